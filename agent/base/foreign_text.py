@@ -1,6 +1,5 @@
 """Text that others wrote: numbers, JSON and TOML within limits, with one error for all faults, and logs."""
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time
@@ -72,14 +71,13 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-# NaN and infinities, which are not JSON, are accepted: Python's tools write them.
-DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_bounded)
-
-
 def parse_json(text: str) -> Any:
     """Return the value of JSON text; raises ConfigError if it is invalid, nests too deeply, or an object repeats a name."""
+    import json  # noqa: PLC0415 - msgspec reads our own
+
     try:
-        return DECODER.decode(text)
+        # NaN and infinities, which are not JSON, are accepted: Python's tools write them.
+        return json.loads(text, object_pairs_hook=_unique, parse_int=_bounded)
     except RecursionError as error:
         raise ConfigError("it nests too deeply") from error
     except ValueError as error:

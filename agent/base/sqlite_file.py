@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import fcntl
-import logging
 import os
 import sqlite3
 import threading
@@ -16,8 +15,6 @@ from typing import Any, Literal, TypeVar
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-
-logger = logging.getLogger(__name__)
 
 Access = Literal["write", "read"]
 _Opened = TypeVar("_Opened", bound="Database")
@@ -243,7 +240,11 @@ def _is_torso(path: Path, form: FileFormat) -> bool:
         is_new = pages == pragma(blank, "page_count")
     if is_new:
         aside = path.replace(path.with_name(f"{path.name}.torso"))
-        logger.warning("the %s %r was cut short by a full disk when it was created: moved to %r", form.what, str(path), aside.name)
+        import logging  # noqa: PLC0415 - few opened files need it
+
+        logging.getLogger(__name__).warning(
+            "the %s %r was cut short by a full disk when it was created: moved to %r", form.what, str(path), aside.name
+        )
     return is_new
 
 

@@ -9,7 +9,6 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_toml
-from edgemeter.agent.base.toml_mistakes import mistakes
 
 _Document = TypeVar("_Document")
 
@@ -27,6 +26,8 @@ def read_toml(path: Path, kind: type[_Document], title: str, remedy: str = "give
     try:
         return decode_toml(text, kind)
     except msgspec.MsgspecError as error:
+        from edgemeter.agent.base.toml_mistakes import mistakes  # noqa: PLC0415 - only a wrong file needs it
+
         # If it is not TOML, a line is wrong; else a key is.
         all_mistakes = mistakes(parse_toml(path, title), kind)
         # The command accepts files of these names only.

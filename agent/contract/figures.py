@@ -8,7 +8,7 @@ of commands. All of these are loops over the table, so a new figure needs an ent
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Flag, auto
-from functools import cached_property
+from functools import cache, cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -329,6 +329,7 @@ def figure(name: str) -> Figure:
     return {entry.name: entry for entry in FIGURES}[name]
 
 
+@cache
 def in_view(view: FigureView) -> Sequence[Figure]:
     """Return the figures of a view, in the order of the table."""
     return [entry for entry in FIGURES if view & entry.views]

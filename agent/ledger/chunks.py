@@ -3,22 +3,20 @@
 A chunk is a compressed JSON array of records, stored as received, so that fields of newer versions survive.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from edgemeter.agent.base import deflate
 from edgemeter.agent.base.errors import ConfigError, one_line
-from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.contract.record import RunRecord, decode, split_samples
-from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.quarantine import RecordReference, Rejection
 from edgemeter.agent.ledger.run_row import RecordKey, RunRow, row_of
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from edgemeter.agent.ledger.quarantine import RecordReference, Rejection
+
 
 _Read = TypeVar("_Read")
 
@@ -96,7 +94,7 @@ class SkippedRecord:
     """A record in row `row` that a reader does not understand, and why; the `reference` is None if it is not a record at all."""
 
     row: int
-    reference: RecordReference | None
+    reference: "RecordReference | None"
     reason: str
 
     @property
@@ -110,6 +108,8 @@ class SkippedRecord:
 
 def skipped_record(row: int, payload: bytes | msgspec.Raw, error: Exception) -> SkippedRecord:
     """Return the record with this JSON as one that a reader does not understand; the reader raised `error`."""
+    from edgemeter.agent.ledger import quarantine  # noqa: PLC0415 - few ledgers have such a record
+
     try:
         reference = quarantine.read_reference(payload)
     except ConfigError:
@@ -119,9 +119,15 @@ def skipped_record(row: int, payload: bytes | msgspec.Raw, error: Exception) -> 
 
 
 def warn_of_skipped(skipped: SkippedRecord) -> None:
+    import logging  # noqa: PLC0415 - few ledgers have such a record
+
+    from edgemeter.agent.base.log_limit import about  # noqa: PLC0415
+
     at = skipped.reference
     run = f"run {at.id} of device {at.device!r} (session {at.session}, seq {at.seq})" if at else f"the record in row {skipped.row}"
-    logger.warning("skipped %s, which is in the ledger but cannot be read: %s", run, skipped.reason, extra=about(skipped.device))
+    logging.getLogger(__name__).warning(
+        "skipped %s, which is in the ledger but cannot be read: %s", run, skipped.reason, extra=about(skipped.device)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,12 +200,14 @@ def portions(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
         yield portion
 
 
-def rejections_of(source: Source, places: Iterable[int]) -> list[Rejection]:
+def rejections_of(source: Source, places: Iterable[int]) -> "list[Rejection]":
     """Return the records of `source` at the indexes `places`, rejected because their numbers belong to other records."""
+    from edgemeter.agent.ledger.quarantine import Rejection, of_one_message  # noqa: PLC0415 - as above
+
     if isinstance(source, ArrivedBatch):
         payloads = unpack_chunk(source.body)
         rejections = [Rejection(source.topic, payloads[index], COLLISION, source.received_ns) for index in places]
-        return quarantine.of_one_message(rejections, source.body)
+        return of_one_message(rejections, source.body)
     return [Rejection(source[index].topic, source[index].payload, COLLISION, source[index].received_ns) for index in places]
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -20,7 +20,6 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import (
     Arrival,
     ArrivedBatch,
@@ -31,9 +30,12 @@ from edgemeter.agent.ledger.chunks import (
     unpack_chunk,
     warn_of_skipped,
 )
-from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
 from edgemeter.agent.ledger.run_row import RecordKey
+
+if TYPE_CHECKING:
+    from edgemeter.agent.ledger import presence, quarantine
+    from edgemeter.agent.ledger.quarantine import Rejection
+    from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
 
 _Opened = TypeVar("_Opened", bound="Ledger")
 
@@ -140,8 +142,8 @@ class Ledger(ABC):
     def commit(
         self,
         arrivals: Sequence[Arrival],
-        rejections: Sequence[Rejection] = (),
-        changes: Sequence[presence.PresenceChange | presence.RetainedMessage] = (),
+        rejections: "Sequence[Rejection]" = (),
+        changes: "Sequence[presence.PresenceChange | presence.RetainedMessage]" = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
         """Commit the arrivals in one transaction, durable when this returns; return the outcome.
@@ -151,7 +153,7 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
+    def forget(self, retention: "Retention", now_ns: int) -> "RetentionRemoved":
         """Remove one slice of the data that `retention` does not keep; call again until all is removed."""
 
     @abstractmethod
@@ -214,7 +216,7 @@ class Ledger(ABC):
             for row, payload in chunk.payloads():
                 yield row, chunk.received_ns, payload
 
-    def text(self, record: RunRecord | quarantine.RecordReference) -> bytes | None:
+    def text(self, record: "RunRecord | quarantine.RecordReference") -> bytes | None:
         """Return the stored JSON text of a record with its samples; None if it is not stored."""
         query = "SELECT place, body FROM runs JOIN chunks USING (chunk) WHERE device = ? AND session = ? AND seq = ? AND id = ?"
         rows = self.query(query, record.device, record.session, record.seq, record.id)
@@ -240,12 +242,14 @@ class Ledger(ABC):
         """Return the row up to which `sink` has every record; 0 at first."""
         return self.positions().get(sink, 0)
 
-    def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = (), *, after: int | None = None) -> bool:
+    def advance(self, sink: str, position: int, rejections: "Sequence[Rejection]" = (), *, after: int | None = None) -> bool:
         """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
 
         If `after` is given and is not the present position, another collector has drained, or it was set back: it is unchanged, and False
         is returned.
         """
+        from edgemeter.agent.ledger import quarantine  # noqa: PLC0415 - a list of runs reads neither
+
         with self.writing() as statements:
             quarantine.add(statements, rejections)
             is_expected = after is None or dict(statements.execute(_POSITIONS).fetchall()).get(sink, 0) == after
@@ -270,16 +274,20 @@ class Ledger(ABC):
         rows = self.query("SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > ? ORDER BY row LIMIT 1", position)
         return int(rows[0][0]) if rows else None
 
-    def quarantined(self) -> list[quarantine.QuarantinedMessage]:
+    def quarantined(self) -> "list[quarantine.QuarantinedMessage]":
         """Return the quarantined messages, oldest first."""
+        from edgemeter.agent.ledger import quarantine  # noqa: PLC0415 - a list of runs reads neither
+
         query = "SELECT row, topic, payload, size_bytes, reason, received_ns, last_ns, times FROM quarantine ORDER BY row"
         return [quarantine.QuarantinedMessage(*row) for row in self.query(query)]
 
     def quarantined_count(self) -> int:
         return int(self._value("SELECT count(*) FROM quarantine"))
 
-    def sessions(self) -> list[presence.SessionHeld]:
+    def sessions(self) -> "list[presence.SessionHeld]":
         """Return every session of every device, with its stored records and the number of missing ones."""
+        from edgemeter.agent.ledger import presence  # noqa: PLC0415 - a list of runs reads neither
+
         forgotten: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for device, session, first, last in self.query("SELECT device, session, first, last FROM forgotten"):
             forgotten.setdefault((device, session), []).append((first, last))
@@ -290,17 +298,23 @@ class Ledger(ABC):
             sessions.append(presence.SessionHeld(fleet, device, session, records, highest - records - gone, received_ns))
         return sorted(sessions, key=operator.attrgetter("fleet", "device", "session"))
 
-    def devices(self) -> list[presence.DevicePresence]:
+    def devices(self) -> "list[presence.DevicePresence]":
         """Return every device that reported its presence, by fleet and name."""
+        from edgemeter.agent.ledger import presence  # noqa: PLC0415 - a list of runs reads neither
+
         query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
         return [presence.present_device(*row) for row in self.query(query)]
 
-    def backlogs(self) -> list[presence.DeviceBacklog]:
+    def backlogs(self) -> "list[presence.DeviceBacklog]":
         """Return the state and the backlog of every device, without the rest of its reports."""
+        from edgemeter.agent.ledger import presence  # noqa: PLC0415 - a list of runs reads neither
+
         return [presence.backlog(*row) for row in self.query("SELECT state, health FROM presence")]
 
-    def retained(self) -> list[presence.RetainedMessage]:
+    def retained(self) -> "list[presence.RetainedMessage]":
         """Return the current activities: the latest message of each topic, by topic."""
+        from edgemeter.agent.ledger import presence  # noqa: PLC0415 - a list of runs reads neither
+
         return [presence.RetainedMessage(*row) for row in self.query("SELECT topic, payload, received_ns FROM retained ORDER BY topic")]
 
     def stats(self) -> LedgerStats:

@@ -3,11 +3,11 @@
 import itertools
 import sqlite3
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from edgemeter.agent.base.sqlite_file import FileFormat
-from edgemeter.agent.ledger import chunks, presence, quarantine
+from edgemeter.agent.ledger import chunks
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, Source
-from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.run_row import (
     ADD_SUBJECT,
     ROWS_VERSION,
@@ -20,6 +20,9 @@ from edgemeter.agent.ledger.run_row import (
     cases_in_sessions,
     judge_siblings,
 )
+
+if TYPE_CHECKING:
+    from edgemeter.agent.ledger.quarantine import Rejection
 
 _CHUNKS = """CREATE TABLE chunks (
     chunk INTEGER PRIMARY KEY,
@@ -62,6 +65,38 @@ RUN_EVENTS_SCHEMA = """CREATE TABLE run_events (
     left_sinks TEXT NOT NULL DEFAULT ''
 );
 """
+QUARANTINE_SCHEMA = """CREATE TABLE quarantine (
+    row INTEGER PRIMARY KEY AUTOINCREMENT,
+    digest BLOB NOT NULL UNIQUE,
+    topic TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    kept_bytes INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    received_ns INTEGER NOT NULL,
+    last_ns INTEGER NOT NULL,
+    times INTEGER NOT NULL
+);
+CREATE INDEX quarantine_kept ON quarantine (kept_bytes);
+"""
+PRESENCE_SCHEMA = """CREATE TABLE presence (
+    fleet TEXT NOT NULL,
+    device TEXT NOT NULL,
+    state TEXT,
+    session INTEGER,
+    birth BLOB,
+    changed_ns INTEGER NOT NULL,
+    health BLOB,
+    PRIMARY KEY (fleet, device)
+);
+"""
+# The retained topics: the activity of each device, and the progress of each job.
+RETAINED_SCHEMA = """CREATE TABLE IF NOT EXISTS retained (
+    topic TEXT PRIMARY KEY,
+    payload BLOB NOT NULL,
+    received_ns INTEGER NOT NULL
+);
+"""
 LEDGER_FORMAT = FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
@@ -71,9 +106,9 @@ LEDGER_FORMAT = FileFormat(
     + _CHUNKS
     + FORGOTTEN_SCHEMA
     + _SMALL_TABLES
-    + quarantine.QUARANTINE_SCHEMA
-    + presence.PRESENCE_SCHEMA
-    + presence.RETAINED_SCHEMA
+    + QUARANTINE_SCHEMA
+    + PRESENCE_SCHEMA
+    + RETAINED_SCHEMA
     + RUN_EVENTS_SCHEMA,
     elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
 )
@@ -89,7 +124,7 @@ class LedgerWriter:
         self._connection = connection
         self._subjects = StoredSubjects()
 
-    def keep(self, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch]) -> tuple[Committed, list[Rejection]]:
+    def keep(self, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch]) -> "tuple[Committed, list[Rejection]]":
         """Store the arrivals; return the outcome, and the records rejected because their number belongs to another record."""
         inserted = 0
         keys: list[RecordKey] = []

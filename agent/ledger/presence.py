@@ -15,24 +15,6 @@ from edgemeter.agent.contract.messages import Birth, DeviceState
 
 _Report = TypeVar("_Report")
 
-PRESENCE_SCHEMA = """CREATE TABLE presence (
-    fleet TEXT NOT NULL,
-    device TEXT NOT NULL,
-    state TEXT,
-    session INTEGER,
-    birth BLOB,
-    changed_ns INTEGER NOT NULL,
-    health BLOB,
-    PRIMARY KEY (fleet, device)
-);
-"""
-# The retained topics: the activity of each device, and the progress of each job.
-RETAINED_SCHEMA = """CREATE TABLE IF NOT EXISTS retained (
-    topic TEXT PRIMARY KEY,
-    payload BLOB NOT NULL,
-    received_ns INTEGER NOT NULL
-);
-"""
 # A late Will of an earlier session does not apply to the present one; a revocation applies to every session. A message that a broker
 # repeats after a restart, or that several collectors of a group receive, does not count as a change.
 _STATE = """INSERT INTO presence (fleet, device, state, session, changed_ns) VALUES (?, ?, ?, ?, ?)

@@ -17,21 +17,6 @@ TOTAL_LIMIT_BYTES = 64 << 20
 KEPT_RATIO = 0.9
 MOST_OF_A_MESSAGE = 100  # More rejected records of one message become one entry: the message.
 
-QUARANTINE_SCHEMA = """CREATE TABLE quarantine (
-    row INTEGER PRIMARY KEY AUTOINCREMENT,
-    digest BLOB NOT NULL UNIQUE,
-    topic TEXT NOT NULL,
-    payload BLOB NOT NULL,
-    size_bytes INTEGER NOT NULL,
-    kept_bytes INTEGER NOT NULL,
-    reason TEXT NOT NULL,
-    received_ns INTEGER NOT NULL,
-    last_ns INTEGER NOT NULL,
-    times INTEGER NOT NULL
-);
-CREATE INDEX quarantine_kept ON quarantine (kept_bytes);
-"""
-
 # A repeated message (a device resends until it has a receipt) is counted, not stored again.
 _ADD = """INSERT INTO quarantine (digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns, times)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)

@@ -18,12 +18,10 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.chunks import REMOVED, arrived, pack_chunk, unpack_chunk
 from edgemeter.agent.ledger.ledger import HeldRecord, Ledger, default_path
-from edgemeter.agent.ledger.retention import recall, remember
 from edgemeter.agent.ledger.run_row import judge_siblings
 
 RunAction = Literal["noted", "excluded", "included", "deleted"]
@@ -183,6 +181,8 @@ class LedgerRuns:
 
     def withdraw(self, run_id: str, action: Literal["excluded", "deleted"], author: str, reason: str) -> list[tuple[str, int, int]]:
         """Remove a run from every statistic; return its numbers (device, session, seq). The record of a deleted run is gone for good."""
+        from edgemeter.agent.ledger.retention import remember  # noqa: PLC0415 - a list of runs needs it not
+
         numbers = []
         with self._ledger.writing() as statements:
             bodies = [] if action == "excluded" else statements.execute(f"{_EXCLUDED} AND id = ?", (run_id,)).fetchall()
@@ -206,6 +206,9 @@ class LedgerRuns:
         Raises:
             ConfigError: its number has been given to another record.
         """
+        from edgemeter.agent.contract.messages import Topic  # noqa: PLC0415 - as above
+        from edgemeter.agent.ledger.retention import recall  # noqa: PLC0415
+
         for number, _, received_ns, body in self._ledger.query(f"{_EXCLUDED} AND id = ?", run_id):
             (payload,) = unpack_chunk(bytes(body))
             record = decode(payload)

@@ -4,29 +4,28 @@ One `SqliteLedger` is one connection: use one object per thread. Readers and the
 """
 
 import itertools
-import logging
 import operator
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord, encode
-from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, arrived, chunk_text
 from edgemeter.agent.ledger.ledger import Ledger, LedgerPart
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, LedgerWriter
-from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_retention, bound_own
-from edgemeter.agent.ledger.rows_anew import make_rows_anew
 from edgemeter.agent.ledger.run_row import ROWS_VERSION, RUNS_SCHEMA, SUBJECTS_SCHEMA
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
+    from edgemeter.agent.ledger.quarantine import Rejection
+    from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
 
 
 class SqliteLedger(sqlite_file.Database, Ledger):
@@ -57,10 +56,16 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         if access == "read":
             remedy = "`edgemeter collector up`, or a run that is stored here, rebuilds them from the records"
             raise ConfigError(f"the figures in the ledger {str(self.path)!r} are of another version of edgemeter: {remedy}")
+        import logging  # noqa: PLC0415 - after an update only
+
+        from edgemeter.agent.ledger.rows_anew import make_rows_anew  # noqa: PLC0415 - after an update only
+
         with self.transaction() as connection:
             # Another process may have rebuilt them meanwhile.
             if connection.execute(query).fetchone()[0] != ROWS_VERSION:
-                logger.warning("the figures in %s are of another version of edgemeter, and are rebuilt from the records", self.path)
+                logging.getLogger(__name__).warning(
+                    "the figures in %s are of another version of edgemeter, and are rebuilt from the records", self.path
+                )
                 (highest,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'").fetchone()
                 make_rows_anew(connection, SUBJECTS_SCHEMA + RUNS_SCHEMA)
                 # The number of a removed row is not used again.
@@ -74,10 +79,12 @@ class SqliteLedger(sqlite_file.Database, Ledger):
     def commit(
         self,
         arrivals: Sequence[Arrival],
-        rejections: Sequence[Rejection] = (),
-        changes: Sequence[presence.PresenceChange | presence.RetainedMessage] = (),
+        rejections: "Sequence[Rejection]" = (),
+        changes: "Sequence[PresenceChange | RetainedMessage]" = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
+        from edgemeter.agent.ledger import presence, quarantine  # noqa: PLC0415 - reading needs neither
+
         with self.transaction() as connection:
             committed, collisions = self._writer.keep(arrivals, batches)
             quarantine.add(connection, [*rejections, *collisions])
@@ -94,6 +101,8 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             UnavailableError: the disk is full.
             TransientError: another process has locked the file.
         """
+        from edgemeter.agent.ledger.retention import bound_own  # noqa: PLC0415 - as above
+
         with self.transaction() as connection:
             committed, collisions = self._writer.keep([arrived(record, encode(record), "", time.time_ns())], ())
             if collisions:
@@ -105,7 +114,9 @@ class SqliteLedger(sqlite_file.Database, Ledger):
                 connection.execute(f"UPDATE chunks SET is_own = 1 WHERE chunk = {chunk}", key)  # noqa: S608 - our own words
                 bound_own(connection, limit_bytes)
 
-    def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
+    def forget(self, retention: "Retention", now_ns: int) -> "RetentionRemoved":
+        from edgemeter.agent.ledger.retention import apply_retention  # noqa: PLC0415 - as above
+
         with self.transaction() as connection:
             return apply_retention(connection, retention, now_ns)
 

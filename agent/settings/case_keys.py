@@ -8,7 +8,6 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
-from edgemeter.agent.base.toml_mistakes import mistakes
 from edgemeter.agent.contract import case_settings
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.suite import Case
@@ -27,6 +26,8 @@ def setting_texts() -> Mapping[str, str]:
 
 def checked_settings(values: Mapping[str, Any]) -> Settings:
     """Return the settings of a case; raises ConfigError, with the valid choices, if a value is wrong."""
+    from edgemeter.agent.base.toml_mistakes import mistakes  # noqa: PLC0415 - the help needs it not
+
     if wrong := mistakes(values, Settings):
         raise ConfigError("; ".join(map(str, wrong)))
     return msgspec.convert(dict(values), Settings)

@@ -5,13 +5,17 @@ from typing import Protocol, TypeVar
 
 from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.record_conditions import Verdict, worst
-from edgemeter.agent.verdict import condition_rules, energy_rules, environment_rules, output_rules, run_rules
+from edgemeter.agent.verdict import condition_rules, energy_rules, environment_rules, output_rules, run_rules, siblings
 from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.rule import Rule, violations
-from edgemeter.agent.verdict.siblings import APART
 
 RUN_RULES = (*output_rules.RULES, *run_rules.RULES, *condition_rules.RULES, *energy_rules.RULES)
-RULES = (*RUN_RULES, APART, *environment_rules.RULES)
+_APART = Rule(
+    siblings.APART, "disturbed",
+    "a p50 of {latency_p50_ms:.4g} ms is far from {siblings_p50_ms:.4g} ms, the median of the {siblings:.0f} runs of that session",
+    "The slower runs were probably disturbed: run the case again on a quiet machine.", lambda _: None,
+)  # fmt: skip
+RULES = (*RUN_RULES, _APART, *environment_rules.RULES)
 
 
 def judge(facts: Facts) -> Verdict:

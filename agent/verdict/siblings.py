@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from statistics import median
 
 import msgspec
 
@@ -10,17 +9,12 @@ from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
-from edgemeter.agent.verdict.rule import Rule
 
 # A smaller distance does not matter for a comparison.
 APART_RATIO = 0.10
 # Three standard deviations, in units of the median absolute deviation of normal values.
 APART_DEVIATIONS = 3 * 1.4826
-APART = Rule(
-    "apart-from-siblings", "disturbed",
-    "a p50 of {latency_p50_ms:.4g} ms is far from {siblings_p50_ms:.4g} ms, the median of the {siblings:.0f} runs of that session",
-    "The slower runs were probably disturbed: run the case again on a quiet machine.", lambda _: None,
-)  # fmt: skip
+APART = "apart-from-siblings"
 
 
 def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
@@ -56,15 +50,21 @@ def has_siblings(run: RunRecord) -> bool:
 def apart_among(p50s_ms: Sequence[float]) -> tuple[float, set[int]]:
     """Return the median of the p50s of siblings in ms, and the indices of outliers on the log scale."""
     logs = [math.log(p50_ms) for p50_ms in p50s_ms]
-    middle = median(logs)
+    middle = _median(logs)
     if len(logs) < FEWEST:
         return math.exp(middle), set()
-    limit = max(math.log(1 + APART_RATIO), APART_DEVIATIONS * median(abs(value - middle) for value in logs))
+    limit = max(math.log(1 + APART_RATIO), APART_DEVIATIONS * _median([abs(value - middle) for value in logs]))
     return math.exp(middle), {index for index, value in enumerate(logs) if abs(value - middle) > limit}
+
+
+def _median(values: Sequence[float]) -> float:
+    # Not `statistics`: a list of runs takes no longer to import.
+    ordered, half = sorted(values), len(values) // 2
+    return (ordered[half] + ordered[~half]) / 2
 
 
 def judged_apart(verdict: Verdict, p50_ms: float, siblings_p50_ms: float, siblings: int) -> Verdict:
     """Return the verdict on an outlier; `siblings` is the number of runs, including this one."""
     numbers = {"latency_p50_ms": p50_ms, "siblings_p50_ms": siblings_p50_ms, "siblings": siblings}
-    violation = Violation(rule=APART.name, numbers=numbers)
+    violation = Violation(rule=APART, numbers=numbers)
     return Verdict(state="disturbed", violations=(*verdict.violations, violation), notes=verdict.notes)

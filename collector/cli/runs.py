@@ -246,7 +246,8 @@ def _judged(history: LedgerRuns, listed: Sequence[ListedRun]) -> list[ListedRun]
 
 def show_list(listed: Sequence[ListedRun], form: Format) -> None:
     """Print runs in the given order, with the figures that any of them has."""
-    if print_data(form, {"runs": [_entry(run) for run in listed]}):
+    if form in ("json", "csv"):
+        print_data(form, {"runs": [_entry(run) for run in listed]})
         return
     console = console_for(form)
 

@@ -16,7 +16,6 @@ from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
-from edgemeter.collector.runs.figure_names import figure_called
 
 if TYPE_CHECKING:
     from edgemeter.agent.ledger.run_history import LedgerRuns
@@ -53,6 +52,8 @@ class FigureParam(click.ParamType):  # type: ignore[type-arg]
         self._among = tuple(among)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from edgemeter.collector.runs.figure_names import figure_called
+
         try:
             return figure_called(value, self._among).name
         except ConfigError as error:

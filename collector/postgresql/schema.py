@@ -12,9 +12,7 @@ from functools import reduce
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.postgres_session import LedgerSession
-from edgemeter.agent.ledger.ledger_file import FORGOTTEN_SCHEMA, RUN_EVENTS_SCHEMA
-from edgemeter.agent.ledger.presence import PRESENCE_SCHEMA, RETAINED_SCHEMA
-from edgemeter.agent.ledger.quarantine import QUARANTINE_SCHEMA
+from edgemeter.agent.ledger.ledger_file import FORGOTTEN_SCHEMA, PRESENCE_SCHEMA, QUARANTINE_SCHEMA, RETAINED_SCHEMA, RUN_EVENTS_SCHEMA
 from edgemeter.agent.ledger.rows_anew import make_rows_anew
 from edgemeter.agent.ledger.run_row import ROWS_VERSION, RUNS_SCHEMA, SUBJECTS_SCHEMA
 
