@@ -176,8 +176,7 @@ COLLISION = "another record already holds this number: cloned card or copied out
 Source = ArrivedBatch | list[Arrival]
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     """The outcome of a commit. `held` are the keys (fleet, device, session, seq) that the ledger now contains, new or not."""
 
     inserted: int = 0

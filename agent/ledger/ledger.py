@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -49,8 +49,7 @@ FROM (SELECT device, session, count(*) AS records, max(seq) AS highest, max(row)
 JOIN runs ON runs.row = newest JOIN subjects USING (subject) JOIN chunks USING (chunk)"""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldRecord:
+class HeldRecord(NamedTuple):
     """One record in the ledger; `row` increases in the order of commits."""
 
     row: int

@@ -57,8 +57,7 @@ class RunEvent:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRun:
+class ListedRun(NamedTuple):
     """A run of the ledger without its samples, with the time of its receipt if its own cannot be true; `events` are oldest first."""
 
     record: RunRecord

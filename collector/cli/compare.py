@@ -14,7 +14,7 @@ from edgemeter.agent.base.command_group import LongCommand
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.options import format_option, matters_option, names_and_config, quiet_option, save_option
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.progress import note, passing_note
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES, case_options, check_on, on_options, power_option
 from edgemeter.collector.cli.stores import FigureParam, all_days_option, opened_book, store_option
@@ -100,10 +100,12 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: 
 
 def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_ratio: float, form: Format) -> None:
     """Show the comparison of measured models or stored results, with the gate and the choice."""
-    from edgemeter.agent.cli.run_session import end_session
-    from edgemeter.collector.cli.compared_sides import compare_results, is_model, measure_sides
-    from edgemeter.collector.compare.gate import with_gate
-    from edgemeter.collector.compare.limits import parse_gate, parse_requirements
+    with passing_note("reading the sides ..."):
+        # Imports take long on a small board.
+        from edgemeter.agent.cli.run_session import end_session
+        from edgemeter.collector.cli.compared_sides import compare_results, is_model, measure_sides
+        from edgemeter.collector.compare.gate import with_gate
+        from edgemeter.collector.compare.limits import parse_gate, parse_requirements
 
     # A wrong option fails before anything is measured.
     limits = () if options["fail_on"] is None else parse_gate(options["fail_on"])
@@ -166,8 +168,10 @@ def recommend_format(
 
 def _of_stores(options: Mapping[str, Any], matters_ratio: float) -> "Comparison":
     """Return the comparison of all cases of the stores: with the reference, or else with the recommended one."""
-    from edgemeter.collector.compare import comparison as comparing
-    from edgemeter.collector.compare.boards import over_boards
+    with passing_note("reading the runs ..."):
+        # As above.
+        from edgemeter.collector.compare import comparison as comparing
+        from edgemeter.collector.compare.boards import over_boards
 
     days, reference, is_choice = options["days"], options["reference"], _is_choice(options)
     book = opened_book(options["stores"])

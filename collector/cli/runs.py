@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -241,7 +240,7 @@ def _judged(history: LedgerRuns, listed: Sequence[ListedRun]) -> list[ListedRun]
     begun_before = {case_in_session(record): record for record in counted.values() if record.session_started_at_ns < oldest_ns}
     siblings = {sibling.id: sibling for record in begun_before.values() for sibling in _runs_in_session(history, record)}
     judged = {record.id: record for record in judged_together((siblings | counted).values())}
-    return [replace(run, record=judged[run.record.id]) if run.state == "counted" else run for run in listed]
+    return [run._replace(record=judged[run.record.id]) if run.state == "counted" else run for run in listed]
 
 
 def show_list(listed: Sequence[ListedRun], form: Format) -> None:
