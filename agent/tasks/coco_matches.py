@@ -105,7 +105,6 @@ class _Matches:
     removed: Bits
 
 
-@dataclass(frozen=True, slots=True)
 class _Range:
     """The hits in a range of area, by segment (threshold and category) and in the counting order, ready for counts over any of the images.
 
@@ -113,33 +112,37 @@ class _Range:
     of matches. A hit has the number of the detections and changes up to it, and a segment that of the changes before it.
     """
 
-    objects: tuple[Integers, Integers]
-    detections: tuple[Integers, Flags]
-    category_starts: Integers
-    detected: Integers
-    image: Integers
-    segment: Integers
-    segment_ends: Integers
-    rank: Integers
-    changes: tuple[Integers, Integers]
-    changes_before: tuple[Integers, Integers]
+    def __init__(self, scored: "CocoAp", number: int) -> None:
+        objects, matches, categories = scored._objects, scored._matches, len(scored._categories)  # noqa: SLF001 - its part
+        hits, added, removed = (bits >> np.uint64(number * _STEPS) & _PASSED[-1] for bits in (matches.hits, matches.added, matches.removed))
+        (threshold, match), (threshold_changed, match_changed) = _set_bits(hits), _set_bits(added | removed)
+        is_added = (added[match_changed] >> threshold_changed.astype(np.uint64)) & np.uint64(1)
+        self._detection_image, self._is_counted, category = scored._image, scored._counts[number], scored._category  # noqa: SLF001 - its part
+        self._category_starts = np.searchsorted(category, np.arange(categories))
+        image, category = self._detection_image[matches.position], category[matches.position].astype(np.intp)
+        self.segment, segment_changed = threshold * categories + category[match], threshold_changed * categories + category[match_changed]
+        self.rank, self._detected, self._image = matches.rank[match], matches.position[match] + 1, image[match]
+        self._segment_ends = np.searchsorted(self.segment, np.arange(_STEPS * categories), side="right")
+        self._change_image, self._change = image[match_changed], np.where(is_added, 1, -1)
+        # A change counts from the first hit at its threshold that does not come before it.
+        first_hit = np.searchsorted(threshold * len(image) + match, threshold_changed * len(image) + match_changed)
+        self._changed = np.cumsum(np.bincount(first_hit, minlength=len(match) + 1))[:-1]
+        self._segment_changed = np.searchsorted(segment_changed, np.arange(_STEPS * categories))
+        counts = objects.counts[number]
+        self._object_image, self._object_category = objects.image[counts].astype(np.intp), objects.category[counts].astype(np.intp)
 
     def counted(self, is_inside: Flags) -> "_Counts":
         """Return the counts over the images that are inside."""
-        image, category = self.objects
-        objects = np.bincount(category[is_inside.take(image)], minlength=len(self.category_starts))
-        image, is_counted = self.detections
-        by_area = np.zeros(len(image) + 1, np.int32)
-        np.cumsum(is_inside.take(image) & is_counted, out=by_area[1:])
-        image, change = self.changes
-        by_match = np.zeros(len(image) + 1, np.int32)
-        np.cumsum(change * is_inside.take(image), out=by_match[1:])
-        by_hit, by_segment = self.changes_before
-        before = np.tile(by_area.take(self.category_starts), _STEPS) + by_match.take(by_segment)
-        hits = np.flatnonzero(is_inside.take(self.image))
-        ends = np.searchsorted(hits, self.segment_ends)
-        counted = (by_area.take(self.detected) + by_match.take(by_hit)).take(hits) - np.repeat(before, np.diff(ends, prepend=0))
-        return _Counts(self, hits, objects, _precision(ends, counted, objects))
+        objects = np.bincount(self._object_category[is_inside.take(self._object_image)], minlength=len(self._category_starts))
+        by_area = np.zeros(len(self._is_counted) + 1, np.int32)
+        np.cumsum(is_inside.take(self._detection_image) & self._is_counted, out=by_area[1:])
+        by_match = np.zeros(len(self._change) + 1, np.int32)
+        np.cumsum(self._change * is_inside.take(self._change_image), out=by_match[1:])
+        before = np.tile(by_area.take(self._category_starts), _STEPS) + by_match.take(self._segment_changed)
+        hits = np.flatnonzero(is_inside.take(self._image))
+        ends = np.searchsorted(hits, self._segment_ends)
+        counted = by_area.take(self._detected) + by_match.take(self._changed)
+        return _Counts(self, hits, objects, _precision(ends, counted.take(hits) - np.repeat(before, np.diff(ends, prepend=0)), objects))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ class CocoAp:
         """Return the figures over these images, including images without detections or annotations."""
         is_inside = self._inside(image_ids)
         all_sizes = self._all_sizes.counted(is_inside)
-        sizes = [self._in_range(number).counted(is_inside) for number in range(1, len(self._counts))]
+        sizes = [_Range(self, number).counted(is_inside) for number in range(1, len(self._counts))]
         overall = [*(all_sizes.ap(threshold) for threshold in (ALL, LOOSE, STRICT)), *(size.ap() for size in sizes)]
         overall += [*(all_sizes.ar(*recall) for recall in self.kind.recalls), *(size.ar(self._most) for size in sizes)]
         by_category = np.ascontiguousarray(all_sizes.precision.swapaxes(1, 2)).mean(axis=-1).mean(axis=0).tolist()
@@ -280,36 +283,10 @@ class CocoAp:
 
     @cached_property
     def _all_sizes(self) -> _Range:
-        return self._in_range(0)
+        return _Range(self, 0)
 
     def _inside(self, image_ids: Sequence[int]) -> Flags:
         return np.isin(self._images, np.asarray(image_ids))
-
-    def _in_range(self, number: int) -> _Range:
-        """Return range `number` of area."""
-        objects, matches, categories = self._objects, self._matches, len(self._categories)
-        hits, added, removed = (_of_range(bits, number) for bits in (matches.hits, matches.added, matches.removed))
-        (threshold, match), (threshold_changed, match_changed) = _set_bits(hits), _set_bits(added | removed)
-        is_added = (added[match_changed] >> threshold_changed.astype(np.uint64)) & np.uint64(1)
-        image, category = self._image[matches.position], self._category[matches.position].astype(np.intp)
-        segment, segment_changed = threshold * categories + category[match], threshold_changed * categories + category[match_changed]
-        # A change counts from the first hit at its threshold that does not come before it.
-        first_hit = np.searchsorted(threshold * len(image) + match, threshold_changed * len(image) + match_changed)
-        return _Range(
-            objects=(objects.image[objects.counts[number]].astype(np.intp), objects.category[objects.counts[number]].astype(np.intp)),
-            detections=(self._image, self._counts[number]),
-            category_starts=np.searchsorted(self._category, np.arange(categories)),
-            detected=matches.position[match] + 1,
-            image=image[match],
-            segment=segment,
-            segment_ends=np.searchsorted(segment, np.arange(_STEPS * categories), side="right"),
-            rank=matches.rank[match],
-            changes=(image[match_changed], np.where(is_added, 1, -1)),
-            changes_before=(
-                np.cumsum(np.bincount(first_hit, minlength=len(segment) + 1))[:-1],
-                np.searchsorted(segment_changed, np.arange(_STEPS * categories)),
-            ),
-        )
 
 
 def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
@@ -428,12 +405,6 @@ def _repeated(bits: Bits, ranges: Flags) -> Bits:
     for number, is_in_range in enumerate(ranges):
         repeated |= np.where(is_in_range, bits << np.uint64(number * _STEPS), np.uint64(0))
     return repeated
-
-
-def _of_range(bits: Bits, number: int) -> Bits:
-    """Return the bits of range `number`, a bit for each threshold."""
-    of_range: Bits = bits >> np.uint64(number * _STEPS) & _PASSED[-1]
-    return of_range
 
 
 def _set_bits(bits: Bits) -> tuple[Integers, Integers]:
