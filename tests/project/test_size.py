@@ -39,7 +39,7 @@ LINES = {
     "agent/sandbox": 535,
     "agent/session": 1652,
     "agent/settings": 272,
-    "agent/tasks": 2149,
+    "agent/tasks": 2120,
     "agent/update": 355,
     "agent/verdict": 985,
     "agent/vision": 2344,
