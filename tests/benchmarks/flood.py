@@ -19,7 +19,7 @@ from pathlib import Path
 from edgemeter.agent.contract import messages, record
 from edgemeter.collector.receive.feed import PacketReader
 from tests.fixtures.mqtt_packets import connect_packet, publish_packet, subscribe_packet
-from tests.fixtures.record_factory import STARTED_AT_NS, make_record
+from tests.fixtures.record_factory import make_record
 
 WINDOW = 1500
 SEND_BYTES = 64 << 10
@@ -47,7 +47,7 @@ def _connected(port: int, name: str) -> socket.socket:
 
 
 class Texts:
-    """Records' JSON, made from one text; the session is one that no earlier flood had, and no two records began at the same time."""
+    """Records' JSON, made from one text; no earlier flood had the session, a time in ms, and no two records begin at one time."""
 
     def __init__(self, session: int) -> None:
         text = record.encode(make_record(device="DEVICE", session=session, seq=987654321, id="ID", started_at_ns=1_234_567_890_123_456_789))
@@ -57,10 +57,9 @@ class Texts:
     def one(self, device: int, seq: int, number: int) -> bytes:
         """Return one record, the `number`th of all."""
         before_id, before_device, before_seq, before_start, remainder = self._parts
-        return b"%s%013d-%022d%spi-%d%s%d%s%d%s" % (
-            before_id, self._session, number, before_device, device, before_seq, seq, before_start, STARTED_AT_NS + number * 1_000_003,
-            remainder,
-        )  # fmt: skip
+        begin_ns = self._session * 1_000_000 + number * 1_003
+        head = b"%s%013d-%022d%spi-%d" % (before_id, self._session, number, before_device, device)
+        return b"%s%s%d%s%d%s" % (head, before_seq, seq, before_start, begin_ns, remainder)
 
 
 def packets(settings: Settings, session: int) -> Iterator[bytes]:
@@ -140,7 +139,6 @@ def _flood(settings: Settings, ready: list[bytes], publisher: socket.socket, rec
         "took_s": time.perf_counter() - begun_s,
         "sent": sent * settings.batch,
         "receipted": receipts.named,
-        "message_bytes": sum(map(len, ready)) / len(ready),
         "delays_ms": _delays_ms(settings, sent_s, receipts),
     }
 
