@@ -35,7 +35,6 @@ SINGLE_GOAL, BATCHED_GOAL, DELAY_GOAL = at_least(2.5), at_least(0.8), at_most(15
 
 TELEGRAF = """
 [agent]
-  interval = "1s"
   flush_interval = "1s"
   metric_batch_size = 5000
   metric_buffer_limit = 500000
