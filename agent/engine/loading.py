@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,13 +15,15 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, Guess, ImageInput, TensorInput, card_path, read_card
 from edgemeter.agent.contract.record_conditions import Model, RuntimeInfo, Tensor
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.engine import job
-from edgemeter.agent.generators import LoadedGenerator
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
 from edgemeter.agent.sandbox.user_code import plugin_class
 from edgemeter.agent.tasks import Task, create, prepared
+
+if TYPE_CHECKING:
+    from edgemeter.agent.datasets.dataset import Dataset
+    from edgemeter.agent.generators import LoadedGenerator
 
 # The most inputs, and the most bytes of inputs, that are prepared before timing.
 PREPARED_INPUTS = 64
@@ -35,7 +38,7 @@ class LoadedModel:
     loaded: Loaded
     card: Card | None
     guesses: tuple[Guess, ...]
-    data: Dataset | None
+    data: "Dataset | None"
     work: Task | None
 
     def calls_of(self, index: int, seed: int) -> list[list[Array]]:
@@ -48,10 +51,12 @@ class LoadedModel:
         return noise.inputs(self.loaded, seed, image)
 
 
-def open_data(case: Case, first: int | None = None) -> Dataset | None:
+def open_data(case: Case, first: int | None = None) -> "Dataset | None":
     """Return the data of a case, None without; `first` as of `open_folder`. Raises ConfigError if they cannot be used."""
     if case.data is None:
         return None
+    from edgemeter.agent.datasets.dataset import open_folder  # noqa: PLC0415 - a run without data needs none of it
+
     annotations = Path(case.annotations) if case.annotations else None
     task = plugin_class("task", case.task or "", Task)
     reader = task.reader() if hasattr(task, "reader") else None
@@ -137,7 +142,7 @@ def shapes_of(inputs: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
     return tuple(array.shape for array in inputs)
 
 
-def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequence[Sequence[Array]] = ()) -> RuntimeInfo:
+def describe_runtime(case: Case, loaded: "Loaded | LoadedGenerator", calls: Sequence[Sequence[Array]] = ()) -> RuntimeInfo:
     """Return the runtime, or the generator, that ran the model; with the smallest and the largest shapes if those of `calls` differ."""
     shapes = sorted(set(map(shapes_of, calls)), key=lambda shapes: sum(map(math.prod, shapes)))
     sizes = [", ".join(str(list(shape)) for shape in shapes[index]) for index in (0, -1)] if len(shapes) > 1 else []

@@ -6,14 +6,16 @@ twice, it gives one answer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.generators import Generated, GeneratorAbilities
 from edgemeter.agent.runtimes import Array
+
+if TYPE_CHECKING:
+    from edgemeter.agent.generators import Generated, GeneratorAbilities
 
 # Rounding explains a difference of this share: float kernels may sum in another order (threads, atomics on a GPU, fp16 inside).
 SAME_RATIO = 1e-3
@@ -79,7 +81,7 @@ def _largest(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def check_answers(
-    timed: Mapping[int, Generated], repeat: Callable[[int], Generated | None], abilities: GeneratorAbilities, *, overlap: bool
+    timed: "Mapping[int, Generated]", repeat: "Callable[[int], Generated | None]", abilities: "GeneratorAbilities", *, overlap: bool
 ) -> OutputCheck:
     """Compare a few timed answers, by the numbers of their queries, with those that `repeat` gets, each alone.
 
@@ -97,7 +99,7 @@ def check_answers(
     return summarise_check(outcomes)
 
 
-def compare_answers(timed: Generated, repetitions: Sequence[Generated], abilities: GeneratorAbilities, *, overlap: bool) -> Outcome:
+def compare_answers(timed: "Generated", repetitions: "Sequence[Generated]", abilities: "GeneratorAbilities", *, overlap: bool) -> Outcome:
     """Compare a timed answer with its repetitions; `overlap`: it was generated at the same time as others."""
     first, last = repetitions[0], repetitions[-1]
     if not _are_alike(first, last, abilities):
@@ -110,7 +112,7 @@ def compare_answers(timed: Generated, repetitions: Sequence[Generated], abilitie
     return "same" if overlap or timed.cached_tokens != first.cached_tokens else "varying"
 
 
-def _are_alike(answer: Generated, other: Generated, abilities: GeneratorAbilities) -> bool:
+def _are_alike(answer: "Generated", other: "Generated", abilities: "GeneratorAbilities") -> bool:
     """Return whether two answers are the same; estimated counts depend on how pieces were joined, so they are not compared."""
     is_same_length = abilities.counts == "estimated" or answer.output_tokens == other.output_tokens
     return answer.ended == other.ended and is_same_length and answer.text == other.text

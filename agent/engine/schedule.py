@@ -4,7 +4,6 @@ A model in this process answers one query after the other; a server answers seve
 """
 
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 
@@ -77,6 +76,8 @@ def side_by_side(watch: Stopwatch, offsets_ns: Iterable[int], limit: int = MOST_
     Raises:
         EdgemeterError: a query raised it; later arrivals are left out.
     """
+    from concurrent.futures import Future, ThreadPoolExecutor, wait  # noqa: PLC0415 - other runs need no pool (1 MB)
+
     in_flight: set[Future[object]] = set()
     begun = 0
     with no_collection(), ThreadPoolExecutor(limit) as pool:

@@ -11,7 +11,6 @@ taken from the end of the ramp-up until the first user finds no query left.
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from edgemeter.agent.engine.closed_loop import GIVE_UP_FAILURES
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
@@ -56,6 +55,8 @@ def ask_users(  # noqa: C901 - two closures over the same counts
     Raises:
         EdgemeterError: a query raised it; the users end after their current queries.
     """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - other runs need no pool (1 MB)
+
     lock, gate, stop = threading.Lock(), threading.Barrier(users), threading.Event()
     begins_ns: list[int] = []
     ready_ns: list[int] = []

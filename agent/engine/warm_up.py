@@ -14,7 +14,6 @@ seeded synthetic series of each kind:
 """
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -178,4 +177,4 @@ def warm_up(watch: Stopwatch, limit_s: float, users: int | None = None) -> Warme
                 settled = all((looks_settled if is_coarse else has_settled)(series) for series in zip(*paces, strict=True))
                 due = len(paces) + 1 if is_coarse else next_check(len(paces))
     is_steady = settled or all(map(looks_settled, zip(*paces, strict=True)))
-    return Warmed(watch.answered, clock() - begin, is_steady, round(statistics.median(durations[-LEVEL_QUERIES:])))
+    return Warmed(watch.answered, clock() - begin, is_steady, round(float(np.median(durations[-LEVEL_QUERIES:]))))

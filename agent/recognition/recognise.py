@@ -1,6 +1,5 @@
 """A card for a model that has none: what it is, from its tensors, its metadata and its file name."""
 
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,6 @@ from edgemeter.agent.vision.decoders.family import COCO_CLASSES, Pictures, Recog
 from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 from edgemeter.agent.vision.decoders.size_inputs import pictures_of
 
-logger = logging.getLogger(__name__)
 # Heads for other tasks are recognised only if the name or the metadata say so.
 _USUAL_TASKS = ("detection", Classifier.TASK)
 _SIDES = range(32, 2049, 32)
@@ -217,7 +215,9 @@ def _family(name: str) -> Any:
 
 @cache
 def _warn(text: str) -> None:
-    logger.warning("models of this family are not recognised: %s", text)
+    import logging  # noqa: PLC0415 - a run that warns of nothing needs none
+
+    logging.getLogger(__name__).warning("models of this family are not recognised: %s", text)
 
 
 def _in_words(shapes: Sequence[Shape]) -> str:
