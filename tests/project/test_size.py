@@ -22,13 +22,13 @@ LINES = {
     "agent/delivery": 1941,
     "agent/doctor": 663,
     "agent/energy": 1250,
-    "agent/engine": 4259,
+    "agent/engine": 4267,
     "agent/generators": 1247,
     "agent/health": 578,
     "agent/identity": 735,
     "agent/jobs": 1836,
     "agent/ledger": 1946,
-    "agent/machine": 1429,
+    "agent/machine": 1455,
     "agent/operating": 302,
     "agent/power": 3015,
     "agent/power_logs": 341,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1472,
     "provisioning/serve": 324,
     "provisioning/update": 197,
-    "tests": 76569,
+    "tests": 76590,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
