@@ -8,10 +8,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
@@ -31,8 +30,7 @@ _LOCAL_LOCKS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FileFormat:
+class FileFormat(NamedTuple):
     """One kind of file: `application_id` and `version` are in its header (SQLite's PRAGMAs application_id and user_version).
 
     `schema` contains its statements, each ended by a semicolon and a line end; `elsewhere` is the remedy for a file of another kind.

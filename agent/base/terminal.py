@@ -1,16 +1,12 @@
-"""Text and tables on a terminal, and waiting for the end of a service."""
+"""Text and tables on a terminal."""
 
-import signal
 import textwrap
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base.console import BETWEEN_COLUMNS, Console, Justify, Table, Text, cell_width
 from edgemeter.agent.base.figures import ABSENT, printable
-from edgemeter.agent.base.threads import ended_by_dead_threads
 
 TABLE_WIDTH = 100  # Wider tables of figures are hard to read.
 MARKDOWN_WIDTH = 400  # Markdown tables have no width: do not wrap.
@@ -166,20 +162,3 @@ def print_notes(console: Console, notes: list[str]) -> None:
     """Print the notes that a table cites by number."""
     for number, text in enumerate(notes, start=1):
         print_text(console, f"[{number}] {text}", "dim")
-
-
-@contextmanager
-def until_stopped() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT, SIGTERM and a dying thread set; the former signal handlers are restored.
-
-    Raises:
-        UnavailableError: at the end, if a thread died of an error.
-    """
-    stopped = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with ended_by_dead_threads(stopped.set):
-            yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,5 +1,6 @@
 """The threads of a service: if one dies of an error, the service ends, so that its supervisor restarts it."""
 
+import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -34,3 +35,20 @@ def ended_by_dead_threads(end: Callable[[], object]) -> Iterator[None]:
         threading.excepthook = before
     if deaths:
         raise UnavailableError(f"{deaths[0]}: what was stored is safe; start the service again, and report this error if it returns")
+
+
+@contextmanager
+def until_stopped() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT, SIGTERM and a dying thread set; the former signal handlers are restored.
+
+    Raises:
+        UnavailableError: at the end, if a thread died of an error.
+    """
+    stopped = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with ended_by_dead_threads(stopped.set):
+            yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

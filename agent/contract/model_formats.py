@@ -3,7 +3,6 @@
 from contextlib import suppress
 from pathlib import Path
 
-from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import parse_toml
 
@@ -29,6 +28,8 @@ OUR_RUNTIMES = {PYTHON}.union(*READERS.values())
 
 def runtime_for(model: Path) -> str:
     """Return the runtime that reads this file; raises ConfigError if no runtime is known for its suffix."""
+    from edgemeter.agent.base import python_target  # noqa: PLC0415 - the names of the runtimes need it not
+
     if python_target.parse(str(model)):
         return PYTHON
     if model.suffix == ".py":
@@ -58,6 +59,8 @@ def reads(runtime: str, model: Path) -> bool:
     """Return whether `runtime` reads files with this suffix; True if either is unknown."""
     if runtime not in OUR_RUNTIMES:
         return True
+    from edgemeter.agent.base import python_target  # noqa: PLC0415 - the names of the runtimes need it not
+
     if runtime == PYTHON or python_target.parse(str(model)):
         return runtime == PYTHON and model.suffix.lower() not in FORMATS
     return runtime in READERS.get(model.suffix.lower(), {runtime})

@@ -89,8 +89,7 @@ def unpack_chunk(body: bytes) -> list[bytes]:
 UNREADABLE = (ConfigError, msgspec.MsgspecError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedRecord:
+class SkippedRecord(NamedTuple):
     """A record in row `row` that a reader does not understand, and why; the `reference` is None if it is not a record at all."""
 
     row: int

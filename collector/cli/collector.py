@@ -19,7 +19,7 @@ from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
 from edgemeter.agent.base.options import PATH, FiniteRange, format_option
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.tables import Format, print_data
-from edgemeter.agent.base.terminal import until_stopped
+from edgemeter.agent.base.threads import until_stopped
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_option
 from edgemeter.collector.influx import influx_config

@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_
 from edgemeter.agent.base.options import PATH, config_option
 from edgemeter.agent.base.plugins import require_extra
 from edgemeter.agent.base.progress import Tell, note, progress_bar, warn
-from edgemeter.agent.base.terminal import until_stopped
+from edgemeter.agent.base.threads import until_stopped
 from edgemeter.agent.base.tls import password_from
 from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, model_called, only_options, opened_store, store_option

@@ -11,7 +11,7 @@ from edgemeter.agent.base import log_limit
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.service_manager import ServiceManager
-from edgemeter.agent.base.terminal import until_stopped
+from edgemeter.agent.base.threads import until_stopped
 from edgemeter.provisioning.cli.options import in_folder, print_notes
 from edgemeter.provisioning.https.fleet_server import FleetServer
 from edgemeter.provisioning.identity.enforcement import process_issues, raise_limit, resumption_issues

@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from edgemeter.agent.base.errors import FAILED, UnavailableError
-from edgemeter.agent.base.terminal import until_stopped
-from edgemeter.agent.base.threads import ended_by_dead_threads
+from edgemeter.agent.base.threads import ended_by_dead_threads, until_stopped
 
 DEADLINE_S = 60
 
