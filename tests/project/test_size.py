@@ -13,10 +13,10 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 521,
-    "agent/base": 6171,
+    "agent/base": 6166,
     "agent/bundle": 634,
     "agent/cli": 2486,
-    "agent/contract": 3982,
+    "agent/contract": 3985,
     "agent/daemon": 345,
     "agent/datasets": 1537,
     "agent/delivery": 1941,
@@ -27,7 +27,7 @@ LINES = {
     "agent/health": 578,
     "agent/identity": 735,
     "agent/jobs": 1836,
-    "agent/ledger": 1946,
+    "agent/ledger": 1945,
     "agent/machine": 1455,
     "agent/operating": 302,
     "agent/power": 3015,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1472,
     "provisioning/serve": 324,
     "provisioning/update": 197,
-    "tests": 76590,
+    "tests": 76589,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
