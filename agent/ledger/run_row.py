@@ -178,15 +178,18 @@ def likeness_of(run: RunRecord) -> bytes:
 
 
 def _remember(likeness: bytes, run: RunRecord) -> _Shared:
-    subject = subject_of(run)
-    body = _encode(subject)
-    values = (number_of(body), *subject.facets(), number_of(subject.key), number_of(subject.series), body)
-    shared = _Shared(values, is_timed(run), places_not_measured(run))
+    shared = _Shared(subject_row(subject_of(run)), is_timed(run), places_not_measured(run))
     if len(_shared_facts) >= _MOST:
         _shared_facts.clear()
     if len(likeness) <= _LONGEST_BYTES:
         _shared_facts[likeness] = shared
     return shared
+
+
+def subject_row(subject: RunSubject) -> tuple[Any, ...]:
+    """Return the values of `ADD_SUBJECT`."""
+    body = _encode(subject)
+    return (number_of(body), *subject.facets(), number_of(subject.key), number_of(subject.series), body)
 
 
 def cases_in_sessions(rows: Iterable[RunRow]) -> set[tuple[int, int]]:

@@ -28,7 +28,7 @@ PARTS = {
     "generation": 25,
     "delivery": 105,
     "drain": 40,
-    "ledger_size": 95,
+    "questions": 75,
     "commands": 45,
     "footprint": 55,
     "setting_up": 115,

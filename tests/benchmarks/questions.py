@@ -1,7 +1,7 @@
-"""Questions to a ledger as the collector keeps it, beside a plain scan of its figures by SQLite.
+"""Questions to a ledger as the collector keeps it, next to a plain scan of its figures by SQLite.
 
-The scan counts the runs of each case and averages their p50, of a table of nothing but figures. A command is a process beside one that
-scans, and nothing that is asked makes the next question cheaper. A page is an answer of the server beside a scan in the same process: its
+The scan counts the runs of each case and averages their p50, of a table of nothing but figures. A command is a process next to one that
+scans, and nothing that is asked makes the next question cheaper. A page is an answer of the server next to a scan in the same process: its
 thread has read the runs before, which takes what is stated.
 """
 
@@ -19,15 +19,14 @@ from pathlib import Path
 
 from edgemeter.collector.compare.case_book import CaseBook
 from edgemeter.collector.runs.store import LedgerStore
-from edgemeter.collector.trend.history import History
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import SHOWN, PageServer
 from edgemeter.collector.web.view import read_address
+from tests.benchmarks.commands import COMMAND, environment_of
 from tests.benchmarks.harness import Comparison, Line, at_most, compared, figure, in_turn
-from tests.fixtures.fleet_ledger import Fleet, write_ledger
+from tests.fixtures.fleet_ledger import Fleet, multiply_ledger, write_ledger
 
-EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
-TREND = [*EDGEMETER, "trend", "--ledger"]
+TREND = [*COMMAND, "trend", "--ledger"]
 DEVICE = "board-0007"
 PAGES = {"overview": "overview", "compare": "compare", "device": f"device?fleet=lab&device={DEVICE}"}
 SCAN = (
@@ -35,35 +34,37 @@ SCAN = (
     " GROUP BY device, model, precision"
 )
 IN_SQLITE = "import sqlite3, sys; print(len(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))"
-COLUMNS = ("device", "model", "precision", "started_at_ns", "latency_p50_ms", "energy_gross_mj", "accuracy_value", "verdict")
+PLAIN = """CREATE TABLE runs AS
+SELECT subjects.device, model, precision, started_at_ns, latency_p50_ms, energy_gross_mj, accuracy_value, verdict
+FROM ledger.runs JOIN ledger.subjects USING (subject) ORDER BY board, model, subjects.device, precision, at_ns"""
 TREND_SCANS, PAGE_SCANS, EVERYTHING_S = 10.0, 3.0, 5.0
-SECONDS = 15.0
+COPIES = 10
+# How often the trend of a million runs is measured; how long each ratio is.
+TIMES, SECONDS = 3, 10.0
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Yield the questions to 100,000 runs."""
-    yield from _questions(Fleet(devices=50, days=200, cases=10))
-
-
-def long_comparisons() -> Iterator[Comparison]:
-    """Yield the questions to a million runs."""
-    yield from _questions(Fleet(devices=1000, days=100, cases=10))
-
-
-def _questions(fleet: Fleet) -> Iterator[Comparison]:
-    with tempfile.TemporaryDirectory(prefix="edgemeter-questions-", dir=os.environ.get("EDGEMETER_BENCH_DIR")) as folder:
-        path, runs = Path(folder) / "ledger.sqlite", f"{fleet.runs:,} runs"
+    """Yield the questions to 100,000 runs, and one to a million."""
+    with tempfile.TemporaryDirectory(prefix="edgemeter-questions-", dir=os.environ.get("EDGEMETER_BENCH_DIR")) as name:
+        folder, fleet = Path(name), Fleet(devices=50, days=200, cases=10)
+        path, runs = folder / "ledger.sqlite", f"{fleet.runs:,} runs"
         write_ledger(path, fleet)
-        of_one = [*TREND, str(path), "--device", DEVICE]
-        compared_s = _ask([*EDGEMETER, "compare", "--ledger", str(path), "--reference", "reference"])[1]
-        yield figure(f"`compare` of {runs}", "s of the processor", compared_s)
-        plain = _plain(path)
-        scan = [sys.executable, "-c", IN_SQLITE, str(plain), SCAN]
-        line = Line(f"first `trend` of one board among {runs}", "s of the processor", "a scan by SQLite", at_most(TREND_SCANS))
-        yield compared(line, in_turn(lambda: _ask(of_one)[1], lambda: _ask(scan)[1]), SECONDS)
-        took_s = _ask([*TREND, str(path)])[0]
-        yield figure(f"first `trend` of {runs}", "s", took_s, at_most(EVERYTHING_S))
+        yield from _commands(path, plain := _plain(path), runs)
         yield from _pages(path, plain, runs)
+        # A million runs as they are received take minutes to write: their devices are copies of a tenth of them.
+        fleet, path = Fleet(devices=100, days=100, cases=10), folder / "million.sqlite"
+        write_ledger(path, fleet)
+        multiply_ledger(path, COPIES)
+        took_s = [_ask([*TREND, str(path)], folder)[0] for _ in range(TIMES)]
+        yield figure(f"first `trend` of {COPIES * fleet.runs:,} runs", "s", took_s, at_most(EVERYTHING_S))
+
+
+def _commands(path: Path, plain: Path, runs: str) -> Iterator[Comparison]:
+    compared_s = _ask([*COMMAND, "compare", "--ledger", str(path), "--reference", "reference"], path.parent)[1]
+    yield figure(f"`compare` of {runs}", "s of the processor", compared_s)
+    of_one, scan = [*TREND, str(path), "--device", DEVICE], [sys.executable, "-c", IN_SQLITE, str(plain), SCAN]
+    line = Line(f"first `trend` of one board among {runs}", "s of the processor", "a scan by SQLite", at_most(TREND_SCANS))
+    yield compared(line, in_turn(lambda: _ask(of_one, path.parent)[1], lambda: _ask(scan, path.parent)[1]), SECONDS, has_processes=True)
 
 
 def _pages(path: Path, plain: Path, runs: str) -> Iterator[Comparison]:
@@ -92,23 +93,18 @@ def _pages(path: Path, plain: Path, runs: str) -> Iterator[Comparison]:
         yield compared(line, in_turn(partial(answered_s, address), scanned_s), SECONDS)
 
 
-def _ask(command: list[str]) -> tuple[float, float]:
+def _ask(command: list[str], home: Path) -> tuple[float, float]:
     """Return how long a command takes, and how long its processor; raises CalledProcessError if it fails."""
     begin_s, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, stdout=subprocess.DEVNULL, env=environment_of(home), check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.monotonic() - begin_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _plain(path: Path) -> Path:
-    """Return a table of the figures of every run of the ledger, beside it."""
+    """Return a table of the figures of every run of the ledger, in a file next to it."""
     plain = path.with_suffix(".plain")
-    history = History(LedgerStore(path))
     with closing(sqlite3.connect(plain)) as connection, connection:
-        connection.execute(f"CREATE TABLE runs ({', '.join(COLUMNS)})")
-        insert = f"INSERT INTO runs VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - question marks
-        for key in history.series():
-            name = key.device, key.model, key.precision
-            rows = ((*name, run.started_at_ns, *map(run.value, COLUMNS[4:7]), run.verdict.state) for run in history.points(key))
-            connection.executemany(insert, rows)
+        connection.execute("ATTACH ? AS ledger", (str(path),))
+        connection.execute(PLAIN)
     return plain
