@@ -17,7 +17,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.contract.series import series_of
+from edgemeter.agent.contract.series import SeriesKey, series_of
 from edgemeter.collector.cli.stores import FigureParam, chosen_stores, day_number, existing_store, model_called, only_options, store_option
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.store import open_store
@@ -47,14 +47,13 @@ def chosen_metrics(ctx: click.Context, param: click.Parameter, value: str | None
     return tuple(METRICS) if value == "all" else tuple(_FOLLOWED.convert(part, param, ctx) for part in value.split(","))
 
 
-def _history_of(where: Sequence[str], selection: watch.SeriesSelection) -> History:
-    """Return a history with the selected series; for one device, the runs of others are not read. Raises ConfigError without any."""
+def _history_of(where: Sequence[str], selection: watch.SeriesSelection) -> tuple[History, list[SeriesKey]]:
+    """Return a history, and the selected series; for one device, the runs of others are not read. Raises ConfigError without any."""
     history = History(open_store(*where), selection.device)
     if not any(map(selection.takes, history.series())):
         # Only all series together have the list of known names.
         history = History(open_store(*where))
-    watch.keys_of(history, selection)
-    return history
+    return history, watch.keys_of(history, selection)
 
 
 _metrics_option = click.option(
@@ -120,16 +119,9 @@ def trend(
     with progress_bar() as progress:
         annotations = annotations_of(where[0])
         selection = watch.SeriesSelection(**selected)
-        history = _history_of(where, selection)
-        trends = watch.trends_of(
-            history,
-            annotations,
-            metrics,
-            filter(selection.takes, history.series()),
-            by_type=by_type,
-            progress=progress,
-            processes=len(os.sched_getaffinity(0)),
-        )
+        history, keys = _history_of(where, selection)
+        processes = len(os.sched_getaffinity(0))
+        trends = watch.trends_of(history, annotations, metrics, keys, by_type=by_type, progress=progress, processes=processes)
     newest = history.newest_day()
     if until is not None and until < newest:
         raise click.UsageError(f"--until {iso(until)} is before the newest run, of {iso(newest)}: give that day or a later one")

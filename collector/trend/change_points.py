@@ -137,10 +137,11 @@ def change_points(series: Sequence[Days], cuts: Sequence[Sequence[int]] | None =
     first = np.cumsum([0, *(part.stop - part.start for _, part in spans)])[:-1]
     moves = (np.maximum.reduceat(x, first) > np.minimum.reduceat(x, first)).tolist() if spans else []
     moving = [span for span, may_step in zip(spans, moves, strict=True) if may_step]
-    _take_modes(results, moving)
+    are_warm = [days.is_warm for days in series]
+    _take_modes(results, moving, are_warm)
     walks = []
     for (row, part), may_step in zip(spans, moves, strict=True):
-        earliest, is_warm = part.start + BEFORE + AFTER, results[row].days.is_warm
+        earliest, is_warm = part.start + BEFORE + AFTER, are_warm[row]
         if part.stop >= earliest and (may_step or is_warm):
             # Multiples of the index, so that tomorrow's scans include today's.
             scheduled = range(earliest + -earliest % stride, part.stop if may_step else earliest, stride)
@@ -189,12 +190,12 @@ def _screen(walks: Sequence[_Walk]) -> None:
         walks[row].ends = [*ends[may_step[:, row]].tolist(), walks[row].stop]
 
 
-def _take_modes(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]) -> None:
+def _take_modes(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]], are_warm: Sequence[bool]) -> None:
     """Remove the two modes from the days of these spans of series, unless the temperature explains them."""
     for alike in _of_one_length(spans):
         x, heat = _figures(results, alike), np.zeros((len(alike), alike[0][1].stop - alike[0][1].start))
         for index, (row, part) in enumerate(alike):
-            if results[row].days.is_warm:
+            if are_warm[row]:
                 heat[index] = without_gaps(results[row].days.temperature_c)[part]
         for (row, part), modes in zip(alike, modes_beside_heat(x, heat, results[0].days.metric.reported_from), strict=True):
             if modes is not None:

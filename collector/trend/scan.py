@@ -113,7 +113,8 @@ def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: A
     if regressors.heat is not None:
         square = regressors.heat_square[:, None]
         size = size - _suffix(regressors.weighted_heat) ** 2 / np.where(square > 0, square, 1.0)
-    points = _suffix(present.astype(np.float64))
+    # The points of a row are at its end.
+    points = np.minimum(np.arange(x.shape[1], 0, -1), present.sum(axis=1, keepdims=True))
     allowed = present & (points >= AFTER) & (points <= RECENT) & (points[:, :1] - points >= BEFORE) & (size > 1e-9)
     if only is None:
         # The temperature may hide a declared step.
