@@ -27,7 +27,7 @@ LINES = {
     "agent/health": 578,
     "agent/identity": 735,
     "agent/jobs": 1836,
-    "agent/ledger": 1945,
+    "agent/ledger": 1948,
     "agent/machine": 1455,
     "agent/operating": 302,
     "agent/power": 3015,
@@ -46,7 +46,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 717,
     "collector/charts": 489,
-    "collector/cli": 2335,
+    "collector/cli": 2327,
     "collector/compare": 2418,
     "collector/datacenter": 486,
     "collector/demo": 365,
@@ -58,7 +58,7 @@ LINES = {
     "collector/receive": 1191,
     "collector/runs": 1066,
     "collector/show": 1093,
-    "collector/trend": 3487,
+    "collector/trend": 3493,
     "collector/units": 83,
     "collector/upkeep": 203,
     "collector/web": 2909,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1472,
     "provisioning/serve": 324,
     "provisioning/update": 197,
-    "tests": 76589,
+    "tests": 76605,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
