@@ -28,9 +28,9 @@ export EDGEMETER_TRITON ?= $(CURDIR)/.triton/bin/python
 WORKERS ?= logical
 # A crash or a hang ends the run with the test's name and stack; nothing is run again.
 ONCE := --dist loadfile --max-worker-restart 0
-# Bytecode is written by every core afterwards, in half the time.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 INSTALL_PINNED := $(INSTALL) --no-compile --require-hashes -r
+# On every core, in half of pip's time.
 COMPILE := $(BIN)/python -m compileall -q -j 0 .venv/lib
 NO_HANG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export PYTHONDONTWRITEBYTECODE :=
