@@ -35,7 +35,6 @@ def check_folder(folder: Path) -> None:
 
 
 def _files(record: RunRecord, signer: Signer | None) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a bundle in order: the manifest, its signature, then the files that it lists."""
     head, _ = split_samples(encode(record))
     contents = {archive.RECORD: head}
     members = [archive.RunFile(file=archive.RECORD, sha256=hashlib.sha256(head).hexdigest())]

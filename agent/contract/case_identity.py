@@ -230,5 +230,4 @@ _READ = tuple(field.read or attrgetter(field.paths[0]) for field in FIELDS)
 
 
 def key_of(run: RunRecord) -> CaseKey:
-    """Return the case of `run`."""
     return CaseKey(*[read(run) for read in _READ])

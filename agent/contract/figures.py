@@ -195,7 +195,6 @@ def hottest_c(run: "RunRecord") -> float | None:
 
 
 def _correct_answer_mj(run: "RunRecord") -> float | None:
-    """Return the energy of all queries over the number of right answers, if the metric counts these."""
     if run.energy is None or run.accuracy is None or why_unequal_questions(run):
         return None
     if run.generation is None or run.accuracy.metric not in RIGHT_ANSWERS or run.accuracy.value <= 0:

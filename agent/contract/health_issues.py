@@ -24,7 +24,6 @@ class DeviceIssue:
 
     @property
     def sentence(self) -> str:
-        """The description and the remedy."""
         return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
 
@@ -40,7 +39,6 @@ def certificate_days(health: Health, now_ns: int) -> float | None:
 
 
 def health_issues(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
-    """Yield the problems in a health report."""
     if (end_ns := health.certificate_not_after_ns) is not None and end_ns - now_ns < CERTIFICATE_DAYS * NS_PER_DAY:
         when = f"expired {age(now_ns - end_ns)} ago" if end_ns < now_ns else f"expires in {age(end_ns - now_ns)}"
         yield DeviceIssue("certificate", f"its certificate {when}")

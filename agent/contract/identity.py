@@ -88,7 +88,6 @@ def read_join_file(path: Path) -> JoinFile:
 
 
 def join_file_text(join: JoinFile) -> str:
-    """Return the file's text."""
     fields = {name: getattr(join, name) for name in ("fleet", "device", "broker", "service", "token")}
     # Only the certificate has several lines: `wipe_secrets` searches line by line.
     ca = f"ca = '''\n{join.ca.strip()}\n'''\n"

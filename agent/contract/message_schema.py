@@ -22,7 +22,6 @@ MESSAGES: dict[TopicKind, tuple[type[msgspec.Struct], ...]] = {
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of every message."""
     messages_of_all = [*dict.fromkeys(struct for structs in MESSAGES.values() for struct in structs), messages.JobProgress]
     schemas, components = msgspec.json.schema_components(messages_of_all, ref_template="#/$defs/{name}")
     names = [schema["$ref"].rsplit("/", 1)[1] for schema in schemas]

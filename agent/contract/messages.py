@@ -134,7 +134,6 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The measurement in words."""
         failed = f", {self.failed} failed before" if self.failed else ""
         job = f", job {self.job}" if self.job else ""
         return f"{self.case}: run {self.run:,} of {self.runs:,} of suite {self.suite}{failed}{job}"
@@ -193,7 +192,6 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """The number of executions."""
         return self.done + self.failed + self.cancelled + self.running + self.repeating + self.waiting
 
     @property

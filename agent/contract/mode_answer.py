@@ -48,7 +48,6 @@ def mode_answers(runs: Iterable[RunRecord]) -> list[ModeAnswer]:
 
 
 def without_mode(key: CaseKey) -> CaseKey:
-    """Return the key without power mode and governor."""
     return msgspec.structs.replace(key, power_mode=None, operating_point="")
 
 

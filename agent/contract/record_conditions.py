@@ -60,7 +60,6 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
 
     @property
     def threads_text(self) -> str:
-        """The number of threads in words."""
         return "unknown threads" if self.threads_reason else count(self.threads, "thread")
 
     @property
@@ -165,5 +164,4 @@ class Verdict(RecordPart, frozen=True, kw_only=True):
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The names of the violated rules."""
         return tuple(violation.rule for violation in self.violations)

@@ -73,7 +73,6 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
 
     @cached_property
     def series(self) -> SeriesKey:
-        """The series of its runs."""
         return series_of_case(self.key, self.board)
 
     @cached_property
@@ -119,12 +118,10 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
         return None if self.energy_kind is None else self.energy_provenance == self.provenance.get("latency")
 
     def facets(self) -> tuple[str, ...]:
-        """Return its values of `FACETS`."""
         return tuple(self.board if name == "board" else getattr(self.key, name) for name in FACETS)
 
 
 def subject_of(run: RunRecord) -> RunSubject:
-    """Return the subject of `run`."""
     energy, accuracy, measure = run.energy, run.accuracy, None
     if accuracy:
         measure = AccuracyMeasure(accuracy.metric, accuracy.better, accuracy.images, accuracy.dataset_sha256, accuracy.normalisation)

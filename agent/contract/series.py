@@ -47,7 +47,6 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
     output_tokens: int | None
 
     def case(self) -> str:
-        """Return the case in words."""
         threads = f"{self.threads} thread" + ("" if self.threads == 1 else "s")
         batch = "" if self.batch == 1 else f", batch {self.batch}"
         users = "" if self.concurrency is None else f" of {self.concurrency}"
@@ -62,12 +61,10 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
 
 
 def series_of(run: RunRecord) -> SeriesKey:
-    """Return the series of `run`."""
     return series_of_case(key_of(run), run.environment.board or UNKNOWN_BOARD)
 
 
 def series_of_case(key: CaseKey, board: str) -> SeriesKey:
-    """Return the series of a case on a board."""
     shared: dict[str, Any] = dict(zip(SERIES_FIELDS, in_series(key), strict=True))
     return SeriesKey(board=board, **shared)
 

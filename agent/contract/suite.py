@@ -232,7 +232,6 @@ def parse_deadline_ms(text: str) -> float:
 
 
 def set_keys(settings: msgspec.Struct) -> dict[str, Any]:
-    """Return the keys with values."""
     return {key: value for key, value in msgspec.structs.asdict(settings).items() if value is not None}
 
 

@@ -146,7 +146,6 @@ def _dark(items: Sequence[Item]) -> tuple[str, ...]:
 
 
 def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, names_in_set: list[str]) -> Dataset:
-    """Return the data set with the ground truth of its items."""
     if isinstance(content, CocoDocument):
         ids = {image.file_name: image.id for image in content.images}
         image_ids = tuple(ids[name] for name in names_in_set)
@@ -201,7 +200,6 @@ def _check_named(folder: Path, annotations: Path | None, files: Mapping[str, str
 
 
 def _hashes(items: Sequence[Item]) -> list[bytes]:
-    """Return the hash of the content of each item."""
     hashes: list[bytes] = []
     try:
         hashes += (item.sha256() for item in items)

@@ -86,7 +86,6 @@ def json_lines(where: str, content: bytes, kind: type[Row]) -> Iterator[tuple[in
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a finite number."""
     try:
         return math.isfinite(float(text))
     except ValueError:

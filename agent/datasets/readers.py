@@ -43,7 +43,6 @@ class Maps:
             return False
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the file of each photograph's map, which the task reads."""
         paths, identity = read_maps(folder, required(annotations))
         return GroundTruth(Targets(paths), identity, named_by="folder")
 
@@ -56,7 +55,6 @@ class MlperfTiny:
         return annotations is not None and annotations.name.startswith("y_labels") and annotations.suffix == ".csv"
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the class of each listed file."""
         path = required(annotations)
         return GroundTruth(read_tiny_list(path), path)
 
@@ -75,7 +73,6 @@ class ClassFolders:
         return Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower() not in _OF_CLASSES
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the class of every file in the folders."""
         index = read_class_folders(folder, _OF_CLASSES, annotations)
         return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"), named_by="folder")
 
@@ -88,7 +85,6 @@ class ClassList:
         return annotations is not None and annotations.suffix.lower() in (".txt", ".csv", ".tsv")
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the class of every photograph in the index."""
         index = read_class_list(required(annotations))
         return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"))
 
@@ -103,7 +99,6 @@ class Coco:
         return head_of(annotations, 64).removeprefix(BOM_UTF8).lstrip().startswith(b"{")
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the boxes of the document, or the classes of the index."""
         path = required(annotations)
         content = read_annotations(path)
         if isinstance(content, dict):
@@ -124,7 +119,6 @@ class VisualWakeWords:
         return annotations is not None and annotations.name.lower().startswith("vww") and annotations.suffix.lower() == ".json"
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the class of each photograph in either class."""
         path = required(annotations)
         document = read_annotations(path)
         if isinstance(document, dict):

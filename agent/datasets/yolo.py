@@ -122,7 +122,6 @@ class Yolo:
         )
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the boxes of all photographs in the folder."""
         document, odd = read_labels(folder, required(annotations), list_photographs(folder))
         return GroundTruth(document, msgspec.json.encode(document), odd, "folder")
 

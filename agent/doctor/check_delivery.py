@@ -36,7 +36,6 @@ def check(home: Path, broker: str | None) -> Iterator[Finding]:
 
 
 def _place(name: str, path: Path, absent: str) -> Finding:
-    """Return the path of a file of results, and its size with its write-ahead log."""
     if not path.exists():
         return _finding(name, "ok", f"{path}: {absent}")
     sizes_bytes = [part.stat().st_size for part in (path, path.with_name(f"{path.name}-wal")) if part.exists()]

@@ -240,7 +240,6 @@ def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterato
 
 
 def _sandbox() -> Finding:
-    """Return the protection of this machine from the models that it runs."""
     gap = no_sandbox()
     if gap is None:
         return _software("sandbox", "ok", "models run under bubblewrap")

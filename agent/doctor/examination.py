@@ -112,7 +112,6 @@ def _brief(findings: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _summary(findings: Sequence[Finding]) -> str:
-    """Return whether this machine can measure, and how quiet it is."""
     counts = Counter(finding.state for finding in findings)
     warnings = count(counts["warn"], "warning")
     ready = f"ready to measure, {warnings}" if counts["warn"] else "ready to measure"

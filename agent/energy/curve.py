@@ -53,11 +53,9 @@ class Curve:
         self.powers_w = self.seen_w = self.apart_w = np.append(between_w[:1], between_w)
 
     def energy_mj(self, window: Window) -> float:
-        """Return the energy within the window."""
         return self.mean_w(window) * window.length_ns / NS_PER_MS
 
     def mean_w(self, window: Window) -> float:
-        """Return the mean power within the window."""
         return float(self.means_w(window, 1)[0])
 
     def means_w(self, window: Window, parts: int) -> Array:

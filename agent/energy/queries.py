@@ -52,7 +52,6 @@ class Queries:
 
     @property
     def paused_ns(self) -> int:
-        """Return the length of all pauses together."""
         return int(np.diff(self.pauses_ns).sum())
 
     def are_paused(self, times_ns: Times) -> NDArray[np.bool_]:
@@ -111,7 +110,6 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
 
 
 def _are_beside(begins: Sequence[Times], ends: Sequence[Times]) -> bool:
-    """Return whether any of these stretches overlap."""
     begins_ns, ends_ns = np.concatenate(begins), np.concatenate(ends)
     order = np.lexsort((ends_ns, begins_ns))
     return bool(np.any(begins_ns[order][1:] < ends_ns[order][:-1]))

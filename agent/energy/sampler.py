@@ -134,7 +134,6 @@ class _SensorThread(threading.Thread):
 
 
 def pack_traces(traces: Sequence[SensorTrace], timed_start_ns: int) -> tuple[Series, ...]:
-    """Return the series of all sensors with readings."""
     if not traces:
         return ()
     import numpy as np  # noqa: PLC0415 - not at the top: the doctor looks for sensors without numpy

@@ -13,7 +13,6 @@ class Window(msgspec.Struct, frozen=True):
 
     @property
     def length_ns(self) -> int:
-        """The length of the window."""
         return self.end_ns - self.start_ns
 
 

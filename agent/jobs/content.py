@@ -59,7 +59,6 @@ class DeviceContent:
             return self._unpacked(content).is_dir()
 
     def used(self, content: Content) -> None:
-        """Mark it as used now."""
         for path in (self.path(content), self._unpacked(content)):
             with contextlib.suppress(OSError):
                 os.utime(path)

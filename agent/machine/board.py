@@ -75,7 +75,6 @@ def cpu(machine: Machine) -> str | None:
 
 
 def cores(machine: Machine) -> int | None:
-    """Return the number of processors."""
     return len(re.findall(r"^processor\s*:", machine.text("proc/cpuinfo") or "", re.MULTILINE)) or None
 
 
@@ -119,7 +118,6 @@ def is_raspberry_pi(machine: Machine) -> bool:
 
 
 def is_jetson(machine: Machine) -> bool:
-    """Return whether the board carries a Tegra."""
     return machine.text("etc/nv_tegra_release") is not None or "tegra" in (soc(machine) or "")
 
 

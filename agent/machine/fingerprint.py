@@ -47,7 +47,6 @@ def read(machine: Machine = THIS_MACHINE) -> Environment:
 
 
 def operating_system(machine: Machine) -> str | None:
-    """Return the name and version of the distribution."""
     for path in OS_RELEASE:
         for line in (machine.text(path) or "").splitlines():
             if line.startswith("PRETTY_NAME="):

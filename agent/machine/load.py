@@ -124,7 +124,6 @@ class MemInfo:
 
 
 def read_memory(machine: Machine) -> MemInfo:
-    """Return the machine's memory now."""
     fields: dict[str, float] = {}
     for line in (machine.text("proc/meminfo") or "").splitlines():
         name, _, value = line.partition(":")

@@ -87,7 +87,6 @@ def recorded(root: Path, arch: str = "unknown") -> Machine:
 
 
 def whole_number(text: str | None, base: int = 10) -> int | None:
-    """Return the integer in `text`, or None."""
     try:
         return None if text is None else int(text, base)
     except ValueError:

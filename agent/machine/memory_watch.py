@@ -24,7 +24,6 @@ class MemoryWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop reading."""
         self._ended.set()
         self._thread.join()
 

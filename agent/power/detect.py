@@ -139,7 +139,6 @@ def check_sensors(requested: str | None, usual: tuple[str, ...], settings: Mappi
 
 
 def _names(requested: str | None, usual: tuple[str, ...]) -> list[str]:
-    """Return the sensors that are named, `none` aside."""
     names = [name.strip() for name in requested.split(",")] if requested else list(usual)
     return [] if names == ["none"] else names
 

@@ -55,7 +55,6 @@ class Fnirsi:
         self._model, self._sends, self._told_ns = "", False, 0
 
     def describe(self) -> Description:
-        """Return the meter's description."""
         self._open()
         return Description(
             id=f"fnirsi:{self._model}",
@@ -80,7 +79,6 @@ class Fnirsi:
         return Reading(self._clock() - len(powers_w) * SAMPLE_NS // 2, power_w, rails=(Rail("USB", power_w),))
 
     def close(self) -> None:
-        """Close the device."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -99,7 +99,6 @@ class HttpPlug(ABC):
         self._login: Callable[[str], str] | None = None
 
     def describe(self) -> Description:
-        """Return the description of the plug."""
         with as_unavailable():
             response = self._fetched()
             channels = self._chosen(response)
@@ -120,7 +119,6 @@ class HttpPlug(ABC):
         )
 
     def read(self) -> Reading:
-        """Return the power that the plug shows."""
         begin = self._clock()
         channels = self._chosen(self._fetched())
         rails = tuple(Rail(name, power_w) for name, power_w in channels.items())

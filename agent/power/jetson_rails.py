@@ -55,7 +55,6 @@ class JetsonBoard:
     gain_u_ratio: float | None = GAIN_U_RATIO
 
     def usual_step_w(self, rail: str) -> float | None:
-        """Return the step of a rail of the total at its usual voltage."""
         volts = self.total[rail]
         return None if volts is None else SHUNT_STEP_UV / self.shunt_uohm * volts
 

@@ -43,7 +43,6 @@ class Joulescope:
         self._newest: Reading | None = None
 
     def describe(self) -> Description:
-        """Return the instrument's description."""
         self._open()
         return Description(
             id=f"joulescope:{self._device}",
@@ -67,7 +66,6 @@ class Joulescope:
         return newest
 
     def close(self) -> None:
-        """Close the instrument."""
         if self._driver is not None:
             self._driver.finalize()
             self._driver = None

@@ -77,7 +77,6 @@ class Jtop:
         return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(board, rail_powers), rails=rail_powers)
 
     def close(self) -> None:
-        """Leave the service."""
         client, self._client = self._client, None
         if client is not None:
             client.close()

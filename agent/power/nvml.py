@@ -96,7 +96,6 @@ class Nvml(PowerSensor):
         )
 
     def read(self) -> Reading:
-        """Return the counter, or the power."""
         self.describe()
         begin = self._clock()
         try:
@@ -109,7 +108,6 @@ class Nvml(PowerSensor):
         return Reading((begin + self._clock()) // 2, power_w, energy_mj, (Rail(f"GPU {self._gpu}", power_w),))
 
     def close(self) -> None:
-        """Shut the library down."""
         if self._library is not None:
             self._library.nvmlShutdown()
             self._library, self._description = None, None

@@ -56,7 +56,6 @@ class Pi5Pmic(PowerSensor):
         self._clock = clock
 
     def describe(self) -> Description:
-        """Return the chip's description."""
         with as_unavailable():
             currents_a, voltages_v = self._values()
         return Description(
@@ -70,7 +69,6 @@ class Pi5Pmic(PowerSensor):
         )
 
     def read(self) -> Reading:
-        """Return the sum of the rails."""
         begin = self._clock()
         currents_a, voltages_v = self._values()
         taken_ns = (begin + self._clock()) // 2

@@ -58,7 +58,6 @@ class Rapl(LocatedSensor[list[_Zone]]):
         self._sleep = sleep
 
     def describe(self) -> Description:
-        """Return which counters there are."""
         names = [zone.name for zone in self._parts()]
         platform = names == ["psys"]
         excludes = ("power-supply loss",) if platform else ("mainboard", "disks", "GPU", "fans", "power-supply loss")

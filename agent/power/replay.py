@@ -82,7 +82,6 @@ class ReplaySensor:
         return Reading(taken_ns=now, power_w=p0 + (p1 - p0) * (moment_s - t0) / (t1 - t0))
 
     def close(self) -> None:
-        """Forget the recording."""
         self._recording = None
 
     def _read(self) -> ReplayTrace:

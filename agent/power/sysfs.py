@@ -70,7 +70,6 @@ class NumberFile:
         self._stays_open: bool | None = None
 
     def __del__(self) -> None:
-        """Close the file."""
         self._close()
 
     def number(self) -> int:
@@ -155,7 +154,6 @@ class HwmonChip:
     _files: dict[str, NumberFile] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def has(self, file: str) -> bool:
-        """Return whether there is such a file."""
         return (self.folder / file).exists()
 
     def number(self, file: str) -> int:

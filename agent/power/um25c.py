@@ -49,7 +49,6 @@ class Um25c:
         self._port: Any = None
 
     def describe(self) -> Description:
-        """Return the meter's description."""
         with as_unavailable():
             model, volts, _, digit_a = _values(self._block())
         return Description(
@@ -69,7 +68,6 @@ class Um25c:
         return Reading(taken_ns=(begin + self._clock()) // 2, power_w=volts * amperes, rails=(Rail("USB", volts * amperes),))
 
     def close(self) -> None:
-        """Close the port."""
         if self._port is not None:
             self._port.close()
             self._port = None

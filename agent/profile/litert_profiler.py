@@ -88,7 +88,6 @@ class LiteRtProfiler:
         return durations
 
     def events(self) -> list[ProfileEvent]:
-        """Return the recorded events."""
         return self._events
 
     def _bind(self, inputs: Sequence[Array]) -> Callable[[], None]:

@@ -51,7 +51,6 @@ class Profiler(Protocol):
 
 
 def inference(start_us: float, duration_us: float) -> ProfileEvent:
-    """Return the event of one inference."""
     return ProfileEvent(name="inference", type="inference", start_us=start_us, duration_us=duration_us, is_inference=True)
 
 

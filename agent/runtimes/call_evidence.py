@@ -22,7 +22,6 @@ class CallEvidence:
 
 
 def evidence_of(result: object, arguments: Sequence[object], function: object) -> CallEvidence:
-    """Return the facts from a call of `function`."""
     # Arrays of JAX belong to its package jaxlib.
     libraries = {type(leaf).__module__.partition(".")[0].removesuffix("lib") for leaf in leaves(result)}
     devices = devices_of(result, arguments, function)

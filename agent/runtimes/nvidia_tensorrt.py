@@ -70,7 +70,6 @@ class CudaMemory:
         return self._pointers[-1]
 
     def free(self, pointer: int) -> None:
-        """Release memory."""
         self._pointers.remove(pointer)
         self._library.cudaFree(ctypes.c_void_p(pointer))
 
@@ -181,7 +180,6 @@ class TensorRt(Runtime):
         return call
 
     def outputs(self) -> list[Array]:
-        """Return the outputs, copied from the device."""
         if not self._is_done:
             raise MeasurementError("TensorRT has no output: run a query first")
         arrays = []

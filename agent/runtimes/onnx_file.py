@@ -50,7 +50,6 @@ class OnnxFile:
 
 
 def read_onnx(model: Path) -> OnnxFile:
-    """Return the facts from the graph of a file."""
     try:
         with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             graph = OnnxMessage(data, OnnxMessage(data, (0, len(data))).spans[_GRAPH][-1])
@@ -84,7 +83,6 @@ class OnnxMessage:
             at += size
 
     def texts(self, field: int) -> list[str]:
-        """Return the strings of a field."""
         return [self.data[start:end].decode() for start, end in self.spans[field]]
 
     def constant(self) -> float | None:

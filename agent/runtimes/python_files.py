@@ -36,7 +36,6 @@ class NotedFiles:
         self._owners = [owner for owner in (builtins, io, getattr(pathlib, "_NormalAccessor", None)) if owner]
 
     def __call__(self, file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
-        """Open a file as `open` does."""
         stream = _OPEN(file, mode, *arguments, **named)
         if self._is_noting and not isinstance(file, int) and "r" in mode:
             self.paths.add(Path(os.fsdecode(file)).resolve())

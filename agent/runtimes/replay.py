@@ -121,7 +121,6 @@ class ReplayRuntime(Runtime):
         return [array.copy() for array in self._outputs]
 
     def close(self) -> None:
-        """Forget the recording."""
         self._latencies_ns = iter(())
         self._inputs = self._outputs = ()
         self._has_run = False

@@ -196,7 +196,6 @@ class ServedModel(ConcurrentRuntime):
         return replace(loaded, facts={**loaded.facts, "served_model_version": self._version}) if self._version else loaded
 
     def close(self) -> None:
-        """Close the connections."""
         self._part_from_users()
         if self._link is not None:
             self._link.close()

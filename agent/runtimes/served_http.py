@@ -132,7 +132,6 @@ class OpenInference:
         return names[0]
 
     def _models(self) -> list[ListedModel]:
-        """Return the models that the server lists."""
         try:
             return decode_json(self._link.ask("/v2/repository/index", {}).content, list[ListedModel])
         except msgspec.MsgspecError:

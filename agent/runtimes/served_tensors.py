@@ -187,7 +187,6 @@ class ListedModel:
 
 
 def ready_models(listed: Sequence[ListedModel]) -> list[str]:
-    """Return the names of the models that are ready."""
     return sorted({entry.name for entry in listed if entry.state == "READY"})
 
 

@@ -68,7 +68,6 @@ class FlatBufferTable:
         return start + 4, end
 
     def tables(self, field: int) -> Iterator["FlatBufferTable"]:
-        """Yield the tables of a vector of tables."""
         for at in range(*self.span(field, 4), 4):
             yield FlatBufferTable(self.data, at + self._number(at, "<I"))
 
@@ -77,7 +76,6 @@ class FlatBufferTable:
         return ", ".join(f"{value:g}" for (value,) in struct.iter_unpack("<f", self.content(field, 4)))
 
     def content(self, field: int, item_bytes: int = 1) -> bytes:
-        """Return the bytes of a vector or string."""
         start, end = self.span(field, item_bytes)
         return self.data[start:end]
 
@@ -99,7 +97,6 @@ class FlatBufferTable:
 
 
 def root_table(data: bytes | mmap) -> FlatBufferTable:
-    """Return the root table."""
     return FlatBufferTable(data, FlatBufferTable(data, 0)._number(0, "<I"))  # noqa: SLF001 - of this class
 
 

@@ -52,7 +52,6 @@ RULES = (
 
 
 def environment_notes(machine: Machine = THIS_MACHINE, environment: Environment | None = None) -> list[Violation]:
-    """Return the notes on the machine."""
     before = conditions.inspect("before", machine)
     facts = Facts(
         conditions=(before,), environment=environment or fingerprint.read(machine), clock_synchronised=clock.synchronised(machine)

@@ -19,7 +19,6 @@ RULES = (*RUN_RULES, _APART, *environment_rules.RULES)
 
 
 def judge(facts: Facts) -> Verdict:
-    """Return the verdict on a run."""
     return _verdict(RUN_RULES, facts)
 
 

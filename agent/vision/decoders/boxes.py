@@ -33,7 +33,6 @@ def logistic(values: Floats) -> Floats:
 
 
 def logit(probability: float) -> float:
-    """Return the logit of a probability."""
     return float(np.log(probability / (1 - probability))) if 0 < probability < 1 else float(np.copysign(np.inf, probability - 0.5))
 
 

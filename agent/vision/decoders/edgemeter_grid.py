@@ -44,7 +44,6 @@ class EdgemeterGrid(Family):
         self._centres = (corners + np.float32(0.5)) * self._strides
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections of one query."""
         self._check([output.shape for output in outputs])
         distances, scores = outputs[0][0], outputs[1][0]
         cells, classes = np.nonzero(scores >= self._output.score_threshold)

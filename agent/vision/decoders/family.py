@@ -73,7 +73,6 @@ class UnknownModel:
 
     @property
     def shapes(self) -> list[Shape]:
-        """The shapes of the outputs."""
         return [info.shape for info in self.outputs]
 
     @property

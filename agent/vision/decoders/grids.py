@@ -34,7 +34,6 @@ def grid_side(size_px: int, stride: int) -> int:
 
 
 def cell_count(height: int, width: int, strides: Sequence[int]) -> int:
-    """Return the number of cells of all grids."""
     return sum(grid_side(height, stride) * grid_side(width, stride) for stride in strides)
 
 

@@ -60,7 +60,6 @@ class YoloX(Family):
         return boxes.select(boxes.corners(centred), scores[above], classes[above].astype(np.int32), self._output, frame)
 
     def _check(self, shapes: Sequence[Shape]) -> tuple[int, ...]:
-        """Return the strides of the cells."""
         shape, classes = shapes[0], self._output.classes
         strides = strides_of(shape[1], self._size) if len(shape) == 3 and shape[0] == 1 else ()
         if strides and (shape[2] or 0) > 5 and classes in (None, (shape[2] or 0) - 5):
