@@ -22,6 +22,7 @@ from tests.fixtures.mqtt_packets import connect_packet, publish_packet, subscrib
 from tests.fixtures.record_factory import make_record
 
 WINDOW = 1500
+TIMEOUT_S = 120.0
 SEND_BYTES = 64 << 10
 
 
@@ -35,7 +36,14 @@ class Settings:
     devices: int = 50
     rate_per_s: float = 0.0
     awaits_receipts: bool = True
-    timeout_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flooded:
+    """How long it took until all was sent and, if awaited, receipted, and with a rate the time from sending to receipt of each record."""
+
+    took_s: float
+    delays_ms: list[float]
 
 
 def _connected(port: int, name: str) -> socket.socket:
@@ -96,25 +104,23 @@ class Receipts:
                     self.seen.append((message.topic, first, last, now_s))
 
 
-def flood(settings: Settings) -> dict[str, object]:
-    """Send everything, wait for the receipts; return what it took."""
+def flood(settings: Settings) -> Flooded:
+    """Send everything, and wait for the receipts."""
     ready = list(packets(settings, int(time.time() * 1000)))
-    with closing(_connected(settings.port, "flood")) as publisher:
+    receipts = Receipts(settings.port)
+    with closing(receipts.socket), closing(_connected(settings.port, "flood")) as publisher:
         publisher.setblocking(False)
-        receipts = Receipts(settings.port)
-        with closing(receipts.socket):
-            return _flood(settings, ready, publisher, receipts)
+        return _flood(settings, ready, publisher, receipts)
 
 
-def _flood(settings: Settings, ready: list[bytes], publisher: socket.socket, receipts: Receipts) -> dict[str, object]:
+def _flood(settings: Settings, ready: list[bytes], publisher: socket.socket, receipts: Receipts) -> Flooded:
     sent_s = [0.0] * len(ready) if settings.rate_per_s else []
     sent = answered = 0
     pending = memoryview(b"")
     begun_s = time.perf_counter()
     while answered < len(ready) or (settings.awaits_receipts and receipts.named < settings.count):
         now_s = time.perf_counter()
-        if now_s > begun_s + settings.timeout_s:
-            break
+        assert now_s < begun_s + TIMEOUT_S, f"{sent} messages sent, {receipts.named} of {settings.count} records receipted"
         allowed = min(len(ready), answered + WINDOW)
         if settings.rate_per_s:
             allowed = min(allowed, int((now_s - begun_s) * settings.rate_per_s / settings.batch) + 1)
@@ -135,12 +141,7 @@ def _flood(settings: Settings, ready: list[bytes], publisher: socket.socket, rec
             answered += len(publisher.recv(1 << 16)) // 4
         if receipts.socket in readable:
             receipts.read(remember=bool(sent_s))
-    return {
-        "took_s": time.perf_counter() - begun_s,
-        "sent": sent * settings.batch,
-        "receipted": receipts.named,
-        "delays_ms": _delays_ms(settings, sent_s, receipts),
-    }
+    return Flooded(time.perf_counter() - begun_s, _delays_ms(settings, sent_s, receipts))
 
 
 def _delays_ms(settings: Settings, sent_s: list[float], receipts: Receipts) -> list[float]:
@@ -151,14 +152,12 @@ def _delays_ms(settings: Settings, sent_s: list[float], receipts: Receipts) -> l
     return sorted(delays)
 
 
-def send(settings: Settings) -> dict[str, object]:
+def send(settings: Settings) -> Flooded:
     """Return what a flood took that a process of its own sent, so that publisher and collector do not share an interpreter."""
     command = [sys.executable, "-m", "tests.benchmarks.flood", json.dumps(asdict(settings))]
-    root = Path(__file__).resolve().parents[2]
-    result: dict[str, object] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, cwd=root, check=True).stdout)
-    assert result["sent"] == settings.count, f"sent {result['sent']} of {settings.count}"
-    return result
+    finished = subprocess.run(command, stdout=subprocess.PIPE, cwd=Path(__file__).resolve().parents[2], check=True)
+    return Flooded(**json.loads(finished.stdout))
 
 
 if __name__ == "__main__":
-    print(json.dumps(flood(Settings(**json.loads(sys.argv[1])))))
+    print(json.dumps(asdict(flood(Settings(**json.loads(sys.argv[1]))))))
