@@ -84,7 +84,10 @@ class CaseBook:
             changed = [key for key, members in members_of.items() if versions.get(key) != version_of(members)]
             for first in range(0, len(changed), CASES_AT_ONCE):
                 part = changed[first : first + CASES_AT_ONCE]
-                booked.update(self._sum_up([members_of[key] for key in part]))
+                cases = [members_of[key] for key in part]
+                runs = self.store.runs_of_cases(cases, self._columns)
+                usable = [of_case.usable() for of_case in runs]
+                booked.update(zip(part, map(self._summed_up, cases, runs, usable, current_segments(usable)), strict=True))
                 # While a large ledger is read for the first time, there is something to show.
                 self._booked, self.version = dict(booked), f"{len(booked)} of {version}"
                 progress("summing up cases", first + len(part), len(changed))
@@ -104,8 +107,7 @@ class CaseBook:
             raise UnavailableError(
                 "the store has no run yet: measure one with `edgemeter run FILE --broker ADDRESS`, or see `edgemeter collector demo`"
             )
-        summaries = [summary for case in self.cases if (summary := case.summary(days))]
-        return sorted(summaries, key=lambda summary: summary.first)
+        return sorted((summary for case in self.cases if (summary := case.summary(days))), key=lambda summary: summary.first)
 
     def left_out(self) -> list[LeftOut]:
         """Return entries that are not runs, and the runs that cannot be compared, oldest first."""
@@ -132,13 +134,6 @@ class CaseBook:
             return all_days, all_days
         of_level = usable.part(usable.columns["started_at_ns"] >= segment.since_ns)
         return CaseSummary(self.store, case.key, lambda: of_level, segment=segment), all_days
-
-    def _sum_up(self, cases: Sequence[Sequence[SubjectRuns]]) -> dict[CaseKey, BookedCase]:
-        runs = self.store.runs_of_cases(cases, self._columns)
-        usable = [of_case.usable() for of_case in runs]
-        segments = current_segments(usable)
-        summed_up = map(self._summed_up, cases, runs, usable, segments)
-        return {members[0].subject.key: case for members, case in zip(cases, summed_up, strict=True)}
 
     def _summed_up(self, members: Sequence[SubjectRuns], runs: CaseRuns, usable: CaseRuns, segment: CurrentSegment | None) -> BookedCase:
         if not len(usable):

@@ -111,8 +111,7 @@ def _figure(
         evidence = Evidence(median(values), None, 0, len(values), "run")
         return CaseFigure(median(values), None, None, len(values), evidence, scale, u, has_ratio=False)
     evidence = mean(values if scale == "points" else [*map(math.log, values)])
-    bounds = evidence.bounds()
-    ends = [evidence.middle, *(bounds or ())]
+    ends = [evidence.middle, *(evidence.bounds() or ())]
     if scale == "ratio" and ends[-1] > LARGEST_LOG:
         ends = [evidence.middle]
     value, *limits = (on_scale(end, scale) for end in ends)

@@ -88,8 +88,7 @@ def evidence_of(name: str, case: CaseSummary, reference: CaseSummary) -> Evidenc
         evidence = evidence.with_error(figure.meter_error).with_error(other_figure.meter_error)
     shares = case.counted_ratio, reference.counted_ratio
     # A pair is lost with either of its runs.
-    counted_ratio = {"pair": shares[0] * shares[1], "run": min(shares)}.get(evidence.unit, 1.0)
-    return replace(evidence, counted_ratio=counted_ratio)
+    return replace(evidence, counted_ratio={"pair": shares[0] * shares[1], "run": min(shares)}.get(evidence.unit, 1.0))
 
 
 def decided(

@@ -100,11 +100,7 @@ CONDITIONS: "Mapping[str, Callable[[CaseSummary], object]]" = {
 
 
 def parse_requirements(text: str) -> Requirements:
-    """Return the limits in a text; an empty one has none.
-
-    Raises:
-        ConfigError: a name, a sign, a number or a unit is wrong.
-    """
+    """Return the limits in a text; an empty one has none; raises ConfigError if a name, a sign, a number or a unit is wrong."""
     figures: list[FigureLimit] = []
     conditions: list[CaseCondition] = []
     for part in filter(None, map(str.strip, text.split(","))):

@@ -169,7 +169,11 @@ class CaseSummary:
     def figure(self, name: str) -> CaseFigure | None:
         """Return a figure over its runs; None if no counted run has one."""
         if name == ACCURACY:
-            return self._accuracy_figure()
+            accuracy = self.accuracy
+            if accuracy is None:
+                return None
+            scored = len(self.runs.of_newest_kind("accuracy"))
+            return CaseFigure(accuracy.value, accuracy.low, accuracy.high, scored, accuracy.evidence, "points")
         entry = _SUMMED[name]
         members = self.counted.of_newest_kind(entry.group)
         valued = members.having(name)
@@ -177,13 +181,6 @@ class CaseSummary:
             return None
         u = valued.columns[field_name(entry.u)] if entry.u else np.zeros(0)
         return figure_of(entry, valued, float(u.max()) if len(u) and not np.isnan(u).any() else None)
-
-    def _accuracy_figure(self) -> CaseFigure | None:
-        accuracy = self.accuracy
-        if accuracy is None:
-            return None
-        scored = len(self.runs.of_newest_kind("accuracy"))
-        return CaseFigure(accuracy.value, accuracy.low, accuracy.high, scored, accuracy.evidence, "points")
 
     def run_values(self, name: str) -> list[RunValue]:
         """Return the values of a figure, one a run, each with its device, day and turn."""

@@ -97,8 +97,7 @@ def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:
         if statements.execute("SELECT to_regclass('ledger')").fetchone()[0] is None:
             statements.execute(TABLES)
             statements.execute(_as_postgres(watch_tables))
-            insert = "INSERT INTO ledger VALUES (true, ?, ?, 0, 0, 0)"
-            statements.execute(insert, (VERSION, secrets.token_hex(8)))
+            statements.execute("INSERT INTO ledger VALUES (true, ?, ?, 0, 0, 0)", (VERSION, secrets.token_hex(8)))
             steps.append("created the tables")
         elif statements.execute("SELECT version FROM ledger").fetchone()[0] != VERSION:
             # From here on, the lock on the ledger's row keeps collectors from committing.

@@ -39,7 +39,6 @@ ON CONFLICT (device, session, seq) DO NOTHING"""  # noqa: S608 - our own names
 _CHUNKS = """INSERT INTO chunks (chunk, last_row, received_ns, has_samples, size_bytes, body)
 SELECT chunk, last_row, received_ns, true, octet_length(body), body
 FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], %b::bytea[]) AS arrived (chunk, last_row, received_ns, body)"""
-_SUBJECT = RUN_COLUMNS.index("subject")
 # A separate statement: only that sees what another writer has committed meanwhile.
 _HELD = """SELECT device, session, seq, id FROM runs
 JOIN unnest(?::text[], ?::bigint[], ?::bigint[]) AS wanted (device, session, seq) USING (device, session, seq)"""
@@ -74,11 +73,7 @@ def numbers_before(cursor: Any, where: object) -> tuple[int, int]:
 
 
 def refuse_unsafe(fsync: str, synchronous_commit: str, where: object) -> None:
-    """Refuse a server whose settings do not make commits durable.
-
-    Raises:
-        ConfigError: one of them is off.
-    """
+    """Refuse a server whose settings do not make commits durable; raises ConfigError if one of them is off."""
     for name, value in (("fsync", fsync), ("synchronous_commit", synchronous_commit)):
         if value == "off":
             raise ConfigError(f"{where} has {name} = off, so a record may be lost after its receipt: set it on, at the server or the role")

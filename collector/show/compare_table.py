@@ -71,8 +71,7 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
         print_text(console, f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list every run with --format json")
     for answer in answers_of(comparison):
         print_text(console, f"{answer.title}:", "bold")
-        columns = [TableColumn(*cells, "left") for cells in answer.columns.items()]
-        console.print(fitted_table(columns, console.width))
+        console.print(fitted_table([TableColumn(*cells, "left") for cells in answer.columns.items()], console.width))
 
 
 def shortened(comparison: Comparison) -> Comparison:
@@ -255,8 +254,7 @@ def notes_on(comparison: Comparison) -> Iterator[str]:
         yield assumed_scatter(max(assumed))
     yield from words.assumed_in_changes(decision for row in compared for decision in row.decisions.values())
     yield from decode_lines([case.newest for case in cases if case.generates])
-    verdicts = [verdict for case in cases for verdict in case.verdicts]
-    yield from verdict_lines(verdicts, sum(case.not_counted for case in cases))
+    yield from verdict_lines([verdict for case in cases for verdict in case.verdicts], sum(case.not_counted for case in cases))
 
 
 def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[str]:

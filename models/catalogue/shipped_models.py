@@ -31,11 +31,7 @@ class ModelFile:
 
 
 def shipped_models() -> list[ModelFile]:
-    """Return the shipped models with their cards, by file name.
-
-    Raises:
-        ConfigError: a card cannot be read, or its model is missing.
-    """
+    """Return the shipped models with their cards, by file name; raises ConfigError if a card cannot be read, or its model is missing."""
     return [find_model(path.with_suffix("")) for path in sorted(SHIPPED_FOLDER.glob("*.toml"))]
 
 
@@ -52,11 +48,7 @@ def shipped_files() -> dict[str, Path]:
 
 
 def find_model(model: str | Path) -> ModelFile:
-    """Return the model at this path, or the shipped one of this name.
-
-    Raises:
-        ConfigError: there is no such model, or it has no card.
-    """
+    """Return the model at this path, or the shipped one of this name; raises ConfigError if there is no such model, or it has no card."""
     path = Path(model)
     if not path.is_file():
         path = SHIPPED_FOLDER / path

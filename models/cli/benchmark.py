@@ -63,8 +63,7 @@ def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted
     check_sensors(options["power"], settings.power, settings.sensors)
     checks.check(_suite_of([(source, None)], options), opens=True)
     try:
-        request = FormatRequest(source, out, options["calibration"], options["calibration_images"], is_trusted)
-        board_formats = convert_all(request, note)
+        board_formats = convert_all(FormatRequest(source, out, options["calibration"], options["calibration_images"], is_trusted), note)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted while converting: what was written is in {str(out)!r}, nothing is measured") from None
     candidates = board_formats.candidates(source)
@@ -81,8 +80,7 @@ def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted
         warn(f"edgemeter: left out: {reason}")
     if board_formats.written:
         notes.append(f"the converted files are in {str(out.resolve())!r}")
-    files = {name: str(path) for name, path in board_formats.written.items()}
-    document = {"files": files, "not_converted": board_formats.reasons}
+    document = {"files": {name: str(path) for name, path in board_formats.written.items()}, "not_converted": board_formats.reasons}
     resolve_name(_RECOMMEND)(cases, options, matters, form, notes, document)
 
 

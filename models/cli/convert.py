@@ -66,8 +66,7 @@ def convert(
     path = sources.find_source(source)
     if FORMATS.get(path.suffix) == "pytorch":
         require_extra("convert", f"converting {source!r} needs PyTorch and its converters", "torch")
-    data = data_files(images, annotations) if images else ()
-    run_confined(path, (*model_files(path), calibration, *data), out, is_trusted=is_trusted)
+    run_confined(path, (*model_files(path), calibration, *(data_files(images, annotations) if images else ())), out, is_trusted=is_trusted)
     with progress_bar() as report:
         model = sources.load_source(path)
         routes = conversion.routes_to(goals, model)

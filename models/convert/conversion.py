@@ -106,8 +106,7 @@ class _Converter:
         self._report(f"making {step.name}", 0, 1)
         task = f"converting {source.path.name!r} to {step.name} ({packages})"
         with quiet(), converter_errors(task, f"export {source.path.name!r} again in another way, or leave this format out"):
-            inputs = MakerInputs(partial(self._calibration_inputs, step), source.shape)
-            facts = resolve_name(step.maker)(base, target, inputs)
+            facts = resolve_name(step.maker)(base, target, MakerInputs(partial(self._calibration_inputs, step), source.shape))
         tools = ", ".join(filter(None, (str(before.get("with", "")), packages)))
         self._files[step.name] = (target, {**before, **calibration, **facts, "with": tools})
 

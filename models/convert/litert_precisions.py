@@ -49,8 +49,7 @@ def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
         for array in inputs.calibration():
             paths.append(Path(folder) / f"{len(paths)}.npy")
             np.save(paths[-1], array)
-        arrays = [{input_name: np.load(path, mmap_mode="r")} for path in paths]
-        ranges = quantiser.calibrate({signature: arrays}, num_threads=1)
+        ranges = quantiser.calibrate({signature: [{input_name: np.load(path, mmap_mode="r")} for path in paths]}, num_threads=1)
     tail = _unlike_tail(base, ranges)
     for scope in tail:
         quantiser.update_quantization_recipe(f"^{re.escape(scope)}$", qtyping.TFLOperationName.ALL_SUPPORTED, algorithm_key="no_quantize")

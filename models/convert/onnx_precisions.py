@@ -26,8 +26,7 @@ def make_fp16(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts
     import onnx  # noqa: PLC0415 - extra `convert`
     from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415 - extra `convert`
 
-    model = onnx.load(str(base))
-    onnx.save(convert_float_to_float16(model, keep_io_types=True), str(target))
+    onnx.save(convert_float_to_float16(onnx.load(str(base)), keep_io_types=True), str(target))
     return {}
 
 

@@ -320,7 +320,12 @@ def _by_evidence(
     limits: ConversionLimits, agreement: Agreement, before: float | None, after: float | None, better: Better
 ) -> ConversionVerdict:
     if before is not None and after is not None and before > 0:
-        return _by_accuracy(limits, before, after, better)
+        lost = gain(before, better) - gain(after, better)
+        tenth = (1 - GATE_RATIO) * before
+        reason = f"accuracy {before:.4f} before, {after:.4f} after: {'lost' if lost >= 0 else 'gained'} {abs(lost):.4f}"
+        if (after <= 0 and better == "higher") or lost > max(limits.lost, tenth):
+            return ConversionVerdict("ruined", reason)
+        return ConversionVerdict("degraded" if lost > min(limits.lost, tenth) else "ok", reason)
     if agreement.same_answer_ratio is not None:
         ratio = agreement.same_answer_ratio
         return ConversionVerdict(_state(ratio, limits.same_ok, limits.same_ruined), f"{ratio:.1%} of the predictions in common")
@@ -329,15 +334,6 @@ def _by_evidence(
         return ConversionVerdict("degraded", "its outputs have other shapes than the source's and cannot be compared")
     reason = "identical outputs" if snr_db == math.inf else f"outputs {snr_db:.1f} dB above the differences"
     return ConversionVerdict(_state(snr_db, limits.snr_ok_db, limits.snr_ruined_db), reason)
-
-
-def _by_accuracy(limits: ConversionLimits, before: float, after: float, better: Better) -> ConversionVerdict:
-    lost = gain(before, better) - gain(after, better)
-    tenth = (1 - GATE_RATIO) * before
-    reason = f"accuracy {before:.4f} before, {after:.4f} after: {'lost' if lost >= 0 else 'gained'} {abs(lost):.4f}"
-    if (after <= 0 and better == "higher") or lost > max(limits.lost, tenth):
-        return ConversionVerdict("ruined", reason)
-    return ConversionVerdict("degraded" if lost > min(limits.lost, tenth) else "ok", reason)
 
 
 def _state(value: float, ok: float, ruined: float) -> ConversionState:

@@ -108,8 +108,7 @@ def _form(path: Path, runtime: str, loaded: Loaded) -> str:
 
 def shipped_scenes() -> Dataset:
     """Return the shipped validation scenes with their ground truth."""
-    scenes = open_folder(SCENES / "images", SCENES / "annotations.json")
-    return replace(scenes, name="shipped scenes")
+    return replace(open_folder(SCENES / "images", SCENES / "annotations.json"), name="shipped scenes")
 
 
 def open_calibration(source: ModelSource, folder: Path | None, limit: int) -> Dataset | None:

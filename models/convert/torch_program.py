@@ -107,8 +107,7 @@ def _load_program(model: Path, shape: Sequence[int]) -> tuple[Any, Tensor]:
     if pytorch.read_archive(model).kind == "torchscript":
         from torch._export.converter import TS2EPConverter  # noqa: PLC0415 - extra `convert`
 
-        script = torch.jit.load(str(model), map_location="cpu").eval()
-        read = TS2EPConverter(script, (example,)).convert()
+        read = TS2EPConverter(torch.jit.load(str(model), map_location="cpu").eval(), (example,)).convert()
     else:
         read = torch.export.load(str(model))
     module = read.run_decompositions({}).module(check_guards=False)

@@ -149,8 +149,7 @@ class Board(contextlib.AbstractContextManager["Board"]):
         for reason, remedy in REMEDIES.items():
             if reason in errors:
                 return UnavailableError(f"{target.login}: {remedy.format(known_host=known_host, address=target.address)}")
-        message = last_line(errors)
-        return TransientError(f"{target.login}: {message}; try `ssh {target.address}` by hand, then run it again")
+        return TransientError(f"{target.login}: {last_line(errors)}; try `ssh {target.address}` by hand, then run it again")
 
     def check_root(self) -> None:
         """Check that programs run as root; raises UnavailableError without a permitted sudo, ConfigError without its password."""

@@ -35,8 +35,7 @@ class LiveInput:
 
     def read(self, most_bytes: int) -> bytes:
         """Return the available bytes; nothing at the end."""
-        ready = select.select([0], [], [], SILENCE_S)[0]
-        return os.read(0, most_bytes) if ready else b""
+        return os.read(0, most_bytes) if select.select([0], [], [], SILENCE_S)[0] else b""
 
 
 def new_folder(above: Path) -> tuple[Path, int]:

@@ -77,8 +77,7 @@ class ImagePartition:
     def __init__(self, path: Path, offset: int) -> None:
         self.path = path
         self.drive = f"{path}@@{offset}"
-        listing = self._mtools("mdir", "::").stdout.decode(errors="replace")
-        label = re.search(r"Volume in drive .* is (\S+)", listing)
+        label = re.search(r"Volume in drive .* is (\S+)", self._mtools("mdir", "::").stdout.decode(errors="replace"))
         self.label = label[1] if label else ""
 
     def names(self) -> set[str]:
@@ -143,8 +142,7 @@ def open_boot_partition(path: Path) -> BootPartition:
             )
     if bare := _fat_at(path, 0):
         return bare
-    command = [str(shutil.which("sfdisk", path=search)), "--json", str(path)]
-    listed = subprocess.run(command, capture_output=True, check=False)
+    listed = subprocess.run([str(shutil.which("sfdisk", path=search)), "--json", str(path)], capture_output=True, check=False)
     partitions: list[dict[str, Any]] = json.loads(listed.stdout)["partitiontable"].get("partitions", []) if listed.returncode == 0 else []
     if not partitions:
         raise ConfigError(

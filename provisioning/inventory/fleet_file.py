@@ -105,8 +105,7 @@ def fleet_broker_address(folder: FleetFolder, client: str = "fleet") -> BrokerAd
     broker = folder.broker_address
     if broker is None:
         broker = read(folder.fleet_file).server.broker_url
-    is_secure = broker.startswith("mqtts://")
-    files = TlsFiles(folder.ca_certificate, folder.certificate(client), folder.key(client)) if is_secure else None
+    files = TlsFiles(folder.ca_certificate, folder.certificate(client), folder.key(client)) if broker.startswith("mqtts://") else None
     remedy = "start the fleet's broker (`sudo systemctl start edgemeter-broker`), or correct `broker` in fleet.toml"
     return replace(broker_address.parse_address(broker, tls=files), if_silent=remedy)
 

@@ -130,8 +130,7 @@ class DecisionRound:
             self.note(after)
             if after.state == "rejected":
                 logger.info("%s rejects %s: %s", topic.device, report.job, report.reason)
-        receipt = _report_receipt(report, after or execution)
-        self.messages.append((replace(topic, kind="command"), receipt))
+        self.messages.append((replace(topic, kind="command"), _report_receipt(report, after or execution)))
         given_up = execution is not None and execution.state in {"cancelled", "timed_out"} and report.attempt == execution.attempt
         if execution is not None and given_up and report.state not in FINAL:
             # It ended here without a report of its device, which still works on it: one that was revoked and has come back.

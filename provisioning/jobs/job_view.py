@@ -171,8 +171,7 @@ def _print_change(console: Console, before: Execution | None, now: Execution) ->
     if before is None or (before.state, before.attempt, before.requested) != (now.state, now.attempt, now.requested):
         # Activity is shown on a terminal only, as it changes: here it would be out of date.
         note = note_text(replace(now, doing=None))
-        line = f"{now.device}: {state_text(now)}{f': {note}' if note else ''}"
-        console.print(line)
+        console.print(f"{now.device}: {state_text(now)}{f': {note}' if note else ''}")
 
 
 def _live_table(registry: Registry, executions: Sequence[Execution]) -> Table:

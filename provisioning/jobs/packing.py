@@ -57,7 +57,12 @@ def pack_data(store: ContentStore, cases: Iterable[Settings], folder: Path) -> d
     for (images_name, annotations_name), subsets in parts.items():
         images, annotations = folder / images_name, None if annotations_name is None else folder / annotations_name
         files = _files(images, annotations, subsets)
-        _refuse_large(images, files)
+        size_bytes = sum(path.stat().st_size + 2 * len(name.encode(errors="replace")) + _ENTRY_BYTES for name, path in files.items())
+        if size_bytes > LARGEST_DATA_BYTES or len(files) > data_archive.MOST_FILES:
+            raise ConfigError(
+                f"the data set {str(images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} MB, an order carries at most "
+                f"{data_archive.MOST_FILES} files of {LARGEST_DATA_BYTES / 1e6:.1f} MB: set subset = N, and annotations that name images"
+            )
         content = store.put_written(partial(write_archive, files), "photographs.zip")
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(images))[:_LONGEST_NAME]
         name = f"{content.sha256[:8]}-{plain}.zip"
@@ -109,8 +114,7 @@ def _ground_truth(images: Path, annotations: Path | None, photographs: Iterable[
     if annotations is None:
         return {}
     if readers.Maps().recognises(images, annotations):
-        name = annotations.name
-        return {f"{ANNOTATIONS}/{name}/{path.name}": path for path in readers.read_maps(images, annotations)[0].values()}
+        return {f"{ANNOTATIONS}/{annotations.name}/{path.name}": path for path in readers.read_maps(images, annotations)[0].values()}
     if not yolo.Yolo().recognises(images, annotations):
         return {f"{ANNOTATIONS}/{annotations.name}": annotations}
     # Labels may be in several places relative to the images; one folder with all of them is among these.
@@ -123,15 +127,6 @@ def _ground_truth(images: Path, annotations: Path | None, photographs: Iterable[
 def _folder_name(images: Path) -> str:
     # The name of the data set in records.
     return images.resolve().name or IMAGES
-
-
-def _refuse_large(images: Path, files: dict[str, Path]) -> None:
-    size_bytes = sum(path.stat().st_size + 2 * len(name.encode(errors="replace")) + _ENTRY_BYTES for name, path in files.items())
-    if size_bytes > LARGEST_DATA_BYTES or len(files) > data_archive.MOST_FILES:
-        raise ConfigError(
-            f"the data set {str(images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} MB, an order carries at most "
-            f"{data_archive.MOST_FILES} files of {LARGEST_DATA_BYTES / 1e6:.1f} MB: set subset = N, and annotations that name images"
-        )
 
 
 def size_note(work: Measure) -> str:
@@ -170,8 +165,7 @@ def pack(written: SuiteFile, folder: Path, store: ContentStore, find: FindModel 
         msgspec.structs.replace(case, data=None if case.data is None else packed[case.data, case.annotations].name, annotations=None)
         for case in cases
     ]
-    document = _document(written, named, models)
-    suite = store.put_bytes(document, SUITE_NAME)
+    suite = store.put_bytes(_document(written, named, models), SUITE_NAME)
     by_hash = {data.sha256: data for data in packed.values()}
     return Measure(suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values()))
 

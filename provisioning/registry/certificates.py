@@ -230,5 +230,4 @@ def end_ban(statements: Statements, device: str) -> None:
 
 def active_bans(registry: Registry, now_ns: int) -> dict[str, Ban]:
     """Return the bans in force at `now_ns`, by device."""
-    rows = registry.query("SELECT * FROM bans WHERE until_ns > ? ORDER BY device", now_ns)
-    return {row["device"]: Ban(**row) for row in rows}
+    return {row["device"]: Ban(**row) for row in registry.query("SELECT * FROM bans WHERE until_ns > ? ORDER BY device", now_ns)}

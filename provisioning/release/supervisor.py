@@ -197,7 +197,10 @@ class Supervisor:
         elif request and hashlib.sha256(request).hexdigest() != self.journal.get("request"):
             self._take(request)
         elif self._wants_reboot():
-            self._reboot()
+            with self._quiet(0.0) as is_quiet:
+                if is_quiet:
+                    self._has_rebooted = True
+                    self._call(self.options.reboot_command)
         elif self._current() is None:
             self._roll_back_from(None, "there was no release at `current`")
         elif time.monotonic() - self._counted_s > self.options.count_every_s:
@@ -252,8 +255,7 @@ class Supervisor:
         if not request or (order.get("job"), order.get("attempt")) == (last.get("job"), str(last.get("attempt"))):
             self._write()
             return
-        was_installed = self._can_run(order.get("version", ""))
-        update = {"step": "taken", "order": order, "from": self._current(), "was_installed": was_installed}
+        update = {"step": "taken", "order": order, "from": self._current(), "was_installed": self._can_run(order.get("version", ""))}
         wrong = sorted((set(request) | set(FORMS)) - set(order))
         if wrong:
             self._end(update, "failed", f"not an update request: unknown, missing or wrong fields: {', '.join(wrong)[:200]}")
@@ -463,12 +465,6 @@ class Supervisor:
         # In another boot the request has been fulfilled.
         boot = read_plain(self.requests / "reboot").decode(errors="replace").strip()
         return bool(boot) and boot == self.options.boot_id.read_text().strip() and not self._has_rebooted
-
-    def _reboot(self) -> None:
-        with self._quiet(0.0) as is_quiet:
-            if is_quiet:
-                self._has_rebooted = True
-                self._call(self.options.reboot_command)
 
     @contextlib.contextmanager
     def _quiet(self, patience_s: float) -> Iterator[bool]:

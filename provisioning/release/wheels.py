@@ -13,7 +13,6 @@ from importlib import metadata
 from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -42,8 +41,12 @@ def make_own_wheel(folder: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as scratch:
         if "dir_info" in origin:
             requirement = str(_copy_source(Path(unquote(urlsplit(origin["url"]).path)), Path(scratch) / "source"))
+        elif commit := origin.get("vcs_info"):
+            requirement = f"edgemeter @ {commit['vcs']}+{origin['url']}@{commit['commit_id']}"
+        elif origin:
+            requirement = f"edgemeter @ {origin['url']}"
         else:
-            requirement = _requirement(origin)
+            requirement = f"edgemeter=={metadata.version('edgemeter')}"
         options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--wheel-dir", scratch]
         if _has_setuptools():
             options.append("--no-build-isolation")
@@ -53,15 +56,6 @@ def make_own_wheel(folder: Path) -> Path:
         if completed.returncode != 0 or not wheels:
             raise UnavailableError(f"cannot make edgemeter's wheel of {requirement!r} ({_reason(completed)}): {GIVE_WHEEL}")
         return Path(shutil.copy(wheels[0], folder))
-
-
-def _requirement(origin: dict[str, Any]) -> str:
-    """Return the requirement by which pip gets the local installation: a file, an address, a commit, or this version of the index."""
-    if not origin:
-        return f"edgemeter=={metadata.version('edgemeter')}"
-    if commit := origin.get("vcs_info"):
-        return f"edgemeter @ {commit['vcs']}+{origin['url']}@{commit['commit_id']}"
-    return f"edgemeter @ {origin['url']}"
 
 
 def _copy_source(source: Path, target: Path) -> Path:
@@ -95,7 +89,12 @@ def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, fo
     for path in further:
         if path.suffix != ".whl" or not zipfile.is_zipfile(path):
             raise ConfigError(f"{str(path)!r} is not a wheel: give a .whl for the board's Python and processor (--with)")
-    _refuse_unknown(extras, wheel)
+    # pip only warns of an unknown extra, and the board would have no runtime.
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(member for member in archive.namelist() if member.endswith(".dist-info/METADATA") and member.count("/") == 1)
+        offered = Parser().parsestr(archive.read(name).decode(), headersonly=True).get_all("Provides-Extra") or ()
+    if unknown := sorted(set(extras) - set(offered)):
+        raise ConfigError(f"edgemeter has no extra {', '.join(unknown)}: it has {', '.join(offered) or 'none'}")
     named = f"edgemeter[{','.join(extras)}]" if extras else "edgemeter"
     requirements = [f"{named} @ {wheel.absolute().as_uri()}", *(str(path) for path in further), PIP]
     completed = _download(requirements, target, folder)
@@ -103,15 +102,6 @@ def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, fo
         raise ConfigError(
             f"no wheels for {target.words}: {_reason(completed)}; choose other extras or another Python, or check pip's configuration"
         )
-
-
-def _refuse_unknown(extras: Sequence[str], wheel: Path) -> None:
-    # pip only warns, and the board would have no runtime.
-    with zipfile.ZipFile(wheel) as archive:
-        name = next(member for member in archive.namelist() if member.endswith(".dist-info/METADATA") and member.count("/") == 1)
-        offered = Parser().parsestr(archive.read(name).decode(), headersonly=True).get_all("Provides-Extra") or ()
-    if unknown := sorted(set(extras) - set(offered)):
-        raise ConfigError(f"edgemeter has no extra {', '.join(unknown)}: it has {', '.join(offered) or 'none'}")
 
 
 def _download(requirements: Sequence[str], target: ReleaseTarget, folder: Path) -> "subprocess.CompletedProcess[bytes]":
