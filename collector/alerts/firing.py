@@ -99,7 +99,6 @@ class FiringContext:
 
 
 def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Alert]:
-    """Return the present firings, in the order of the rules."""
     fired = [_alert(rule, event) for rule in rules for event in _KINDS[rule.kind](rule, context)]
     by_board = grouped((_board(alert), alert) for alert in fired)
     return [replace(alert, is_explained=any(_explains(cause, alert) for cause in by_board[_board(alert)])) for alert in fired]

@@ -36,7 +36,6 @@ class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_field
     hours: _Positive = 24.0
 
     def wants(self, *, is_worse: bool) -> bool:
-        """Return whether a finding has the direction of the rule."""
         return is_worse or self.direction == "both"
 
 

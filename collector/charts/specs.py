@@ -53,8 +53,7 @@ def over_time(
         "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
     }
     # Invisible marks keep the axis wide: a single time is in the middle of two hours.
-    is_moment = span_ns[1] - span_ns[0] < NS_PER_MINUTE
-    moments_ns = (span_ns[0] - NS_PER_HOUR, span_ns[1] + NS_PER_HOUR) if is_moment else span_ns
+    moments_ns = (span_ns[0] - NS_PER_HOUR, span_ns[1] + NS_PER_HOUR) if span_ns[1] - span_ns[0] < NS_PER_MINUTE else span_ns
     ends = {"data": {"values": [{"at": end / 1e6} for end in moments_ns]}, "mark": {"type": "point", "opacity": 0}, "encoding": {"x": at}}
     stroke = {"x": {"field": "start", "type": "temporal"}, "x2": {"field": "end"}, "y": {"field": "value", "type": "quantitative"}}
     level = {"data": {"values": list(levels)}, "mark": {"type": "rule", "stroke": "var(--ink)", "opacity": 0.75}, "encoding": stroke}

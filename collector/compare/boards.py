@@ -110,7 +110,6 @@ class CaseOfBoards(CaseSummary):
         return figure_of_values(values, boards[0][1].scale, max(known_u) if len(known_u) == len(boards) else None)
 
     def run_values(self, name: str) -> list[RunValue]:
-        """Return the value of a figure of each board that has it."""
         return [_as_run(case, figure) for case in self._cases if (figure := case.figures.get(name))]
 
     @cached_property

@@ -25,7 +25,6 @@ OF_TERMINAL = tuple(dict.fromkeys((*OF_CALLS, *OF_TEXT, MEMORY, *(entry.name for
 
 
 def book_of(store: RunStore, progress: Progress = lambda *_: None) -> "CaseBook":
-    """Return the book of a store as it is now."""
     book = CaseBook(store)
     book.refresh(progress)
     return book

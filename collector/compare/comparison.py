@@ -122,7 +122,6 @@ class ComparedCase:
 
     @cached_property
     def marks(self) -> tuple[str, ...]:
-        """The marks of `MARKS` for the reader of the row."""
         case, reference = self.case, self.reference
         both_energy = case.energy is not None and reference.energy is not None
         around = case.around

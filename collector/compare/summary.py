@@ -123,8 +123,7 @@ class CaseSummary:
 
     def _record_of(self, runs: CaseRuns) -> RunRecord:
         rows = runs.values_of("row")
-        records = (record for row in reversed(rows) for record in self.store.records([row]))
-        record = next(records, None)
+        record = next((record for row in reversed(rows) for record in self.store.records([row])), None)
         return self.store.record(rows[-1]) if record is None else record
 
     @cached_property
@@ -207,7 +206,6 @@ class CaseSummary:
 
     @cached_property
     def energy(self) -> EnergySummary | None:
-        """The source of its energies; None without any."""
         runs = self.runs.of_newest_kind("energy")
         newest = runs.subject(-1) if len(runs) else None
         if newest is None or newest.energy is None:

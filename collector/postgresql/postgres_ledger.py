@@ -147,8 +147,7 @@ WHERE chunk = ?"""
         drained = drained_row(self.positions(), retention.sink)
         is_too_large = retention.limit_bytes is not None and int(self._value(_RECORD_BYTES)) > retention.limit_bytes
         stripped = self._strip((is_too_large, before_ns(retention.samples_days, now_ns), drained, SLICE_CHUNKS))
-        is_only_records_left = is_too_large and not stripped
-        records = self._delete(before_ns(retention.records_days, now_ns), drained, is_any=is_only_records_left)
+        records = self._delete(before_ns(retention.records_days, now_ns), drained, is_any=is_too_large and not stripped)
         return RetentionRemoved(records, stripped, is_all=not stripped and not records)
 
     def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
@@ -261,7 +260,6 @@ class PostgresWatch:
 
     @contextmanager
     def reading(self) -> Iterator[MarkedStatements]:
-        """Yield an object that executes queries."""
         with self._session.transaction() as statements:
             yield statements
 

@@ -31,7 +31,6 @@ _ONLY_SQLITE = re.compile(r" REFERENCES \w+ \(\w+\)| WITHOUT ROWID")
 
 
 def _as_postgres(tables: str) -> str:
-    """Return the PostgreSQL form of a SQLite file's tables."""
     return reduce(lambda text, type_name: text.replace(type_name, _TYPES[type_name]), _TYPES, _ONLY_SQLITE.sub("", tables))
 
 

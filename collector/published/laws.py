@@ -237,8 +237,7 @@ def _drawn(row: PublishedRow, companions: dict[str, PublishedRow]) -> tuple[floa
     """Return the power of a row, or its energy x rate, W: as stated, at least and at most, and in words."""
     if row.figure == POWER:
         return row.canonical, row.smallest, row.largest, f"{row.canonical:.4g} W"
-    figure = {ENERGY: THROUGHPUT, PREFILL_ENERGY: PREFILL}.get(row.figure, TOKENS)
-    rate = companions.get(figure)
+    rate = companions.get({ENERGY: THROUGHPUT, PREFILL_ENERGY: PREFILL}.get(row.figure, TOKENS))
     if row.figure not in _ENERGIES or rate is None:
         return None
     watts, words = row.canonical * rate.canonical / 1000, f"{row.canonical:.4g} mJ x {rate.canonical:.4g} /s"

@@ -76,15 +76,13 @@ def read_editions(content: bytes, facts: Mapping[str, Any]) -> ReadRows:
     document = decode_toml(content, dict[str, Any])
     result = ReadRows()
     for number, case in enumerate(msgspec.convert(document, _EditionFile).case, start=1):
-        shared = {**facts, **document, **case}
         for figure in msgspec.convert(case.get("figures", []), list[dict[str, Any]]):
-            fields = {**shared, **figure}
+            fields = {**facts, **document, **case, **figure}
             result.add(f"case {number}", {name: value for name, value in fields.items() if name not in {"case", "figures"}})
     return result
 
 
 def _read_table(text: str, facts: Mapping[str, Any]) -> ReadRows:
-    """Return a row for each line of a CSV table."""
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     unknown = [heading for heading in reader.fieldnames or [""] if heading not in PublishedRow.__struct_fields__]
     if unknown:
@@ -125,7 +123,6 @@ class PublishedFolder:
 
 
 def default_folder() -> PublishedFolder:
-    """Return the folder of published figures of this machine."""
     return PublishedFolder(home() / "references")
 
 

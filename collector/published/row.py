@@ -89,7 +89,6 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def kind(self) -> Figure:
-        """The entry of the figure in the table of figures."""
         return KINDS[self.figure]
 
     @property

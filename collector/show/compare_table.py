@@ -53,7 +53,6 @@ def show_answer(comparison: Comparison, console: Console) -> None:
 
 
 def show_comparison(comparison: Comparison, console: Console) -> None:
-    """Print the comparison: its answer, and what limits it."""
     show_answer(comparison, console)
     short = shortened(comparison)
     if words.has_letters(comparison):

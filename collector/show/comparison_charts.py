@@ -151,8 +151,7 @@ def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, cost: 
         for board, row in boards
         if board.case.accuracy and cost in board.case.figures
     ]
-    present = {styles.series(row): styles.of(row) for row in rows}
-    ordered = sorted(present.items(), key=lambda item: (item[0] == "reference", item[0]))
+    ordered = sorted({styles.series(row): styles.of(row) for row in rows}.items(), key=lambda item: (item[0] == "reference", item[0]))
     legend = tuple((name, style.paint, style.shape) for name, style in ordered)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
     spec = scatter.against_accuracy(COST_TITLES[cost], metric, legend, values)

@@ -113,7 +113,6 @@ def _notes(conversions: "Sequence[Conversion]", request: "ConversionRequest") ->
 
 
 def _print_table(conversions: "Sequence[Conversion]", request: "ConversionRequest", console: "Console") -> None:
-    """Print one row per file."""
     from edgemeter.agent.base.metrics import metric_name
     from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width
     from edgemeter.models.convert.conversion_report import report_cells

@@ -58,8 +58,7 @@ def _static_int8(base: Path, target: Path, inputs: MakerInputs, *, is_symmetric:
             nodes_to_exclude=tail,
             extra_options={"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False} if is_symmetric else {},
         )
-    settings = f"QDQ, weights per channel, {kinds}, ranges min-max; input and outputs float32"
-    return {"settings": settings, "float_nodes": len(tail)}
+    return {"settings": f"QDQ, weights per channel, {kinds}, ranges min-max; input and outputs float32", "float_nodes": len(tail)}
 
 
 def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:

@@ -95,7 +95,6 @@ class ModelRun:
 
     @property
     def package(self) -> str:
-        """Package and version of the runtime."""
         return f"{self.loaded.package} {self.loaded.version}"
 
     def outputs(self, index: int) -> list[list[Array]]:

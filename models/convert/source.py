@@ -107,7 +107,6 @@ def _form(path: Path, runtime: str, loaded: Loaded) -> str:
 
 
 def shipped_scenes() -> Dataset:
-    """Return the shipped validation scenes with their ground truth."""
     return replace(open_folder(SCENES / "images", SCENES / "annotations.json"), name="shipped scenes")
 
 

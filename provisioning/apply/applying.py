@@ -126,8 +126,7 @@ class Applying:
         has_newer = False
         with contextlib.suppress(RefusedError):
             has_newer = facts.current is not None and version_key(facts.current) > version_key(version)
-        is_current = facts.current == version and bring.is_installed(release, facts)
-        lacks = not (has_newer or is_current)
+        lacks = not (has_newer or (facts.current == version and bring.is_installed(release, facts)))
         if lacks and not self.is_dry:
             copied_bytes = bring.copy_release(board, release, report)
             add(ApplyStep("copy", "changed" if copied_bytes else "ok", f"{copied_bytes / MB:.1f} MB"))

@@ -72,7 +72,6 @@ class SshTarget:
 
     @property
     def login(self) -> str:
-        """Return HOST or USER@HOST."""
         return f"{self.user}@{self.host}" if self.user else self.host
 
     @property
@@ -198,8 +197,7 @@ class Board(contextlib.AbstractContextManager["Board"]):
         size_bytes = file.stat().st_size
         with file.open("rb") as content:
             content.seek(from_byte)
-            command = ["sh", "-c", _WRITE, "sh", path, str(from_byte)]
-            result = self.run(command, content, 120 + size_bytes / SLOWEST_BYTES_PER_S)
+            result = self.run(["sh", "-c", _WRITE, "sh", path, str(from_byte)], content, 120 + size_bytes / SLOWEST_BYTES_PER_S)
         if result.returncode != 0:
             raise self._refused(path, result.stderr)
         if self.copied_bytes(file, path) != size_bytes:

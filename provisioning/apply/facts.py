@@ -46,7 +46,6 @@ class BoardFacts:
 
     @property
     def words(self) -> str:
-        """A short description."""
         versions = ", ".join(dict.fromkeys(python.version for python in self.pythons)) or "none"
         libc = f"glibc {self.glibc[0]}.{self.glibc[1]}" if self.glibc else "no glibc"
         return f"{self.model or 'unknown board'}, {self.system}, {self.arch}, Python {versions}, {libc}"

@@ -171,7 +171,6 @@ class _Handler(HttpHandler):
                 self._send(file, path.stat().st_size)
 
     def do_POST(self) -> None:  # noqa: N802 - the base class's name
-        """Answer a request of a board."""
         length = self.headers.get("Content-Length", "")
         with self._refusals():
             if _LENGTH.fullmatch(length) is None or int(length) > LARGEST_BYTES:

@@ -81,13 +81,11 @@ class Authority:
     def issue(self, common_name: str, now: datetime, names: Iterable[str] = ()) -> KeyPair:
         """Return a certificate with a new key: for a server with `names` (host names and addresses), or for a client."""
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._sign(common_name[:LONGEST_NAME], key.public_key(), now, AUTHORITY_DAYS, names)
-        return KeyPair(_pem(certificate), _private_pem(key))
+        return KeyPair(_pem(self._sign(common_name[:LONGEST_NAME], key.public_key(), now, AUTHORITY_DAYS, names)), _private_pem(key))
 
     def issue_device(self, request: SigningRequest, device: str, serial: str, now_ns: int) -> Certificate:
         """Return a certificate with the name `device` for the key of the request, whatever name it contains, on the board `serial`."""
-        now = datetime.fromtimestamp(now_ns // NS_PER_S, timezone.utc)
-        certificate = self._sign(device, request.public_key, now, DEVICE_DAYS)
+        certificate = self._sign(device, request.public_key, datetime.fromtimestamp(now_ns // NS_PER_S, timezone.utc), DEVICE_DAYS)
         number, not_after_ns = f"{certificate.serial_number:x}", int(certificate.not_valid_after_utc.timestamp()) * NS_PER_S
         return Certificate(number, device, serial, request.key_sha256, _pem(certificate).decode(), now_ns, not_after_ns)
 

@@ -26,7 +26,6 @@ END = "# edgemeter: end"
 
 
 def text_of(lines: Iterable[str]) -> str:
-    """Return lines as text, each with its newline."""
     return "".join(f"{line}\n" for line in lines)
 
 

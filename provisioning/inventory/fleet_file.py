@@ -48,22 +48,18 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def broker_url(self) -> str:
-        """The broker's address for devices: mqtts://HOST:PORT."""
         return f"mqtts://{_in_url(self.broker)}:{self.broker_port}"
 
     @property
     def service_host(self) -> str:
-        """The service's host for devices."""
         return self.service or self.broker
 
     @property
     def service_url(self) -> str:
-        """The service's address for devices: https://HOST:PORT."""
         return f"https://{_in_url(self.service_host)}:{self.https_port}"
 
 
 def _in_url(host: str) -> str:
-    """Return a host name or address in URL syntax."""
     return f"[{host}]" if ":" in host else host
 
 

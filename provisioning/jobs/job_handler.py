@@ -144,7 +144,6 @@ class DecisionRound:
         self.messages.append(order_message(after, job))
 
     def note(self, execution: Execution) -> None:
-        """Store an execution as it is now."""
         self._queue.take(execution)
         self.changed[execution.id] = execution
 
@@ -245,7 +244,6 @@ class JobHandler:
                 self._send(*order_message(execution, queue.job(execution)))
 
     def close(self) -> None:
-        """Release the queue."""
         self._queue = None
 
     def _loaded(self) -> JobQueue:

@@ -106,7 +106,6 @@ def executions_table(executions: Iterable[Execution], reasons: Mapping[int, str]
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """Return counts by state in words."""
     return ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in ORDER if counts.get(name)) or "none"
 
 

@@ -91,7 +91,6 @@ def apply_report(execution: Execution, job: Job, report: ExecutionReport, now_ns
 
 
 def expire(execution: Execution, job: Job, now_ns: int) -> Execution:
-    """Return the execution after its deadline has passed."""
     waited = f"{job.timeout_s:g} s"
     overran = f"not finished within {waited}, last state: {execution.state}"
     where = f"no answer to the order within {waited}" if execution.state == "sent" else overran
@@ -183,7 +182,6 @@ class JobQueue:
         return self._job(execution.job)
 
     def find(self, job: str, device: str) -> Execution | None:
-        """Return the open execution of a job on a device, or None."""
         return next((execution for execution in self.of_device(device) if execution.job == job), None)
 
     def of_device(self, device: str) -> list[Execution]:

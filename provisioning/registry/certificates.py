@@ -133,7 +133,6 @@ def find_request(registry: Registry, request: str) -> EnrolmentRequest | None:
 
 
 def undecided_requests(registry: Registry) -> list[EnrolmentRequest]:
-    """Return the requests that wait for a decision, oldest first."""
     return [EnrolmentRequest(**row) for row in registry.query("SELECT * FROM requests WHERE decision IS NULL ORDER BY asked_ns, request")]
 
 
@@ -229,5 +228,4 @@ def end_ban(statements: Statements, device: str) -> None:
 
 
 def active_bans(registry: Registry, now_ns: int) -> dict[str, Ban]:
-    """Return the bans in force at `now_ns`, by device."""
     return {row["device"]: Ban(**row) for row in registry.query("SELECT * FROM bans WHERE until_ns > ? ORDER BY device", now_ns)}

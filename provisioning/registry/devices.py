@@ -48,7 +48,6 @@ class Device:
 
 
 def put(statements: Statements, device: Device) -> None:
-    """Write `device`, within the caller's transaction."""
     # A board has one name: another loses its number.
     statements.execute("UPDATE devices SET serial = NULL WHERE serial = ? AND device <> ?", (device.serial, device.device))
     tags = msgspec.json.encode(device.tags).decode()
@@ -57,7 +56,6 @@ def put(statements: Statements, device: Device) -> None:
 
 
 def read(registry: Registry) -> list[Device]:
-    """Return every device, by fleet and name."""
     return [_device(row) for row in registry.query("SELECT * FROM devices ORDER BY fleet, device")]
 
 
@@ -109,7 +107,6 @@ class Presence:
 
 
 def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None:
-    """Write reports in order, within the caller's transaction."""
     for report in reports:
         message = report.message
         values: tuple[object, ...]
@@ -133,7 +130,6 @@ def read_presence(registry: Registry) -> dict[str, Presence]:
 
 
 def find_presence(registry: Registry, device: str) -> Presence | None:
-    """Return a device's last reports, None if there are none."""
     return next(map(_presence, registry.query("SELECT * FROM presence WHERE device = ?", device)), None)
 
 

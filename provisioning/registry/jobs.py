@@ -199,7 +199,6 @@ def find(registry: Registry, text: str) -> Job:
 
 
 def write_progress(statements: Statements, job: Job) -> None:
-    """Write the state of a job, within the caller's transaction."""
     statements.execute(
         "UPDATE jobs SET state = ?, reason = ?, wave = ?, judged_from = ?, ended_ns = ? WHERE job = ?",
         (job.state, job.reason, job.wave, job.judged_from, job.ended_ns, job.job),

@@ -51,7 +51,6 @@ class ReleaseTarget:
 
     @property
     def words(self) -> str:
-        """A short description."""
         return f"{self.board}: {self.arch}, Python {self.python_text}, glibc {self.glibc_text}"
 
     def platforms(self) -> list[str]:

@@ -91,7 +91,6 @@ class Manifest(NamedTuple):
 
 
 def refuse(message: str) -> NoReturn:
-    """Raise RefusedError with the message."""
     raise RefusedError(message)
 
 
@@ -143,7 +142,6 @@ class UnverifiedRelease:
         self.tar.close()
 
     def open(self, name: str) -> IO[bytes]:
-        """Return a file of the release for reading."""
         try:
             file = self.tar.extractfile(name)
         except (OSError, tarfile.TarError, ValueError, EOFError, KeyError) as error:
@@ -151,7 +149,6 @@ class UnverifiedRelease:
         return file if file is not None else refuse(f"{name!r} in the release is not a plain file")
 
     def small(self, name: str, most_bytes: int) -> bytes:
-        """Return a whole small file."""
         with self.open(name) as file:
             text = file.read(most_bytes + 1)
         if len(text) > most_bytes:
