@@ -85,7 +85,6 @@ def _of_clock(clock: Clock) -> Iterator[DeviceIssue]:
 
 
 def clock_text(health: Health) -> str:
-    """Return the state of the clock in a word or two."""
     if isinstance(health.clock.off_by_ns, int):
         return off_by_text(health.clock.off_by_ns)
     if health.clock.is_behind_floor:

@@ -154,7 +154,6 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(record: RunRecord) -> bytes:
-    """Return the record as JSON, as it is sent and stored."""
     return _encoder.encode(record)
 
 

@@ -70,7 +70,6 @@ class Load(RecordPart, frozen=True, kw_only=True):
 
     @property
     def failed_queries(self) -> int:
-        """The queries without an answer, of every kind."""
         return sum(self.failures.values())
 
 
@@ -100,7 +99,6 @@ class Neighbour(RecordPart, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, model: Model, runtime: RuntimeInfo, cpus: tuple[int, ...] | None) -> "Neighbour":
-        """Return the case of a run with these facts."""
         return cls(model=model.name, sha256=model.sha256, runtime=runtime.name, threads=runtime.threads, cpus=cpus)
 
     @property

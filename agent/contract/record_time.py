@@ -44,7 +44,6 @@ def placed(record: RunRecord, received_ns: int) -> RunRecord:
 
 
 def off_by_text(off_by_ns: int) -> str:
-    """Return a clock's error in words."""
     days = abs(off_by_ns) / NS_PER_DAY
     length = f"{days / 365.25:.1f} years" if days >= 365.25 else f"{days:.1f} days"
     return f"{length} {'ahead' if off_by_ns > 0 else 'behind'}"

@@ -32,7 +32,6 @@ class Cifar10:
         return bool(_BATCH.fullmatch(folder.name)) if folder.is_file() else _test_batch(folder) is not None
 
     def read(self, folder: Path, _annotations: Path | None) -> GroundTruth:
-        """Return the photographs of the batch with their classes."""
         path = (_test_batch(folder) or folder / _TEST[0]) if folder.is_dir() else folder
         records = _records(path)
         names = [f"{number:05d}" for number in range(len(records))]

@@ -248,7 +248,6 @@ def _sandbox() -> Finding:
 
 
 def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Finding]:
-    """Yield whether a Coral Edge TPU can be used, or that it and its library are absent."""
     plugged = ", ".join(edge_tpus(machine))
     # In a separate process, which an incompatible library may crash.
     output, problem = _end(_begin([_EDGE_TPU, shared_library, str(machine.root)]))

@@ -70,7 +70,6 @@ class Curve:
         return means_w
 
     def inside(self, window: Window) -> slice:
-        """Return the indices of the values within the window."""
         begin, end = np.searchsorted(self.times_ns, (window.start_ns, window.end_ns))
         return slice(int(begin), int(end))
 

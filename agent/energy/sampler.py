@@ -83,7 +83,6 @@ class Sampler:
                 thread.join(STOP_TIMEOUT_S)
 
     def traces(self) -> dict[str, SensorTrace]:
-        """Return the readings of each sensor so far."""
         return {thread.sensor_name: thread.trace() for thread in self._threads}
 
 

@@ -185,7 +185,6 @@ class ContentFetcher:
         return CHILD_POLL_S
 
     def progress(self) -> str | None:
-        """Return the progress as text, None without a download."""
         content = self._content
         if content is None:
             return None

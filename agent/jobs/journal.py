@@ -91,7 +91,6 @@ class Journal(Database):
         super().__init__(path, FORMAT, access)
 
     def find(self, job: str, attempt: int) -> JournalEntry | None:
-        """Return that execution, None if it never arrived."""
         return next(iter(self._select("WHERE job = ? AND attempt = ?", job, attempt)), None)
 
     def read(self, number: int) -> JournalEntry | None:
@@ -114,11 +113,9 @@ class Journal(Database):
         return int(self.query("SELECT COALESCE(MAX(attempt), 0) AS n FROM executions WHERE job = ?", job)[0]["n"])
 
     def latest(self, limit: int) -> list[JournalEntry]:
-        """Return the latest executions, newest first."""
         return self._select("ORDER BY place DESC LIMIT ?", limit)
 
     def add(self, order: Order, state: JobState = "accepted", reason: str | None = None, repeats: str | None = None) -> int:
-        """Store a new order, and return its number."""
         ended_ns = time.time_ns() if state in FINAL else None
         with self.transaction() as connection:
             number = (

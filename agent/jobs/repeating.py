@@ -37,7 +37,6 @@ def next_time_ns(work: Measure, due_ns: int, now_ns: int) -> int:
 
 
 def repetition_text(work: Measure) -> str:
-    """Return when a measurement is repeated, in words."""
     return f"each day at {work.at}" if work.every_s is None else f"every {work.every_s} s"
 
 
@@ -50,7 +49,6 @@ class RepeatedOrders:
         self._now_ns = now_ns
 
     def begin(self, number: int, work: Measure) -> None:
-        """Repeat the order of that number from now on."""
         now_ns = self._now_ns()
         first_ns = now_ns if work.every_s is not None else next_time_ns(work, now_ns, now_ns)
         self._journal.repeat(number, first_ns, repetition_text(work) if self._is_right() else _CLOCK_REASON)

@@ -91,7 +91,6 @@ class _LimitFile(msgspec.Struct):
 
 @lru_cache(maxsize=1)
 def board_limits() -> tuple[BoardLimit, ...]:
-    """Return all entries, in the order of the file."""
     return msgspec.toml.decode(BOARD_LIMITS.read_bytes(), type=_LimitFile).limit
 
 

@@ -159,7 +159,6 @@ class Hwmon(LocatedSensor[HwmonChannel]):
         )
 
     def read(self) -> Reading:
-        """Return the power, or the energy counter."""
         channel, begin = self._parts(), self._clock()
         value = channel.value()
         taken_ns = (begin + self._clock()) // 2

@@ -62,7 +62,6 @@ class JetsonSensor(LocatedSensor[JetsonMonitors]):
     sensor = ""
 
     def describe(self) -> Description:
-        """Return which board's total it is."""
         monitors = self._parts()
         warnings, rails = [], []
         for channel in monitors.channels:

@@ -49,7 +49,6 @@ class Nvml(PowerSensor):
         self._description: Description | None = None
 
     def describe(self) -> Description:
-        """Return the description: the GPU, and the source of its power."""
         if self._description is not None:
             return self._description
         if self._root != ROOT:

@@ -56,7 +56,6 @@ class ReplaySensor:
         self._started_ns: int | None = None
 
     def describe(self) -> Description:
-        """Return the recorded sensor's description."""
         recording = self._read()
         scope = self._known_scope(recording)
         return Description(
@@ -70,7 +69,6 @@ class ReplaySensor:
         )
 
     def read(self) -> Reading:
-        """Return the recorded power of this moment."""
         recording = self._read()
         now = self._clock()
         self._started_ns = now if self._started_ns is None else self._started_ns
@@ -99,7 +97,6 @@ class ReplaySensor:
 
 
 def _spacing_ms(t_s: Sequence[float]) -> float:
-    """Return the median time between two samples."""
     import statistics  # noqa: PLC0415 - takes long to import, and most recordings state their period
 
     return statistics.median(later - earlier for earlier, later in pairwise(t_s)) * 1000

@@ -62,7 +62,6 @@ class Um25c:
         )
 
     def read(self) -> Reading:
-        """Return the power that the meter shows."""
         begin = self._clock()
         _, volts, amperes, _ = _values(self._block())
         return Reading(taken_ns=(begin + self._clock()) // 2, power_w=volts * amperes, rails=(Rail("USB", volts * amperes),))

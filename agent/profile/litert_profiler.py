@@ -79,7 +79,6 @@ class LiteRtProfiler:
         timed_calls(self._bind, [inputs] * WARM_UP_QUERIES)
 
     def record(self, inputs: Sequence[list[Array]]) -> list[int]:
-        """Run the queries under the profiler."""
         self._call("LiteRtResetProfiler", self._profiler)
         self._call("LiteRtStartProfiler", self._profiler)
         durations = timed_calls(self._bind, inputs)

@@ -55,7 +55,6 @@ class AnswerKey:
 
 
 def normalise(text: str) -> str:
-    """Return the text in SQuAD's normalisation."""
     unpunctuated = "".join(character for character in text.lower() if character not in string.punctuation)
     return " ".join(_ARTICLES.sub(" ", unpunctuated).split())
 

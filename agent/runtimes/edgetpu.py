@@ -112,7 +112,6 @@ class EdgeTpu(LiteRt):
         self._shared_library = shared_library or SHARED_LIBRARY
 
     def check(self, model: Path, options: Options) -> None:
-        """Check the options and the file; see `Runtime.check`."""
         check_options("edgetpu", options, extra=("performance",))
         chosen_setting("edgetpu", options, "performance", _PERFORMANCES)
         if not _DEVICE.fullmatch(options.backend or "") or options.backend == "":
@@ -126,7 +125,6 @@ class EdgeTpu(LiteRt):
             )
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Import the library, open the Edge TPU, load the model; see `Runtime.load`."""
         self.check(model, options)
         library, plugged = load_library(CANDIDATES, "coral"), edge_tpus(Machine(self._root))
         device, performance = options.backend or "", options.extra.get("performance")

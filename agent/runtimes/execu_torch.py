@@ -46,7 +46,6 @@ class ExecuTorch(Runtime):
         self._is_planned = self._has_run = False
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Import the library and load the method; see `Runtime.load`."""
         check_options("executorch", options, extra=("method",))
         model_file.head(model)
         torch, bindings = load_library(_TORCH, "executorch"), load_library(_BINDINGS, "executorch")
@@ -107,7 +106,6 @@ class ExecuTorch(Runtime):
         return call_in_place
 
     def outputs(self) -> list[Array]:
-        """Return copies of the outputs, in the method's order."""
         import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
 
         if not self._has_run:
@@ -115,7 +113,6 @@ class ExecuTorch(Runtime):
         return [np.array(tensor.numpy()) for tensor in self._method.get_outputs()]
 
     def close(self) -> None:
-        """Release the method, then its program."""
         self._method = None
         self._program = None
         self._arguments, self._inputs, self._has_run = [], (), False

@@ -46,7 +46,6 @@ class Hailo(Runtime):
         self._has_run = False
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Import HailoRT, open the device, and configure it for the model."""
         check_options("hailo", options)
         start = model_file.head(model)
         if len(start) < _HEADER.size or _HEADER.unpack_from(start)[0] != _MAGIC:
@@ -93,7 +92,6 @@ class Hailo(Runtime):
         return [np.array(self._bindings.output(name).get_buffer(tf_format=name in self._boxes))[None] for name in names]
 
     def close(self) -> None:
-        """Release the model, then the device."""
         self._bindings = self._configured = self._model = None
         self._inputs, self._has_run = (), False
         if self._device is not None:

@@ -50,7 +50,6 @@ class LiteRt(Runtime):
         self._indices: list[int] = []
 
     def check(self, model: Path, options: Options) -> None:
-        """Check the options and the file; see `Runtime.check`."""
         settings = ("precision",) if (options.backend or "").startswith("gpu") else ()
         adapter.check_options("litert", options, backends=(*_KERNELS, *BACKENDS), extra=settings)
         if EDGE_TPU in read_tflite(model).custom_uses:
@@ -60,7 +59,6 @@ class LiteRt(Runtime):
             )
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Import the library, load the model, allocate its tensors; see `Runtime.load`."""
         self.check(model, options)
         is_compiled = options.backend in BACKENDS
         library = adapter.load_library(CANDIDATES[:1] if is_compiled else CANDIDATES, "litert")
@@ -130,7 +128,6 @@ class LiteRt(Runtime):
             self._interpreter.allocate_tensors()
 
     def outputs(self) -> list[Array]:
-        """Return copies of the outputs, in the order of `get_output_details`."""
         if self._compiled is not None:
             return self._compiled.outputs()
         try:
@@ -139,7 +136,6 @@ class LiteRt(Runtime):
             raise MeasurementError(f"LiteRT has no output: {one_line(error)}; run a query first") from error
 
     def close(self) -> None:
-        """Release the interpreter with its memory."""
         self._interpreter = self._forms = None
         # A compiled model prints a line for each accelerator that it releases.
         with adapter.captured_stderr():

@@ -98,7 +98,6 @@ class CompiledGraph:
         return [buffer.read(prod(shape), info.dtype).reshape(shape) for buffer, shape, info in ends]
 
     def outputs(self) -> list[Array]:
-        """Return copies of the outputs, in the interpreter's order."""
         if self._accelerator == _CPU:
             return self._read()
         if self._last is None:

@@ -124,7 +124,6 @@ class TensorRt(Runtime):
         self._is_done = False
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Import the library, open the device, deserialise the engine; see `Runtime.load`."""
         check_options("tensorrt", options, backends=("cuda",))
         model_file.head(model)
         open_code(model, options)

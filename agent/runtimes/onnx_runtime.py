@@ -64,7 +64,6 @@ class OnnxRuntime(Runtime):
         self._last: list[Array] | None = None
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Import the library and make a session of the model; see `Runtime.load`."""
         configuration = {key: value for key, value in options.extra.items() if key.startswith(("session.", "ep."))}
         model_file.head(model)
         library = load_library(_CANDIDATES, "onnx")
@@ -106,7 +105,6 @@ class OnnxRuntime(Runtime):
         )
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if this build lacks a provider. See `Runtime.check`."""
         model_file.head(model)
         _providers(options.backend or "cpu", load_library(_CANDIDATES, "onnx"))
 
@@ -131,13 +129,11 @@ class OnnxRuntime(Runtime):
         return call
 
     def outputs(self) -> list[Array]:
-        """Return copies of the last call's outputs."""
         if self._last is None:
             raise MeasurementError("ONNX Runtime has no output: run a query first")
         return [array.copy() for array in self._last]
 
     def close(self) -> None:
-        """Release the session with its memory and threads."""
         self.session, self._last, self._feeds = None, None, {}
         self._inputs = self._outputs = ()
 

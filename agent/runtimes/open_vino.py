@@ -39,7 +39,6 @@ class OpenVino(Runtime):
         self._last: Any = None
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Import the library, compile the model for the device; see `Runtime.load`."""
         properties = {name: value for name, value in options.extra.items() if name.isupper()}
         adapter.check_options("openvino", options, extra=("precision", *properties))
         precision = adapter.chosen_setting("openvino", options, "precision", _PRECISIONS)
@@ -78,7 +77,6 @@ class OpenVino(Runtime):
         )
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if this build sees no such device; see `Runtime.check`."""
         model_file.head(model)
         library = adapter.load_library(_CANDIDATES, "openvino")
         _device(library.module.Core(), options.backend or "cpu", library)
@@ -100,7 +98,6 @@ class OpenVino(Runtime):
         return call
 
     def outputs(self) -> list[Array]:
-        """Return copies of the outputs, in the model's order."""
         import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
 
         if self._last is None:
@@ -108,7 +105,6 @@ class OpenVino(Runtime):
         return [np.array(array) for array in self._last.values()]
 
     def close(self) -> None:
-        """Release the request and the compiled model."""
         self._last = self._request = self._module = None
         self._inputs = ()
 

@@ -97,7 +97,6 @@ class PyTorch(Runtime):
         self._mode = contextlib.ExitStack()
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Import PyTorch, load the model to the device; see `Runtime.load`."""
         check_options("pytorch", options, extra=("onednn",))
         onednn = chosen_setting("pytorch", options, "onednn", ("on", "off"))
         archive = read_archive(model)
@@ -173,7 +172,6 @@ class PyTorch(Runtime):
         return arrays_of(_detections(self._last) if self._takes_list else self._last)
 
     def close(self) -> None:
-        """Release the module and leave inference mode."""
         self._mode.close()
         self._module = self._last = None
         self._inputs = ()

@@ -115,7 +115,6 @@ class ReplayRuntime(Runtime):
         return call
 
     def outputs(self) -> list[Array]:
-        """Return copies of the recorded outputs."""
         if not self._has_run:
             raise MeasurementError("the replay has no output: run a query first")
         return [array.copy() for array in self._outputs]

@@ -61,7 +61,6 @@ class ServedModel(ConcurrentRuntime):
         self._version: str | None = None
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Ask the server for the model's inputs and outputs; see `Runtime.load`."""
         check_options("served", options, backends=())
         model_file.head(model)
         file = read_toml(model, ServedFile, "server's file")
@@ -128,7 +127,6 @@ class ServedModel(ConcurrentRuntime):
         return query
 
     def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
-        """Make the request of one query on the user's own connection; see `ConcurrentRuntime.bind_concurrent`."""
         link = self._link
         payload = self._payload(inputs)
         # Some servers accept few connections.
@@ -176,7 +174,6 @@ class ServedModel(ConcurrentRuntime):
         return payload
 
     def outputs(self) -> list[Array]:
-        """Decode the last answer; see `Runtime.outputs`."""
         answer = self._unread or self._last
         if answer is None:
             raise ConfigError("no query was sent: bind inputs and call first")
@@ -192,7 +189,6 @@ class ServedModel(ConcurrentRuntime):
         return outputs
 
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return `loaded` with the version that answered; see `Runtime.with_late_facts`."""
         return replace(loaded, facts={**loaded.facts, "served_model_version": self._version}) if self._version else loaded
 
     def close(self) -> None:

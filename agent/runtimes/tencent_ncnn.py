@@ -43,7 +43,6 @@ class Ncnn(Runtime):
         self._last: list[tuple[int, Any]] | None = None
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Import the library, load the model; see `Runtime.load`."""
         adapter.check_options("ncnn", options, extra=("precision", "input_shape"))
         precision = adapter.chosen_setting("ncnn", options, "precision", _PRECISIONS) or "fp32"
         backend = options.backend or "cpu"

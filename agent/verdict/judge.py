@@ -23,7 +23,6 @@ def judge(facts: Facts) -> Verdict:
 
 
 def judge_outputs(facts: Facts) -> Verdict:
-    """Return the verdict on a model that was only scored."""
     return _verdict(output_rules.RULES, facts)
 
 

@@ -53,7 +53,6 @@ class BoxesScores(Family):
         return _GRID if parts is None or strides_of(parts[1], facts.size) else _PRIORS
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections; `outputs` are the two tensors, float32."""
         at, count, _ = self._check([output.shape for output in outputs])
         tensors = (output.reshape(output.shape[1], -1) for output in (outputs[at], outputs[1 - at]))
         rows, values = (tensor if len(tensor) == count else tensor.T for tensor in tensors)

@@ -70,7 +70,6 @@ class Detr(Family):
         return boxes.select(corners, scores[queries, classes], classes.astype(np.int32), self._output, frame)
 
     def _check(self, shapes: Sequence[Shape]) -> tuple[int, int]:
-        """Return the indices of the outputs with boxes and scores."""
         classes, sets = self._output.classes, [index for index, shape in enumerate(shapes) if len(shape) == 3 and shape[0] == 1]
         for at, index in permutations(sets, 2):
             (_, rows, sides), (_, count, columns) = shapes[at], shapes[index]

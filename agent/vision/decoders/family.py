@@ -84,7 +84,6 @@ class UnknownModel:
 
     @property
     def known_classes(self) -> int | None:
-        """The number of classes by the labels, or else by the annotations."""
         return len(self.labels) or self.categories
 
     def classes_or(self, usual: int) -> int:

@@ -51,7 +51,6 @@ class TflitePostprocess(Family):
         self._roles = [next((role for role, pattern in _NAMES.items() if re.fullmatch(pattern, name)), "") for name in names]
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections; `outputs` are the four tensors, float32."""
         tensors = dict(zip(self._roles, outputs, strict=False))
         if not _fit(tensors):
             # Boxes are the largest output; the count is the smallest, or the last if all have one element; classes come before scores.

@@ -50,7 +50,6 @@ class Torchvision(Family):
         self._whole = whole_outputs(loaded.outputs)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections; `outputs` are the lists, float32."""
         at, lists = self._check([output.shape for output in outputs])
         labels, scores = labels_and_scores(outputs, lists, self._whole)
         are_above = scores > self._output.score_threshold

@@ -37,7 +37,6 @@ class Yolo26(Family):
         return Recognition(classes, facts.unnamed(classes))
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections; `outputs` is the one tensor, float32."""
         return self._select(outputs, frame)[0]
 
     def _select(self, outputs: Sequence[Floats], frame: PhotoFrame) -> tuple[Detections, Floats, Floats]:

@@ -26,6 +26,5 @@ class Yolo26Pose(Yolo26):
         return facts.list_of_task(1, COLUMNS + cls._extra, classes=1)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections with keypoints; `outputs` is the one tensor, float32."""
         detections, points, unit = self._select(outputs, frame)
         return replace(detections, keypoints=keypoints_in_photo(points, unit, frame))

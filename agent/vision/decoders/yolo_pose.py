@@ -26,6 +26,5 @@ class YoloPose(YoloV8):
         return facts.head_of_task(1, 4 + cls._extra)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections with keypoints; `outputs` is the one tensor, float32."""
         detections, points, unit = self._select(outputs[0], frame)
         return replace(detections, keypoints=keypoints_in_photo(points, unit, frame))

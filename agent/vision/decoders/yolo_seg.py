@@ -31,7 +31,6 @@ class YoloSeg(YoloV8):
         super().__init__(model, rows)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections with masks; `outputs` are rows and prototypes, float32."""
         rows, prototypes = split_rows(self._family, [output.shape for output in outputs])
         detections, coefficients, _ = self._select(outputs[rows], frame)
         return with_masks(detections, coefficients, outputs[prototypes], frame)

@@ -31,7 +31,6 @@ class YoloV5(Family):
         return facts.one_of_heads("yolov5", columns - 5) if count == 3 or facts.named == "yolov5" or is_open else None
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections; the first of `outputs` is the tensor, float32."""
         tensor = outputs[0]
         self._check([tensor.shape])
         rows, threshold = tensor[0], self._output.score_threshold

@@ -39,7 +39,6 @@ class YoloV8(Family):
         return None
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections; `outputs` is the one tensor, float32."""
         return self._select(outputs[0], frame)[0]
 
     def _select(self, tensor: Floats, frame: PhotoFrame) -> tuple[Detections, Floats, Floats]:

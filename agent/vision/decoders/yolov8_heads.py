@@ -36,7 +36,6 @@ class YoloV8Heads(Family):
         return Recognition(heads.classes, (*((doubt,) if heads.distances == 4 else ()), *facts.unnamed(heads.classes)))
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections; `outputs` are the maps, float32."""
         heads = self._check([output.shape for output in outputs])
         scores = [heads.cells(outputs[at])[-heads.classes :] for _, at in heads.outputs.values()]
         are_logits = not are_probabilities(*scores)

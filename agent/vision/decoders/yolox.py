@@ -41,7 +41,6 @@ class YoloX(Family):
         return facts.one_of_heads("yolox", columns - 5, *((doubt,) if is_usual else ()))
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections; `outputs` is the one tensor, float32."""
         rows, threshold = outputs[0][0], self._output.score_threshold
         strides = self._check([outputs[0].shape])
         is_decoded = rows[:, 0].max(initial=0.0) > frame.input_width / 2
