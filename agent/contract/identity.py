@@ -90,5 +90,4 @@ def read_join_file(path: Path) -> JoinFile:
 def join_file_text(join: JoinFile) -> str:
     fields = {name: getattr(join, name) for name in ("fleet", "device", "broker", "service", "token")}
     # Only the certificate has several lines: `wipe_secrets` searches line by line.
-    ca = f"ca = '''\n{join.ca.strip()}\n'''\n"
-    return toml_document(fields) + ca
+    return toml_document(fields) + f"ca = '''\n{join.ca.strip()}\n'''\n"

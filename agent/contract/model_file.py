@@ -48,8 +48,7 @@ def parts(model: Path) -> tuple[Path, ...]:
 
 def size_bytes(model: Path) -> int:
     """Return the total size of a model's files; 0 if they do not exist."""
-    source = source_of(model)
-    return sum(part.stat().st_size for part in parts(model)) if source.exists() else 0
+    return sum(part.stat().st_size for part in parts(model)) if source_of(model).exists() else 0
 
 
 def sha256(model: Path, further: Iterable[Path] = ()) -> str:

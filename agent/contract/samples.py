@@ -32,8 +32,7 @@ def unpack(series: Series) -> NDArray[Any]:
     try:
         if size > LIMIT_BYTES:
             raise ValueError("longer than a run can be")  # noqa: TRY301 - mapped below
-        expander = zlib.decompressobj()
-        raw = expander.decompress(base64.b64decode(series.data, validate=True), size + 1)
+        raw = zlib.decompressobj().decompress(base64.b64decode(series.data, validate=True), size + 1)
     except (binascii.Error, zlib.error, ValueError) as error:
         raise ConfigError(f"raw samples {series.name!r} are damaged: {error}") from error
     if len(raw) != size:

@@ -84,8 +84,7 @@ def required(annotations: Path | None) -> Path:
 
 def names() -> list[str]:
     """Return the names of all readers, ours first."""
-    ours_and_others = plugin_names(READERS, ENTRY_POINTS)
-    return [*READERS, *sorted(set(ours_and_others) - set(READERS))]
+    return [*READERS, *sorted(set(plugin_names(READERS, ENTRY_POINTS)) - set(READERS))]
 
 
 def create(name: str) -> Reader:

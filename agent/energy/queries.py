@@ -57,8 +57,7 @@ class Queries:
     def are_paused(self, times_ns: Times) -> NDArray[np.bool_]:
         """Return whether each of these times lies in a pause, bool [n]."""
         # Beginnings and ends alternate: after an odd number of them the time lies in a pause.
-        passed = np.searchsorted(self.pauses_ns.ravel(), times_ns, "right")
-        return np.equal(passed % 2, 1)
+        return np.equal(np.searchsorted(self.pauses_ns.ravel(), times_ns, "right") % 2, 1)
 
     def without_pauses(self, times_ns: Times) -> Times:
         """Return these times on a clock that stands still during pauses, int64 [n]."""

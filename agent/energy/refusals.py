@@ -99,8 +99,7 @@ def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: floa
             f"it gave {timed.length_ns / spacing_ns:.0f} new values in {length_s:.3g} s, but an energy needs {FEWEST_NEW_VALUES}: measure "
             f"for {1.1 * FEWEST_NEW_VALUES * spacing_ns / 1e9:.2g} s or longer{failures(trace)}"
         )
-    nodes_ns = np.concatenate(([timed.start_ns], curve.times_ns[curve.inside(timed)], [timed.end_ns]))
-    stretches_ns = np.diff(nodes_ns)
+    stretches_ns = np.diff(np.concatenate(([timed.start_ns], curve.times_ns[curve.inside(timed)], [timed.end_ns])))
     # A counter counts on between two reads, but nothing is known before its first and after its last.
     longest_ns = int(max(stretches_ns[0], stretches_ns[-1]) if curve.is_counter else stretches_ns.max())
     if longest_ns > max(GAP_SPACINGS * spacing_ns, GAP_RATIO * timed.length_ns):

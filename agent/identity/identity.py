@@ -96,8 +96,7 @@ def make_key(path: Path) -> None:
     Raises:
         UnavailableError: there is no openssl, it fails, or the file cannot be written.
     """
-    key = run_openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-    durable_file.write(path, key)
+    durable_file.write(path, run_openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:prime256v1"))
 
 
 def certificate_request(path: Path, common_name: str | None) -> str:

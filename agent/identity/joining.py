@@ -138,8 +138,7 @@ def configure(files: IdentityFiles, config: Path, identity: Identity) -> None:
         ) from error
     # Only above the first table: below it the same names are keys of that table.
     head, table, tail = re.match(r"(.*?)(^[ \t]*\[|\Z)(.*)", before, re.DOTALL | re.MULTILINE).groups()  # type: ignore[union-attr]
-    managed = re.compile(rf"^[ \t]*(?:{'|'.join(settings)})[ \t]*=.*(?:\n|\Z)", re.MULTILINE)
-    unmanaged = managed.sub("", head)
+    unmanaged = re.compile(rf"^[ \t]*(?:{'|'.join(settings)})[ \t]*=.*(?:\n|\Z)", re.MULTILINE).sub("", head)
     lines = "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in settings.items())
     after = f"{lines}{unmanaged}{table}{tail}"
     if after != before:

@@ -163,8 +163,7 @@ class Journal(Database):
     def ends(self, number: int, state: JobState, reason: str | None = None, *, text: str | None = None) -> bool:
         """Note how it ended; return False if it had ended before."""
         values = (state, _cut(reason), None if text is None else text[-_TEXT_CHARACTERS:])
-        changes = "state = ?, reason = ?, text = ?, ended_ns = ?"
-        return self._change(number, changes, *values, time.time_ns())
+        return self._change(number, "state = ?, reason = ?, text = ?, ended_ns = ?", *values, time.time_ns())
 
     def answer_again(self, number: int, version: int) -> None:
         """Report the state again, to a service that has the execution at `version` and asks."""

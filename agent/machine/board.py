@@ -140,8 +140,7 @@ def container(machine: Machine) -> str | None:
         return "podman"
     if (machine.root / ".dockerenv").exists():
         return "docker"
-    groups = f"{machine.text('proc/1/cgroup') or ''}\n{machine.text('proc/self/cgroup') or ''}"
-    sign = CONTAINERS.search(groups)
+    sign = CONTAINERS.search(f"{machine.text('proc/1/cgroup') or ''}\n{machine.text('proc/self/cgroup') or ''}")
     return CONTAINER_NAMES.get(sign[1], sign[1]) if sign else None
 
 

@@ -124,8 +124,7 @@ class ConditionWatcher:
     def _watch(self) -> None:
         wait_s = min(FIRST_S, self._period_s)
         while not self._ended.wait(wait_s):
-            condition = inspect("during", self._machine, pid=self._pid)
-            self.taken.append((time.monotonic_ns(), condition))
+            self.taken.append((time.monotonic_ns(), inspect("during", self._machine, pid=self._pid)))
             self._count()
             wait_s = self._period_s
 

@@ -103,8 +103,7 @@ class Rapl(LocatedSensor[list[_Zone]]):
         before = platform.sum_uj, sum(zone.sum_uj for zone in packages)
         self._sleep(PSYS_CHECK_S)
         moved = self._count(platform) - before[0]
-        inside = sum(self._count(zone) for zone in packages) - before[1]
-        return moved > 0 and moved >= PSYS_RATIO * inside
+        return moved > 0 and moved >= PSYS_RATIO * (sum(self._count(zone) for zone in packages) - before[1])
 
     def _count(self, zone: _Zone) -> int:
         """Return the energy of one zone since its first reading, microjoules."""

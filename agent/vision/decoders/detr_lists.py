@@ -63,6 +63,5 @@ class DetrLists(Family):
 def _lists(shapes: Sequence[Shape]) -> tuple[int, tuple[int, int], int | None] | None:
     """Return the indices of the outputs with boxes, the two lists, and the count, if there is one; None for other outputs."""
     count = next((index for index, shape in enumerate(shapes) if set(shape) == {1}), None) if len(shapes) == 4 else None
-    longer = [shape if index != count else () for index, shape in enumerate(shapes)]
-    lists = labelled_lists(longer)
+    lists = labelled_lists([shape if index != count else () for index, shape in enumerate(shapes)])
     return (*lists, count) if lists and len(shapes) == (3 if count is None else 4) else None
