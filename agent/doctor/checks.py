@@ -295,7 +295,9 @@ def _gpu(machine: Machine) -> Iterator[Finding]:
 def _set_up(machine: Machine, accelerator: str) -> str:
     """Return how to install an accelerator's packages on this system and Python."""
     python = ".".join(platform.python_version_tuple()[:2])
-    fitting = setups.setups_for(machine, accelerator, python)
+    model, system = board.model(machine), fingerprint.operating_system(machine)
+    of_accelerator = [setup for setup in setups.all_setups() if setup.accelerator == accelerator]
+    fitting = [setup for setup in of_accelerator if setup.fits(model, system, machine.arch, python)]
     if not any(setup.install for setup in fitting):
         reason = next((setup.note for setup in fitting if setup.note), None)
         return reason or f"no set-up is known for this system with Python {python}"

@@ -12,9 +12,6 @@ from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.machine import board, fingerprint
-from edgemeter.agent.machine.machine import Machine
-
 INTERPRETERS = ("ai-edge-litert", "tflite-runtime")
 
 
@@ -54,12 +51,6 @@ def all_setups() -> tuple[Setup, ...]:
     systems = msgspec.toml.decode(files(__package__).joinpath("setups.toml").read_bytes())["system"]
     shared = ({**system, **setup} for system in systems for setup in system["setup"])
     return tuple(msgspec.convert({name: value for name, value in fields.items() if name != "setup"}, Setup) for fields in shared)
-
-
-def setups_for(machine: Machine, accelerator: str, python: str) -> list[Setup]:
-    """Return the set-ups of this machine and this Python (`3.13`) for an accelerator, by the beginning of its name."""
-    model, system = board.model(machine), fingerprint.operating_system(machine)
-    return [setup for setup in all_setups() if setup.accelerator == accelerator and setup.fits(model, system, machine.arch, python)]
 
 
 def interpreters() -> Mapping[str, str]:

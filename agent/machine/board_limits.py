@@ -34,11 +34,8 @@ class CpuLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def gop_per_s(self, bits: float, clock_hz: float | None = None) -> float:
         """Return the peak of all cores for numbers of `bits`, 10^9 operations/s."""
-        return self.cores * (clock_hz or self.clock_hz) * self.operations_per_cycle(bits) / 1e9
-
-    def operations_per_cycle(self, bits: float) -> float:
-        """Return the operations of a core in a cycle for numbers of `bits`."""
-        return self.fp32 if bits > 16 else self.fp16 if bits > 8 else self.int8
+        per_cycle = self.fp32 if bits > 16 else self.fp16 if bits > 8 else self.int8
+        return self.cores * (clock_hz or self.clock_hz) * per_cycle / 1e9
 
 
 class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,12 +24,11 @@ PERIOD_S = 2.0
 FIRST_S = 0.25
 
 
-def inspect(when: When, machine: Machine = THIS_MACHINE, *, since: ProcessorUsage | None = None, pid: int | None = None) -> Condition:
-    """Return the machine's condition: load since `since`, without the process `pid`; the clock is that of its core.
+def inspect(when: When, machine: Machine = THIS_MACHINE, *, pid: int | None = None) -> Condition:
+    """Return the machine's condition; the clock is that of the core of process `pid`.
 
     During a run only quantities that may change within seconds are read; before and after it also those that take longer to read.
     """
-    usage = None if since is None else load.load_between(since, load.read_usage(machine, pid, os.getpid()))
     now_hz, highest_hz = cpu_clocks_hz(machine, None if pid is None else load.core_of(machine, pid))
     quick = Condition(
         when=when,
@@ -38,7 +37,6 @@ def inspect(when: When, machine: Machine = THIS_MACHINE, *, since: ProcessorUsag
         clock_max_hz=highest_hz,
         swap_used_mb=read_memory(machine).swap_used_mb,
         **asdict(throttling.read(machine)),
-        **({} if usage is None else asdict(usage)),
     )
     if when == "during":
         return quick

@@ -41,9 +41,9 @@ _DTYPES = {
 class CudaMemory:
     """One stream of the current device, and its allocated memory, which `close` releases."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    def __init__(self) -> None:
         """Load the library and create a stream; raises UnavailableError without a library or a device."""
-        self._library = _open(names)
+        self._library = _open()
         self._library.cudaGetErrorString.restype = ctypes.c_char_p
         self._pointers: list[int] = []
         self._stream, count = ctypes.c_void_p(), ctypes.c_int()
@@ -87,15 +87,17 @@ class CudaMemory:
             self._stream = ctypes.c_void_p()
 
 
-def _open(names: tuple[str, ...]) -> ctypes.CDLL:
+def _open() -> ctypes.CDLL:
     spec = find_spec("nvidia")
     # NVIDIA's wheels put the library below `nvidia/` among the installed packages.
     folders = (spec.submodule_search_locations or []) if spec else []
-    in_wheels = [str(path) for folder in folders for name in names for path in sorted(Path(folder).glob(f"*/lib/{name}"))]
-    for name in [*names, *in_wheels]:
+    in_wheels = [str(path) for folder in folders for name in CUDA_RUNTIMES for path in sorted(Path(folder).glob(f"*/lib/{name}"))]
+    for name in [*CUDA_RUNTIMES, *in_wheels]:
         with suppress(OSError):
             return ctypes.CDLL(name)
-    raise UnavailableError(f"no CUDA runtime library found (tried {', '.join(names)}): install CUDA, or on a Jetson JetPack's packages")
+    raise UnavailableError(
+        f"no CUDA runtime library found (tried {', '.join(CUDA_RUNTIMES)}): install CUDA, or on a Jetson JetPack's packages"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,7 @@ class _Tensor:
 class TensorRt(Runtime):
     """Runs a serialised engine."""
 
-    def __init__(self, cuda_names: tuple[str, ...] | None = None) -> None:
-        self._cuda_names = cuda_names
+    def __init__(self) -> None:
         self._memory: Any = None
         self._engine: Any = None
         # The engine needs the runtime, and this the logger, as long as it lives.
@@ -129,7 +130,7 @@ class TensorRt(Runtime):
         open_code(model, options)
         content, metadata = _without_words(model.read_bytes())
         library = load_library(_CANDIDATES, "tensorrt")
-        self._memory = CudaMemory(self._cuda_names or CUDA_RUNTIMES)
+        self._memory = CudaMemory()
         started_ns = time.monotonic_ns()
         logger, words = _logger(library.module)
         library.module.init_libnvinfer_plugins(logger, "")

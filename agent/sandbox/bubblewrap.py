@@ -254,7 +254,9 @@ def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
 
 def _mounts(grant: SandboxGrant, scratch: Path) -> list[tuple[str, str]]:
     """Return the paths to mount, parents first, each with its kind."""
-    reads = map(str, (*_SYSTEM, *(_NAMES_AND_TLS if grant.network else ()), *_python(tuple(sys.path), *_libraries()), *grant.read))
+    variables = [os.environ.get(name, "") for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD")]
+    libraries = [folder for variable in variables for folder in variable.split(":") if folder]
+    reads = map(str, (*_SYSTEM, *(_NAMES_AND_TLS if grant.network else ()), *_python(tuple(sys.path), *libraries), *grant.read))
     granted = {os.path.abspath(path): _READ for path in reads if os.path.exists(path)}  # noqa: PTH100, PTH110 - `..` of the text
     granted |= {os.path.abspath(path): _WRITE for path in (*grant.write, scratch)}  # noqa: PTH100 - as above
     granted.pop("/", None)
@@ -328,11 +330,6 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
     absolute = [os.path.abspath(folder) for folder in folders if folder and (folder != os.getcwd() or folder in further)]  # noqa: PTH100, PTH109
     # Not resolved: the interpreter follows the links on the way.
     return tuple(dict.fromkeys(folder for folder in absolute if is_narrow(Path(folder).resolve())))
-
-
-def _libraries() -> list[str]:
-    """Return the paths in the variables of Python and of the dynamic loader."""
-    return [folder for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD") for folder in os.environ.get(name, "").split(":") if folder]
 
 
 def is_narrow(folder: Path) -> bool:

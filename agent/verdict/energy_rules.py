@@ -16,17 +16,14 @@ UNKNOWN_GAIN_RATIO = 0.10
 
 def implausible_power(facts: Facts) -> RuleEvidence | None:
     """A part cannot draw more than the whole, and two sensors of one scope agree, beyond both uncertainties (k = 2)."""
-    return next((evidence for first, second in combinations(facts.energies, 2) if (evidence := _contradiction(first, second))), None)
-
-
-def _contradiction(energy: Energy, other: Energy) -> RuleEvidence | None:
-    narrow, wide = (energy, other) if other.scope in INSIDE[energy.scope] else (other, energy)
-    beyond_w, u_w = narrow.mean_power_w - wide.mean_power_w, math.hypot(_u_w(narrow), _u_w(wide))
-    is_part = wide.scope in INSIDE[narrow.scope]
-    is_same = narrow.scope == wide.scope and set(narrow.excludes) == set(wide.excludes)
-    if (is_part and beyond_w > u_w) or (is_same and abs(beyond_w) > u_w):
-        numbers = {"power_w": narrow.mean_power_w, "other_power_w": wide.mean_power_w}
-        return RuleEvidence(numbers, f"{narrow.sensor} ({narrow.scope}) against {wide.sensor} ({wide.scope})")
+    for energy, other in combinations(facts.energies, 2):
+        narrow, wide = (energy, other) if other.scope in INSIDE[energy.scope] else (other, energy)
+        beyond_w, u_w = narrow.mean_power_w - wide.mean_power_w, math.hypot(_u_w(narrow), _u_w(wide))
+        is_part = wide.scope in INSIDE[narrow.scope]
+        is_same = narrow.scope == wide.scope and set(narrow.excludes) == set(wide.excludes)
+        if (is_part and beyond_w > u_w) or (is_same and abs(beyond_w) > u_w):
+            numbers = {"power_w": narrow.mean_power_w, "other_power_w": wide.mean_power_w}
+            return RuleEvidence(numbers, f"{narrow.sensor} ({narrow.scope}) against {wide.sensor} ({wide.scope})")
     return None
 
 

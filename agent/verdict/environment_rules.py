@@ -1,6 +1,6 @@
 """Notes on the machine that hold for all runs of a session: they are shown once, before the first run."""
 
-from edgemeter.agent.contract.record_conditions import Condition, Environment, Violation
+from edgemeter.agent.contract.record_conditions import Condition, Violation
 from edgemeter.agent.machine import clock, conditions, fingerprint
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.verdict.facts import Facts
@@ -51,9 +51,7 @@ RULES = (
 )  # fmt: skip
 
 
-def environment_notes(machine: Machine = THIS_MACHINE, environment: Environment | None = None) -> list[Violation]:
+def environment_notes(machine: Machine = THIS_MACHINE) -> list[Violation]:
     before = conditions.inspect("before", machine)
-    facts = Facts(
-        conditions=(before,), environment=environment or fingerprint.read(machine), clock_synchronised=clock.synchronised(machine)
-    )
+    facts = Facts(conditions=(before,), environment=fingerprint.read(machine), clock_synchronised=clock.synchronised(machine))
     return [violation for _, violation in violations(RULES, facts)]

@@ -1,7 +1,7 @@
 """The words for verdicts, from the rules, for every command and page."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -113,9 +113,9 @@ def none_ok_text(verdicts: Sequence[Verdict]) -> str | None:
     return "; ".join([runs, *verdict_lines(verdicts, with_notes=False)[:1]])
 
 
-def rule_rows(rules: Iterable[Rule] = RULES) -> list[RuleRow]:
+def rule_rows() -> list[RuleRow]:
     """Return the rules, the most severe first; sentences have N for a number of the run, and `...` for its subject."""
-    rows = [RuleRow(rule.name, rule.effect, _PLACE.sub(_placeholder, _OPTIONAL.sub("", rule.sentence)), rule.remedy) for rule in rules]
+    rows = [RuleRow(rule.name, rule.effect, _PLACE.sub(_placeholder, _OPTIONAL.sub("", rule.sentence)), rule.remedy) for rule in RULES]
     return sorted(rows, key=lambda row: EFFECTS.index(row.effect))
 
 
