@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -91,20 +92,14 @@ def _anonymous_answer(address: BrokerAddress, timeout_s: float) -> bytes:
     try:
         with contextlib.closing(connect_socket(address, timeout_s)) as connection:
             # A broker that rejects our certificate closes the connection while we write; the bytes that remain to be read give the reason.
-            with contextlib.suppress(*_endings(address)):
+            with contextlib.suppress(ssl.SSLEOFError, BrokenPipeError, ConnectionResetError):
                 connection.sendall(_CONNECT_5)
-            answer = b""
-            with contextlib.suppress(*_endings(address)):
-                while len(answer) < 4 and (chunk := connection.recv(4 - len(answer))):
-                    answer += chunk
+            answer = _receive(connection, 4)
             with contextlib.suppress(OSError):
                 connection.sendall(_DISCONNECT)
+    except ssl.SSLError as error:
+        raise tls_refusal(address, error) from error
     except OSError as error:
-        if address.scheme == "mqtts":
-            import ssl  # noqa: PLC0415 - as below
-
-            if isinstance(error, ssl.SSLError):
-                raise tls_refusal(address, error) from error
         why = "timed out" if isinstance(error, TimeoutError) else error.strerror
         why = "host name unknown" if isinstance(error, socket.gaierror) else why
         raise UnavailableError(f"no MQTT broker answers at {address} ({why}): {address.if_silent}") from error
@@ -120,8 +115,6 @@ def connect_socket(address: BrokerAddress, timeout_s: float) -> socket.socket:
     plain = socket.create_connection((address.host, address.port), timeout_s)
     if address.scheme == "mqtt":
         return plain
-    import ssl  # noqa: PLC0415 - as below
-
     try:
         return tls_context(address.tls).wrap_socket(plain, server_hostname=address.host)
     except ConnectionError as error:
@@ -132,10 +125,9 @@ def connect_socket(address: BrokerAddress, timeout_s: float) -> socket.socket:
         raise
 
 
-def _endings(address: BrokerAddress) -> tuple[type[OSError], ...]:
-    """Return the errors that say that the broker has ended the connection."""
-    if address.scheme == "mqtt":
-        return BrokenPipeError, ConnectionResetError
-    from ssl import SSLEOFError  # noqa: PLC0415 - OpenSSL takes 5 MB, which a connection without TLS does not need
-
-    return SSLEOFError, BrokenPipeError, ConnectionResetError
+def _receive(connection: socket.socket, size: int) -> bytes:
+    received = b""
+    with contextlib.suppress(ConnectionResetError, ssl.SSLEOFError):
+        while len(received) < size and (chunk := connection.recv(size - len(received))):
+            received += chunk
+    return received

@@ -4,15 +4,11 @@ import itertools
 import logging
 import random
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from edgemeter.agent.base.broker_address import BrokerAddress, MqttVersion, mqtt_version
@@ -60,24 +56,6 @@ _MEANINGS = {
     "Quota exceeded": "the broker's quota for this client is used up: raise it there",
     "Message rate too high": "the broker accepts fewer messages a second: raise its limit",
 }
-
-
-def import_without_tls() -> None:
-    """Import paho-mqtt without TLS and HTTP (3 MB), for a process whose connections have no TLS; call it before threads start.
-
-    Of TLS, such a connection names two errors, and of HTTP nothing: paho-mqtt uses its proxies with PySocks only.
-    """
-    stand_ins = {name: ModuleType(name) for name in ("ssl", "urllib.request")}
-    for error in ("SSLWantReadError", "SSLWantWriteError"):
-        setattr(stand_ins["ssl"], error, type(error, (OSError,), {}))
-    if find_spec("socks") or stand_ins.keys() & sys.modules:
-        return
-    sys.modules.update(stand_ins)
-    try:
-        import_module("paho.mqtt.client")
-    finally:
-        for name in stand_ins:
-            del sys.modules[name]
 
 
 def disconnect_reason(reason: str, *, was_up: bool) -> str:

@@ -2,16 +2,13 @@
 
 import logging
 import os
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
-
-if TYPE_CHECKING:
-    import ssl
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +59,12 @@ def check(files: TlsFiles) -> None:
             ) from error
 
 
-def tls_context(files: TlsFiles) -> "ssl.SSLContext":
+def tls_context(files: TlsFiles) -> ssl.SSLContext:
     """Return the context of TLS connections to a broker: TLS 1.2 or newer, the broker's certificate and name are verified.
 
     Raises:
         ConfigError: a file cannot be read or holds something else, or key and certificate do not belong together.
     """
-    import ssl  # noqa: PLC0415 - OpenSSL takes 5 MB, which a connection without TLS does not need
-
     check(files)
     try:
         context = ssl.create_default_context(cafile=files.ca)
@@ -93,17 +88,15 @@ def tls_context(files: TlsFiles) -> "ssl.SSLContext":
     return context
 
 
-def server_tls_context(ca_file: str | None) -> "ssl.SSLContext":
+def server_tls_context(ca_file: str | None) -> ssl.SSLContext:
     """Return the context that verifies a model server by this authority, or the system's; raises ConfigError if it cannot be read."""
-    import ssl  # noqa: PLC0415 - as above
-
     try:
         return ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
     except OSError as error:
         raise ConfigError(f"cannot read the ca_file {ca_file!r}: {one_line(error)}; give a certificate in PEM form") from error
 
 
-def renew(context: "ssl.SSLContext", files: TlsFiles) -> None:
+def renew(context: ssl.SSLContext, files: TlsFiles) -> None:
     """Reload the files for the next connection: certificates are renewed while the daemon runs."""
     _apply_clock(context, files)
     try:
@@ -115,10 +108,8 @@ def renew(context: "ssl.SSLContext", files: TlsFiles) -> None:
         logger.warning("cannot reload the certificates for the broker (%s): the previous ones stay in use", error)
 
 
-def tls_refusal(where: object, error: "ssl.SSLError") -> ConfigError | UnavailableError:
+def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:
     """Return the error of a failed TLS handshake with the broker at `where`, with its remedy."""
-    import ssl  # noqa: PLC0415 - as above
-
     if not isinstance(error, ssl.SSLCertVerificationError):
         return _handshake_error(where, error)
     code, why = error.verify_code, error.verify_message
@@ -132,7 +123,7 @@ def tls_refusal(where: object, error: "ssl.SSLError") -> ConfigError | Unavailab
     return UnavailableError(f"the certificate of the broker at {where} is not valid ({why}): {remedy}")
 
 
-def _apply_clock(context: "ssl.SSLContext", files: TlsFiles) -> None:
+def _apply_clock(context: ssl.SSLContext, files: TlsFiles) -> None:
     """With an authority of our own, ignore dates on a board whose clock was never set: it must connect to learn the time."""
     if files.ca is not None and time.time() < _CLOCK_WAS_SET_S:
         context.verify_flags |= _NO_CHECK_TIME
@@ -140,7 +131,7 @@ def _apply_clock(context: "ssl.SSLContext", files: TlsFiles) -> None:
         context.verify_flags &= ~_NO_CHECK_TIME
 
 
-def _handshake_error(where: object, error: "ssl.SSLError") -> ConfigError | UnavailableError:
+def _handshake_error(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:
     reason = _reason(error)
     if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
         message = f"the broker at {where} requires a client certificate: name it in the address, mqtts://HOST?certificate=FILE&key=FILE"
@@ -162,6 +153,6 @@ def _no_passphrase() -> str:
     return ""
 
 
-def _reason(error: "ssl.SSLError") -> str:
+def _reason(error: ssl.SSLError) -> str:
     # An error that OpenSSL did not create has no reason.
     return getattr(error, "reason", None) or error.strerror or str(error)

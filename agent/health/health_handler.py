@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import re
+import ssl
 import subprocess
 import sys
 import time
@@ -38,12 +39,10 @@ def certificate_end_ns(path: Path, machine: Machine) -> int | None:
     """Return the end of the certificate at `path` (UTC, ns); None if it is absent, or there is no tool to read it."""
     if not path.is_file():
         return None
-    from ssl import cert_time_to_seconds  # noqa: PLC0415 - OpenSSL takes 5 MB, which a device without a certificate does not need
-
     output = machine.output(["openssl", "x509", "-noout", "-enddate", "-in", str(path)]) or ""
     end = re.search(r"^notAfter=(.*)", output, re.MULTILINE)
     try:
-        return cert_time_to_seconds(end[1].strip()) * 1_000_000_000 if end else None
+        return ssl.cert_time_to_seconds(end[1].strip()) * 1_000_000_000 if end else None
     except ValueError:
         return None
 

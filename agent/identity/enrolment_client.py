@@ -1,11 +1,13 @@
 """Requests to the fleet's service over HTTPS: for a first or renewed certificate, and the confirmation that it arrived."""
 
 import logging
+import ssl
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.http_client import FAILURES, open_url
 from edgemeter.agent.base.mqtt_session import backoff_s
 from edgemeter.agent.base.tls import TlsFiles, tls_context
 from edgemeter.agent.contract.identity import LARGEST_BYTES, CertificateRequest, EnrolmentAnswer, decode_answer, encode_identity
@@ -85,11 +87,6 @@ class EnrolmentClient:
         return decode_answer(self._post(path, encode_identity(question)))
 
     def _post(self, path: str, content: bytes) -> bytes:
-        # A daemon that is at rest needs neither: with their parser of mails they take 7 MB.
-        import ssl  # noqa: PLC0415 - as above
-
-        from edgemeter.agent.base.http_client import FAILURES, open_url  # noqa: PLC0415 - as above
-
         context = tls_context(self._files)
         try:
             with open_url(f"{self._service}{path}", lambda *_: False, TIMEOUT_S, content, context=context) as answer:

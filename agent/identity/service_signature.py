@@ -1,5 +1,6 @@
 """Verifies that a message comes from the service of this device's fleet, and was not forged or changed by a broker."""
 
+import ssl
 from pathlib import Path
 
 import msgspec
@@ -57,12 +58,10 @@ class ServiceSignature:
         return document
 
     def _key_of(self, certificate: str, title: str) -> bytes:
-        from ssl import cert_time_to_seconds  # noqa: PLC0415 - OpenSSL takes 5 MB, which a device without a fleet does not need
-
         facts = certificate_facts(certificate.encode(), self._authority)
         if facts is None or facts.get("subject") != f"CN={SERVICE_NAME}":
             raise ConfigError(f"{title} is not signed by the service of this device's fleet: its certificate is another's")
-        authority, not_after_s = self._authority.read_text(), cert_time_to_seconds(facts["notAfter"])
+        authority, not_after_s = self._authority.read_text(), ssl.cert_time_to_seconds(facts["notAfter"])
         newest = durable_file.read_struct(self._newest_file, _NewestService, "note on the fleet's service", "delete it")
         newest_s = newest.not_after_s if newest is not None and newest.authority == authority else 0
         if newest_s > not_after_s:

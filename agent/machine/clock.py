@@ -1,5 +1,6 @@
 """Whether the wall clock can be trusted. Timestamps of records depend on it, durations do not."""
 
+import ctypes
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,20 @@ UNSYNCHRONISED_MS = 16_000.0
 IN_NANOSECONDS = 0x2000
 
 
+class _Timex(ctypes.Structure):
+    """The first fields of the C library's struct timex, and room for the others. Source: adjtimex(2)."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("frequency", ctypes.c_long),
+        ("max_error_us", ctypes.c_long),
+        ("estimated_error_us", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 512),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class KernelClock:
     """The state of the kernel's wall clock: the offset to correct, and the kernel's bound on the error."""
@@ -23,22 +38,7 @@ class KernelClock:
 
 def kernel_clock() -> KernelClock | None:
     """Return the state of the kernel's wall clock; None if the system call is not permitted."""
-    import ctypes  # noqa: PLC0415 - a daemon at rest does not ask
-
-    class Timex(ctypes.Structure):
-        """The first fields of the C library's struct timex, and room for the others. Source: adjtimex(2)."""
-
-        _fields_ = (
-            ("modes", ctypes.c_uint),
-            ("offset", ctypes.c_long),
-            ("frequency", ctypes.c_long),
-            ("max_error_us", ctypes.c_long),
-            ("estimated_error_us", ctypes.c_long),
-            ("status", ctypes.c_int),
-            ("rest", ctypes.c_byte * 512),
-        )
-
-    timex = Timex()
+    timex = _Timex()
     try:
         state: int = ctypes.CDLL(None).adjtimex(ctypes.byref(timex))
     except (OSError, AttributeError):

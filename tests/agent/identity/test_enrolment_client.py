@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgemeter.agent.base import http_client
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, encode_identity
@@ -23,7 +22,7 @@ class Service:
 
     def __init__(self, monkeypatch):
         self.now_s, self.replies, self.asked, self.alive = 0.0, [], [], 0
-        monkeypatch.setattr(http_client, "open_url", self._open)
+        monkeypatch.setattr(enrolment_client, "open_url", self._open)
         monkeypatch.setattr(enrolment_client, "tls_context", lambda _files: None)
         monkeypatch.setattr(enrolment_client, "time", self)
 
