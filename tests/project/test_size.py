@@ -13,19 +13,19 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 521,
-    "agent/base": 6166,
+    "agent/base": 6127,
     "agent/bundle": 633,
     "agent/cli": 2486,
     "agent/contract": 3959,
-    "agent/daemon": 345,
+    "agent/daemon": 340,
     "agent/datasets": 1525,
     "agent/delivery": 1941,
     "agent/doctor": 652,
     "agent/energy": 1240,
     "agent/engine": 4267,
     "agent/generators": 1247,
-    "agent/health": 578,
-    "agent/identity": 733,
+    "agent/health": 577,
+    "agent/identity": 729,
     "agent/jobs": 1828,
     "agent/ledger": 1948,
     "agent/machine": 1441,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1454,
     "provisioning/serve": 324,
     "provisioning/update": 197,
-    "tests": 76571,
+    "tests": 76531,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
