@@ -55,6 +55,11 @@ HEAVY = (
 BUILDS = {
     "models/convert/torch_program.py",
 }
+# The modules of a session, and the runtimes that it asks for their libraries.
+BESIDE_A_RUN = tuple(
+    f"edgemeter.agent.{name}"
+    for name in ("cli.run_session", "cli.run_output", "session.session", "runtimes.replay", "runtimes.litert", "runtimes.onnx_runtime")
+)
 OWN = {path.stem for path in INTERFACE.glob("_*.py")}
 
 
@@ -139,6 +144,21 @@ def test_package_roots_hold_subpackages_only():
     assert [
         str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).glob("*.py") if path.name != "__init__.py"
     ] == []
+
+
+def test_what_runs_beside_a_measurement_needs_no_numpy():
+    """A session is in memory while its run is measured: NumPy would take 9 MB there."""
+    waiting, reached = [*BESIDE_A_RUN], set[str]()
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        path = next((ROOT / path for path, module in NAME_OF.items() if module == name), None)
+        for imported, at_top in imports(path) if path else ():
+            assert not at_top or imported.split(".")[0] != "numpy", path
+            parts = imported.split(".")
+            outer = {".".join(parts[:length]) for length in range(3, len(parts) + 1)} & FOLDER_OF.keys()
+            waiting += outer - reached if at_top else ()
+    assert len(reached) > len(BESIDE_A_RUN)
 
 
 def test_a_wrapped_library_has_one_home():
