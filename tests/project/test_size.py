@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1454,
     "provisioning/serve": 324,
     "provisioning/update": 197,
-    "tests": 76531,
+    "tests": 76551,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
