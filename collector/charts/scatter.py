@@ -12,7 +12,6 @@ from edgemeter.collector.charts import parts
 from edgemeter.collector.charts.chart import Spec
 
 HEIGHT_PX, PADDING_PX = 320, 12
-# The series of a mark that combines several.
 SEVERAL = "several series"
 
 

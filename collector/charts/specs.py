@@ -10,7 +10,6 @@ from edgemeter.agent.base.nanoseconds import NS_PER_HOUR, NS_PER_MINUTE
 from edgemeter.collector.charts import parts
 from edgemeter.collector.charts.chart import Spec
 
-# The format of times, by the zoom of the axis.
 _MOMENTS = {
     **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"), **dict.fromkeys(("minutes", "hours"), "%H:%M"),
     **dict.fromkeys(("day", "date", "week"), "%d %b"), **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
@@ -39,7 +38,6 @@ def over_time(
         parts.tip("at", "started (UTC)", parts.DAY, "temporal"), parts.tip("value", unit, parts.NUMBER),
         *([parts.tip("interval")] if has_bars else []), parts.tip("verdict"), parts.tip("run"),
     ]  # fmt: skip
-    # A drag selects a period.
     drag = "[pointerdown[!event.shiftKey], window:pointerup] > window:pointermove!"
     brush = {"name": "brush", "select": {"type": "interval", "encodings": ["x"], "on": drag, "translate": False, "zoom": False}}
     dot = {

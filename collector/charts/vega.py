@@ -19,7 +19,6 @@ from edgemeter.agent.base.plugins import import_extra, require_extra
 from edgemeter.collector.charts.chart import WIDTH_PX, Chart, Spec
 
 VEGA_LITE = "6.4"
-_SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 def check_installed() -> None:
@@ -45,7 +44,7 @@ def bundle() -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError:
-        script = str(library.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE))
+        script = str(library.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE))
     # If the cache cannot be written, the next process makes it again.
     with contextlib.suppress(UnavailableError):
         durable_file.write(path, script.encode(), 0o644)
@@ -76,7 +75,6 @@ def _standing_alone(chart: Chart) -> Spec:
     if spec.get("width") == "container":
         spec["width"] = WIDTH_PX
     spec["config"] = {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}
-    # The light colours of the style sheet.
     colours = dict(re.findall(r"--(\w+): light-dark\((#\w+)", _packaged("web/page.css")))
     spec_in_colour: Spec = json.loads(re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], json.dumps(spec)))
     return spec_in_colour

@@ -18,7 +18,6 @@ from edgemeter.collector.runs.store import RunStore, SubjectRuns, version_of
 from edgemeter.collector.trend.current import LEVEL_COLUMNS, current_segments
 
 Progress = Callable[[str, int, int], None]
-# Cases whose runs are read at once.
 CASES_AT_ONCE = 100
 # The figures that the terminal shows, or decides, for every case.
 OF_TERMINAL = tuple(dict.fromkeys((*OF_CALLS, *OF_TEXT, MEMORY, *(entry.name for entry in in_view(FigureView.TABLE) if entry.is_main))))

@@ -47,7 +47,6 @@ _OLD_SAMPLES = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR rec
 ORDER BY received_ns LIMIT ?"""
 _OLD_CHUNKS = "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
 _PAGE = "SELECT row, runs.chunk, place, received_ns, size_bytes FROM runs JOIN chunks USING (chunk)"
-_STRIP = "UPDATE chunks SET body = ?, size_bytes = ?, has_samples = false WHERE chunk = ? AND has_samples"
 
 
 class PostgresLedger(PostgresWriter, Ledger):
@@ -194,7 +193,9 @@ WHERE chunk = ?"""
             smaller.append((stripped, len(stripped), chunk))
         if smaller:
             with self.writing() as statements:
-                statements.executemany(_STRIP, smaller)
+                statements.executemany(
+                    "UPDATE chunks SET body = ?, size_bytes = ?, has_samples = false WHERE chunk = ? AND has_samples", smaller
+                )
         return len(smaller)
 
     def _delete(self, old_ns: int, drained: int, *, is_any: bool) -> int:

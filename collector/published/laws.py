@@ -19,7 +19,6 @@ from edgemeter.agent.machine.power_range import READING_RATIO, WALL_RATIO, Power
 from edgemeter.collector.published.models import ModelFacts, facts_of, least_bits
 from edgemeter.collector.published.row import PublishedRow, rounding
 
-Law = Literal["memory", "operations", "power"]
 State = Literal["impossible", "unclear", "plausible"]
 # The smallest weights that are published: ternary ones, packed.
 LEAST_BITS = 1.5
@@ -40,7 +39,7 @@ _ENERGIES = {ENERGY, TOKEN_ENERGY, PREFILL_ENERGY}
 class LawFinding(msgspec.Struct, frozen=True):
     """The finding of a law on a figure: both sides of the inequality in `unit` (None: a fact is missing) and one sentence."""
 
-    law: Law
+    law: Literal["memory", "operations", "power"]
     state: State
     sentence: str
     value: float | None = None

@@ -32,9 +32,6 @@ UNITS: Mapping[str, Mapping[str, float]] = {
 }
 # A stated figure was rounded by half a unit of its last digit, but no honest one by more than this.
 MOST_ROUNDING = 0.05
-
-
-# The figures that people publish.
 KINDS: Mapping[str, Figure] = {entry.name: entry for entry in FIGURES if not entry.is_truth and entry.unit in UNITS}
 
 

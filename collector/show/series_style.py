@@ -74,7 +74,6 @@ def assign_styles(rows: Sequence[ComparedCase], most_devices: int | None = None)
     has_reference = bool(compared_rows)
     if most_devices is not None and len(devices) > most_devices and len(boards) < len(devices):
         return SeriesStyles(by_device=True, names=tuple(sorted(boards)), by_board=True, has_reference=has_reference)
-    names = Counter(device for _, device in devices)
-    shared_names = frozenset(name for name, count in names.items() if count > 1)
+    shared_names = frozenset(name for name, count in Counter(device for _, device in devices).items() if count > 1)
     styles = SeriesStyles(len(devices) > 1, (), shared_names=shared_names, has_reference=has_reference)
     return replace(styles, names=tuple(sorted({styles.series(row) for row in device_rows})))

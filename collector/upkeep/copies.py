@@ -12,8 +12,6 @@ from edgemeter.agent.base.sqlite_file import FileFormat
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
 
-SQLITE = ("", "-wal", "-shm")
-
 
 @dataclass(frozen=True, slots=True)
 class LedgerCopy:
@@ -53,7 +51,7 @@ def restore(copy: Path, ledger: Path) -> LedgerCopy:
         ConfigError: there is no backup, or a ledger exists.
         UnavailableError: it cannot be written, or the backup is damaged.
     """
-    stray = [path for path in (ledger.with_name(f"{ledger.name}{part}") for part in SQLITE) if path.exists()]
+    stray = [path for path in (ledger.with_name(f"{ledger.name}{part}") for part in ("", "-wal", "-shm")) if path.exists()]
     if stray:
         raise ConfigError(f"{str(stray[0])!r} exists: stop the collector, move the ledger with its -wal and -shm away, then restore")
     result = backup(copy, ledger)

@@ -18,11 +18,9 @@ from edgemeter.agent.base.types import Name, Sha256
 from edgemeter.agent.contract.model_card import Card, CardInput, CardOutput
 
 CATALOGUE_FILE = Path(__file__).parent / "catalogue.toml"
-LABEL_MAPS = Path(__file__).parent / "label_maps.toml"
 GENERATION = "generation"
 # A name becomes a folder in the cache; a file name has no path and is not hidden.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
-EntryName = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][^/\\\x00-\x1f]{0,199}\Z")]
 # Without user and password.
 Address = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/@\[\]]+/\S*\Z")]
@@ -47,7 +45,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     `note` has further remarks, such as guesses.
     """
 
-    name: EntryName
+    name: Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
     model: Name
     task: str
     family: str
@@ -105,7 +103,7 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 @functools.cache
 def label_maps() -> Mapping[str, tuple[str, ...]]:
     """Return the names of classes in class order, by the name of the map; an unused class has an empty name."""
-    return msgspec.toml.decode(LABEL_MAPS.read_bytes(), type=dict[str, tuple[str, ...]])
+    return msgspec.toml.decode(Path(__file__).with_name("label_maps.toml").read_bytes(), type=dict[str, tuple[str, ...]])
 
 
 def own_file() -> Path:

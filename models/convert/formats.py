@@ -46,12 +46,11 @@ _TORCH_PROGRAM = "edgemeter.models.convert.torch_program"
 _ONNX = "edgemeter.models.convert.onnx_precisions"
 _LITERT = "edgemeter.models.convert.litert_precisions"
 _COMPILERS = "edgemeter.models.convert.compilers"
-_BY_TORCH = ("torch", "onnxscript", "onnx")
 _BY_ONNX = ("onnx", "onnxruntime")
 _BY_LITERT = ("ai-edge-quantizer", "ai-edge-litert")
 
 _TABLE = (
-    ModelFormat("onnx-fp32", TORCH, "fp32", "_fp32.onnx", "onnx", f"{_TORCH_PROGRAM}:make_onnx", _BY_TORCH),
+    ModelFormat("onnx-fp32", TORCH, "fp32", "_fp32.onnx", "onnx", f"{_TORCH_PROGRAM}:make_onnx", ("torch", "onnxscript", "onnx")),
     ModelFormat("onnx-fp16", "onnx-fp32", "fp16", "_fp16.onnx", "onnx", f"{_ONNX}:make_fp16", _BY_ONNX),
     ModelFormat("onnx-int8", "onnx-fp32", "int8", "_int8.onnx", "onnx", f"{_ONNX}:make_int8", _BY_ONNX, is_calibrated=True),
     ModelFormat(

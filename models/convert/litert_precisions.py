@@ -20,13 +20,13 @@ _UNLIKE_RANGES = 4.0
 @without_warnings()
 def make_fp16(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts:
     """Write the file with fp16 weights; sums stay in fp32."""
-    from ai_edge_quantizer import qtyping  # noqa: PLC0415 - extra `convert`
+    from ai_edge_quantizer import qtyping, quantizer  # noqa: PLC0415 - extra `convert`
 
     weights = qtyping.TensorQuantizationConfig(num_bits=16, dtype=qtyping.TensorDataType.FLOAT)
     settings = qtyping.OpQuantizationConfig(
         weight_tensor_config=weights, compute_precision=qtyping.ComputePrecision.FLOAT, explicit_dequantize=True
     )
-    quantiser = _quantiser(base)
+    quantiser = quantizer.Quantizer(str(base))
     quantiser.update_quantization_recipe(".*", qtyping.TFLOperationName.ALL_SUPPORTED, settings, "float_casting")
     _export(quantiser.quantize(), target)
     return {}
@@ -38,10 +38,10 @@ def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
 
     If the outputs join values of very different ranges (boxes in pixels, scores of 0..1), operations after the last weights stay float.
     """
-    from ai_edge_quantizer import qtyping, recipe  # noqa: PLC0415 - extra `convert`
+    from ai_edge_quantizer import qtyping, quantizer, recipe  # noqa: PLC0415 - extra `convert`
 
     signature, input_name = _signature(base)
-    quantiser = _quantiser(base)
+    quantiser = quantizer.Quantizer(str(base))
     quantiser.load_quantization_recipe(recipe.static_wi8_ai8())
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
         # The quantiser asks for all inputs at once, to count them: they wait on disk, not in memory.
@@ -55,12 +55,6 @@ def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
         quantiser.update_quantization_recipe(f"^{re.escape(scope)}$", qtyping.TFLOperationName.ALL_SUPPORTED, algorithm_key="no_quantize")
     _export(quantiser.quantize(ranges), target)
     return {"settings": "weights per channel, ranges min-max", "float_nodes": len(tail)}
-
-
-def _quantiser(source: Path) -> Any:
-    from ai_edge_quantizer import quantizer  # noqa: PLC0415 - extra `convert`
-
-    return quantizer.Quantizer(str(source))
 
 
 def _export(result: Any, target: Path) -> None:
@@ -91,11 +85,7 @@ def _unlike_tail(model: Path, ranges: Mapping[str, Mapping[str, Any]]) -> list[s
 
 
 def _signature(model: Path) -> tuple[str, str]:
-    """Return the names of a LiteRT file's only signature and of that signature's only input.
-
-    Raises:
-        ConfigError: it has none, or several.
-    """
+    """Return the names of a LiteRT file's only signature and of its only input; raises ConfigError if it has none, or several."""
     from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - extra `convert`
 
     signatures = Interpreter(str(model)).get_signature_list()

@@ -111,7 +111,7 @@ def _load_program(model: Path, shape: Sequence[int]) -> tuple[Any, Tensor]:
     else:
         read = torch.export.load(str(model))
     module = read.run_decompositions({}).module(check_guards=False)
-    # litert-torch 0.10 identifies constants by their address after `contiguous()`. Weights in channels_last, as training may leave them,
+    # litert-torch 0.10 identifies constants by their address after `contiguous()`, and copies of weights in channels_last may share one.
     for weight in (*module.parameters(), *module.buffers()):
         weight.data = weight.data.contiguous()
     calls = [node for node in module.graph.nodes if node.op == "call_function"]

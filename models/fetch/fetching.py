@@ -109,10 +109,8 @@ def _download(entry: CatalogueEntry, address: str, path: Path, report: Tell) -> 
 def _extract(archive: Path, member: str, out: Path, limit_bytes: int) -> None:
     """Write the plain file `member` of a .zip or .tar archive to `out`; nothing else is written.
 
-    Neither library reads more of a file than the archive declares.
-
-    Raises:
-        UnavailableError: it is not an archive, is broken, or has no such file of at most `limit_bytes`.
+    Neither library reads more of a file than the archive declares. Raises UnavailableError if it is not an archive, is broken, or has no
+    such file of at most `limit_bytes`.
     """
     try:
         if zipfile.is_zipfile(archive):

@@ -43,7 +43,6 @@ RUN_TIMEOUT_S = 3600.0
 UPDATE_TIMEOUT_S = 4 * 3600.0
 MOST_RUN_LINES, MOST_JOBS, MOST_OF_DEVICE = 20, 30, 50
 MAX_FAILED_RATIO = 0.2
-_UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
 _WAVE_END = re.compile(r"[1-9][0-9]{0,6}|(100|[0-9]{1,2}(\.[0-9]+)?)%")
 
 
@@ -58,7 +57,7 @@ def _interval_s(_context: click.Context, _parameter: click.Parameter, text: str 
     if text is None:
         return None
     try:
-        return msgspec.convert(int(text[:-1]) * _UNITS_S[text[-1:]], IntervalSeconds)
+        return msgspec.convert(int(text[:-1]) * {"m": 60, "h": 3600, "d": 86_400}[text[-1:]], IntervalSeconds)
     except (KeyError, ValueError, msgspec.ValidationError) as error:
         raise click.BadParameter(f"{text!r}: write minutes, hours or days such as 30m, 6h or 1d, at most 31d") from error
 
@@ -213,7 +212,12 @@ def update(
         waves = in_waves({choice.device.device: choice.release for choice in going}, wave_ends)
         planned = [_planned_update(choice, waves) for choice in choices]
         if form != "json":
-            _print_planned_updates(planned)
+            table = Table("device", "board", "runs", "goes to", "sha256", "wave", "note")
+            for row in planned:
+                bad = f"failed there: {', '.join(row['bad'])}" if row["bad"] else ""
+                cells = (row["device"], row["board"], row["runs"], row["goes_to"] or "stays", (row["bundle"] or "")[:12], row["wave"])
+                table.add_row(*(Text(str(cell or "")) for cell in cells), Text("; ".join(filter(None, (bad, row["note"])))))
+            console_for("table").print(table)
         if dry_run:
             print_data(form, planned)
         elif going:
@@ -222,15 +226,6 @@ def update(
             order(registry, new, targets, waits=waits, form=form)
         elif not print_data(form, {"job": None, "devices": planned}):
             click.echo("no device is to be updated", err=True)
-
-
-def _print_planned_updates(planned: Sequence[Mapping[str, Any]]) -> None:
-    table = Table("device", "board", "runs", "goes to", "sha256", "wave", "note")
-    for row in planned:
-        bad = f"failed there: {', '.join(row['bad'])}" if row["bad"] else ""
-        cells = (row["device"], row["board"], row["runs"], row["goes_to"] or "stays", (row["bundle"] or "")[:12], row["wave"])
-        table.add_row(*(Text(str(cell or "")) for cell in cells), Text("; ".join(filter(None, (bad, row["note"])))))
-    console_for("table").print(table)
 
 
 def _planned_update(choice: UpdateChoice, waves: Mapping[str, int]) -> dict[str, Any]:

@@ -24,14 +24,11 @@ from edgemeter.provisioning.release import boards
 
 logger = logging.getLogger(__name__)
 
-REFLASHED = "the board enrolled again with another key"
-
 # A board that requests in a loop does not fill the registry.
 MOST_A_DAY = 10
 
 # A board that used its new certificate may be reset to an older state of its card: the previous one stays valid for this long.
 RENEWED_GRACE_NS = 7 * NS_PER_DAY
-RENEWED = "the device uses a newer certificate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +76,8 @@ class Enrolment:
             if used is None:
                 return
             certificates.end_token(statements, "key_sha256", used.key_sha256)
-            if certificates.revoke(statements, device, now_ns + RENEWED_GRACE_NS, RENEWED, before=used):
+            reason = "the device uses a newer certificate"
+            if certificates.revoke(statements, device, now_ns + RENEWED_GRACE_NS, reason, before=used):
                 logger.info("%r uses certificate %s: its earlier ones end in %d days", device, number, RENEWED_GRACE_NS // NS_PER_DAY)
 
     def _valid(self, device: str) -> list[Certificate]:
@@ -173,7 +171,8 @@ class Enrolment:
             certificates.bind_token(statements, enrolment.token_id, enrolment.key_sha256)
         issued = self.signing.issue_device(request, device, enrolment.serial, now_ns)
         before = devices.find(self.registry, device)
-        if certificates.revoke(statements, device, now_ns, REFLASHED) and before is not None and before.serial != enrolment.serial:
+        revoked_count = certificates.revoke(statements, device, now_ns, "the board enrolled again with another key")
+        if revoked_count and before is not None and before.serial != enrolment.serial:
             # The board that had the name may be connected; if the new one is disconnected instead, it reconnects.
             certificates.put_pending_disconnect(statements, device, now_ns)
         other = devices.find_by_serial(self.registry, enrolment.serial)

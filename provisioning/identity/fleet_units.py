@@ -13,7 +13,6 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 TARGET = "edgemeter-fleet.target"
 BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT = "edgemeter-broker.service", "edgemeter-fleet.service", "edgemeter-collector.service"
-_UNITS = Path(provisioning.__file__).with_name("units")
 
 
 def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, str]:
@@ -46,7 +45,7 @@ def install_lines(folder: FleetFolder) -> tuple[str, str, str]:
 
 
 def _template(name: str) -> str:
-    return (_UNITS / f"{name}.in").read_text(encoding="utf-8")
+    return (Path(provisioning.__file__).with_name("units") / f"{name}.in").read_text(encoding="utf-8")
 
 
 def _word(argument: str) -> str:

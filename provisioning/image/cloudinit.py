@@ -14,14 +14,13 @@ from edgemeter.provisioning.image.wifi import Wifi
 
 USER_DATA, META_DATA, NETWORK = "user-data", "meta-data", "network-config"
 HEADER = "#cloud-config"
-INSTANCE = re.compile(r"^instance[-_]id[ \t]*:")
 ITEM = f"- [sh, -c, {json.dumps(START)}]"
 
 
 def adapter_files(boot: BootPartition, wifi: Wifi | None, instance: str) -> dict[str, str]:
     """Return the files by which cloud-init starts our unit, the last to write at the end; raises ConfigError as `user_data`."""
     files = {NETWORK: network(wifi)} if wifi is not None else {}
-    lines = [line for line in (boot.text(META_DATA) or "").splitlines() if not INSTANCE.match(line)]
+    lines = [line for line in (boot.text(META_DATA) or "").splitlines() if not re.match(r"instance[-_]id[ \t]*:", line)]
     # For a new instance, cloud-init sets the board up again.
     files[META_DATA] = text_of([*lines, f"instance-id: {instance}"])
     kernel_line = boot.text(KERNEL_LINE)

@@ -20,7 +20,6 @@ sync
 rm -f /boot/{NAME}
 exit 0
 """
-CONNECTION = "/etc/NetworkManager/system-connections/edgemeter.nmconnection"
 
 
 def adapter_files(boot: BootPartition, wifi: Wifi | None) -> dict[str, str]:
@@ -41,7 +40,7 @@ def script(text: str, wifi: Wifi | None) -> str:
     part = [START]
     if wifi is not None:
         # Its key is in a file of its own, which the first boot overwrites.
-        install = f"install -m 600 $d/{WIFI_CONNECTION} {CONNECTION}"
+        install = f"install -m 600 $d/{WIFI_CONNECTION} /etc/NetworkManager/system-connections/edgemeter.nmconnection"
         part.append(f"for d in {BOOT_FOLDERS}; do if [ -f $d/{WIFI_CONNECTION} ]; then {install}; break; fi; done")
         part.append("rfkill unblock wifi")
         if wifi.country:

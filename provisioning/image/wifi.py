@@ -7,9 +7,6 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, os_error_as
 
-COUNTRY = re.compile(r"[A-Z]{2}")
-PSK = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
-
 
 @dataclass(frozen=True, slots=True)
 class Wifi:
@@ -24,13 +21,13 @@ def read_wifi(ssid: str, passphrase_file: Path | None, country: str | None) -> W
     """Return a network with the passphrase in a file, else an open one; raises ConfigError, without the passphrase, if it is invalid."""
     if not 1 <= len(ssid.encode()) <= 32 or not ssid.isprintable():
         raise ConfigError(f"invalid network name {ssid!r}: use 1 to 32 bytes of printable characters (--wifi-ssid)")
-    if country is not None and not COUNTRY.fullmatch(country):
+    if country is not None and not re.fullmatch(r"[A-Z]{2}", country):
         raise ConfigError(f"invalid country code {country!r}: use two capitals, such as GB (--wifi-country)")
     if passphrase_file is None:
         return Wifi(ssid, None, country)
     with os_error_as(ConfigError, f"cannot read {str(passphrase_file)!r}", "give a file with the passphrase (--wifi-psk-file)"):
         phrase = passphrase_file.read_bytes().decode(errors="replace").rstrip("\r\n")
-    if PSK.fullmatch(phrase):
+    if re.fullmatch(r"[0-9a-f]{64}", phrase, re.IGNORECASE):
         return Wifi(ssid, phrase.lower(), country)
     if not 8 <= len(phrase) <= 63 or not all(" " <= letter <= "~" for letter in phrase):
         raise ConfigError(f"{str(passphrase_file)!r} has no WPA passphrase: 8 to 63 ASCII characters, or 64 hexadecimal digits")

@@ -43,8 +43,6 @@ PAUSE_S, PATIENCE_S = 10.0, 60.0
 # is sent again.
 BEFORE_RETRY_S = 5.0
 LONGEST_PROGRESS = 200
-REVOKED = "its device was revoked"
-_REVOKED = "SELECT device FROM devices WHERE trust = 'revoked'"
 
 
 class OrderSender:
@@ -227,7 +225,11 @@ class JobHandler:
         revoked: list[str] = []
         if now_ns >= self._revoked_ns:
             self._revoked_ns = now_ns + int(REVOKED_POLL_S * NS_PER_S)
-            revoked = [device for (device,) in self._registry.query(_REVOKED) if queue.of_device(device)]
+            revoked = [
+                device
+                for (device,) in self._registry.query("SELECT device FROM devices WHERE trust = 'revoked'")
+                if queue.of_device(device)
+            ]
         self._follow(queue, queue.refresh(), now_ns)
         self._meet(queue, now_ns)
         # Nothing is given up soon after a pause in which devices could not report (no broker, no service).
@@ -310,7 +312,7 @@ class JobHandler:
                 for execution in self._overdue(queue, now_ns):
                     decisions.give_up(execution)
                 for execution in (open_one for device in revoked for open_one in queue.of_device(device)):
-                    over = drop(execution, REVOKED, now_ns)
+                    over = drop(execution, "its device was revoked", now_ns)
                     decisions.note(over)
                     if execution.state in ON_DEVICE:
                         dropped.append(over)

@@ -35,7 +35,6 @@ WAITING = frozenset({"queued", "held"})
 POLL_S = 0.5
 # If nothing of a job was sent for this long, the reader is told what to check.
 NOTHING_SENT_S = 15.0
-NOTHING_SENT = "nothing sent yet: is `edgemeter fleet serve` running, and are the devices online?"
 MOST_ROWS = 30
 
 
@@ -161,7 +160,7 @@ def follow_job(registry: Registry, name: str, console: Console) -> list[Executio
                 return [executions[device] for device in sorted(executions)]
             if time.monotonic() > warn_s and not any(execution.attempt for execution in executions.values()):
                 warn_s = math.inf
-                console.print(NOTHING_SENT)
+                console.print("nothing sent yet: is `edgemeter fleet serve` running, and are the devices online?")
             time.sleep(POLL_S)
 
 

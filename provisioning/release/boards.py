@@ -11,7 +11,6 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 
 Python = Annotated[str, msgspec.Meta(pattern=r"^3\.[0-9]{1,2}\Z")]
-Glibc = Annotated[str, msgspec.Meta(pattern=r"^2\.[0-9]{1,2}\Z")]
 # The oldest Python that the agent runs on, and the oldest glibc that wheels for arm64 name.
 OLDEST_PYTHON, OLDEST_GLIBC = (3, 10), (2, 17)
 
@@ -21,7 +20,7 @@ class BoardSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     name: str
     python: Python
-    glibc: Glibc
+    glibc: Annotated[str, msgspec.Meta(pattern=r"^2\.[0-9]{1,2}\Z")]
 
 
 class BoardFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

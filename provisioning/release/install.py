@@ -60,7 +60,6 @@ VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev
 SPARE_BYTES, COMPILED_RATIO = 32 << 20, 1.3
 STEP_S = 3600.0
 PIECE_BYTES = 1 << 20
-# Options of pip for local wheels.
 OFFLINE = ("--no-index", "--no-compile", "--no-cache-dir", "--no-warn-script-location", "--quiet")
 # Tests in wheels: half of numpy's modules.
 NEVER_IMPORTED = r"/lib/python3[.][0-9]+/(.*/)?tests?/"

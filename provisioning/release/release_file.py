@@ -20,9 +20,6 @@ from edgemeter.provisioning.release import install, wheels
 from edgemeter.provisioning.release.boards import ReleaseTarget
 from edgemeter.provisioning.release.install import KEYS, MANIFEST, SIGNATURE, FileEntry, Manifest
 
-# The files of a release besides the wheels.
-SCRIPTS = ("install.py", "supervisor.py")
-UNIT_SUFFIXES = (".service", ".rules")
 # First in the tar: a device decides by these.
 FIRST = (MANIFEST, SIGNATURE)
 
@@ -85,11 +82,11 @@ def build_release(
 
 def add_scripts(folder: Path) -> None:
     """Put the installer, the supervisor and the units into the folder of a release."""
-    for name in SCRIPTS:
+    for name in ("install.py", "supervisor.py"):
         (folder / name).write_bytes(files(__package__).joinpath(name).read_bytes())
     (folder / "units").mkdir()
     for unit in files("edgemeter.provisioning").joinpath("units").iterdir():
-        if unit.name.endswith(UNIT_SUFFIXES):
+        if unit.name.endswith((".service", ".rules")):
             (folder / "units" / unit.name).write_bytes(unit.read_bytes())
 
 

@@ -25,7 +25,6 @@ EPOCH_S = 315_532_800
 TIMEOUT_S = 1800
 PIP = "pip>=23"
 GIVE_WHEEL = "give a wheel to `edgemeter fleet release build --wheel FILE`"
-_SOURCE_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def make_own_wheel(folder: Path) -> Path:
@@ -63,7 +62,7 @@ def _copy_source(source: Path, target: Path) -> Path:
     try:
         target.mkdir()
         setup = msgspec.toml.decode((source / "pyproject.toml").read_bytes())["tool"]["setuptools"]
-        for name in _SOURCE_FILES:
+        for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
             shutil.copy(source / name, target / name)
         for folder in {path.partition("/")[0] for path in setup["package-dir"].values()}:
             shutil.copytree(source / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))

@@ -27,7 +27,6 @@ STALLED_S = 60.0
 # A flood leaves a backlog at the broker, up to its limit, before the sender is disconnected; others wait behind it.
 MOST_DROPPED = 2000
 RENEWAL_S = 3.0
-FLOODED = "it sent more messages than any board needs"
 
 
 class FleetService:
@@ -133,7 +132,7 @@ class FleetService:
             if flooders := self._inbox.flooders():
                 with self._registry.transaction() as statements:
                     for device in flooders:
-                        ban_device(statements, self._registry, device, FLOODED, now_ns)
+                        ban_device(statements, self._registry, device, "it sent more messages than any board needs", now_ns)
             self._inbox.ban(active_bans(self._registry, now_ns))
         except EdgemeterError as error:
             logger.warning("cannot ban a flooding device: %s", error)

@@ -10,9 +10,6 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.release.release_file import ReleaseFile
 
-# The columns have the names and the order of the fields.
-_INSERT = "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -44,7 +41,7 @@ def add_release(folder: FleetFolder, registry: Registry, verified: ReleaseFile) 
     # Version, board, arch, Python and glibc come first in both.
     release = Release(content.sha256, content.size_bytes, name, *fields[:5], fields.built_ns, time.time_ns())
     with registry.transaction() as connection:
-        connection.execute(_INSERT, astuple(release))
+        connection.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", astuple(release))
 
 
 def releases_of_version(registry: Registry, version: str | None) -> list[Release]:
