@@ -25,6 +25,7 @@ ls -l /mnt/home/identity
 
 
 def test_a_release_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, system, tmp_path):
+    """As on a board, by the system's own Python; the collector and the broker are this machine's."""
     folder = tmp_path / "release"
     folder.mkdir()
     for file in (pi4.path, pi4.public, install.__file__):

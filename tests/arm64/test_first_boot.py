@@ -20,6 +20,7 @@ FIRST_BOOT_S = 150.0
 
 
 def test_a_prepared_card_joins_by_itself_and_its_board_measures(board_files, server, tmp_path):
+    """Nobody touches the board; afterwards the card holds no secret and notes that it has joined."""
     board = prepared(board_files, server, FIRST, tmp_path)
     token = (server.folder.parent / "join" / f"{FIRST}.join.toml").read_text().partition('token = "')[2].partition('"')[0]
     assert token in card.boot_file(board.image, "edgemeter/join.toml")
@@ -40,6 +41,7 @@ def test_a_prepared_card_joins_by_itself_and_its_board_measures(board_files, ser
 
 
 def test_a_card_of_bookworm_joins_by_its_firstrun_script(board_files, server, tmp_path):
+    """The script runs once from the kernel's line and reboots the board, which then installs and joins as any other."""
     board = prepared(board_files, server, BOOKWORM, tmp_path, card.make_bookworm)
     card.as_bookworm_does(board.image)
     board.power_on()
@@ -54,6 +56,7 @@ def test_a_card_of_bookworm_joins_by_its_firstrun_script(board_files, server, tm
 
 
 def test_power_cut_at_any_moment_of_the_first_boot_still_ends_in_a_join(board_files, server, tmp_path):
+    """Cuts at random moments of one first boot, then it is left alone."""
     draw = random.Random(64)  # noqa: S311 - the same moments every time
     board = prepared(board_files, server, SECOND, tmp_path)
     for _ in range(CUTS):

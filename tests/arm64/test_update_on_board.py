@@ -54,6 +54,7 @@ def works(server: FleetServer) -> bool:
 
 
 def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(board: Board, server: FleetServer):
+    """Cuts while it goes to another release: one of the two works afterwards, and left alone it goes to the new one."""
     first = last_report(server)["release"]
     release = server.folder.parent / "second.tar"
     server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert,serial", "--output", release)

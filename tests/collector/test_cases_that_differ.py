@@ -78,6 +78,7 @@ def runs_of(pair):
 
 
 def test_no_view_blends_two_cases():
+    """A comparison has the figures of each, and trend, page, InfluxDB and export a series of each, under names of their own."""
     for name, pair in PAIRS.items():
         with table_row(name):
             runs = runs_of(pair)
@@ -93,6 +94,7 @@ def test_no_view_blends_two_cases():
 
 
 def test_the_cases_of_two_sides_are_compared_each_with_its_own():
+    """A baseline with other settings is no baseline."""
     for name, pair in PAIRS.items():
         with table_row(name):
             both = between(("before", StoreContents(runs_of(pair))), ("after", StoreContents(runs_of(pair)))).comparison
@@ -126,6 +128,7 @@ MARKED = {
 
 
 def test_what_is_compared_across_unequal_settings_is_marked_in_every_view():
+    """In JSON and CSV as on the terminal, on the page and between the sides of a datacenter."""
     for mark, (fields, other) in MARKED.items():
         with table_row(mark):
             runs = [run_with(fields), run_with(other, make_reference)]

@@ -53,12 +53,14 @@ def test_the_provenance_is_worked_out_from_what_the_record_has():
 
 
 def test_a_class_of_energy_names_its_provenance_where_it_was_not_measured():
+    """Those of one scope and provenance rank together; measured ones lead, then the widest scope."""
     wall, replayed, board = EnergyClass("wall-ac", "measured"), EnergyClass("wall-ac", "replayed"), EnergyClass("board-input", "measured")
     assert (str(wall), str(replayed)) == ("wall-ac", "wall-ac, replayed")
     assert sorted([replayed, board, wall], key=lambda energy_class: energy_class.preference) == [wall, board, replayed]
 
 
 def test_the_table_has_no_ratio_of_them():
+    """Neither in JSON and CSV nor as a verdict in words."""
     for kind in UNMEASURED:
         with table_row(kind):
             comparison = compare_runs(*(make_run(**unmeasured(kind)) for _ in range(3)), *(make_reference(**measured()) for _ in range(3)))
@@ -71,6 +73,7 @@ def test_the_table_has_no_ratio_of_them():
 
 
 def test_a_case_takes_its_energy_from_runs_of_one_provenance():
+    """The newest run decides, and the label is that of the runs that the figure is of."""
     for kind in UNMEASURED:
         with table_row(kind):
             older, newer = ({"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in (0, 1))
@@ -81,6 +84,7 @@ def test_a_case_takes_its_energy_from_runs_of_one_provenance():
 
 
 def test_no_front_holds_both():
+    """What was measured has a chart of its own, on the page and in the report."""
     for kind in UNMEASURED:
         with table_row(kind):
             runs = [
@@ -104,6 +108,7 @@ def test_a_stored_energy_at_or_below_zero_is_no_energy():
 
 
 def test_the_page_never_draws_them_as_one_line():
+    """Over the days; its table is that of the comparison."""
     for kind in UNMEASURED:
         with table_row(kind):
             days = [{"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in range(2)]
@@ -115,6 +120,7 @@ def test_the_page_never_draws_them_as_one_line():
 
 
 def test_a_gate_does_not_judge_one_by_the_other():
+    """A quarter of the energy keeps no limit, three times as much violates none: no case has the two figures."""
     for kind in UNMEASURED:
         with table_row(kind):
             for factor in (1.0, 12.0):
@@ -125,6 +131,7 @@ def test_a_gate_does_not_judge_one_by_the_other():
 
 
 def test_no_alert_rests_on_the_change_from_one_to_the_other():
+    """Neither a step, nor a limit: the level is the measured one."""
     for kind in UNMEASURED:
         with table_row(kind):
             runs = make_days(noisy(20, 60), p50_ms=10.0)
@@ -137,6 +144,7 @@ def test_no_alert_rests_on_the_change_from_one_to_the_other():
 
 
 def test_no_board_is_an_outlier_by_it():
+    """Eleven boards of 80 mJ are the type; the twelfth has no measured energy."""
     for kind in UNMEASURED:
         with table_row(kind):
             runs = [run for unit in range(11) for run in make_days(noisy(80, 10, seed=unit), device=f"pi-{unit:02}", p50_ms=10.0)]
@@ -147,6 +155,7 @@ def test_no_board_is_an_outlier_by_it():
 
 
 def test_the_datacenter_is_weighed_against_what_was_measured():
+    """Of two edge cases the measured one, of two servers the measured one, although both others take less."""
     for kind in UNMEASURED:
         with table_row(kind):
             runs = [make_run(threads=1, **measured()), make_run(threads=4, **unmeasured(kind))]
@@ -158,6 +167,7 @@ def test_the_datacenter_is_weighed_against_what_was_measured():
 
 
 def test_replayed_energies_rank_among_themselves_and_are_marked():
+    """The demo has no meter: its energies are compared with each other, under their own name."""
     provenance = {"latency": "measured", "energy": "replayed", "accuracy": "measured"}
     runs = [
         make(energy=make_energy(sensor="replay", gross_mj=mj), provenance=provenance)

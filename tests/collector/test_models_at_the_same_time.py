@@ -43,6 +43,7 @@ def ledger():
 
 
 def test_the_slow_down_over_runs_is_that_of_their_rounds():
+    """Each record has that of its own round, so the interval is right."""
     case = next(case for case in summarised(ledger()) if case.key.together)
     slow_down = case.figures["together_slow_down_ratio"]
     assert (slow_down.value, slow_down.runs) == (SLOW_DOWN, 3)
@@ -51,6 +52,7 @@ def test_the_slow_down_over_runs_is_that_of_their_rounds():
 
 
 def test_a_comparison_has_no_ratio_between_the_two():
+    """Neither is the other's reference; the groups and their headings, on the page too, part them, and the energy is shared."""
     comparison = compare_runs(*ledger(), make_reference(), reference="reference")
     assert all(not row.case.key.together for row in comparison.rows)
     by_device = compare_runs(*ledger(), reference="device")
@@ -69,6 +71,7 @@ def test_a_comparison_has_no_ratio_between_the_two():
 
 
 def test_charts_are_of_one_company():
+    """Each chart is of the model alone or beside the other, by its title."""
     comparison = compare_runs(*ledger(), reference="device")
     styles = assign_styles(comparison.rows)
     front_titles = [chart.title for chart in comparison_charts.latency_against_accuracy(comparison, styles).charts]
@@ -77,6 +80,7 @@ def test_charts_are_of_one_company():
 
 
 def test_no_alert_takes_one_for_the_other():
+    """A model that is measured beside another from some day on has not become slower; a limit of energy sees the model's own only."""
     runs = make_days([20.0] * 60, p50_ms=10.0)
     together = Together(neighbours=(NEIGHBOUR,), slow_down_ratio=2.0)
     runs += make_days([None] * 60 + [200.0] * 20, p50_ms=20.0, seq=100, together=together)

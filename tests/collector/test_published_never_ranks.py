@@ -77,6 +77,7 @@ def test_a_group_whose_provenance_is_published_enters_no_mean():
 
 
 def test_a_list_of_runs_names_the_figures_that_were_published(tmp_path):
+    """In the table, in JSON and CSV, and above a single run: whoever sorts the list knows what stands beside what was measured."""
     planted = msgspec.structs.replace(planted_run("latency", "throughput"), id="planted-1")
     ledger = fill(tmp_path / "ledger.sqlite", [full_run(id="sound-1"), planted])
     rows = {row["id"]: row for row in json.loads(edgemeter("runs", "--ledger", ledger, "--format", "json").stdout)["runs"]}

@@ -48,6 +48,7 @@ def named(text):
 
 
 def test_the_ledger_yields_the_others_and_names_each(path, caplog):
+    """Device, session and number say which record it is."""
     with SqliteLedger(path, "read") as ledger:
         assert [entry.row for entry in ledger.records()] == [1, 3, 4]
         with pytest.raises(ConfigError, match=f"run {LARGE} is in .* but cannot be read"):
@@ -57,6 +58,7 @@ def test_the_ledger_yields_the_others_and_names_each(path, caplog):
 
 
 def test_a_comparison_has_their_figures_and_the_records_of_the_others(path):
+    """The figures were worked out when the record came; of what a sink rejected nothing is listed twice."""
     with SqliteLedger(path) as ledger, ledger.writing() as statements:
         reference = msgspec.json.encode(quarantine.RecordReference("lab", "pi-1", 7, 2, LARGE))
         quarantine.add(statements, [quarantine.Rejection("influx", reference, "refused", 1)])
@@ -71,12 +73,14 @@ def test_a_comparison_has_their_figures_and_the_records_of_the_others(path):
 
 
 def test_the_page_shows_the_figures_and_says_which_record_cannot_be_read(path):
+    """The other runs are shown."""
     page = page_of(path)
     assert "5 records." in text_of(page, "/")
     assert "cannot be read" in text_of(page, f"/run?id={GARBLED}")
 
 
 def test_the_commands_show_the_others(path, caplog):
+    """Each ends well; what lists records says which it skipped."""
     for words, rows, count in (
         ("runs --format json", "runs", 3),
         ("compare --reference reference --format json", "rows", 2),
@@ -91,6 +95,7 @@ def test_the_commands_show_the_others(path, caplog):
 
 
 def test_a_drain_goes_past_them_and_quarantines_them_by_name(path, caplog):
+    """The other records are written."""
     bucket = InfluxFunction()
     drained(path, bucket)
     assert len(bucket.lines) == 3

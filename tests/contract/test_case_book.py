@@ -46,6 +46,7 @@ def odd_runs():
 
 
 def test_whatever_comes_and_goes_a_book_says_what_one_that_is_made_anew_says(ledger_place):
+    """To the last digit: late arrivals, records that a device sent again, deleted, excluded and included ones, and what is too old."""
     runs = odd_runs()
     changes = (
         lambda ledger: ledger.commit([arrival(run, NOW_NS) for run in runs[::2]]),
@@ -64,6 +65,7 @@ def test_whatever_comes_and_goes_a_book_says_what_one_that_is_made_anew_says(led
 
 
 def test_only_the_cases_that_changed_are_read_again(ledger_place):
+    """A fleet of thousands of boards sends a few runs at a time."""
     with open_ledger(ledger_place) as ledger:
         ledger.commit([arrival(run, NOW_NS) for run in odd_runs()])
     source = LedgerStore(ledger_place)

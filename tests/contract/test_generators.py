@@ -53,6 +53,7 @@ def prompt_of(engine, length: int = 5) -> list[int] | str:
 
 
 def test_an_absent_library_names_its_extra(monkeypatch):
+    """Without it a generator says what to install, and that extra exists."""
     for module in [module for module in sys.modules if module.partition(".")[0] == "xllamacpp"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
@@ -117,6 +118,7 @@ def broken(kind: str, folder: Path, name: str) -> Path:
 
 
 def test_what_is_no_model_and_an_unknown_setting_end_in_one_line(installed, model, tmp_path):
+    """A missing, empty or foreign file is named, and close still works; a backend, threads or a context that cannot be meant."""
     check_refusals(installed, model, tmp_path)
 
 
@@ -144,6 +146,7 @@ def check_refusals(installed, model, tmp_path):
 
 @pytest.mark.services
 def test_a_server_keeps_it_too(tmp_path):
+    """Over HTTP; it takes texts, whose length only the server knows."""
     server = llama_server()
     try:
         running = tmp_path / "running.server"
@@ -158,6 +161,7 @@ def test_a_server_keeps_it_too(tmp_path):
 @pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_a_server_of_a_file_keeps_it_too(tmp_path):
+    """The process that it starts ends with it."""
     with closing(create("llama")) as generator:
         engine = generator.load(fixture_of("llama"), Options(), CONTEXT)
         check_generation(generator, engine)

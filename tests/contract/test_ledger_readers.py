@@ -39,6 +39,7 @@ def home(tmp_path, monkeypatch):
 
 
 def test_annotations_and_alerts_are_kept(ledger_place):
+    """Written, read, removed; what fires twice is one alert, which is over once its level is declared."""
     fill(ledger_place, make_days(STEPPED))
     rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy_gross_mj",)),))
     with watch_file.open_watch(ledger_place) as file:
@@ -57,6 +58,7 @@ def test_annotations_and_alerts_are_kept(ledger_place):
 
 
 def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
+    """One check at a time; why stands on the page, of how many in the metrics; Alertmanager is sent it again."""
     fill(ledger_place, make_days(STEPPED))
     now_ns = (FIRST_DAY + 70) * DAY_NS
     channel = Channel(name="hook", kind="alertmanager", url="http://alertmanager.example")
@@ -89,6 +91,7 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
 
 
 def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
+    """The devices, the raw samples of one run, and the remarks of people; the tag of a view changes with each."""
     fill(ledger_place, [make_record(session=5, seq=seq) for seq in (1, 2)])
     source = LedgerStore(ledger_place)
     versions = [source.version()]
@@ -108,6 +111,7 @@ def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
 
 
 def test_the_commands_of_a_ledger_work(ledger_place):
+    """Devices with gaps and presence, what was rejected and why, positions, changes."""
     where = text_of(ledger_place)
     record = make_record(session=5, seq=1)
     with open_ledger(ledger_place) as ledger:

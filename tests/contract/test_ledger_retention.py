@@ -34,6 +34,7 @@ def days(ledger):
 
 
 def test_records_go_after_their_days_and_samples_sooner(days):
+    """30 days for records, 7 for samples: to the day."""
     assert forget(days, Retention(records_days=30, samples_days=7)) == (69, 92)
     records = list(days.records(with_samples=True))
     assert [entry.record.seq for entry in records] == list(range(70, 100))
@@ -64,6 +65,7 @@ def test_a_record_that_was_forgotten_is_not_taken_for_new(days):
 
 
 def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(days):
+    """Per session: 1..99 with two missing in another session, before and after retention."""
     days.commit([arrival(make_record(session=6, seq=seq), 50 * DAY_NS) for seq in (2, 3, 5)])
     assert days.sessions() == [SessionHeld("lab", "pi-1", 5, 99, 0, 99 * DAY_NS), SessionHeld("lab", "pi-1", 6, 3, 2, 50 * DAY_NS)]
     forget(days, Retention(records_days=30))
@@ -72,6 +74,7 @@ def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(days):
 
 @pytest.mark.nightly
 def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
+    """As much as it needs, and not everything."""
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         for seq in range(1, 301):
             series = samples.pack("latency", "ns", np.arange(4000) * 7919 * seq % 2**31)

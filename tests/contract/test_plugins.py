@@ -148,6 +148,7 @@ def test_the_timed_call_does_the_work(runtime_case, runtime_name):
 
 @pytest.mark.services
 def test_runtimes_and_generators_are_made_without_their_libraries():
+    """Help and doctor make them in an installation that has none."""
     code = (
         "import sys; from edgemeter.agent import generators, runtimes\n"
         "for table in (generators, runtimes):\n"
@@ -159,6 +160,7 @@ def test_runtimes_and_generators_are_made_without_their_libraries():
 
 
 def test_an_absent_library_names_its_extra(monkeypatch):
+    """One line that tells how to install it."""
     for name, libraries in LIBRARIES.items():
         for module in [module for module in sys.modules if module.partition(".")[0] in libraries]:
             monkeypatch.delitem(sys.modules, module)
@@ -200,6 +202,7 @@ def open_sensor(sensor_name, folder, monkeypatch, *, is_here):
 
 
 def test_a_sensor_states_what_it_is_and_reads_or_that_it_is_not_here(tmp_path, monkeypatch):
+    """Readings of its kind, finite, stamped in order; closed twice; an unknown setting is refused before."""
     for folder, sensor_name in in_folders(tmp_path, (*sorted({*power.SENSORS} - LIVE), EXAMPLE_SENSOR)):
         with table_row(sensor_name):
             sensor = open_sensor(sensor_name, folder / "here", monkeypatch, is_here=True)
@@ -236,6 +239,7 @@ TASK_CASES = {
 
 
 def test_a_task_prepares_and_scores(tmp_path):
+    """Inputs as the model declares, the right score, none without truth or predictions, a finite one of spoilt outputs."""
     for folder, name in in_folders(tmp_path, TASK_CASES):
         with table_row(name):
             check_task(name, folder)
@@ -282,6 +286,7 @@ READER_CASES = {
 
 
 def test_a_reader_recognises_its_own_and_refuses_what_is_spoilt(tmp_path):
+    """The items have ground truth; foreign or absent annotations are not its own, cut ones are whole or refused in a line."""
     for folder, name in in_folders(tmp_path, READER_CASES):
         with table_row(name):
             check_reader(name, folder)

@@ -51,6 +51,7 @@ def statistics_of(ledger_place):
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly), pytest.param(3, marks=pytest.mark.nightly)])
 def test_whatever_was_deleted_or_excluded_the_statistics_are_those_of_a_ledger_that_never_had_it(ledger_place, tmp_path, seed):
+    """A device that delivers every record again brings none of them back."""
     draw, runs = random.Random(seed), history_of_runs(seed)  # noqa: S311 - draws a case
     with open_ledger(ledger_place) as ledger:
         commit(ledger, runs, draw)
@@ -72,6 +73,7 @@ def test_whatever_was_deleted_or_excluded_the_statistics_are_those_of_a_ledger_t
 
 
 def test_a_deleted_run_leaves_nothing_but_who_deleted_it_when_and_why(ledger):
+    """Of its record no byte is left in the ledger; its neighbour in the same message stays as it was."""
     first, second = (make_record(id=name * 8, session=5, seq=seq) for name, seq in (("cafe", 1), ("beef", 2)))
     ledger.commit((), batches=[arrived_batch([first, second])])
     history = LedgerRuns(ledger)
@@ -88,6 +90,7 @@ def test_a_deleted_run_leaves_nothing_but_who_deleted_it_when_and_why(ledger):
 
 
 def test_an_excluded_run_comes_back_as_it_was_with_its_samples(ledger):
+    """And every sink receives it, because its row is new; a field that this version does not know is kept."""
     record = make_record(id="cafe" * 8, session=5, seq=1)
     sent = arrival(record)
     sent = sent._replace(payload=sent.payload[:-1] + b',"humidity_ratio":0.5}')
@@ -107,6 +110,7 @@ def test_an_excluded_run_comes_back_as_it_was_with_its_samples(ledger):
 
 
 def test_a_prefix_that_begins_several_ids_names_them(ledger):
+    """A whole id is never ambiguous, whatever it begins."""
     ids = ["ab", "abc1", "abd2"]
     ledger.commit([arrival(make_record(id=name, session=5, seq=seq)) for seq, name in enumerate(ids, start=1)])
     history = LedgerRuns(ledger)
@@ -119,6 +123,7 @@ def test_a_prefix_that_begins_several_ids_names_them(ledger):
 
 
 def test_runs_are_listed_newest_first_and_narrowed(ledger):
+    """By time of measuring, not of receipt, and with a limit."""
     runs = [make_run(device=device, model=model, session=5, seq=1, started_at_ns=at_ns * 10**18) for device, model, at_ns in
             (("pi-1", "a", 3), ("pi-2", "b", 1), ("pi-3", "a", 2))]  # fmt: skip
     ledger.commit([arrival(run, 10**18) for run in runs])

@@ -78,6 +78,7 @@ def numbered(runs, first=1):
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_a_row_has_every_figure_that_was_measured_and_its_bounds(ledger, is_batch):
+    """Read from the record path by path; what was estimated or published has no figure."""
     runs = numbered(RECORDS)
     ledger.commit([arrival(run, STARTED_AT_NS) for run in runs]) if not is_batch else ledger.commit((), (), (), [arrived_batch(runs)])
     rows = ledger.query(f"SELECT {', '.join(VALUE_COLUMNS)} FROM runs ORDER BY row")  # noqa: S608 - our own names
@@ -103,6 +104,7 @@ def test_the_version_of_the_rows_is_that_of_what_they_hold():
 
 
 def test_a_row_says_of_which_case_series_and_day_a_run_is_and_whether_it_may_be_compared(ledger):
+    """What runs have in common is kept once for all of them."""
     runs = numbered([*RECORDS, *RECORDS])
     ledger.commit([arrival(run, STARTED_AT_NS + DAY_NS) for run in runs])
     rows = ledger.query("SELECT body, is_usable, at_ns, job, queries FROM runs JOIN subjects USING (subject) ORDER BY row")
@@ -121,6 +123,7 @@ def test_a_row_says_of_which_case_series_and_day_a_run_is_and_whether_it_may_be_
 
 
 def test_runs_are_judged_with_their_siblings_however_they_came_and_went(ledger):
+    """As `judged_together` judges the records that are there: batch by batch, after an exclusion, an inclusion and a deletion."""
     chance = random.Random(68)  # noqa: S311 - the same runs every time
     sessions = [[make_run(p50_ms=chance.choice((10.0, 10.1, 10.2, 14.0))) for _ in range(5)] for _ in range(6)]
     of_sessions = [in_rounds(session, started_at_ns=STARTED_AT_NS + number) for number, session in enumerate(sessions)]
@@ -139,6 +142,7 @@ def test_runs_are_judged_with_their_siblings_however_they_came_and_went(ledger):
 
 
 def test_siblings_are_looked_up_by_the_index_however_many(tmp_path):
+    """A commit of hundreds of sessions read every run of the ledger."""
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         for count in (1, 50, 500):
             plan = ledger.query(f"EXPLAIN QUERY PLAN {SIBLINGS.format(sessions=', '.join(['(1, 2)'] * count))}")

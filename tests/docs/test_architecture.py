@@ -58,6 +58,7 @@ def drawing() -> str:
 
 
 def test_the_trip_of_a_query_passes_twelve_rooms_at_most():
+    """Each step begins with its file, and is there; the other files of a step are in the same folder."""
     text = PAGE.read_text().partition("## The path of a query")[2].partition("\n## ")[0]
     steps = re.split(r"^\d+\. ", text, flags=re.MULTILINE)[1:]
     assert 0 < len(steps) <= 12

@@ -30,6 +30,7 @@ def test_the_documentation_can_be_read():
 
 
 def test_no_page_is_longer_than_a_reader_stays():
+    """Pages that are looked up may be longer than those that are read."""
     too_long = {
         name: count
         for name, count in words_by_page().items()

@@ -22,11 +22,13 @@ def test_pages_show_every_picture_and_none_that_is_missing():
 
 
 def test_one_command_makes_the_pictures():
+    """Nobody has to remember where one came from."""
     made_names = {f"{name}.svg" for name in DRAWN} | {f"{name}-{theme}.png" for name in PHOTOGRAPHED for theme in ("light", "dark")}
     assert made_names == {path.name for path in IMAGES.iterdir()}
 
 
 def test_the_energies_of_the_picture_hold_their_truths():
+    """The caption states the truths, which the simulation knows and the method does not."""
     trial = draw_trial(known_truth.BOARD, np.random.default_rng(known_truth.SEED), gain_z=0.0)
     result, reason = assess(trial.trace, trial.run)
     assert result is not None, reason

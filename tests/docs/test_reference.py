@@ -12,6 +12,7 @@ from tests.docs.reference.pages import ATTACHMENTS, FOLDER, PAGES, content
 
 
 def test_a_page_is_made_from_the_code():
+    """What was changed and not written down is found here."""
     for name in (*PAGES, *ATTACHMENTS):
         assert (FOLDER / name).read_bytes().decode() == content(name), f"{name}: write it again: python -m tests.docs.reference"
 
@@ -22,6 +23,7 @@ def test_there_is_no_other_page():
 
 
 def test_every_kind_of_topic_and_of_file_is_described():
+    """A new one is not forgotten."""
     assert set(MESSAGES) == set(get_args(TopicKind))
     assert set(PURPOSES) == set(FILES)
 

@@ -38,15 +38,18 @@ def options(command: click.Command, path: str = "edgemeter") -> Iterator[tuple[s
 
 
 def test_every_variable_in_the_sources_is_in_the_table():
+    """A name that begins another one's, as in a filter, is none."""
     unlisted = {name: files for name, files in written().items() if name not in NAMES and name != "EDGEMETER_"}
     assert unlisted == {}
 
 
 def test_every_variable_in_the_table_is_in_the_sources():
+    """What nobody reads any more leaves the table."""
     assert sorted(NAMES - set(written())) == []
 
 
 def test_every_variable_of_an_option_is_in_the_table():
+    """Whatever way the option was made."""
     path_by_name = dict(options(cli))
     assert len(path_by_name) >= 10
     assert {name: path for name, path in path_by_name.items() if name not in NAMES} == {}

@@ -44,6 +44,7 @@ def folder(tmp_path):
 
 
 def test_bad_input_is_one_line_that_names_it(folder):
+    """Nothing on standard output; with `-q`, which hides progress and notes, one line on standard error; status 1 or 2."""
     nobody = f"127.0.0.1:{free_port()}"
     for arguments, named in (
         (("run", "-q", "gone.onnx", "--data", "photos"), "gone.onnx"),
@@ -69,6 +70,7 @@ def test_bad_input_is_one_line_that_names_it(folder):
 
 @pytest.mark.realdata
 def test_a_real_model_that_cannot_run_here_is_one_line(realdata, folder):
+    """An Edge TPU model on a processor, and one that fails at allocation by design."""
     for file, named in (
         ("mobilenet_v1_0.25_128_quant_edgetpu.tflite", "--runtime edgetpu"),
         ("model_invoking_error.tflite", "fake-op-double"),

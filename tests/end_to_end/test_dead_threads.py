@@ -38,6 +38,7 @@ def test_the_page_ends_if_nobody_keeps_it_up_to_date(tmp_path):
 
 @pytest.mark.mosquitto
 def test_the_collector_ends_whichever_of_its_threads_dies(tmp_path):
+    """Its supervisor starts it again."""
     with started(mosquitto(tmp_path, *TUNED)) as broker:
         for method, thread in (
             ("edgemeter.collector.receive.collector:Collector._apply_retention", "edgemeter-ledger"),

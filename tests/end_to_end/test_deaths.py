@@ -271,6 +271,7 @@ def strike(run, folder, fault, server):
 
 @pytest.mark.parametrize(("subject", "phase", "fault"), [*table()])
 def test_a_death_is_one_line_and_leaves_nothing(request, folder, subject, phase, fault):
+    """A crash, a kill as the kernel's when memory runs out, a hang, a MemoryError, Ctrl-C, and a command that is ended or killed."""
     server = request.getfixturevalue("server") if subject == "served" else None
     before = frozenset(psutil.Process().children(recursive=True))
     is_early = phase in ("load", "first")

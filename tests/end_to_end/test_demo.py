@@ -47,6 +47,7 @@ def demonstration(tmp_path_factory):
 
 @pytest.mark.nightly
 def test_the_demo_measures_delivers_compares_and_reports(demonstration):
+    """Every run is in the ledger, every shipped model is beside the reference, and the page is there."""
     folder, err = demonstration.folder, demonstration.err
     rows = json.loads(demonstration.out)["rows"]
     assert {row["role"] for row in rows} == {"device", "reference"}
@@ -66,6 +67,7 @@ def test_the_demo_measures_delivers_compares_and_reports(demonstration):
 
 @pytest.mark.services
 def test_ctrl_c_leaves_no_process(tmp_path):
+    """Interrupted while it measures, the demo takes broker, collector, agent and measuring process with it."""
     demo = start_demo(tmp_path)
     try:
         assert wait_until(lambda: _measures(demo.pid), 60)

@@ -68,6 +68,7 @@ def reason_of(record: dict, rule: str) -> str:
 
 
 def test_busy_processes_make_a_run_disturbed_and_are_named(replay, tmp_path):
+    """Two hogs for each core, before and during the run: busy-machine says how busy, and which process it was."""
     with hogs(2 * (os.cpu_count() or 1)):
         record = run(replay, tmp_path / "home", "--mode", "rapid")
     assert record["verdict"]["state"] in ("disturbed", "invalid")
@@ -87,6 +88,7 @@ def test_a_real_model_of_a_fifth_of_a_millisecond_is_caught_too(realdata, tmp_pa
 
 
 def test_hogs_in_the_second_half_alone_are_caught(replay):
+    """The first half was quiet: the mean load, or the drift, tells."""
     seconds = 4.0
     setting = case_settings.Settings(model=str(replay), mode="rapid", repeats=1, seconds=seconds)
     cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)

@@ -41,6 +41,7 @@ def wait_for_runs(folder, count):
 
 @pytest.mark.services
 def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path):
+    """Without a broker: Ctrl-C reaches the whole group; no run that ended is lost."""
     nobody = f"127.0.0.1:{free_port()}"
     document = tmp_path / "out.json"
     run = start(tmp_path, "--repeats", 60, "--broker", nobody, "--if-no-broker", "keep", "--output", document, "--delivery-timeout", 1)
@@ -64,6 +65,7 @@ def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path):
 
 @pytest.mark.nightly
 def test_a_run_that_finds_the_disk_full_is_printed_all_the_same(tmp_path):
+    """The outbox cannot keep it and says so; the figures are on standard output."""
     with small_disk(tmp_path / "home", 1) as disk:
         Outbox(disk / "outbox.sqlite").close()
         run = start(tmp_path, "--repeats", 3, "--broker", f"127.0.0.1:{free_port()}", "--if-no-broker", "keep", "--delivery-timeout", 0)

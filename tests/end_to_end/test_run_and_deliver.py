@@ -35,6 +35,7 @@ def broker(tmp_path):
 
 @pytest.mark.mosquitto
 def test_a_collector_killed_while_a_suite_runs_gets_every_record_once(broker, tmp_path):
+    """SIGKILL in the middle of `edgemeter run`, a restart, and the ledger holds each run of the printed document, once."""
     model, address, ledger = replay_model(tmp_path), f"127.0.0.1:{broker.port}", tmp_path / "ledger.sqlite"
     collector = start(tmp_path, "collector", "up", "--broker", address, "--ledger", ledger)
     run = start(tmp_path, "run", model, "--mode", "rapid", "--repeats", 12, "--broker", address, "--power", "none", "--format", "json")

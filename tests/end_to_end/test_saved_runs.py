@@ -32,6 +32,7 @@ def records_of(home):
 
 @pytest.mark.services
 def test_a_run_is_kept_and_read_without_options(tmp_path):
+    """Standard output is JSON and nothing else, or ends with the run's name; standard error has a line a run; report and trend find it."""
     home, page = tmp_path / "home", tmp_path / "report.html"
     result = measure(tmp_path, "--format", "json")
     (printed,) = json.loads(result.stdout)["runs"]
@@ -50,6 +51,7 @@ def test_a_run_is_kept_and_read_without_options(tmp_path):
 
 @pytest.mark.services
 def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path):
+    """The figures are in the ledger and in the document."""
     with Path("/dev/full").open("w") as full:
         result = measure(tmp_path, "--format", "json", "--output", tmp_path / "out.json", stdout=full)
     (record,) = records_of(tmp_path / "home")
@@ -79,6 +81,7 @@ def test_where_results_cannot_be_kept_or_written_nothing_is_measured(tmp_path):
 
 @pytest.mark.services
 def test_a_comparison_keeps_its_runs_too(tmp_path):
+    """Every run of every round is in the ledger; of a model that is compared with itself each side has its own."""
     model = replay_model(tmp_path)
     result = edgemeter(tmp_path / "home", "compare", model, model, "--repeats", 2, "--mode", "rapid", "--format", "json")
     assert result.returncode == 0, result.stderr

@@ -10,6 +10,7 @@ from tests.fuzz.decoder import FlawError, Fuzzer
 
 
 def test_what_comes_from_a_broker_breaks_nothing():
+    """Hundreds of inputs and streams of a fixed seed."""
     fuzzer = Fuzzer(20)
     for _ in range(60):
         fuzzer.run(10)
@@ -22,6 +23,7 @@ def test_what_comes_from_a_broker_breaks_nothing():
 
 @pytest.mark.nightly
 def test_a_minute_of_a_new_seed_breaks_nothing():
+    """Another seed each time; the message of a failure holds the seed and the input."""
     seconds = float(os.environ.get("EDGEMETER_FUZZ_SECONDS", "60"))
     counts = decoder.work(int(time.time()), 10**9, time.monotonic() + seconds)
     assert not isinstance(counts, str), counts

@@ -39,6 +39,7 @@ REFUSED = {
 
 
 def test_every_extra_that_is_named_exists():
+    """In code and on pages; an extra of ours that is renamed takes its messages along."""
     files = [path for folder in ("agent", "collector", "models", "provisioning", "docs") for path in (ROOT / folder).rglob("*.*")]
     sources = [
         path for path in (*files, ROOT / "README.md", ROOT / "action.yml") if path.suffix in {".py", ".md", ".toml", ".yml", ".Dockerfile"}
@@ -49,6 +50,7 @@ def test_every_extra_that_is_named_exists():
 
 
 def test_the_extra_of_each_runtime_exists():
+    """It is named where its library is absent, and goes into the release for a board."""
     brought = {checks.EXTRAS.get(name, name) for name in runtimes.RUNTIMES if libraries_of(name)}
     assert brought >= {"vision", "coral", "torch"}
     assert brought <= EXTRAS
@@ -62,6 +64,7 @@ def test_pytorch_comes_without_cuda_where_no_nvidia_driver_is(tmp_path):
 
 
 def test_an_extra_that_no_package_of_it_fits_names_what_does():
+    """By the markers of the installed distribution: another Python, or a 64-bit system; one that brings something is named as ever."""
     for extra, python, machine, words in (
         ("llama", (3, 12), "armv7l", "a 64-bit system, and there "),
         ("tflite", (3, 10), "armv7l", ""),
@@ -91,6 +94,7 @@ def edgemeter(tmp_path_factory):
 @pytest.mark.packaging
 @pytest.mark.nightly
 def test_a_command_whose_extra_is_missing_names_the_line_that_installs_it(edgemeter):
+    """In one line, before anything is measured, written or asked of a network."""
     assert edgemeter("run model.tflite --mode rapid --repeats 1").returncode == 0
     for command, extra in REFUSED.items():
         with table_row(command):
@@ -103,6 +107,7 @@ def test_a_command_whose_extra_is_missing_names_the_line_that_installs_it(edgeme
 @pytest.mark.packaging
 @pytest.mark.nightly
 def test_the_demo_shows_its_table_without_broker_and_page(edgemeter):
+    """With a runtime alone: what is left out is named with its line, and the runs are in a ledger."""
     completed = edgemeter("collector demo")
     assert completed.returncode == 0, completed.stderr
     assert all(f"pip install 'edgemeter[{extra}]'" in completed.stderr for extra in ("collector", "report"))

@@ -51,6 +51,7 @@ def wheel(source, tmp_path_factory) -> Path:
 
 @pytest.mark.packaging
 def test_the_wheel_holds_every_module_and_data_file(wheel):
+    """The wheel has every file that git tracks below the packages, and the two schemas."""
     command = ["git", "ls-files", *PACKAGES]
     tracked = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     with zipfile.ZipFile(wheel) as archive:
@@ -74,6 +75,7 @@ def test_the_python_interface_has_one_name_in_the_wheel(wheel):
 @pytest.mark.packaging
 @pytest.mark.services
 def test_the_source_distribution_builds_the_same_wheel(source, wheel, tmp_path):
+    """Who builds from the index' sources gets what we built."""
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path]
     subprocess.run([*command, "--sdist", source], check=True, capture_output=True)
     (sdist,) = tmp_path.glob("*.tar.gz")
@@ -192,6 +194,7 @@ def test_every_extra_has_a_smoke_run():
 @pytest.mark.parametrize("extra", SMOKE)
 @pytest.mark.nightly
 def test_an_extra_installs_alone_and_works(wheel, tmp_path, extra):
+    """From the wheel, in an empty environment, with this extra only."""
     if extra in ("torch", "convert") and "torch" not in os.environ.get("EDGEMETER_MUST_RUN", ""):
         pytest.skip("torch is large: runs where EDGEMETER_MUST_RUN names torch")
     program = install(tmp_path / "env", wheel, extra)

@@ -81,6 +81,7 @@ class Runner:
 @pytest.mark.alone
 @pytest.mark.parametrize(("new_ms", "status"), [(2.0, 0), (3.0, 1)])
 def test_a_pull_request_is_measured_against_its_base_in_turn(tmp_path, new_ms, status):
+    """Status 1 and a comment for a change that is slower, 0 for one that is not."""
     runner = Runner(tmp_path, "pull_request")
     runner.inputs = {"rounds": "3", "fail-on": "slower:20%"}
     base = runner.commit(2.0)
@@ -95,6 +96,7 @@ def test_a_pull_request_is_measured_against_its_base_in_turn(tmp_path, new_ms, s
 
 
 def test_a_push_stores_the_baseline_that_a_later_pull_request_takes(tmp_path):
+    """The folder that the cache saves is the one that it restores."""
     (tmp_path / "push").mkdir()
     (tmp_path / "change").mkdir()
     pushed, changed = Runner(tmp_path / "push", "push"), Runner(tmp_path / "change", "pull_request")
@@ -109,6 +111,7 @@ def test_a_push_stores_the_baseline_that_a_later_pull_request_takes(tmp_path):
 
 
 def test_without_a_stored_baseline_the_check_does_not_pass(tmp_path):
+    """Unless what is inconclusive may pass; there is a comment either way."""
     runner = Runner(tmp_path, "pull_request")
     runner.inputs = {"rounds": "1", "baseline": "stored"}
     runner.commit(2.0)
@@ -118,6 +121,7 @@ def test_without_a_stored_baseline_the_check_does_not_pass(tmp_path):
 
 
 def test_a_change_that_cannot_be_judged_passes_where_that_is_wanted(tmp_path):
+    """One round of each has no interval."""
     runner = Runner(tmp_path, "pull_request")
     base = runner.commit(2.0)
     runner.commit(2.0)

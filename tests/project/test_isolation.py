@@ -64,6 +64,7 @@ FAILURES = {
 
 @pytest.mark.services
 def test_a_forgotten_marker_fails_with_one_line(tmp_path):
+    """Also where the product catches the error, and in a thread of its own; a test with a marker may do it."""
     (tmp_path / "test_planted.py").write_text(PLANTED)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
     result = subprocess.run([*command, tmp_path / "test_planted.py"], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -51,12 +51,14 @@ def checked(*command):
 
 @pytest.mark.services
 def test_a_file_has_the_form_that_its_reader_expects():
+    """By the schemas that check-jsonschema brings, without a network."""
     for schema, paths in SCHEMAS.items():
         options = ["--data-transform", schema] if schema == "gitlab-ci" else []
         checked("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *options, *paths)
 
 
 def test_every_file_of_these_kinds_is_checked():
+    """A workflow or template that is added is in the list above."""
     named = {path for paths in SCHEMAS.values() for path in paths}
     files = {
         path.relative_to(ROOT).as_posix()
@@ -68,15 +70,18 @@ def test_every_file_of_these_kinds_is_checked():
 
 @pytest.mark.services
 def test_a_workflow_leaks_no_right():
+    """No expression of a stranger's in a script, no credential left behind, no right that is not needed: zizmor."""
     checked("zizmor", "--offline", "--quiet", "--config", ".github/zizmor.yml", *WORKFLOWS)
 
 
 @pytest.mark.services
 def test_a_dockerfile_is_one_that_a_linter_takes():
+    """`hadolint` has no complaint about any of them."""
     checked("hadolint", *DOCKERFILES)
 
 
 def test_an_image_runs_without_root_and_reports_its_health():
+    """And on any architecture: nothing in it names one."""
     for path in DOCKERFILES:
         with table_row(path):
             text = (ROOT / path).read_text()
@@ -88,6 +93,7 @@ def test_an_image_runs_without_root_and_reports_its_health():
 
 
 def test_a_commit_fetches_nothing():
+    """The hooks of pre-commit are the project's own programs."""
     (repository,) = yaml_of(".pre-commit-config.yaml")["repos"]
     assert repository["repo"] == "local"
     assert all(hook["entry"].startswith(".venv/bin/") for hook in repository["hooks"])
@@ -106,6 +112,7 @@ def test_every_address_of_the_project_is_the_one_in_its_metadata():
 
 
 def test_the_release_workflow_attests_what_it_builds():
+    """Wheel and sdist, before anybody can fetch them."""
     jobs = yaml_of(".github/workflows/release.yml")["jobs"]
     steps = [step.get("uses", step.get("run", "")) for step in jobs["build"]["steps"]]
     built = next(index for index, step in enumerate(steps) if "-m build" in step)
@@ -114,6 +121,7 @@ def test_the_release_workflow_attests_what_it_builds():
 
 
 def test_a_citation_names_this_project_and_its_version():
+    """As the metadata has them: a release that forgets it fails here."""
     cited = yaml_of("CITATION.cff")
     assert (cited["version"], cited["license"], cited["repository-code"]) == (
         PROJECT["version"], PROJECT["license"], PROJECT["urls"]["Source"],

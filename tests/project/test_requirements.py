@@ -48,6 +48,7 @@ def test_both(server):
 
 
 def test_every_marker_that_needs_something_has_a_row(pytestconfig):
+    """Those of pyproject.toml, no more and no fewer."""
     names = {re.match(r"\w+", line)[0] for line in pytestconfig.getini("markers")[: _own_markers()]}
     assert names - NO_ROW == set(requirements.NEEDS)
 
@@ -75,6 +76,7 @@ def bare_run(tmp_path):
 
 @pytest.mark.needs("cp")
 def test_a_test_without_what_it_needs_is_skipped_before_its_fixtures(bare_run):
+    """With the name of what is absent and how to get it; a parameter's marker skips that parameter alone."""
     result = bare_run()
     assert result.returncode == 0, result.stdout + result.stderr
     assert "2 passed, 5 skipped" in result.stdout
@@ -84,6 +86,7 @@ def test_a_test_without_what_it_needs_is_skipped_before_its_fixtures(bare_run):
 
 @pytest.mark.needs("cp")
 def test_what_must_run_and_is_skipped_fails_the_run(bare_run):
+    """A marker of EDGEMETER_MUST_RUN; a test that also needs what need not be everywhere may be skipped for that."""
     for markers, status in (("loadgen", 0), ("mosquitto", 1), ("loadgen,mlserver", 1)):
         result = bare_run(EDGEMETER_MUST_RUN=markers)
         assert result.returncode == status, markers + result.stdout + result.stderr
@@ -91,6 +94,7 @@ def test_what_must_run_and_is_skipped_fails_the_run(bare_run):
 
 
 def test_a_helper_whose_program_is_absent_names_the_marker(monkeypatch, tmp_path):
+    """A test that starts it without its marker fails, and says which one is missing."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RuntimeError, match="mosquitto is not on PATH: the test that starts it must carry the marker `mosquitto`"):
         requirements.program("mosquitto", marker="mosquitto")
@@ -111,6 +115,7 @@ def test_a_bare_machine_has_no_further_program_at_its_absolute_path_either():
 
 
 def test_postgresql_is_where_a_program_on_path_leads(monkeypatch, tmp_path):
+    """The folder of initdb, which may be a link into it; what EDGEMETER_POSTGRESQL names counts alone."""
     monkeypatch.delenv("EDGEMETER_POSTGRESQL", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert requirements.postgresql_folder() is None

@@ -29,6 +29,7 @@ def test_what_runs_without_a_release_needs_nothing_but_an_old_python():
 
 
 def test_versions_are_ordered_as_python_orders_them():
+    """Development, alpha, beta, candidate, final, post; a local part does not count."""
     text = "0.9 1.0.dev1 1.0a1.dev2 1.0a1 1.0a2 1.0b1 1.0rc1 1.0 1.0.post1 1.0.1 1.2 1.10 2.0.dev3 2.0"
     keys = [install.version_key(version) for version in text.split()]
     assert keys == sorted(keys)

@@ -46,6 +46,7 @@ def name_of(path):
 
 
 def test_every_command_runs_in_a_test_or_states_why_not():
+    """A block of commands without a mark belongs to a page that is walked through; `not run` has a reason."""
     for page, block in ((path, block) for path in PAGES for block in walk.blocks(path)):
         where = f"{page.name}:{block.line}"
         if block.language in ("console", "python"):
@@ -60,6 +61,7 @@ def test_every_command_runs_in_a_test_or_states_why_not():
 
 
 def test_a_page_whose_commands_run_states_its_extras_and_the_table_has_each_once():
+    """Each exists, and the line stands above the first heading; only a developer's have no row."""
     for page in (path for path in WALKED if path.parent.name != "explain" and typed_on(path)):
         with table_row(page.name):
             assert set((walk.extras(page) or "").split(",")) <= EXTRAS
@@ -82,16 +84,19 @@ def marks_of(page):
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=marks_of(page)) for page in WALKED], ids=name_of)
 def test_a_page_does_what_it_promises(page, environments, tmp_path):
+    """From the first command to the last, in an environment with the extras that the page names, and no others."""
     reader = walk_page(page, tmp_path, environments)
     assert [step.typed for step in reader.steps] == typed_on(page)
 
 
 @pytest.mark.parametrize("page", STARTS, ids=name_of)
 def test_the_transcript_of_a_start_has_the_commands_of_its_page(page):
+    """A page that changes is walked again: `python -m tests.site.walk_pages NAME` writes its transcript."""
     assert typed_in((TRANSCRIPTS / f"{page.stem}.txt").read_text()) == typed_on(page)
 
 
 def test_every_suite_of_a_page_has_keys_of_today(tmp_path):
+    """A part of a suite has no name, but every key in it is one that a suite takes."""
     suites = [(page, block) for page in PAGES for block in walk.blocks(page) if block.language == "toml" and "[[case]]" in block.text]
     for page, block in suites:
         path = tmp_path / "suite.toml"
@@ -113,6 +118,7 @@ def anchors(path):
 
 
 def test_every_link_leads_somewhere():
+    """In all pages and files at the root; a link to another site is not followed."""
     for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
         text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
         for link in re.findall(r"""(?:\]\(|src="|srcset="|href=")([^)"\s]+)""", text):
@@ -150,6 +156,7 @@ def commands_of(page):
 
 
 def test_every_command_of_a_page_has_a_name_and_options_of_today():
+    """In running text and in samples by its name and options; in a block with its arguments too, also where it is not run."""
     for page in [*PAGES, *(DOCS / "reference").rglob("*.*")]:
         text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
         for words in re.findall(r"(?:`|\$\()edgemeter ([a-z][^`)]*)", text):
@@ -181,6 +188,7 @@ def test_every_command_of_a_page_has_a_name_and_options_of_today():
 
 
 def test_the_table_of_sensors_to_buy_matches_the_sensors():
+    """Their period and the uncertainty of their gain, where these are constants."""
     from edgemeter.agent.power import fnirsi, http_plug, hwmon, pi5_pmic, um25c  # noqa: PLC0415
 
     rows = re.findall(r"^(`[^|]+)\|[^|]+\|(\d+)[^|]*\|([^|]+)\|", (DOCS / "tasks" / "energy.md").read_text(), re.MULTILINE)
@@ -196,6 +204,7 @@ def test_the_table_of_sensors_to_buy_matches_the_sensors():
 
 
 def test_every_page_is_in_the_navigation():
+    """Also where the site is not built: who adds a page adds its line."""
     listed = set(paths_in(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
     at_root = {"CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md"}
     assert listed == {path.relative_to(DOCS).as_posix() for path in IN_DOCS} | at_root

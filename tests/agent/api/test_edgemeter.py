@@ -39,6 +39,7 @@ def home(tmp_path, monkeypatch):
 
 
 def test_there_are_six_names_sorted_and_each_is_there():
+    """What is promised is short; each has a page of help."""
     assert edgemeter.__all__ == ("Record", "compare", "energy", "load", "measure", "measured")
     assert set(edgemeter.__all__) <= set(dir(edgemeter))
     assert all(inspect.getdoc(getattr(edgemeter, name)) for name in edgemeter.__all__)
@@ -68,6 +69,7 @@ RECORDS = {
 
 
 def test_a_record_is_ten_lines_as_text_and_one_line_as_repr():
+    """At most, for every kind of model; the verdict is the last line."""
     for name, changes in RECORDS.items():
         with table_row(name):
             record = edgemeter.Record(**asdict(make_record(**changes)))
@@ -79,6 +81,7 @@ def test_a_record_is_ten_lines_as_text_and_one_line_as_repr():
 
 @pytest.mark.services
 def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
+    """One run, in the ledger too; its reasons name what was not measured."""
     replay_case(tmp_path, "a", 1.0)
     record = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid")
     assert isinstance(record, edgemeter.Record)
@@ -116,6 +119,7 @@ def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
 
 
 def test_compare_and_load_take_their_arguments_one_by_one(tmp_path):
+    """Two models or more, no function, no list; each error is one line that says what to write."""
     for models, message in (
         ((), "compare takes two models or more"),
         ((tmp_path / "a.onnx",), "compare takes two models or more, as in edgemeter.compare(A, B): measure one with edgemeter.measure(A)"),
@@ -148,11 +152,13 @@ def test_compare_returns_the_comparison(tmp_path, monkeypatch):
 
 
 def test_energy_without_a_sensor_is_reported_missing():
+    """Before the block runs."""
     with pytest.raises(UnavailableError, match=r"\(--power none\)$"), edgemeter.energy("none"):
         pytest.fail("the block ran")
 
 
 def test_columns_hold_every_run_of_every_kind_of_source(tmp_path):
+    """Ledger, document, folder and a selection: oldest first, absent as NaN or None, times as datetime64."""
     first = make_run("pi-1", p50_ms=5.0, started_at_ns=STARTED_AT_NS, session=1, seq=1)
     second = make_run("pi-2", p50_ms=None, started_at_ns=STARTED_AT_NS + 10**9, session=1, seq=2, energy=None, reasons={"energy": "none"})
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:

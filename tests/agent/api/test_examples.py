@@ -83,6 +83,7 @@ class Counts:
 
 @pytest.mark.services
 def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
+    """A runtime, a task and a sensor that no package registers, named by a suite and an option; the record names their files."""
     (classifier / "suite.toml").write_text(
         'name = "own"\n[[case]]\nmodel = "net.npy"\nruntime = "runtime.py:DenseLayer"\ntask = "counts.py:Counts"\ndata = "photos"\n'
         'annotations = "classes.csv"\nmode = "rapid"\nseconds = 3\nrepeats = 1\n'
@@ -99,6 +100,7 @@ def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
 
 @pytest.mark.services
 def test_a_runtime_of_forty_lines_is_measured_as_a_package_registers_it(classifier, tmp_path):
+    """By its name in the entry points, the same file."""
     text = (PLUGINS / "runtime.py").read_text()
     assert len(text.splitlines()) <= 40
     install(tmp_path / "site", "dense", [(runtimes.ENTRY_POINTS, "dense-layer", "dense:DenseLayer")], text)
@@ -119,6 +121,7 @@ def test_a_runtime_of_forty_lines_is_measured_as_a_package_registers_it(classifi
     ],
 )
 def test_a_plug_in_that_is_none_is_refused_in_a_line(option, words, classifier, tmp_path):
+    """A missing file, a missing name, a class of another kind."""
     defaults = ["--runtime=runtime.py:DenseLayer", "--power=none", "--data=photos", "--annotations=classes.csv"]
     options = [default for default in defaults if default.partition("=")[0] != option.partition("=")[0]]
     environment = os.environ | {"EDGEMETER_HOME": str(tmp_path)}
@@ -139,6 +142,7 @@ def test_a_card_or_an_order_names_no_code(tmp_path):
 
 
 def test_the_index_has_one_sentence_for_each_example():
+    """No file is without an entry, and no entry without a file."""
     entries = re.findall(r"^- \[(.+?)\]\((.+?)\): ([^.]+(?:\.\w[^.]*)*\.)$", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
     files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*") if path.suffix not in (".md", ".pyc") and path.is_file()}
     assert sorted(name for name, _, _ in entries) == sorted(files)
@@ -147,6 +151,7 @@ def test_the_index_has_one_sentence_for_each_example():
 
 @pytest.mark.nightly
 def test_two_models_are_compared_and_drawn(tmp_path):
+    """A bar for each run of each model, below the sentence that says what differs."""
     printed = run("compare_two.py", SHIPPED_FOLDER / FP32, SHIPPED_FOLDER / INT8, 3, home=tmp_path)
     assert printed.startswith("B: ")
     assert len(re.findall(r"^  #+ +[\d.]+ ms$", printed, re.MULTILINE)) == 6
@@ -154,6 +159,7 @@ def test_two_models_are_compared_and_drawn(tmp_path):
 
 @pytest.mark.needs(module="onnx")
 def test_models_of_one_operator_are_written_and_run(tmp_path):
+    """As many as DeepBench has shapes, in a suite; the smallest of them is measured."""
     run("operator_models.py", tmp_path / "models", home=tmp_path)
     names = re.findall(r'^model = "(.+)"$', (tmp_path / "models" / "operators.toml").read_text(), re.MULTILINE)
     assert sorted(names) == sorted(path.name for path in (tmp_path / "models").glob("*.onnx"))
@@ -163,6 +169,7 @@ def test_models_of_one_operator_are_written_and_run(tmp_path):
 
 @pytest.mark.services
 def test_one_model_is_measured(tmp_path):
+    """Latency and accuracy of a shipped model on the shipped scenes; no sensor is here."""
     scenes = SHIPPED_FOLDER.parent / "scenes"
     printed = run("measure_one.py", INT8, scenes / "images", scenes / "annotations.json", home=tmp_path)
     assert "latency p50: " in printed
@@ -171,6 +178,7 @@ def test_one_model_is_measured(tmp_path):
 
 @pytest.mark.services
 def test_a_trend_is_fitted_to_a_ledger(tmp_path):
+    """Eight weeks of runs that slow down by 2% a week."""
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         for week in range(8):
             p50_ms = 10.0 * 1.02**week * (1.001 if week % 2 else 0.999)
@@ -180,6 +188,7 @@ def test_a_trend_is_fitted_to_a_ledger(tmp_path):
 
 
 def test_the_sensor_of_the_page_about_plug_ins_reads_its_file(tmp_path):
+    """It takes the path as a setting."""
     (source,) = re.findall(r'```python title="sensor.py"\n(.*?)```', (EXAMPLES.parent / "tasks" / "plug-ins.md").read_text(), re.DOTALL)
     (tmp_path / "sensor.py").write_text(source)
     (tmp_path / "power_w").write_text("4.25\n")
@@ -190,6 +199,7 @@ def test_the_sensor_of_the_page_about_plug_ins_reads_its_file(tmp_path):
 
 @pytest.mark.nightly
 def test_the_test_of_the_page_passes(tmp_path):
+    """The one that `docs/tasks/python.md` shows, by a pytest of its own."""
     page = (EXAMPLES.parent / "tasks" / "python.md").read_text()
     (source,) = re.findall(r'```python title="test_speed.py"\n(.*?)```', page, re.DOTALL)
     (tmp_path / "test_speed.py").write_text(source)
@@ -209,6 +219,7 @@ FRAMEWORKS = [
 
 @pytest.mark.parametrize(("name", "options", "expected"), FRAMEWORKS)
 def test_a_model_of_a_framework_is_measured(name, options, expected):
+    """By its factory, in a few lines; the record names the framework."""
     record = edgemeter.measure(f"{EXAMPLES / name}.py:make", mode="rapid", options=options)
     assert (record.runtime.package, record.runtime.backend) == expected
     assert record.latency.p50_ms > 0

@@ -23,6 +23,7 @@ def pause(seconds, *, result=None):
 
 @pytest.mark.services
 def test_a_function_is_measured_and_kept():
+    """One call of `measure`; the record says in every view that it ran in this process."""
     record = edgemeter.measure(pause, 0.002, **SHORT)
     assert record.model.name.endswith("pause")
     assert record.latency.p50_ms >= 2.0
@@ -46,6 +47,7 @@ def test_the_throughput_of_a_function_is_that_of_its_calls():
 
 
 def test_settings_of_models_are_refused_for_functions():
+    """And inputs for models: as a function has it, a TypeError."""
     for keyword in ({"data": "x"}, {"threads": 4}, {"runtime": "onnx"}):
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(keyword))}' for a function"):
             edgemeter.measure(pause, 0.001, **keyword)
@@ -57,6 +59,7 @@ def test_settings_of_models_are_refused_for_functions():
 
 @pytest.mark.nightly
 def test_a_decorated_function_is_measured_at_its_first_call():
+    """It returns what it did before, keeps its name, and has the record."""
     decorated = edgemeter.measured(save=False, **SHORT)(pause)
     assert (decorated.record, decorated.__name__) == (None, "pause")
     assert decorated(0.001, result=7) == 7

@@ -10,6 +10,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_every_name_is_there():
+    """Of protocols and helpers, for each kind of plug-in; each is what the agent itself uses."""
     for name in plugin.__all__:
         with table_row(name):
             assert getattr(plugin, name) is not None

@@ -15,6 +15,7 @@ class Time:
 
 
 def test_a_burst_is_allowed_and_then_so_much_a_second():
+    """Each sender has its own; what is beyond costs nothing later."""
     clock = Time()
     spending = Allowance(10.0, 100.0, clock)
     assert [spending.spend("pi-1") for _ in range(150)].count(True) == 100
@@ -26,6 +27,7 @@ def test_a_burst_is_allowed_and_then_so_much_a_second():
 
 
 def test_who_exceeds_it_is_named_once():
+    """Until it does so again."""
     spending = Allowance(10.0, 2.0, Time())
     for name in ("pi-2", "pi-1", "pi-1", "pi-1", "pi-2", "pi-2"):
         spending.spend(name)

@@ -16,6 +16,7 @@ from tests.fixtures.socket_pairs import serving
 
 
 def test_an_address_is_taken_apart():
+    """Scheme, user, host and port, with the defaults of IANA."""
     for text, expected in [
         ("broker", BrokerAddress("broker", 1883)),
         ("192.0.2.7:2883", BrokerAddress("192.0.2.7", 2883)),
@@ -29,6 +30,7 @@ def test_an_address_is_taken_apart():
 
 
 def test_what_is_no_address_is_refused_with_the_forms():
+    """With what was written."""
     for text in [
         "",
         " ",
@@ -49,6 +51,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated():
 
 
 def test_the_password_comes_from_a_file_before_the_environment(tmp_path):
+    """The file's line end is no part of it."""
     file = tmp_path / "password"
     file.write_text("from file\n")
     environ = {"EDGEMETER_MQTT_PASSWORD": "from environment"}
@@ -64,6 +67,7 @@ def test_a_password_without_a_user_is_not_left_out_in_silence():
 
 
 def test_an_address_prints_as_it_is_written_and_never_its_password():
+    """What messages show can be used again."""
     for text in ("broker:1883", "mqtts://broker:8883", "[2001:db8::1]:1883"):
         assert str(parse_address(text)) == text
     secret = parse_address("mqtt://u@b", environ={"EDGEMETER_MQTT_PASSWORD": "hunter2"})
@@ -71,6 +75,7 @@ def test_an_address_prints_as_it_is_written_and_never_its_password():
 
 
 def test_a_url_names_the_files_of_a_connection(tmp_path):
+    """The authority, our certificate and its key; a path may hold any letter, and an unknown parameter is refused."""
     files = {name: tmp_path / f"a+b & {name}" for name in ("ca", "certificate", "key")}
     for path in files.values():
         path.touch()
@@ -108,12 +113,14 @@ def test_the_reply_to_the_smallest_connect_shows_the_version():
 
 
 def test_what_sends_another_reply_is_no_broker():
+    """Such as an SSH server."""
     with answering(b"SSH-2.0-OpenSSH\r\n") as address, pytest.raises(UnavailableError, match="is not an MQTT broker"):
         broker_address.mqtt_version(address, 5)
 
 
 @pytest.mark.services
 def test_the_embedded_broker_speaks_3_1_1():
+    """And answers at once, although it would misread a real CONNECT of version 5."""
     broker = EmbeddedBroker()
     assert broker_address.mqtt_version(broker.start(), 1) == "3.1.1"
     broker.stop()

@@ -40,5 +40,6 @@ def measure_models(**_: object) -> None:
 
 
 def test_a_command_is_typed_again_with_the_long_names_of_its_options():
+    """Those of the documentation; defaults are left out."""
     printed = CliRunner().invoke(measure_models, ["a b.onnx", "-d", "photos", "--fast", "c.onnx", "--option", "kv_type=q8_0"]).output
     assert printed == "measure-models 'a b.onnx' c.onnx --data photos --fast --option kv_type=q8_0\n"

@@ -11,6 +11,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_the_environment_beats_the_file(tmp_path, monkeypatch):
+    """For the key that signs; what no variable names stays as the file says."""
     path = tmp_path / "config.toml"
     path.write_text('signing_key_file = "file.key"\n')
     assert config.read(path).signing_key_file == str(tmp_path / "file.key")
@@ -19,6 +20,7 @@ def test_the_environment_beats_the_file(tmp_path, monkeypatch):
 
 
 def test_a_wrong_key_or_value_is_named(tmp_path):
+    """A typo is refused with its path."""
     for text, says in [("brokr = 'x'", "brokr"), ("device = 'a/b'", "`device` has to be a name"), ("= 1", "configuration")]:
         path = tmp_path / "config.toml"
         path.write_text(text)
@@ -74,12 +76,14 @@ def test_home_prefers_our_own_variable(monkeypatch):
 
 
 def test_a_host_name_becomes_a_device_name(monkeypatch):
+    """What a topic may not hold becomes a dash."""
     for host, name in [("pi5", "pi5"), ("Bob's Pi!", "Bob-s-Pi"), ("---", "device"), ("_x_", "x")]:
         monkeypatch.setattr("platform.node", lambda host=host: host)
         assert config.this_device() == name
 
 
 def test_paths_are_relative_to_the_configuration(tmp_path, monkeypatch):
+    """As in a suite, from whatever folder a command is called; an absolute one and one below the home stay what they are."""
     monkeypatch.setenv("HOME", "/home/ada")
     (tmp_path / "config.toml").write_text(
         'broker = "mqtts://u@b?ca=tls/ca.pem&password_file=/etc/secret"\nsigning_key_file = "~/lab.key"\n'

@@ -19,6 +19,7 @@ def pair():
 
 
 def test_the_connection_of_a_silent_peer_is_shut_down_at_the_deadline(pair):
+    """Not before, which ends the wait of whoever reads it."""
     socket_of_ours, _ = pair
     watched = []
     deadline = SocketDeadline(socket_of_ours.fileno(), watched.append, lambda: 100.0)
@@ -31,6 +32,7 @@ def test_the_connection_of_a_silent_peer_is_shut_down_at_the_deadline(pair):
 
 
 def test_an_answer_in_time_leaves_the_connection_as_it_is(pair):
+    """Nor is one shut down that expects nothing, however long it stays."""
     socket_of_ours, socket_of_peer = pair
     deadline = SocketDeadline(socket_of_ours.fileno(), lambda _: None, lambda: 100.0)
     deadline.begin(0.7)
@@ -45,6 +47,7 @@ def test_an_answer_in_time_leaves_the_connection_as_it_is(pair):
 
 @pytest.mark.services
 def test_a_thread_watches_deadlines_and_another_those_that_begin_after_a_long_pause(pair, monkeypatch):
+    """It ends where none is expected."""
     monkeypatch.setattr(deadlines, "_STEP_S", 0.01)
     socket_of_ours, _ = pair
     deadline = SocketDeadline(socket_of_ours.fileno())

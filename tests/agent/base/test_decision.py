@@ -55,10 +55,12 @@ def test_all_differences_of_an_answer_are_decided_together_and_by_the_interval_t
     ],
 )
 def test_the_outcome_is_where_the_interval_lies(middle, error, better, outcome):
+    """Within the margin of 3% on both sides nothing differs."""
     assert decide(of(middle, error), 0.95, 0.03, better).outcome == outcome
 
 
 def test_exchanging_two_cases_mirrors_the_decision():
+    """A ratio of 1.1 one way is 1 / 1.1 the other way."""
     case, reference = values(10, 10.5, 11), values(9, 9.5, 9.6)
     forward, backward = (decide(difference(*sides), 0.95, 0.03, "lower") for sides in ((case, reference), (reference, case)))
     assert (forward.value, forward.low, forward.high) == pytest.approx((1 / backward.value, 1 / backward.high, 1 / backward.low))

@@ -19,6 +19,7 @@ def texts(size):
 
 
 def test_what_was_compressed_is_expanded():
+    """Pieces, one after the other, and what zlib packed at other levels; what follows the end is ignored."""
     for size in SIZES:
         for text in texts(size):
             for packed in (
@@ -32,6 +33,7 @@ def test_what_was_compressed_is_expanded():
 
 
 def test_what_is_damaged_or_too_long_is_refused():
+    """Cut, with a wrong checksum, no zlib at all, one byte too long; the limit is asked about the beginning."""
     for size in (1, 65_536, BEGINNING + 1):
         for text in texts(size):
             packed = zlib.compress(text)

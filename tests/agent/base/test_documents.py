@@ -9,6 +9,7 @@ FORMULAS = ("=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3", "\t=1", "\r=1")
 
 
 def test_a_text_that_a_spreadsheet_would_run_is_a_text():
+    """It begins with an apostrophe, in the document of every command and in the export of runs, and is otherwise as it was."""
     for text in FORMULAS:
         (row,) = list(csv.reader(io.StringIO(csv_document(("name",), [(text,)]), newline="")))[1:]
         assert row == [f"'{text}"]
@@ -18,5 +19,6 @@ def test_a_text_that_a_spreadsheet_would_run_is_a_text():
 
 
 def test_a_number_and_a_plain_text_stay_as_they_are():
+    """A negative difference is no formula, also where it was written as text."""
     for value in (-1.5, -3, "-1.5", "+2", "-1e-05", "pi-1", "a=b", "", None):
         assert csv_document(("value", "n"), [(value, 1)]).splitlines()[1] == f"{'' if value is None else value},1"

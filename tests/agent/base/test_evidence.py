@@ -33,6 +33,7 @@ def values(*figures_ms, day=0, device="pi-1", session=None):
 
 
 def test_the_unit_that_counts_is_the_largest_that_repeats():
+    """Three devices, else three days, else runs; two runs have no interval."""
     days = [value for day in range(3) for value in values(10, 11, day=day)]
     devices = [value for device in "abc" for value in values(10, 11, 12, device=device)]
     assert [mean_of(runs).unit for runs in (values(10, 11, 12), days, devices)] == ["run", "day", "device"]
@@ -41,12 +42,14 @@ def test_the_unit_that_counts_is_the_largest_that_repeats():
 
 
 def test_runs_of_one_device_need_no_object_each():
+    """One a day, several on some days and out of order, fewer than three days: the same evidence."""
     for days in ([0, 1, 2, 5, 6, 7], [0, 0, 2, 1, 1, 1, 4], [3, 3, 4, 4], [1], [5, 4, 3]):
         logs = [math.sin(number) for number in range(len(days))]
         assert mean_of_device(logs, days) == mean_of([RunValue(log, "pi-1", day) for log, day in zip(logs, days, strict=True)]), days
 
 
 def test_an_interval_over_runs_is_students_on_logarithms():
+    """Of three runs by hand."""
     logs = [math.log(figure) for figure in (10, 10.5, 11.2)]
     reach = T_2 * stdev(logs) / math.sqrt(3)
     assert mean_of(values(10, 10.5, 11.2)).bounds(0.95) == pytest.approx((fmean(logs) - reach, fmean(logs) + reach), rel=1e-6)
@@ -88,12 +91,14 @@ def test_days_that_take_after_each_other_count_as_fewer(days):
 
 
 def test_a_disturbed_run_does_not_move_its_day():
+    """Of three runs of a day one took five times as long."""
     quiet = [value for day in range(3) for value in values(10, 10.1, 9.9, day=day)]
     disturbed = [value for day in range(3) for value in values(10, 10.1, 50 if day == 1 else 9.9, day=day)]
     assert mean_of(disturbed).middle == pytest.approx(mean_of(quiet).middle, abs=0.004)
 
 
 def test_runs_of_other_days_are_taken_to_differ_by_as_much_as_days_do():
+    """Of one day each; on one day nothing is added, and three days show it themselves."""
     apart = difference(values(10, 10.1, 10.2, day=1), values(10, 10.1, 10.2, day=0))
     together = difference(values(10, 10.1, 10.2), values(10, 10.1, 10.2))
     assert apart.assumed.between == "days"
@@ -104,6 +109,7 @@ def test_runs_of_other_days_are_taken_to_differ_by_as_much_as_days_do():
 
 
 def test_runs_of_other_sessions_are_taken_to_differ_by_as_much_as_sessions_do():
+    """Of separate commands of one day, more on a virtual machine; runs of one session have no part of it."""
     together = difference(values(10, 10.1, 10.2), values(10, 10.1, 10.2))
     apart = [values(10, 10.1, 10.2, session=session) for session in range(2)]
     assert difference(*apart).error == pytest.approx(math.sqrt(together.error**2 + 2 * SESSION_SD**2))
@@ -126,6 +132,7 @@ def test_two_independent_cases_have_welchs_degrees_of_freedom():
 
 
 def test_a_meter_that_repeating_does_not_improve_widens_the_interval():
+    """Its standard error is added in quadrature."""
     evidence = mean_of(values(10, 10.5, 11))
     assert evidence.with_error(0.03).error == pytest.approx(math.hypot(evidence.error, 0.03))
     assert evidence.with_error(0.0) is evidence
@@ -144,6 +151,7 @@ def test_accuracies_are_compared_part_by_part_of_the_images():
 
 
 def test_runs_of_one_session_have_an_interval_where_it_can_be_held():
+    """The geometric mean with Student's t, and how sessions differ, even of equal runs; none of two runs, of a 0, and beyond a float."""
     reach = T_2 * stdev(map(math.log, (10, 10.5, 11.2))) / math.sqrt(3)
     of_session = interval_over_runs([10, 10.5, 11.2], 0.0)
     assert of_session.half_width_ratio == pytest.approx(math.expm1(reach), rel=1e-6)

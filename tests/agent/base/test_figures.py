@@ -5,6 +5,7 @@ from edgemeter.agent.base.evidence import SESSION_SD, interval_over_runs
 
 
 def test_figures_keep_three_significant_digits_and_never_become_integers_that_lose_them():
+    """0.4 ms stays 0.4 ms; digits before the point are all kept."""
     for value, text in [
         (0.4, "0.400"),
         (0.0123, "0.0123"),
@@ -22,6 +23,7 @@ def test_figures_keep_three_significant_digits_and_never_become_integers_that_lo
 
 
 def test_a_figure_is_rounded_to_the_place_of_its_uncertainty():
+    """Two digits of the uncertainty; an unknown one is no zero."""
     for value, uncertainty, text in [
         (412.345, 12.34, "412 ± 12"),
         (412.345, 1.234, "412.3 ± 1.2"),
@@ -33,6 +35,7 @@ def test_a_figure_is_rounded_to_the_place_of_its_uncertainty():
 
 
 def test_a_range_that_rounds_to_one_figure_is_one_figure():
+    """3.10 to 3.10 tells nothing."""
     assert figures.span(3.100001, 3.100002) == "3.10"
     # An interval is shown as one, however narrow: a run of many queries has p50 15.31 to 15.34 ms.
     assert figures.span(15.31, 15.34) == "15.31 to 15.34"
@@ -75,11 +78,13 @@ def test_a_time_is_utc_and_one_that_no_calendar_has_is_a_number():
 
 
 def test_plain_digits_have_no_exponent():
+    """Never to an integer where that loses something, never in exponent form."""
     for value, text in [(None, "-"), (0, "0"), (0.21463, "0.2146"), (1234567.0, "1235000"), (12.0, "12"), (1.23456e-5, "0.00001235")]:
         assert figures.plain_digits(value) == text, f"{value!r}"
 
 
 def test_a_length_of_time_is_written_for_people():
+    """In two units at most."""
     assert [figures.duration(length_s) for length_s in (0.2, 8, 59.6, 60, 125, 3600, 4800, 7199.9)] == [
         "0 s", "8 s", "1 min", "1 min", "2 min 5 s", "1 h", "1 h 20 min", "2 h",
     ]  # fmt: skip

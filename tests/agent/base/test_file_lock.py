@@ -23,6 +23,7 @@ time.sleep(60)"""
 
 
 def test_it_is_held_by_one_and_free_again(tmp_path):
+    """Who waits is shown who holds it."""
     assert not file_lock.is_run_locked(tmp_path)
     first, second = RunLock(tmp_path), RunLock(tmp_path)
     assert first.take("edgemeter run")
@@ -38,6 +39,7 @@ def test_it_is_held_by_one_and_free_again(tmp_path):
 
 @pytest.mark.services
 def test_it_goes_with_its_process(tmp_path):
+    """SIGKILL: nobody has to clean up."""
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
     assert holder.stdout.readline().startswith(b"True ")
     assert file_lock.is_run_locked(tmp_path)
@@ -48,6 +50,7 @@ def test_it_goes_with_its_process(tmp_path):
 
 
 def test_a_waiting_run_reports_once_and_goes_on_when_the_lock_is_free(tmp_path):
+    """By a line that names the holder."""
     first, second, lines = RunLock(tmp_path), RunLock(tmp_path), []
     assert first.take("edgemeter run")
     pauses = []
@@ -65,6 +68,7 @@ def test_a_waiting_run_reports_once_and_goes_on_when_the_lock_is_free(tmp_path):
 
 
 def test_those_that_wait_get_the_lock_in_the_order_in_which_they_came(tmp_path):
+    """However often each of them asks; a later one is told how many wait before it."""
     holder, *waiting = (RunLock(tmp_path) for _ in range(4))
     assert holder.take("edgemeter run")
     assert not any(lock.take(f"job {number}") for number, lock in enumerate(waiting))
@@ -84,6 +88,7 @@ def test_those_that_wait_get_the_lock_in_the_order_in_which_they_came(tmp_path):
 
 @pytest.mark.services
 def test_a_waiting_process_that_is_killed_keeps_nobody_waiting(tmp_path):
+    """Its place goes with it."""
     lock, later = RunLock(tmp_path), RunLock(tmp_path)
     assert lock.take("edgemeter run")
     waiting = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
@@ -98,6 +103,7 @@ def test_a_waiting_process_that_is_killed_keeps_nobody_waiting(tmp_path):
 
 
 def test_a_folder_that_may_not_be_written_is_reported(tmp_path):
+    """`take` is an error; `run_lock` measures without, and reports that."""
     wrong = tmp_path / "file"
     wrong.write_text("x")
     with pytest.raises(UnavailableError, match="cannot make the lock"):
@@ -109,6 +115,7 @@ def test_a_folder_that_may_not_be_written_is_reported(tmp_path):
 
 
 def test_garbage_in_the_file_is_no_holder_and_no_terminal_code(tmp_path):
+    """The name of the holder is printable whatever the file of the lock holds; an empty file names nobody."""
     lock = RunLock(tmp_path)
     lock.path.write_bytes(b"\x1b[2J\xff\xfe" + b"x" * 1000)
     assert lock.holder().isprintable()
@@ -186,6 +193,7 @@ def test_what_somebody_put_there_instead_of_a_file_is_not_touched(tmp_path, monk
 
 
 def test_one_process_at_a_time_represents_a_device(tmp_path):
+    """Another gets the claim when it is released; another device has its own."""
     first, other, third = (DeviceLock(tmp_path / "outbox", device) for device in ("pi-1", "pi-1", "pi-2"))
     assert first.take()
     assert first.take()

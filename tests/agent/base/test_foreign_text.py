@@ -76,6 +76,7 @@ MESSAGES = {
 
 
 def test_a_file_that_nests_too_deeply_is_one_line(tmp_path):
+    """A traceback before: of tomllib, of msgspec, or of what copied and printed the value. The line names the file."""
     for suffix, texts, readers in ((".toml", TOML, OF_TOML), (".json", JSON, OF_JSON)):
         path = tmp_path / f"deep{suffix}"
         for depth, (shape, text) in itertools.product(DEPTHS, texts.items()):
@@ -89,11 +90,13 @@ def test_a_file_that_nests_too_deeply_is_one_line(tmp_path):
 
 
 def test_a_message_that_nests_too_deeply_is_refused():
+    """As any that is no message: each service logs it and goes on."""
     for depth, (shape, text), (name, decode) in itertools.product(DEPTHS, JSON.items(), MESSAGES.items()):
         with table_row(depth, shape, name), pytest.raises(ConfigError):
             decode(text(depth).encode())
 
 
 def test_metadata_that_nests_too_deeply_describes_nothing():
+    """A model's own words are read as far as they can be: of these nothing."""
     description = read_self_description({"names": lists(30_000), "a.json": lists(30_000), "task": "detect"})
     assert (description.labels, description.task) == ((), "detect")

@@ -47,12 +47,14 @@ ANSWERS = {
 
 
 def test_an_answer_is_read_in_every_form():
+    """With and without a length, in chunks, after informational answers."""
     for form, answer in ANSWERS.items():
         with table_row(form), answering(answer) as connection:
             assert connection.exchange("/", b"x", {}).content == b"body"
 
 
 def test_a_connection_serves_until_the_server_ends_it():
+    """The second request opens none; the third has to, where the server announced the end."""
     with answering(OK + BODY, OK + b"Connection: Close\r\n" + BODY) as connection:
         connection.exchange("/", b"x", {})
         opened = connection.sock
@@ -63,6 +65,7 @@ def test_a_connection_serves_until_the_server_ends_it():
 
 
 def test_a_document_that_is_not_streamed_is_one_line():
+    """Of several lines, where it is JSON."""
     document = b'{\n  "a":\n  1\n}\n'
     answer = OK + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(document) + document
     with answering(answer) as connection:
@@ -92,6 +95,7 @@ CUT = {
 
 
 def test_a_stream_that_ends_early_has_failed():
+    """Wherever it is cut; what came is not taken for the whole of it."""
     for where, answer in CUT.items():
         lines = []
         with table_row(where), answering(answer) as connection, pytest.raises(AnswerError) as failure:
@@ -100,6 +104,7 @@ def test_a_stream_that_ends_early_has_failed():
 
 
 def test_lines_come_as_they_arrive_whatever_the_chunks():
+    """Split, joined, and the last without an end."""
     pieces = (b"one\ntw", b"o\r\n\nthree\nfo", b"ur")
     answer = CHUNKED + b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in pieces) + b"0\r\n\r\n"
     with answering(answer, OK + BODY) as connection:
@@ -118,6 +123,7 @@ WRONG = [
 
 
 def test_what_is_no_answer_is_one_line():
+    """Nothing, another protocol, headers without an end, and a body that ends early."""
     for answer in WRONG:
         with table_row(answer[:40]), answering(answer) as connection, pytest.raises(AnswerError) as failure:
             connection.exchange("/", b"x", {})
@@ -126,6 +132,7 @@ def test_what_is_no_answer_is_one_line():
 
 @pytest.mark.parametrize(("size", "writes"), [(10, 1), (1 << 20, 2)])
 def test_a_small_request_is_one_write(monkeypatch, size, writes):
+    """A large body is not copied for it."""
     parts, sendall = [], PairSocket.sendall
     monkeypatch.setattr(PairSocket, "sendall", lambda self, data: (parts.append(bytes(data)), sendall(self, data))[1])
     with answering(OK + BODY) as connection:
@@ -138,12 +145,14 @@ def test_a_small_request_is_one_write(monkeypatch, size, writes):
 
 
 def test_an_answer_that_was_not_read_is_not_taken_for_the_next():
+    """Its connection is given up."""
     with answering(OK + BODY, OK + BODY.replace(b"body", b"next")) as connection:
         connection.request("POST", "/", b"x")
         assert connection.request("POST", "/", b"x").read() == b"body"
 
 
 def test_a_connection_that_the_server_ended_is_opened_again_for_a_request_that_may_be_repeated():
+    """Once; a query that is timed fails."""
     with answering(OK + BODY) as connection:
         for _ in range(3):
             assert connection.ask("/", {}).content == b"body"
@@ -153,6 +162,7 @@ def test_a_connection_that_the_server_ended_is_opened_again_for_a_request_that_m
 
 
 def test_why_nothing_answers_is_named(monkeypatch):
+    """Each with its remedy."""
     for trouble, kind, remedy in (
         (ConnectionRefusedError(111, "Connection refused"), "no connection", "start the server"),
         (socket.gaierror(-2, "Name or service not known"), "no connection", "correct the name in its url"),
@@ -173,6 +183,7 @@ def test_why_nothing_answers_is_named(monkeypatch):
 
 
 def test_a_single_request_goes_through_the_proxy_that_the_environment_names(monkeypatch):
+    """Also to a server that nobody else reaches."""
     heads = []
 
     def proxy(connection):

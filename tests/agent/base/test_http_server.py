@@ -53,6 +53,7 @@ def running(kind, handler=Prompt):
 
 
 def test_a_request_that_does_not_come_ends_the_connection():
+    """A silent client, and one that sends a byte of its head now and then."""
     ended = threading.Event()
     with running(StrictServer) as (server, clients):
         clients += [socket.create_connection((LOOPBACK, server.port), 60) for _ in range(4)]

@@ -42,6 +42,7 @@ def logged(clock):
 
 
 def test_one_line_a_minute_and_the_count_of_those_left_out(logged, clock):
+    """The first at once; a minute later the next, with the count."""
     logger, lines = logged
     for number in range(1000):
         logger.warning("garbage %d, 100%%", number, extra=about("pi-1"))
@@ -54,6 +55,7 @@ def test_one_line_a_minute_and_the_count_of_those_left_out(logged, clock):
 
 
 def test_one_device_silences_no_other_and_nothing_else(logged):
+    """Each has its own minute; what is about nobody is logged as it was."""
     logger, lines = logged
     for _ in range(3):
         for who in ("pi-1", "pi-2"):
@@ -63,6 +65,7 @@ def test_one_device_silences_no_other_and_nothing_else(logged):
 
 
 def test_names_without_end_are_forgotten(logged, clock, monkeypatch):
+    """Those whose minute is over, when there are many."""
     logger, _ = logged
     monkeypatch.setattr(log_limit, "MOST_REMEMBERED", 10)
     for number in range(100):

@@ -24,6 +24,7 @@ def test_a_gate_on_an_error_is_the_reference_over_the_ratio():
 
 
 def test_the_speed_of_a_case_that_errs_more_is_not_ranked():
+    """As one that finds less; one that errs less is."""
     reference = make_run(device="server-1", role="reference", accuracy=erring(0.18), p50_ms=2.0)
     worse, better = (make_run(precision="int8", accuracy=erring(value)) for value in (0.25, 0.1))
     assert "wer 0.250 of the 0.180 that" in row_of(compare_runs(reference, worse), "int8").not_ranked
@@ -32,6 +33,7 @@ def test_the_speed_of_a_case_that_errs_more_is_not_ranked():
 
 
 def test_the_trend_follows_an_error_where_more_is_worse():
+    """The direction comes from the metric of the series; of two metrics no series is made."""
     metric = FOLLOWED["accuracy_value"]
     for run, value, is_rise_worse in ((make_run(accuracy=erring(0.25)), 0.25, True), (make_run(ap=0.5), 0.5, False)):
         with table_row(value):
@@ -42,5 +44,6 @@ def test_the_trend_follows_an_error_where_more_is_worse():
 
 
 def test_a_conversion_that_errs_more_is_ruined():
+    """And one that errs less is fine."""
     states = [judge_conversion("int8", agreement(), 0.1, after, "lower").state for after in (0.3, 0.1, 0.0)]
     assert states == ["ruined", "ok", "ok"]

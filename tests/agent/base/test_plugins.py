@@ -71,6 +71,7 @@ def create(group, name):
 
 @pytest.mark.usefixtures("site")
 def test_a_plug_in_of_another_package_is_listed_last_and_made():
+    """In every family by the same entry in its metadata; a missing one is refused with those there are, the others' among them."""
     for group, family in FAMILIES.items():
         with table_row(group):
             assert family.names()[-1] == "tiny"
@@ -82,6 +83,7 @@ def test_a_plug_in_of_another_package_is_listed_last_and_made():
 
 
 def test_a_broken_plug_in_is_one_line_that_names_its_package(site):
+    """A class that is not there, a library that is not installed, a module that is no Python, in every family."""
     install(site, "otherplug", [(group, "absent", "tinyplug:Absent") for group in FAMILIES], MODULE)
     entries = [(group, name, value) for group in FAMILIES for name, value in (("needy", "nowhere.at_all:X"), ("broken", "spoilt:X"))]
     install(site, "spoilt", entries, "this is no Python\n")
@@ -120,6 +122,7 @@ def test_a_name_of_ours_stays_ours(site):
 
 @pytest.mark.usefixtures("site")
 def test_a_reader_and_a_task_of_another_package_score_files_of_any_kind(tmp_path):
+    """Truth in a form that only its task knows, of files that are no photographs; the hash covers both."""
     (tmp_path / "clip.wav").write_bytes(b"RIFF")
     (tmp_path / "truth.counts").write_text("clip.wav 3\n")
     data = open_folder(tmp_path, tmp_path / "truth.counts")

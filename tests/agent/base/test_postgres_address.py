@@ -14,6 +14,7 @@ SECRET = "s3cr3t"
 
 
 def test_an_address_is_shown_without_its_password():
+    """In its text, in its representation, in the names of files."""
     for text, printed in (
         (f"postgresql://ada:{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
         (f"postgresql://ada:a@{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
@@ -30,6 +31,7 @@ def test_an_address_is_shown_without_its_password():
 
 
 def test_a_password_that_breaks_the_address_is_not_shown_either():
+    """The error says how such a letter is written."""
     for letter in ("/", "?", "#"):
         with table_row(letter):
             with pytest.raises(ConfigError, match="the given address is not the address of a database") as raised:
@@ -38,11 +40,13 @@ def test_a_password_that_breaks_the_address_is_not_shown_either():
 
 
 def test_this_machine_needs_no_certificate():
+    """What never leaves it: the loopback and sockets."""
     for host in ("localhost", "127.0.0.1:5433", "[::1]:5433", "", "127.0.0.1,localhost", "%2Frun%2Fpostgresql"):
         assert "sslmode" not in PostgresAddress(f"postgresql://{host}/lab").connection, host
 
 
 def test_any_other_host_is_verified():
+    """Unless the address itself says how."""
     for host in ("db.example", "10.0.0.1", "127.0.0.1,db.example", "db.example:5433/lab?x"):
         with table_row(host):
             text = f"postgresql://{host}/lab" if "?" not in host else "postgresql://db.example/lab?application_name=x"
@@ -52,12 +56,14 @@ def test_any_other_host_is_verified():
 
 
 def test_two_ways_to_write_one_ledger_share_their_caches():
+    """Another user, another password, another encryption: the same index."""
     first, other = "postgresql://ada:x@db.example/lab", "postgresql://bob@db.example/lab?sslmode=require"
     assert PostgresAddress(first).name == PostgresAddress(other).name
     assert PostgresAddress(first).name != PostgresAddress("postgresql://ada@db.example/other").name
 
 
 def test_an_address_that_is_no_ledger_is_refused():
+    """A broker's, for example; a file with a slash too many is still a file."""
     with pytest.raises(ConfigError, match="mqtt://"):
         ledger_place("mqtt://host")
     with pytest.raises(ConfigError, match="not the address of a database"):
@@ -66,6 +72,7 @@ def test_an_address_that_is_no_ledger_is_refused():
 
 
 def test_the_environment_names_it_too(monkeypatch):
+    """As every option; and where variables are shown, it is without the password."""
     monkeypatch.setenv("EDGEMETER_LEDGER", f"postgresql://ada:{SECRET}@127.0.0.1:1/lab")
     result = CliRunner().invoke(cli, ["collector", "backup", "x"])
     assert "postgresql://ada@127.0.0.1:1/lab is a database" in str(result.exception or result.output)

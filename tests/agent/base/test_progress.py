@@ -12,6 +12,7 @@ from edgemeter.agent.base.progress import passing_note, quietly
 
 
 def test_a_passing_note_is_wiped_from_a_terminal_whatever_ends_its_block(monkeypatch):
+    """An error that follows stands in a line of its own."""
     terminal, other_end = pty.openpty()
     with os.fdopen(other_end, "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
@@ -25,6 +26,7 @@ def test_a_passing_note_is_wiped_from_a_terminal_whatever_ends_its_block(monkeyp
 
 
 def test_a_passing_note_is_for_terminals_that_are_not_quiet(capsys):
+    """Neither a pipe nor a function that was called gets one."""
     with passing_note("checking ..."):
         pass
     with quietly(), passing_note("checking ..."):

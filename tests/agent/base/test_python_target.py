@@ -10,6 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 
 
 def test_an_address_is_a_file_or_a_module_and_a_name():
+    """Nothing is looked up for it."""
     for text, file, module in [
         ("net.py:make", Path("net.py"), None),
         ("/a b/net.py:make", Path("/a b/net.py"), None),
@@ -20,11 +21,13 @@ def test_an_address_is_a_file_or_a_module_and_a_name():
 
 
 def test_other_names_of_models_are_no_addresses():
+    """They stay what they were."""
     for text in ["net.py", "model.onnx", "a:b.onnx", "http://host:80", "net.py:", ":make", "a b:make", "a/b:make", "a:1"]:
         assert python_target.parse(text) is None, text
 
 
 def test_the_source_of_a_module_is_found_without_running_its_package(tmp_path, monkeypatch):
+    """Of a package, of a module in it, of a folder without __init__.py, and of a module of the current folder."""
     (tmp_path / "wide" / "plain").mkdir(parents=True)
     for file in ("wide/__init__.py", "wide/net.py", "wide/plain/deep.py"):
         (tmp_path / file).write_text("raise SystemExit('this was run')")
@@ -38,6 +41,7 @@ def test_the_source_of_a_module_is_found_without_running_its_package(tmp_path, m
 
 
 def test_an_absent_source_is_refused():
+    """It names what was looked for; `sys` has no source."""
     for address, name in [("absent.py:make", "absent.py"), ("no_such_package.net:make", "no_such_package.net"), ("sys:exit", "sys")]:
         with pytest.raises(ConfigError, match=f"'{name}'"):
             _ = python_target.parse(address).source

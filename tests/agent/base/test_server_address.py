@@ -9,6 +9,7 @@ from edgemeter.agent.base.server_address import address_parts, is_on_this_machin
 
 
 def test_the_port_is_that_of_the_scheme_unless_it_is_stated():
+    """With TLS 443, of gRPC too."""
     ports = [port_of(address_parts(url)) for url in ("http://h", "https://h", "https://h:8001")]
     assert ports == [80, 443, 8001]
 

@@ -24,6 +24,7 @@ PAGE_BYTES = 4096
 
 @pytest.mark.services
 def test_a_disk_that_fills_while_a_file_is_created_leaves_nothing_or_a_file_that_can_be_used(tmp_path):
+    """Whatever number of pages is free; with room it can be used at once."""
     with small_disk(tmp_path / "disk", 1) as disk:
         path, filler = disk / "ledger.sqlite", disk / "filler"
         for pages in range(0, 64, 3):

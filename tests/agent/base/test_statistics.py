@@ -21,6 +21,7 @@ def test_quantiles_are_those_of_the_tables():
 
 
 def test_a_quantile_is_that_of_plain_bisection_to_the_last_digit():
+    """Newton's method only saves steps."""
     for confidence in (0.5, 0.9, 0.95, 1 - 0.05 / 3, 1 - 0.05 / 400):
         for freedom in (1, 1.4, 2, 7.3, 98.1, 1000):
             low, high = 0.0, 1.0
@@ -46,6 +47,7 @@ def test_with_two_degrees_of_freedom_the_tail_has_a_closed_form():
 
 
 def test_the_bounds_are_those_of_the_literature():
+    """The bounds of a ratio agree with published values to four digits."""
     # By the formula with z = 1.959964, worked out apart; 81 of 263 is the example of R. G. Newcombe, Statistics in Medicine 17 (1998).
     for successes, trials, low, high in [
         (81, 263, 0.2553, 0.3662),
@@ -60,6 +62,7 @@ def test_the_bounds_are_those_of_the_literature():
 
 
 def test_an_error_that_hangs_on_one_part_has_few_degrees_of_freedom():
+    """Even parts leave one fewer than they are; three parts, and one that moves all, leave 2 and 3."""
     assert jackknife_freedom([0.4, 0.6] * 10) == 19
     assert jackknife_freedom([0.5] * 19 + [0.9]) == 3
     assert jackknife_freedom([0.1, 0.2, 0.3]) == 2

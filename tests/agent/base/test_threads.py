@@ -20,6 +20,7 @@ def overflow():
 
 
 def test_a_thread_that_dies_ends_the_service_with_a_line_that_names_it():
+    """What waits for a signal wakes; the error has the exit status of a failure, and says of what and where the thread died."""
     before = threading.excepthook
     with pytest.raises(UnavailableError) as ended, until_stopped() as stopped:  # noqa: PT012 - the wait belongs to it
         start(overflow)
@@ -32,6 +33,7 @@ def test_a_thread_that_dies_ends_the_service_with_a_line_that_names_it():
 
 
 def test_a_thread_that_ends_is_no_death():
+    """By itself, or by `sys.exit`."""
     ended = []
     with ended_by_dead_threads(lambda: ended.append(1)):
         for work in (list, sys.exit):

@@ -32,6 +32,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def test_a_mistake_names_section_key_what_was_expected_and_what_exists():
+    """Each in one line."""
     for text, expected in [
         ("fleet = 'a'\nflet = 'b'", "`flet` is not a key: did you mean fleet?"),
         ("", "`fleet` is required: write a name (letters, digits"),
@@ -52,6 +53,7 @@ def test_a_mistake_names_section_key_what_was_expected_and_what_exists():
 
 
 def test_all_mistakes_are_found_at_once():
+    """One round of corrections is enough."""
     text = "brokr = 1\n[part.a]\nlimit_w = -1\nmode = 3\n[part.b]\nlimit = 2"
     assert [(mistake.section, mistake.key) for mistake in mistakes(msgspec.toml.decode(text), Document)] == [
         ("", "brokr"), ("[part.a]", "limit_w"), ("[part.a]", "mode"), ("[part.b]", "limit"), ("[part.b]", "limit_w"), ("", "fleet"),

@@ -21,6 +21,7 @@ from tests.fixtures.rows import in_folders, table_row
 
 
 def test_a_record_comes_back_as_it_was(tmp_path):
+    """Every field and every raw sample."""
     record = make_sound_record()
     back = read_bundle(write_bundle(tmp_path, record)).record
     assert msgspec.structs.replace(back, samples=()) == msgspec.structs.replace(record, samples=())
@@ -30,6 +31,7 @@ def test_a_record_comes_back_as_it_was(tmp_path):
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path):
+    """A bundle does not depend on when and where it was written."""
     record = make_sound_record()
     folder, other = tmp_path / "a", tmp_path / "b"
     folder.mkdir()
@@ -41,6 +43,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path):
 
 
 def test_any_zip_program_can_open_it(tmp_path):
+    """The raw samples are plain numbers, and the record holds none of them."""
     record = make_sound_record()
     with zipfile.ZipFile(write_bundle(tmp_path, record)) as opened:
         assert opened.testzip() is None
@@ -50,6 +53,7 @@ def test_any_zip_program_can_open_it(tmp_path):
 
 
 def test_series_of_one_name_get_files_of_their_own(tmp_path):
+    """Names that a file cannot have, and names that only differ in such characters, do not collide."""
     series = tuple(
         contract_record.Series(name=name, unit="ns", dtype="<u4", count=0, data=samples.pack(name, "ns", samples.np.zeros(0, "i8")).data)
         for name in ("a b", "a/b", "a b", "../x")
@@ -204,6 +208,7 @@ DAMAGE = {
 
 
 def test_a_damaged_bundle_is_one_line(tmp_path):
+    """Whatever was done to it: no traceback, no memory, a line that states what is wrong."""
     for folder, name, (damage, message) in in_folders(tmp_path, DAMAGE.items()):
         with table_row(name):
             path = write_bundle(folder)
@@ -215,6 +220,7 @@ def test_a_damaged_bundle_is_one_line(tmp_path):
 
 
 def test_what_cannot_be_opened_is_one_line(tmp_path):
+    """A wrong path; a file whose size is more than a bundle's (it is sparse: it takes no disk)."""
     assert "No such file" in verify(tmp_path / "none.edgemeter").error
     path = tmp_path / "big.edgemeter"
     with path.open("wb") as file:
@@ -223,6 +229,7 @@ def test_what_cannot_be_opened_is_one_line(tmp_path):
 
 
 def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
+    """100 bundles with one bit flipped each: damaged, or every file in them is what it was."""
     path = write_bundle(tmp_path)
     sound, files = path.read_bytes(), dict(archive.unpack(path))
     draw = random.Random(5)  # noqa: S311 - repeatable
@@ -239,6 +246,7 @@ def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_measuring(tmp_path):
+    """A file in its place is a wrong option."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="another folder"):
         check_folder(tmp_path / "file")
@@ -247,6 +255,7 @@ def test_a_folder_that_cannot_be_written_is_found_before_measuring(tmp_path):
 
 
 def test_a_bundle_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    """A file has taken the place of its folder by then: one error, no partial file."""
     (tmp_path / "file").write_text("")
     with pytest.raises(UnavailableError, match="cannot write"):
         write_write_bundle(tmp_path / "file", make_record())

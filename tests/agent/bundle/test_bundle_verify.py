@@ -33,6 +33,7 @@ def test_a_sound_record_comes_out_as_stated(tmp_path):
 
 
 def test_a_figure_changed_by_a_millionth_is_named(tmp_path):
+    """Whoever betters a number and writes a new manifest is caught, by the number's name, with both values."""
     for folder, path in in_folders(
         tmp_path,
         [
@@ -63,6 +64,7 @@ def test_a_figure_changed_by_a_millionth_is_named(tmp_path):
 
 
 def test_an_energy_without_support_is_named(tmp_path):
+    """A record that states an energy where its readings support none differs, and so does one that states another sensor's."""
     record = make_sound_record()
     short = msgspec.structs.replace(record, samples=tuple(sample for sample in record.samples if not sample.name.startswith("power")))
     other = msgspec.structs.replace(record, energy=msgspec.structs.replace(record.energy, sensor="another"))
@@ -72,6 +74,7 @@ def test_an_energy_without_support_is_named(tmp_path):
 
 
 def test_queries_that_overlap_are_named(tmp_path):
+    """Latencies that do not fit between the starts of the queries cannot be those of one query after the other."""
     record = make_sound_record()
     starts = next(sample for sample in record.samples if sample.name == "query_start")
     squeezed = samples.pack("query_start", "ns", (samples.unpack(starts) * 0.9).astype(np.int64))
@@ -83,6 +86,7 @@ def test_queries_that_overlap_are_named(tmp_path):
 
 
 def test_the_curve_of_a_long_run_is_computed_again(tmp_path):
+    """Its medians and powers follow from the samples; clock and temperature are taken as stated."""
     record = make_sound_record()
     series, (timed, _, _) = {sample.name: sample for sample in record.samples}, absolute_windows(record.windows)
     traces = [unpack_trace(trace, series, timed.start_ns) for trace in record.power_traces]
@@ -102,6 +106,7 @@ def test_the_curve_of_a_long_run_is_computed_again(tmp_path):
 
 
 def test_an_open_loop_is_recomputed(tmp_path):
+    """Rates and utilisation follow from arrivals, starts and latencies; a bettered one is named."""
     record = make_sound_record()
     raw = {sample.name: samples.unpack(sample) for sample in record.samples}
     arrivals_ns = raw["query_start"] - 100_000
@@ -123,12 +128,14 @@ def test_an_open_loop_is_recomputed(tmp_path):
 
 
 def test_nothing_is_recomputed_without_samples(tmp_path):
+    """A record whose samples were left out, or without the times of its parts, proves nothing."""
     for bare in (make_sound_record(samples=(), power_traces=()), make_sound_record(windows=None)):
         verification = verify(write_bundle(tmp_path, bare))
         assert (verification.state, verification.checked, verification.differences) == ("same", {}, ())
 
 
 def test_comparing_names_each_value_that_differs():
+    """Numbers agree to 1e-9; absent is not zero, true is not 1, and a list of another length is another list."""
     for stated_value, recomputed, differing in [
         ({"a": 1.0}, {"a": 1.0 + 1e-12}, []),
         ({"a": 1.0}, {"a": 1.0 + 1e-8}, ["x.a"]),

@@ -28,6 +28,7 @@ def written(folder, name, document):
 
 @needs_litert
 def test_json_has_the_names_that_others_script_against_and_people_get_a_table():
+    """Figures, counts, classes, warnings; classes in the table when asked for."""
     model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
     arguments = (model, "--data", SCENES / "images", "--annotations", SCENES / "annotations.json", "--subset", 24)
     scores = json.loads(run(*arguments, "--format", "json").stdout)
@@ -57,6 +58,7 @@ def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
 
 @needs_litert
 def test_a_model_on_annotations_without_objects_has_no_accuracy(tmp_path):
+    """`accuracy` and `run`: no figure and the reason; `accuracy` fails."""
     model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
     truth = json.loads((SCENES / "annotations.json").read_text())
     empty = written(tmp_path, "empty.json", {**truth, "annotations": []})
@@ -71,6 +73,7 @@ def test_a_model_on_annotations_without_objects_has_no_accuracy(tmp_path):
 
 
 def test_predictions_of_others_get_the_same_table_and_json(tmp_path):
+    """Without a model and its photographs; what was read leniently is a warning, and nothing to find is status 1."""
     truth = make_truth(24)
     predictions = [
         {"image_id": f"photo_{a['image_id'] - 100}", "category_id": a["category_id"], "bbox": a["bbox"], "score": 0.9}
@@ -93,6 +96,7 @@ def test_predictions_of_others_get_the_same_table_and_json(tmp_path):
 
 
 def test_a_model_and_predictions_are_not_scored_together(tmp_path):
+    """Nor has a file of predictions a runtime; each with annotations."""
     for arguments in [(), ("m.onnx",), ("m.onnx", "--predictions", "p.json", "-a", "a.json"), ("--predictions", "p.json")]:
         with table_row(*arguments):
             result = edgemeter("accuracy", *arguments, cwd=tmp_path)

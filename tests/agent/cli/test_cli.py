@@ -11,6 +11,7 @@ from tests.fixtures.rows import in_folders, table_row
 
 
 def test_wrong_usage_is_one_line_that_names_what_to_correct(tmp_path):
+    """No traceback; status 2. A misspelt file is reported with the nearest name in its folder."""
     for name in ("detector_fp32.tflite", "detector_fp32.tflite.toml"):
         (tmp_path / name).touch()
     for folder, arguments, says in in_folders(

@@ -32,11 +32,13 @@ def ended(process):
 
 
 def test_it_has_a_version(tmp_path):
+    """On standard output, with status 0."""
     status, out, err = ended(start(tmp_path, "--version"))
     assert (status, out.split()[:2], err) == (0, ["edgemeter,", "version"], "")
 
 
 def test_help_names_every_command_and_imports_nothing_heavy():
+    """Neither numpy, a runtime nor a group."""
     code = "import sys; from edgemeter.agent.cli.main import main\ntry: main(['--help'])\nfinally: print(*sys.modules, file=sys.stderr)"
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(HEAVY).isdisjoint(completed.stderr.split())
@@ -45,12 +47,14 @@ def test_help_names_every_command_and_imports_nothing_heavy():
 
 
 def test_an_error_is_one_line_on_standard_error(tmp_path):
+    """Status 2, nothing on standard output, no traceback."""
     status, out, err = ended(start(tmp_path, "run", "nowhere.onnx"))
     assert (status, out, len(err.splitlines())) == (2, "", 1)
     assert "nowhere.onnx" in err
 
 
 def test_a_reader_that_has_gone_ends_it_without_a_word(tmp_path):
+    """As `| head` does."""
     reading, writing = os.pipe()
     os.close(reading)
     process = start(tmp_path, "config", "variables", stdout=writing)
@@ -60,6 +64,7 @@ def test_a_reader_that_has_gone_ends_it_without_a_word(tmp_path):
 
 
 def test_a_run_prints_one_document_and_is_saved(tmp_path):
+    """In a ledger below its home; on standard error stands a line of the case."""
     status, out, err = ended(start(tmp_path, *RUN, "--repeats", "1", "--format", "json"))
     assert status == 0, err
     (run,) = json.loads(out)["runs"]
@@ -68,6 +73,7 @@ def test_a_run_prints_one_document_and_is_saved(tmp_path):
 
 
 def test_ctrl_c_ends_a_run_with_its_status(tmp_path):
+    """130, without a traceback: once the first run has ended, which is a line."""
     lines = ('name = "two cases"', *(f"[[case]]\nmodel = '{MODEL}'\nmode = \"rapid\"\nrepeats = {repeats}" for repeats in (1, 1000)))
     (tmp_path / "suite.toml").write_text("\n".join(lines))
     process = start(tmp_path, "run", str(tmp_path / "suite.toml"), "--power", "none")

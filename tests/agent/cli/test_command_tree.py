@@ -15,6 +15,7 @@ EVERY = {" ".join(path): command for path, command in every_command()}
 
 
 def test_each_page_of_help_has_an_example_that_parses():
+    """Of the command itself, or for a group of one below it; with options that exist and values that they take."""
     for path, command in EVERY.items():
         with table_row(path):
             page = CliRunner().invoke(cli, [*path.split(), "--help"])
@@ -27,6 +28,7 @@ def test_each_page_of_help_has_an_example_that_parses():
 
 
 def test_each_page_of_help_fits_one_screen():
+    """A terminal of 80 columns and 45 lines shows it without scrolling."""
     for path in ("", *EVERY):
         with table_row(path):
             page = CliRunner().invoke(cli, [*path.split(), "--help"], env={"COLUMNS": "80"}).stdout
@@ -34,11 +36,13 @@ def test_each_page_of_help_fits_one_screen():
 
 
 def test_an_option_before_a_subcommand_is_refused_not_lost():
+    """With the place where it belongs."""
     with pytest.raises(click.UsageError, match=r"write --ledger after the subcommand"):
         parsed("edgemeter trend --ledger x units")
 
 
 def test_a_piped_table_is_plain(tmp_path):
+    """No rules, no spaces at the end of a line, and one line a row however long it is."""
     for words in (["models", "list"], ["config", "variables"], ["config", "rules"]):
         with table_row(*words):
             lines = edgemeter(*words, env={"EDGEMETER_HOME": str(tmp_path), "COLUMNS": "80", "PATH": ""}).stdout.splitlines()
@@ -51,6 +55,7 @@ OPTIONS = [(" ".join(path), param) for path, command in every_command() for para
 
 
 def test_a_short_option_stands_for_one_long_one_everywhere():
+    """Wherever the one exists the other does, and it means nothing else."""
     for long, short in SHORT.items():
         with table_row(long):
             for path, option in OPTIONS:
@@ -66,12 +71,14 @@ def test_no_two_options_of_a_command_give_one_argument():
 
 
 def test_a_name_is_a_flag_on_all_commands_or_on_none():
+    """`--board NAME` on one command and `--board` on another would be two things."""
     visible = [option for _, option in OPTIONS if not option.hidden]
     for name in {name for option in visible for name in option.opts}:
         assert len({option.is_flag for option in visible if name in option.opts}) == 1, name
 
 
 def test_a_format_is_chosen_by_one_option():
+    """By `--format`, whose default is a table; no command has a flag of its own for another."""
     for path, option in OPTIONS:
         assert not {"--json", "--csv", "--markdown", "--latex"} & set(option.opts), path
         if "--format" in option.opts:
@@ -79,6 +86,7 @@ def test_a_format_is_chosen_by_one_option():
 
 
 def test_there_are_fourteen_commands_and_the_settings():
+    """At the top; what is needed less stands below one of them."""
     assert [*cli.list_commands(click.Context(cli))] == [
         "run", "accuracy", "benchmark", "energy", "doctor", "compare", "runs", "report", "trend", "references", "agent", "collector",
         "models", "fleet", "config",
@@ -87,6 +95,7 @@ def test_there_are_fourteen_commands_and_the_settings():
 
 @pytest.mark.parametrize("name", ["run", "compare"])
 def test_the_help_of_a_long_command_shows_25_options_and_all_of_them_when_asked(name):
+    """Those that are not shown work nevertheless."""
     pages = [CliRunner().invoke(cli, [name, flag]).stdout for flag in ("--help", "--help-all")]
     common, all_options = (
         {line.split()[-1 if "," in line[:8] else 0] for line in re.findall(r"^  (-\S.*?)(?:  |$)", page, re.MULTILINE)} for page in pages

@@ -34,6 +34,7 @@ def configuration(tmp_path):
 
 @pytest.mark.services
 def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configuration):
+    """A command of one reading has no energy, with the reason; what it prints goes to standard error."""
     result = run_apart(
         "--idle", 0, "--config", configuration, "--format", "json", "--", sys.executable, "-c", "print('hello'); raise SystemExit(3)"
     )
@@ -45,6 +46,7 @@ def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configura
 
 @pytest.mark.services
 def test_a_command_that_is_not_there_is_one_line(configuration):
+    """With what was tried; before the machine has idled for it."""
     result = run_apart("--idle", 100, "--config", configuration, "--", "no-such-command", "-x")
     assert result.returncode == 2
     assert "idling" not in result.stderr
@@ -52,6 +54,7 @@ def test_a_command_that_is_not_there_is_one_line(configuration):
 
 
 def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, monkeypatch):
+    """Three periods: measured, failed, measured; a period that was missed is left out and reported."""
     replay_case(tmp_path, "a", 1.0)
     suite = tmp_path / "suite.toml"
     suite.write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\n')
@@ -80,6 +83,7 @@ def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, mo
 
 
 def test_a_length_of_time_has_a_unit():
+    """Seconds, minutes, hours, days; anything else is refused with the forms that there are."""
     for text, seconds in [("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), (" 1.5m ", 90)]:
         assert energy_cli.seconds(text) == seconds, f"{text!r}"
     for text in ["5", "m", "-5m", "0s", "5 minutes", ""]:
@@ -88,6 +92,7 @@ def test_a_length_of_time_has_a_unit():
 
 
 def test_the_energy_of_a_log_is_printed_with_its_interval_and_coverage(tmp_path):
+    """As text and JSON; a command beside it is refused."""
     (tmp_path / "gpu.csv").write_text("timestamp, power.draw [W]\n2026/05/22 11:00:00, 2 W\n2026/05/22 11:00:02, 4 W\n")
     printed = run("--from", tmp_path / "gpu.csv", "--between", "11:00:00", "11:00:02")
     same_as_snapshot("energy-of-a-log", printed.stdout)

@@ -67,6 +67,7 @@ EVERY_OPTION = {"--version"}.union(*map(options_of, [cli, *COMMANDS.values()]))
 
 
 def test_what_an_error_names_exists():
+    """An option of the command that the error names; where it names none, of some command."""
     messages = [message for package in PACKAGES for message in texts(package)]
     assert len(messages) > 100
     for location, text in messages:

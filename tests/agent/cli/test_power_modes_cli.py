@@ -34,6 +34,7 @@ def start(board, setting, *arguments):
 
 @pytest.mark.services
 def test_a_sweep_has_a_record_of_each_mode_an_answer_and_the_board_as_it_was(board):
+    """The power mode of a record's environment is that of its run, and the table of the modes is in the document."""
     before = board.settings()
     with start(board, 'power_mode = ["15W", "25W"]', "--repeats", "1", "--format", "json") as process:
         out, err = process.communicate()
@@ -49,6 +50,7 @@ def test_a_sweep_has_a_record_of_each_mode_an_answer_and_the_board_as_it_was(boa
 
 @pytest.mark.services
 def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(board):
+    """Before the first run, and before anything is written."""
     before = board.settings()
     for setting, words in (('power_mode = ["15W", "99W"]', "'99W'"), ('governor = "warp"', "'warp'")):
         with start(board, setting) as process:
@@ -62,6 +64,7 @@ def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(bo
 @pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_puts_the_board_back_and_keeps_what_was_measured(board, number):
+    """Ctrl-C, a service manager's end, and a terminal that is closed; the table of the runs before it is printed."""
     before = board.settings()
     with start(board, 'governor = ["powersave", "performance"]', "--repeats", "1", "--seconds", "5") as process:
         lines = iter(process.stderr.readline, "")

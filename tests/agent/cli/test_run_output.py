@@ -114,6 +114,7 @@ def test_the_data_of_a_suite_are_named_as_those_of_options(tmp_path):
 
 
 def test_a_case_is_called_by_its_first_run():
+    """As `compare` calls it, whichever run has the median of its latencies."""
     runs = repeats(143.0, 138.0, 140.0)
     assert [run.id for run in runs if run.latency.p50_ms == 140.0] == [f"{3:032x}"]
     line = run_output.saved_line([msgspec.structs.replace(run, id=f"{index}" * 32) for index, run in enumerate(runs, 1)], [], {})
@@ -121,11 +122,13 @@ def test_a_case_is_called_by_its_first_run():
 
 
 def test_what_is_printed_of_runs():
+    """Figures with their intervals, what can be seen, verdicts, tokens, energies, power modes and frames."""
     blocks = [f"== {title}\n{printed(*runs, **settings)}" for title, (runs, settings) in PRINTED.items()]
     same_as_snapshot("run-output", re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "RUN", "\n".join(blocks)))
 
 
 def test_a_table_has_at_most_100_columns_and_never_cuts_a_figure():
+    """The model's name gives way, the numbers never do."""
     names = ("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29", "efficientdet_lite0_int8_metadata")
     text = printed(*(run for name in names for run in repeats(140.0, 138.0, 143.0, model=make_model(name=name))), width=200)
     table = text.splitlines()[:6]
@@ -136,6 +139,7 @@ def test_a_table_has_at_most_100_columns_and_never_cuts_a_figure():
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_full_table_keeps_names_speeds_and_verdicts(width):
+    """Language models and detectors, all with energy and long names: columns are left out, and which is said."""
     changes = ({"model": make_model(name=f"efficientdet_lite{number}_int8_metadata", size_bytes=number)} for number in range(3))
     detectors = [run for change in changes for run in repeats(140.0, 138.0, 143.0, **change)]
     texts = [msgspec.structs.replace(run, model=make_model(name="Qwen2.5-0.5B-Instruct-Q4_K_M")) for run in generated()]
@@ -176,18 +180,21 @@ def test_the_progress_of_frames_names_the_share():
 
 
 def test_the_document_has_the_answer_of_power_modes():
+    """The marks of each."""
     document = run_session.session_document(run_session.SessionOutcome(power_modes(), [], None))
     (answer,) = msgspec.json.decode(document)["answer"]
     assert answer["modes"] == {"15W": ["most frugal"], "25W": ["fastest", "not significantly different from the most frugal"]}
 
 
 def test_a_single_run_is_not_advised_to_be_repeated():
+    """It was one of several or was asked to be one, such as that of a round of a pull request."""
     for seconds in (None, 5.0):
         with table_row(seconds):
             assert "--repeats" not in printed(*repeats(10.0), seconds=seconds)
 
 
 def test_only_runs_that_count_are_a_reason_to_run_again():
+    """Of the others it says how many there are."""
     runs = judged(repeats(140.0, 138.0, 143.0, 139.0, 141.0), (), (BUSY,), (), (BUSY,), ())
     text = printed(*runs, seconds=60.0)
     assert "  2 of 5 runs do not count, because they were disturbed.\n" in text
@@ -197,6 +204,7 @@ def test_only_runs_that_count_are_a_reason_to_run_again():
 
 
 def test_a_run_that_lies_apart_counts_where_fewer_than_three_others_are_ok():
+    """Then the case is disturbed, its interval is wide, and it says why; with a further run it does not count."""
     apart = repeats(185.0, 143.4, 140.8, session_started_at_ns=7)
     text = printed(*apart)
     assert "  Latency     155 ms (106 to 227)" in text
@@ -208,6 +216,7 @@ def test_a_run_that_lies_apart_counts_where_fewer_than_three_others_are_ok():
 
 
 def test_runs_that_will_not_count_are_among_those_that_are_asked_for():
+    """Two of five did not count."""
     quiet, busy = (judged(repeats(10.0, 11.0, 9.0, *[10.0] * extra), (), (), (), *[(BUSY,)] * extra) for extra in (0, 2))
     assert "About 29 runs" in run_output.resolution(run_output.cases_of(quiet))
     assert "About 49 runs" in run_output.resolution(run_output.cases_of(busy))

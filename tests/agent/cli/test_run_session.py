@@ -14,6 +14,7 @@ from tests.fixtures.small_disk import fill, small_disk
 
 
 def test_quiet_hides_progress_and_hints_and_no_warning(tmp_path, monkeypatch):
+    """Results alone on standard output; a case that nobody measured is named, so that its absence is no surprise."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     write_replay(tmp_path, "a")
     (tmp_path / "suite.toml").write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nruntime = ["replay", "onnx"]\n')
@@ -64,6 +65,7 @@ def test_results_that_find_no_room_leave_the_file_as_it_was(tmp_path):
 
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_results_replace_a_file_and_follow_a_link(tmp_path, mode):
+    """With its permissions; /dev/stdout is a link, which stays."""
     path, link = tmp_path / "runs.json", tmp_path / "link.json"
     path.touch(mode)
     link.symlink_to(path)

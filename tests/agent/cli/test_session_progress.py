@@ -23,6 +23,7 @@ class TerminalText(io.StringIO):
 
 
 def test_a_pipe_gets_one_line_for_each_run_that_has_ended():
+    """With what it came to, or why it failed; nothing before."""
     stream = io.StringIO()
     with SessionProgress(Console(file=stream, width=20)) as progress:
         for number, outcome in enumerate((make_record(), MeasurementError("it broke")), 1):
@@ -37,6 +38,7 @@ def test_a_pipe_gets_one_line_for_each_run_that_has_ended():
 
 @pytest.mark.parametrize("width", [30, 80, 200])
 def test_a_terminal_shows_the_run_its_part_and_the_time_of_all_runs(width):
+    """On one line, which is shortened where it is narrow."""
     stream, now_s = TerminalText(), 100.0
     console = Console(stream, width)
     with SessionProgress(console, lambda: now_s) as progress:

@@ -19,6 +19,7 @@ def test_the_key_has_the_fields_of_the_table_and_each_bears_on_a_comparison_or_a
 
 
 def test_a_difference_in_any_field_makes_another_case():
+    """No other field is read of what changed."""
     for name in FIELD:
         with table_row(name):
             key, other = keys_of(name)

@@ -32,6 +32,7 @@ def test_prefills_that_took_other_times_widen_the_interval():
 
 
 def test_runs_that_differ_in_more_than_output_tokens_show_no_decoding():
+    """Other prompts, another sensor or device, a replayed energy; several tokens in both; no energy; no text."""
     long_run = generating(101, 21_000.0)
     for other in (
         long_run,
@@ -52,6 +53,7 @@ def test_runs_that_differ_in_more_than_output_tokens_show_no_decoding():
 
 
 def test_prompts_for_a_server_are_about_as_long():
+    """The texts that are made for it have about the tokens that were asked for; of unknown ones nothing is known."""
     long_run = generating(101, 21_000.0, counts="usage", prompt_tokens=515)
     lengths = {512: True, 128: False, None: False}
     for prompt_tokens, is_alike in lengths.items():

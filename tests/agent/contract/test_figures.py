@@ -26,6 +26,7 @@ def test_names_and_titles_are_unique():
 
 
 def test_a_name_is_the_path_in_the_record_and_ends_in_its_unit():
+    """What is worked out has a name of the same style."""
     ends = {
         "ms": "_ms", "/s": "_per_s", "s": "_s", "t/s": "_per_s", "MB": "_mb", "mJ": "_mj", "W": "_w", "°C": "_c", "": "",
     }  # fmt: skip
@@ -36,6 +37,7 @@ def test_a_name_is_the_path_in_the_record_and_ends_in_its_unit():
 
 
 def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
+    """Each asked equally often and answered, nothing else: what is asked again, or left out, is no question of the score's."""
     correct_mj = figure("energy_correct_answer_gross_mj").value
 
     def run(queries, failed=0, users=0, questions=40):
@@ -57,6 +59,7 @@ def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
 
 @pytest.mark.services
 def test_a_made_up_figure_is_in_every_view(tmp_path):
+    """One entry of the table: tables, JSON, CSV, trend, page, InfluxDB, ledger, paper, options, reference pages ..."""
     days = [{"started_at_ns": (20_700 + day) * NS_PER_DAY} for day in range(4)]
     runs = [make(id=f"{make.__name__}-{number}", **day) for number, day in enumerate(days) for make in (make_run, make_reference)]
     ledger = fill(tmp_path / "ledger.sqlite", runs)

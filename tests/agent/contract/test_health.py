@@ -12,12 +12,14 @@ BARE = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent="1.0")
 
 
 def test_unknown_fields_of_a_newer_device_are_left_out():
+    """Unknown fields are tolerated: the server may be older than its devices."""
     document = msgspec.json.decode(health.encode_health(BARE)) | {"mood": "fine", "disk": {"free_bytes": 5, "colour": "red"}}
     decoded = health.decode_health(msgspec.json.encode(document))
     assert (decoded.device, decoded.disk.free_bytes) == ("pi-1", 5)
 
 
 def test_what_is_no_health_is_refused_in_one_line():
+    """Cut, garbled, foreign, deep or far too long."""
     for payload in [
         b"",
         b"{",
@@ -36,6 +38,7 @@ def test_what_is_no_health_is_refused_in_one_line():
 
 
 def test_what_no_board_can_be_is_refused():
+    """Counts of 2**53 runs, a sensor as hot as the sun, a clock that is off by ages."""
     for changes in (
         {"runs": health.RecentRuns(verdicts={"ok": 2**53 - 1})},
         {"runs": health.RecentRuns(verdicts={str(number): 1 for number in range(1000)})},
@@ -48,6 +51,7 @@ def test_what_no_board_can_be_is_refused():
 
 
 def test_every_text_is_on_one_line_and_runs_one_way():
+    """Line breaks, escapes and changes of direction in any text, also in the names of sensors and temperatures."""
     evil = "a\nb\x1b[2J\u202ec\u2066d\u2028e\x00"
     reported = msgspec.structs.replace(
         BARE, agent=evil, board=evil, bad_agents=(evil,), sensors=(health.Sensor(name=evil, trouble=evil),), temperatures_c={evil: 1.0}

@@ -23,6 +23,7 @@ JOIN = JoinFile(
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path):
+    """Every key, also a token with quotes and backslashes; and no secret in what Python shows of it."""
     path = tmp_path / "join.toml"
     path.write_text(identity.join_file_text(msgspec.structs.replace(JOIN, token=QUOTED)))
     join = identity.read_join_file(path)
@@ -55,6 +56,7 @@ def test_secrets_are_overwritten_where_they_stand_before_they_are_taken_out(tmp_
 
 
 def test_a_quoted_secret_is_overwritten_whole(tmp_path):
+    """Nothing of a secret with escaped quotation marks is left in the file, and what is no secret stays."""
     path = tmp_path / "join.toml"
     path.write_text(identity.join_file_text(msgspec.structs.replace(JOIN, token=QUOTED)))
     joining.wipe_secrets(path)
@@ -63,6 +65,7 @@ def test_a_quoted_secret_is_overwritten_whole(tmp_path):
 
 
 def test_a_wrong_file_is_one_line_without_its_secrets(tmp_path):
+    """Empty, garbled, cut off, of another version."""
     for text in ["", "x", 'fleet = "lab"', f'token = "{SECRET}"\nfleet = 1', f'token = "{SECRET}"\nunknown = 1', f'token = "{SECRET}']:
         path = tmp_path / "join.toml"
         path.write_text(text)

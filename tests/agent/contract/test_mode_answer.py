@@ -120,6 +120,7 @@ ANSWERS = {
 
 
 def test_the_answer_is_a_table_with_marks():
+    """By case: the cells of the table, and of each mode whether it meets the deadline."""
     blocks = []
     for title, modes in ANSWERS.items():
         (answer,) = mode_answers(run for runs in modes for run in runs)
@@ -163,12 +164,14 @@ def test_equal_modes_are_rarely_told_apart(in_one):
 @pytest.mark.parametrize("in_one", [True, False])
 @pytest.mark.parametrize(("first", "mark"), [((1.1, 1.0), "fastest"), ((1.0, 1.1), "most frugal")])
 def test_a_mode_that_is_a_tenth_worse_is_found(in_one, first, mark):
+    """It is slower or takes more energy than seven others, in nine of ten answers."""
     draw = np.random.default_rng(2)
     times_found = sum(not any(mark in words for words in sessions_of_modes(draw, in_one=in_one, first=first)["0W"]) for _ in range(20))
     assert times_found >= 18
 
 
 def test_one_mode_two_boards_and_two_models_are_no_sweep():
+    """Only runs that differ in the mode alone are compared."""
     assert mode_answers(cheap()) == []
     assert mode_answers([*cheap(), *fast(device="pi-2")]) == []
 

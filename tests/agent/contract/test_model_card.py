@@ -26,6 +26,7 @@ def read(tmp_path):
 
 
 def test_a_card_names_the_kind_of_its_input(read):
+    """One of two; a card without a kind, as all were, is of an image. Written and read again it is the same."""
     for text, expected in KINDS.items():
         assert read(text).input == expected, f"{text!r}"
         assert read(card_text(read(text)).partition("[input]\n")[2]).input == expected, f"{text!r}"
@@ -33,12 +34,14 @@ def test_a_card_names_the_kind_of_its_input(read):
 
 
 def test_an_input_of_no_kind_is_refused_by_its_key(read):
+    """An unknown kind, keys of another, and an image without its size."""
     for text in ['kind = "smell"\n', 'kind = "tensor"\nheight = 8\n', "layout = 1\n", "kind = 7\n"]:
         with table_row(text), pytest.raises(ConfigError, match=r"card\.toml.*\$\.input"):
             read(text)
 
 
 def test_what_needs_an_image_refuses_other_kinds(read):
+    """In one line that names the key."""
     assert read(IMAGE).image.height == 8
     with pytest.raises(ConfigError, match=r"'one' takes an input of kind 'tensor'.*correct input\.kind in its card$"):
         _ = read('kind = "tensor"\n').image

@@ -58,6 +58,7 @@ def test_every_integer_that_travels_has_bounds():
 
 
 def test_a_message_with_a_larger_number_is_refused_in_one_line():
+    """Health, orders, their suites and the rest: the line names the field."""
     for number in (2**63, 2**64, -(2**63) - 1, 10**400):
         check_refused(number)
 

@@ -12,6 +12,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_record_comes_back_as_it_was_sent_in_one_part_and_in_two():
+    """The head alone is a record without samples."""
     record = make_record()
     assert contract_record.decode(contract_record.encode(record)) == record
     record = make_record()
@@ -22,11 +23,13 @@ def test_a_record_comes_back_as_it_was_sent_in_one_part_and_in_two():
 
 
 def test_a_failing_assertion_about_a_record_is_readable():
+    """One line with its id, case and verdict."""
     record = make_record()
     assert repr(record) == f"<RunRecord {record.id} of case {record.case}: ok>"
 
 
 def test_an_unknown_field_is_tolerated():
+    """A newer agent's extra fields, at any depth, do not stop an older collector."""
     document = json.loads(contract_record.encode(make_record()))
     document["new"] = {"x": 1}
     document["latency"]["p99_99_ms"] = 3.0
@@ -39,6 +42,7 @@ def test_an_unknown_field_is_tolerated():
 
 
 def test_a_wrong_value_is_refused_with_its_path():
+    """Names that cannot be topics, wrong types and unknown words name the field."""
     for change, says in [
         ({"device": "a/b"}, r"\$.device"),
         ({"device": ""}, r"\$.device"),
@@ -54,6 +58,7 @@ def test_a_wrong_value_is_refused_with_its_path():
 
 
 def test_what_is_no_record_is_refused():
+    """Anything else than a record is one error, not a crash; so is one whose meaning may have changed."""
     for payload in [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"schema": NaN}', b"[" * 100_000, b'{"schema": 1e400}']:
         with table_row(payload[:20]), pytest.raises(ConfigError, match="not a run record"):
             contract_record.decode(payload)
@@ -66,6 +71,7 @@ def test_what_is_no_record_is_refused():
 
 
 def test_the_json_schema_accepts_a_record_and_refuses_a_wrong_one():
+    """What `edgemeter config schema` prints describes what travels."""
     schema = contract_record.json_schema()
     document = json.loads(contract_record.encode(make_record()))
     jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
@@ -75,6 +81,7 @@ def test_the_json_schema_accepts_a_record_and_refuses_a_wrong_one():
 
 
 def test_the_names_that_others_script_against_are_there():
+    """The fixed names of the record are paths of its JSON."""
     document = json.loads(contract_record.encode(make_record()))
     fixed = """device model.name model.sha256 runtime.name runtime.version precision latency.count latency.p50_ms latency.p90_ms
         throughput_per_s cold_start.load_ms cold_start.first_ms memory.peak_mb accuracy.metric accuracy.value accuracy.detail

@@ -11,6 +11,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_samples_come_back_exactly():
+    """Packing chooses the smallest type that holds all values, and loses nothing."""
     for values, dtype in [
         (np.array([1, 2**32 - 1], np.int64), "<u4"),
         (np.array([1, 2**32], np.int64), "<i8"),
@@ -24,6 +25,7 @@ def test_samples_come_back_exactly():
 
 
 def test_damaged_samples_are_refused():
+    """Data that is not ours, or not as long as promised, is an error and not an array; a bomb stops after the promised bytes."""
     for change in [{"data": "!"}, {"data": base64.b64encode(b"x").decode()}, {"count": 5}, {"count": 2**40}]:
         series = samples.pack("latency", "ns", np.arange(3))
         with table_row(change), pytest.raises(ConfigError, match="damaged"):

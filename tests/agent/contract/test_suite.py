@@ -16,6 +16,7 @@ def _suite(tmp_path, text):
 
 
 def test_the_sample_expands_models_and_threads(tmp_path):
+    """Five cases; with all commented keys switched on it still reads."""
     suite = read_suite(SAMPLE)
     assert [(Path(case.model).name, case.threads) for case in suite.cases] == [
         ("detector_fp32.tflite", 1),
@@ -30,6 +31,7 @@ def test_the_sample_expands_models_and_threads(tmp_path):
 
 
 def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
+    """Prompts x outputs, 512+128 where nothing is set; what the defaults have for images does not reach it."""
     text = 'name = "m"\n[defaults]\ndata = "i"\n[[case]]\nmodel = "a.gguf"\n{}\n[[case]]\nmodel = "b.onnx"\n'
     suite = _suite(tmp_path, text.format("prompt_tokens = [128, 512]\noutput_tokens = [1, 64]"))
     lengths_of_cases = [(case.prompt_tokens, case.output_tokens, case.runtime, case.data is None) for case in suite.cases]
@@ -42,11 +44,13 @@ def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
 
 
 def test_a_replay_generates_where_lengths_are_given(tmp_path):
+    """The same runtime name plays both kinds of recordings."""
     cases = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = "a.replay.json"\n[[case]]\nmodel = "a.replay.json"\nprompt_tokens = 8\n').cases
     assert [(case.runtime, case.output_tokens) for case in cases] == [("replay", None), ("replay", 128)]
 
 
 def test_a_key_of_one_scenario_chooses_it(tmp_path):
+    """`--rate 1,2` needs no `--scenario poisson`, as `--concurrency` needs none."""
     for key, scenario in [
         ("rate_per_s = [1, 2]", "poisson"),
         ("concurrency = 2", "concurrent"),
@@ -59,6 +63,7 @@ def test_a_key_of_one_scenario_chooses_it(tmp_path):
 
 
 def test_a_served_model_has_users_and_rates(tmp_path):
+    """As a language model behind a server has: a list stands for a case each."""
     begin = 'name = "m"\n[[case]]\nmodel = "m.server"\nruntime = "served"\n'
     users = _suite(tmp_path, begin + "concurrency = [1, 2, 4]").cases
     assert [(case.scenario, case.concurrency) for case in users] == [("concurrent", number) for number in (1, 2, 4)]
@@ -66,6 +71,7 @@ def test_a_served_model_has_users_and_rates(tmp_path):
 
 
 def test_a_deadline_lies_between_a_microsecond_and_an_hour():
+    """In us, ms or s; what lies outside is a slip of the pen, and the refusal fits on one line."""
     assert [contract_suite.parse_deadline_ms(text) for text in ("1us", "60ms", "0.001 ms", "3600s")] == [0.001, 60.0, 0.001, 3_600_000.0]
     for text in ["0.9us", "0.0000001ms", "3601s", f"{'9' * 400}ms", "0s", "60", "1h", "1ns", "", "-5ms", "1e3ms", "ms"]:
         with table_row(text), pytest.raises(ConfigError, match="deadline") as refusal:
@@ -74,6 +80,7 @@ def test_a_deadline_lies_between_a_microsecond_and_an_hour():
 
 
 def test_what_a_language_model_cannot_have_is_refused(tmp_path):
+    """Nothing that was asked for is left out silently."""
     for keys, says in [
         ('model = "a.onnx"\nprompt_tokens = 8', "only language models take prompt_tokens, and onnx runs none"),
         ('model = "a.onnx"\nquestions = "q.jsonl"', "only language models take questions"),
@@ -91,6 +98,7 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
 
 
 def test_frames_at_a_rate_last_for_the_seconds_that_were_asked_for(tmp_path):
+    """However few come in them; without seconds the mode decides; the length of the case is that of its schedule."""
     begin = 'name = "m"\n[[case]]\nmodel = "a.onnx"\nscenario = "steady"\n'
     for keys, queries, seconds in (
         ("seconds = 120", 1, 120.0),
@@ -103,12 +111,14 @@ def test_frames_at_a_rate_last_for_the_seconds_that_were_asked_for(tmp_path):
 
 
 def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):
+    """Models x runtimes: the two combinations that cannot work are named, not failed."""
     suite = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = ["a.tflite", "a.onnx"]\nruntime = ["litert", "onnx"]\n')
     assert [(Path(c.model).name, c.runtime) for c in suite.cases] == [("a.tflite", "litert"), ("a.onnx", "onnx")]
     assert suite.left_out == ("case 1: onnx does not read a.tflite", "case 1: litert does not read a.onnx")
 
 
 def test_a_wrong_suite_is_refused_with_the_place(tmp_path):
+    """A typo, a wrong value, a missing key or a run of years names its path in the file."""
     for text, says in [
         ('name = "m"\n[[case]]\nmodel = "a.onnx"\nthread = 2\n', r"`thread` in \[\[case\]\] number 1 is not a key: did you mean threads"),
         ('name = "m"\n[defaults]\nmode = "fast"\n[[case]]\nmodel = "a.onnx"\n', r"`mode` in \[defaults\] is 'fast', which is unknown"),
@@ -127,6 +137,7 @@ def test_a_wrong_suite_is_refused_with_the_place(tmp_path):
 
 
 def test_predictions_are_of_coco_annotations_and_each_case_has_its_file(tmp_path):
+    """One line that names the case."""
     case = '[[case]]\nmodel = ["a.onnx", "b.onnx"]\ndata = "photos"\npredictions = "found.json"\n'
     for settings, words in (
         ('annotations = "labels"', "predictions of a.onnx .* give annotations = FILE.json of COCO"),
@@ -137,5 +148,6 @@ def test_predictions_are_of_coco_annotations_and_each_case_has_its_file(tmp_path
 
 
 def test_paths_are_relative_to_the_suite(tmp_path):
+    """A suite works from any working directory."""
     suite = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = "a.onnx"\ndata = "photos"\n')
     assert (suite.cases[0].model, suite.cases[0].data) == (str(tmp_path / "a.onnx"), str(tmp_path / "photos"))

@@ -58,6 +58,7 @@ def ended(process):
 
 @with_mosquitto
 def test_it_reports_itself_delivers_what_others_put_and_reports_its_end(broker, up, tmp_path):
+    """A record that another process keeps while it is up goes out; at its end the state is offline, and lost when it is killed."""
     with peer(address_of(broker), f"{messages.TOPIC_ROOT}/lab/pi-1/+", confirm=always) as collector:
         agent = up(broker.port)
         assert wait_until(lambda: last_state(collector) == "online", LONG_S)
@@ -82,6 +83,7 @@ def test_it_reports_itself_delivers_what_others_put_and_reports_its_end(broker, 
 
 @pytest.mark.services
 def test_without_a_broker_it_waits_and_ends_on_a_signal(up):
+    """Nobody there is no reason to end; SIGTERM is. A second agent of this home is refused, and names the first."""
     agent = up(free_port())
     assert "0 records waiting" in agent.stderr.readline()
     second = up(free_port())
@@ -117,6 +119,7 @@ def test_a_service_managers_agent_waits_for_one_that_was_started_by_hand(broker,
 
 @pytest.mark.services
 def test_it_holds_little_in_memory():
+    """What it imports is what it needs: a small board has other use for its memory."""
     code = "import sys, edgemeter.agent.daemon.daemon, paho.mqtt.client; print('\\n'.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout.splitlines()
     assert not [name for name in loaded if name in HEAVY]
@@ -124,6 +127,7 @@ def test_it_holds_little_in_memory():
 
 @pytest.mark.services
 def test_a_birth_that_cannot_be_built_carries_the_name(tmp_path, caplog):
+    """A configuration that became wrong meanwhile does not keep the agent from delivering."""
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("x = 1\n")
     born = birth.read_apart("pi-1", "lab", 7, str(wrong))

@@ -20,6 +20,7 @@ def read(folder, name, text):
 
 
 def test_a_text_has_file_and_class_on_a_line_and_a_table_may_have_a_heading_and_more(tmp_path):
+    """As ImageNet's val.txt; blank lines are passed over, file names may hold folders and spaces."""
     index = read(tmp_path, "val.txt", "a.JPEG 65\n\nn01/b c.jpg\t0\n")
     assert (index.classes, index.names) == ({"a.JPEG": 65, "n01/b c.jpg": 0}, None)
     index = read(tmp_path, "val.csv", '\ufefffile,class,taken\n"a, b.jpg",3,night\nc.jpg,4,\n')
@@ -28,6 +29,7 @@ def test_a_text_has_file_and_class_on_a_line_and_a_table_may_have_a_heading_and_
 
 
 def test_a_wrong_line_is_named(tmp_path):
+    """Its number, what it is and what it should be."""
     for name, text, words in [
         ("i.txt", "a.jpg 1\nb.jpg cat\n", r"line 2 is 'b\.jpg cat': each line is"),
         ("i.txt", "a.jpg -1\n", "line 1"),
@@ -54,6 +56,7 @@ def make_task(data, **output):
 
 
 def test_numbers_are_the_classes(tmp_path):
+    """`2` is class 2, though it is the second folder."""
     data = open_folder(make_folders(tmp_path, "2", "0"))
     assert data.classes == {"0/0.png": 0, "0/1.png": 0, "2/0.png": 2, "2/1.png": 2}
     assert data.class_names is None
@@ -61,6 +64,7 @@ def test_numbers_are_the_classes(tmp_path):
 
 
 def test_a_list_gives_the_class_of_a_folder(tmp_path):
+    """The line's first word, as in synset_words.txt; the place of the line is the class."""
     (tmp_path / "words.txt").write_text("n01 tench, Tinca tinca\nn02 goldfish\nn03 shark\n")
     data = open_folder(make_folders(tmp_path, "n03", "n01"), tmp_path / "words.txt")
     assert set(data.classes.items()) == {("n01/0.png", 0), ("n01/1.png", 0), ("n03/0.png", 2), ("n03/1.png", 2)}
@@ -73,6 +77,7 @@ def test_a_list_gives_the_class_of_a_folder(tmp_path):
 
 
 def test_the_models_labels_name_the_folders(tmp_path):
+    """By name, whatever the order of the folders; as many as classes are in their order, and which of fewer they are nobody knows."""
     with pytest.raises(
         ConfigError, match=r"2 class folders, model 'tested' has 3 classes.*give a list of all.*classes = 3, label_offset = 0"
     ):
@@ -83,6 +88,7 @@ def test_the_models_labels_name_the_folders(tmp_path):
 
 
 def test_the_folders_are_part_of_the_identity(tmp_path):
+    """The same photographs in other classes are other data."""
     first = open_folder(make_folders(tmp_path / "a", "0", "1"))
     assert first.sha256 == open_folder(make_folders(tmp_path / "b", "0", "1")).sha256
     assert first.sha256 != open_folder(make_folders(tmp_path / "c", "0", "2")).sha256

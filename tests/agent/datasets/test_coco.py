@@ -18,6 +18,7 @@ def written(folder, content):
 
 
 def test_a_coco_document_is_read(tmp_path):
+    """Images, categories and boxes; what else stands there is passed over."""
     truth = make_truth()
     truth["info"] = {"year": 2017}
     truth["annotations"][0]["segmentation"] = [[0, 0, 1, 1, 2, 2]]
@@ -28,6 +29,7 @@ def test_a_coco_document_is_read(tmp_path):
 
 
 def test_what_is_neither_is_refused(tmp_path):
+    """Garbage, lists, names instead of numbers, a document without its other parts."""
     for content in ["", "no json", "[]", "[1, 2]", '"text"', '{"a.jpg": "cat"}', '{"a.jpg": -1}', '{"images": []}', "[" * 100_000]:
         with table_row(content[:20]), pytest.raises(ConfigError, match=r"truth\.json.* neither COCO's .* nor an index"):
             coco.read_annotations(written(tmp_path, content))
@@ -36,6 +38,7 @@ def test_what_is_neither_is_refused(tmp_path):
 
 
 def test_a_garbled_document_names_the_wrong_value(tmp_path):
+    """One wrong value anywhere ends in one line that names it."""
     for where, key, value, words in [
         ("annotations", "bbox", [1, 2, 3], r"annotations\[\d+\].bbox"),
         ("annotations", "area", -1, r"annotations\[\d+\].area"),
@@ -64,6 +67,7 @@ def test_a_garbled_document_names_the_wrong_value(tmp_path):
 
 
 def test_whole_numbers_may_be_written_as_floats_and_crowds_as_booleans(tmp_path):
+    """1.0 for an id or a side, true for iscrowd: exporters write them so."""
     truth = make_truth(1)
     truth["images"][0].update(id=100.0, width=64.0)
     truth["categories"][0]["id"] = 7.0

@@ -31,12 +31,14 @@ def annotated(folder, truth):
 
 
 def test_photographs_come_sorted_by_name(folder):
+    """Only images, not those below, upper-case endings too."""
     data = open_folder(folder)
     assert [item.path.name for item in data.items] == ["photo_0.png", "photo_1.png", "photo_2.PNG"]
     assert (data.name, data.truth, data.classes, data.image_ids) == ("images", None, None, None)
 
 
 def test_ids_and_classes_stand_in_the_order_of_the_files(folder, caplog):
+    """Whatever the order in the document or index; photographs without ground truth are left out aloud."""
     truth = make_truth(2)
     truth["images"].reverse()
     with caplog.at_level(logging.WARNING):
@@ -51,6 +53,7 @@ def test_ids_and_classes_stand_in_the_order_of_the_files(folder, caplog):
 
 
 def test_copies_of_a_photograph_are_found_by_their_content(folder):
+    """Each with the first that has its content, in one note; without ground truth nothing is bounded."""
     for name in ("photo_1.png", "photo_2.PNG"):
         (folder / name).write_bytes((folder / "photo_0.png").read_bytes())
     data = open_folder(folder, annotated(folder, {"photo_0.png": 1, "photo_1.png": 1, "photo_2.PNG": 1}))
@@ -61,6 +64,7 @@ def test_copies_of_a_photograph_are_found_by_their_content(folder):
 
 
 def test_annotations_that_name_absent_images_are_refused(folder):
+    """How many, of how many, and the first."""
     with pytest.raises(ConfigError, match=r"2 of the 4 files .* first 'photo_2\.png'"):
         open_folder(folder, annotated(folder, make_truth(4)))
 
@@ -75,6 +79,7 @@ def test_a_box_without_area_gets_its_own(folder):
 
 
 def test_the_hash_covers_files_and_annotations(folder):
+    """One byte in either changes it, reading again does not; nor can a byte move from one file to the next."""
     truth = annotated(folder, make_truth(2))
     first = open_folder(folder, truth).sha256
     assert open_folder(folder, truth).sha256 == first
@@ -87,6 +92,7 @@ def test_the_hash_covers_files_and_annotations(folder):
 
 
 def test_what_holds_no_photographs_is_refused(tmp_path):
+    """A folder without any, one that is absent, and a single photograph end in one line."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.jpg").touch()
     for name, words in [("empty", r"no photographs \(\.jpg.*no arrays \(\.npy"), ("absent", "cannot read"), ("file.jpg", "cannot read")]:
@@ -98,6 +104,7 @@ def test_what_holds_no_photographs_is_refused(tmp_path):
 
 
 def test_annotations_that_name_nothing_are_refused(folder):
+    """An empty document is a mistake, not a data set of no photographs; nor has an image without a name a photograph."""
     nameless = make_truth(2)
     del nameless["images"][1]["file_name"]
     for truth, words in [
@@ -124,6 +131,7 @@ def test_a_subset_is_the_same_on_every_machine(folder):
 
 
 def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(folder):
+    """So that a device is sent no more: their ground truth, and a hash of their own. One that is missing of them is named."""
     truth = annotated(folder, make_truth(2))
     data = open_folder(folder, truth, subset=1)
     assert data.sha256 != open_folder(folder, truth).sha256
@@ -139,6 +147,7 @@ def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(fold
 
 
 def test_values_of_12_bits_in_files_of_16_are_noted(tmp_path):
+    """Grey or colour, of some bits fewer: named with their number and the factor; of 16 bits, or 8, nothing is."""
     draw = np.random.default_rng(0)
     for highest, bits in [(4095, 12), (1023, 10), (65535, None)]:
         folder = tmp_path / str(highest)

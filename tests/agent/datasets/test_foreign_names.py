@@ -29,6 +29,7 @@ def naming(name):
 
 
 def test_a_file_name_of_another_system_or_tool_is_matched_by_its_base_name(folder):
+    """With one note; where the file is there as it is named there is none."""
     for name, file in [
         ("photo_0.png", "photo_0.png"),
         ("below/photo_2.png", "below/photo_2.png"),
@@ -53,6 +54,7 @@ def test_a_file_name_of_another_system_or_tool_is_matched_by_its_base_name(folde
 
 
 def test_a_name_that_may_be_several_files_or_leads_out_of_the_folder_is_refused(folder):
+    """Nothing is guessed, and nothing is read from elsewhere."""
     (folder / "0a1b2c3e-mug.png").touch()
     for name, words in [
         ("mug.png", "'mug.png' in the annotations may mean '0a1b2c3d-mug.png' or '0a1b2c3e-mug.png'"),
@@ -82,6 +84,7 @@ def test_a_subset_does_not_depend_on_how_a_name_is_matched(folder):
 
 
 def test_images_whose_ids_are_text_are_numbered(folder):
+    """Annotations refer to them by the same text, by the stem, or by the file name; the written id is kept."""
     for text, refer in [(True, str), (True, "photo_{}".format), (False, "photo_{}.png".format), (False, "10{}".format)]:
         truth = make_truth(2)
         for number, image in enumerate(truth["images"]):
@@ -97,6 +100,7 @@ def test_images_whose_ids_are_text_are_numbered(folder):
 
 
 def test_text_ids_that_are_listed_twice_or_of_no_image_are_refused(folder):
+    """As numbers are."""
     for ids, image_id, words in [(("a", "a"), "a", "image id 'a' is listed twice"), (("a", "b"), "c", "1 of 1 image ids .* first 'c'")]:
         truth = make_truth(2)
         for image, text in zip(truth["images"], ids, strict=True):
@@ -111,6 +115,7 @@ IMAGES = [AnnotatedImage(id=number, file_name=f"images/{7 + number:03}.jpg") for
 
 
 def test_image_ids_are_read_in_the_one_way_that_fits_all():
+    """As numbers of stems where Ultralytics wrote them; where two readings fit, the ids win with a note, and nothing else does."""
     for values, ids, notes in [
         ((0, 1, 3), (0, 1, 3), ()),
         (("0", "3"), (0, 3), ("the image ids in p are matched by ids as text (all 2)",)),
@@ -135,6 +140,7 @@ def test_image_ids_are_read_in_the_one_way_that_fits_all():
 
 
 def test_a_category_that_only_groups_others_is_left_out(folder):
+    """Roboflow's first: it owns nothing, and the others name it; with an object of its own it is a category as any other."""
     truth = make_truth(2)
     truth["categories"] = [{"id": 0, "name": "pets-kzq1", "supercategory": "none"}] + [
         {**category, "supercategory": "pets-kzq1"} for category in truth["categories"]

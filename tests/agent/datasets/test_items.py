@@ -36,12 +36,14 @@ def file(tmp_path):
 
 
 def test_a_file_in_place_of_the_folder_holds_the_items(file):
+    """With their targets, in order; the file is all that is needed to open them again."""
     data = open_folder(file)
     assert [(item.name, item.array) for item in data.items] == [("000", "it works"), ("001", "it hangs"), ("002", "it is fast")]
     assert (data.name, data.targets, data.needed) == ("talk.lines", {"000": "good", "001": "bad", "002": "good"}, (file,))
 
 
 def test_the_hash_covers_the_items_that_were_drawn_and_no_other(file):
+    """A subset is the same on every machine, and another text in it another data set."""
     subset, data = open_folder(file, subset=1, seed=3), open_folder(file)
     (item_drawn,) = subset.items
     assert subset.targets == {item_drawn.name: data.targets[item_drawn.name]}
@@ -53,12 +55,14 @@ def test_the_hash_covers_the_items_that_were_drawn_and_no_other(file):
 
 
 def test_an_array_is_hashed_with_its_form():
+    """The same bytes as another shape or type are another item."""
     arrays = [np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float32), np.zeros((2, 3), np.int32), np.zeros((2, 6), np.float32)[:, ::2]]
     hashes = [Item("x", Path("x.npy"), "tensor", array=array).sha256() for array in arrays]
     assert (len(set(hashes[:3])), hashes[3] == hashes[0]) == (3, True)
 
 
 def test_an_item_inside_a_file_is_no_file(file):
+    """A task that opens files refuses it by its name; a file's kind is read from its suffix."""
     with pytest.raises(ConfigError, match=r"item '001' lies inside 'talk.lines', and a file of its own is needed"):
         _ = open_folder(file).items[1].file
     kinds = [item_of_file(Path(), name).kind for name in ("a.JPG", "b.npy", "c.BIN", "d")]
@@ -66,6 +70,7 @@ def test_an_item_inside_a_file_is_no_file(file):
 
 
 def test_a_file_that_no_reader_knows_ends_in_one_line(tmp_path):
+    """As a model given for the data."""
     (tmp_path / "model.tflite").write_bytes(b"\x00")
     with pytest.raises(ConfigError, match=r"cannot read the data in .*model.tflite"):
         open_folder(tmp_path / "model.tflite")

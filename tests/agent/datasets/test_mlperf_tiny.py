@@ -17,6 +17,7 @@ def labelled(folder, *rows):
 
 
 def test_mlperf_tinys_list_names_classes(tmp_path):
+    """With window and stride of a recording behind them, or without."""
     for name in ("normal_id_01_00000003_hist.bin", "tst_000000_Stop_7.bin"):
         (tmp_path / name).write_bytes(name.encode())
     data = labelled(tmp_path, "normal_id_01_00000003_hist.bin,2,0,2560,512", "tst_000000_Stop_7.bin,12,7")
@@ -24,6 +25,7 @@ def test_mlperf_tinys_list_names_classes(tmp_path):
 
 
 def test_a_garbled_list_names_the_line(tmp_path):
+    """A class beyond the classes, a file outside, a file twice."""
     for line, words in [
         ("a.bin,12", "line 1 is 'a.bin,12'"),
         ("a.bin,12,12", "line 1 is 'a.bin,12,12'"),
@@ -36,6 +38,7 @@ def test_a_garbled_list_names_the_line(tmp_path):
 
 
 def test_class_folders_hold_arrays_too(tmp_path):
+    """A folder a class."""
     for name in ("down/a.npy", "up/b.npy"):
         (tmp_path / name).parent.mkdir()
         np.save(tmp_path / name, np.zeros(4))
@@ -48,6 +51,7 @@ def test_class_folders_hold_arrays_too(tmp_path):
 
 
 def test_a_folder_of_arrays_needs_no_ground_truth(tmp_path):
+    """It is a data set without: what can be timed, and not scored. Among photographs arrays do not count."""
     for name in ("b.npy", "a.npy"):
         np.save(tmp_path / name, np.zeros(4))
     data = open_folder(tmp_path)
@@ -58,6 +62,7 @@ def test_a_folder_of_arrays_needs_no_ground_truth(tmp_path):
 
 
 def test_a_person_counts_from_a_fortieth_of_the_photograph(tmp_path):
+    """More than 2.5% is class 1, a crowd or nobody class 0, and a smaller person alone makes the photograph count for nothing."""
     truth = make_truth(4, ("person",), size_px=100)
     sizes = [(10, 25.1), (10, 25.0), (90, 90), (90, 90)]
     for number, (annotation, size) in enumerate(zip(truth["annotations"], sizes, strict=True)):

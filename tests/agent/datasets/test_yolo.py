@@ -18,6 +18,7 @@ def read(folder, text, name="data.yaml"):
 
 
 def test_the_usual_forms_are_read(tmp_path):
+    """Lists and mappings, in one line and in several, with quotes and comments."""
     for text in [
         "names: [cat, hot dog, 'baker''s']",
         'names: ["cat", hot dog, "baker\'s"]  # three',
@@ -32,6 +33,7 @@ def test_the_usual_forms_are_read(tmp_path):
 
 
 def test_other_forms_are_refused(tmp_path):
+    """In one line that says what to write."""
     for text in [
         "", "train: a\n", "names:\n", "names: []", "names: &a [b]", "names: cat", "names: [cat,\n dog\n",
         "names:\n  0: cat\n  2: dog\n", "names:\n  - cat\n  1: dog\n", "names:\n  cat: 0\n", "nc: 3\nnames: [cat, dog]",
@@ -62,6 +64,7 @@ def opened(folder, annotations="data.yaml"):
 
 
 def test_shares_become_pixels(folder):
+    """Centre and size to x, y, width, height; of the upright photograph; categories are the class numbers."""
     label(folder, "a", "1 0.5 0.5 0.25 0.5\n0 0.125 0.25 0.25 0.5\n")
     label(folder, "b", "0 0.5 0.5 1 1\n")
     data = opened(folder)
@@ -79,6 +82,7 @@ def test_shares_become_pixels(folder):
 
 
 def test_a_photograph_without_labels_counts_and_is_reported(folder):
+    """A photograph without a file, and a line that stands there twice."""
     label(folder, "a", "0 0.5 0.5 0.5 0.5\n0 0.5 0.5 0.5 0.5\n\n")
     data = opened(folder)
     assert len(data.items) == 2
@@ -90,6 +94,7 @@ def test_a_photograph_without_labels_counts_and_is_reported(folder):
 
 
 def test_the_folder_of_labels_may_be_named(folder):
+    """The names of its classes are looked for in it and above it."""
     label(folder, "a", "0 0.5 0.5 0.5 0.5\n")
     assert opened(folder, "labels/val").truth["categories"][1]["name"] == "dog"
     (folder / "labels" / "val" / "classes.txt").write_text("emu\nfox\n")
@@ -98,6 +103,7 @@ def test_the_folder_of_labels_may_be_named(folder):
 
 
 def test_labels_are_part_of_the_identity(folder):
+    """One box moved is other data."""
     label(folder, "a", "0 0.5 0.5 0.5 0.5\n")
     first = opened(folder).sha256
     label(folder, "a", "0 0.5 0.5 0.5 0.25\n")
@@ -105,6 +111,7 @@ def test_labels_are_part_of_the_identity(folder):
 
 
 def test_a_wrong_line_is_named(folder):
+    """The error names the file of labels, the number of the line and what is wrong with it."""
     for line, words in [
         ("0 0.5 0.5 0.5", "each line is `class cx cy width height`"),
         ("0 0.5 0.5 -0.5 0.5", "each line is"),
@@ -119,6 +126,7 @@ def test_a_wrong_line_is_named(folder):
 
 
 def test_labels_that_are_not_there_are_refused(folder):
+    """None of the photographs has any, neither place that is tried is there, or nothing shows which class is which."""
     with pytest.raises(ConfigError, match="none of the 2 photographs"):
         opened(folder)
     label(folder, "a", "0 0.5 0.5 0.5 0.5\n")

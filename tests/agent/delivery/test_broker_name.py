@@ -139,6 +139,7 @@ def test_a_broker_that_gives_no_reason_is_understood_by_short_lives_beside_a_nam
 
 
 def test_the_name_is_back_when_the_namesake_has_gone(tmp_path):
+    """Its own end as the broker reports it, which was this process taken over, does not count."""
     world = World(tmp_path)
     world.look()
     world.lose(TAKEN_OVER)
@@ -153,6 +154,7 @@ def test_the_name_is_back_when_the_namesake_has_gone(tmp_path):
 
 @pytest.mark.parametrize("is_resident", [True, False])
 def test_only_the_daemon_takes_over_from_a_process_that_ended(tmp_path, is_resident):
+    """A run that began while another was running stays under its own name until it ends."""
     world = World(tmp_path, is_resident=is_resident)
     world.other_process()
     world.look()

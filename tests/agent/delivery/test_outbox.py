@@ -27,6 +27,7 @@ def put_many(outbox, count):
 
 
 def test_put_numbers_records_from_one_without_gaps_and_keeps_them_whole(outbox):
+    """What comes back out is the record with its number, samples and all."""
     records = [outbox.put(make_record()) for _ in range(3)]
     assert [(entry.session, entry.seq) for entry in records] == [(outbox.session, seq) for seq in (1, 2, 3)]
     assert [record.decode(pending.payload) for pending in outbox.pending(10, LOTS)] == records
@@ -63,6 +64,7 @@ def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox, tmp_pat
 
 
 def test_earlier_sessions_come_first_and_numbers_never_repeat(outbox):
+    """Pending is in the order of put, over sessions; a new session begins at 1."""
     outbox.put(make_record())
     with Outbox(outbox.path) as later:
         later.put(make_record())
@@ -80,6 +82,7 @@ def test_another_device_in_the_same_opening_gets_a_session_of_its_own(outbox):
 
 
 def test_pending_stops_at_the_limits_but_never_at_nothing(outbox):
+    """One record larger than the limit still goes out."""
     put_many(outbox, 4)
     size = len(outbox.pending(1, LOTS)[0].payload)
     assert len(outbox.pending(2, LOTS)) == 2
@@ -89,6 +92,7 @@ def test_pending_stops_at_the_limits_but_never_at_nothing(outbox):
 
 
 def test_pending_goes_on_after_a_row_and_a_row_is_never_used_again(outbox):
+    """A cursor into the outbox stays right whatever is forgotten."""
     records = [outbox.put(make_record()) for _ in range(3)]
     last = outbox.pending(10, LOTS)[-1].row
     outbox.forget(Receipt(session=outbox.session, held=((1, 3),)))
@@ -100,6 +104,7 @@ def test_pending_goes_on_after_a_row_and_a_row_is_never_used_again(outbox):
 
 
 def test_a_receipt_drops_what_it_names_and_nothing_else(outbox):
+    """Ranges have both ends; a range of another session, or beyond the end, drops nothing."""
     put_many(outbox, 6)
     assert outbox.forget(Receipt(session=outbox.session + 1, held=((1, 6),))) == 0
     assert outbox.forget(Receipt(session=outbox.session, held=((2, 3), (6, 2**53 - 1)))) == 3
@@ -162,6 +167,7 @@ def test_a_full_disk_keeps_the_number_and_the_records_so_far(outbox):
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 300, b"SQLite format 3\0" + b"\xff" * 4096])
 def test_a_file_that_is_no_outbox_is_refused_and_left_alone(tmp_path, content):
+    """Text and a garbled header: one line with the remedy."""
     path = tmp_path / "outbox.sqlite"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"outbox\.sqlite"):
@@ -170,6 +176,7 @@ def test_a_file_that_is_no_outbox_is_refused_and_left_alone(tmp_path, content):
 
 
 def test_what_is_no_outbox_of_this_version_is_refused(tmp_path, outbox):
+    """Another SQLite file of ours, a newer version, and a place that cannot be written."""
     path = tmp_path / "other.sqlite"
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA application_id = 1")
@@ -198,6 +205,7 @@ WRITER = """
 
 @pytest.mark.services
 def test_several_processes_make_and_fill_one_outbox_at_the_same_time(tmp_path):
+    """None fails, none takes another's number, nothing is lost."""
     path = tmp_path / "outbox.sqlite"
     command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path)]
     writers = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]

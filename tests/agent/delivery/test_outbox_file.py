@@ -36,6 +36,7 @@ def outbox(tmp_path, monkeypatch):
 
 
 def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
+    """Twice the limit in traces: all records are there, the newest with their samples, the rest state why they have none."""
     sizes_bytes = []
     for _ in range(32):
         outbox.put(make_heavy_record())
@@ -53,6 +54,7 @@ def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
 
 
 def test_records_go_last_the_oldest_of_them(tmp_path, caplog):
+    """When no trace is left to drop; what went is counted and reported, and the numbers go on."""
     limit_bytes = LIMIT_BYTES // 4
     with Outbox(tmp_path / "outbox.sqlite", limit_bytes) as outbox:
         put_all(outbox, 150, make_record)
@@ -75,6 +77,7 @@ def test_the_newest_record_stays_even_when_it_alone_is_too_large(outbox):
 
 
 def test_what_was_dropped_is_counted_per_device(outbox):
+    """Each device reports its own loss."""
     for _ in range(25):
         outbox.put(make_heavy_record(device="a"))
     outbox.put(make_heavy_record(device="b"))
@@ -101,6 +104,7 @@ def put_until_full(outbox):
 @with_mount
 @pytest.mark.parametrize("at_once", [1, 1000])
 def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(tmp_path, at_once):
+    """Receipts are all that comes; afterwards there is room for as many records as before."""
     with small_disk(tmp_path / "disk", 4) as disk, Outbox(disk / "outbox.sqlite") as outbox:
         count = put_until_full(outbox)
         assert count > 100
@@ -112,6 +116,7 @@ def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(t
 
 
 def test_the_reserve_is_room_on_the_disk_and_not_a_hole(tmp_path):
+    """Its blocks are taken; a second keep makes no second one."""
     reserve = DiskReserve(tmp_path / "outbox.sqlite")
     reserve.keep()
     stat = reserve.path.stat()
@@ -122,6 +127,7 @@ def test_the_reserve_is_room_on_the_disk_and_not_a_hole(tmp_path):
 
 
 def test_without_the_reserve_receipted_records_go_and_it_is_made_again_when_nothing_is_left(outbox):
+    """On a disk that is full nothing is kept for safety."""
     put_all(outbox, 3, make_record)
     reserve = DiskReserve(outbox.path)
     reserve.path.unlink()
@@ -133,6 +139,7 @@ def test_without_the_reserve_receipted_records_go_and_it_is_made_again_when_noth
 
 
 def test_another_failure_than_a_full_disk_is_reported_as_it_is(tmp_path):
+    """Once without the reserve, then whoever fails hears why; the next record makes the reserve whole."""
     reserve = DiskReserve(tmp_path / "outbox.sqlite")
     reserve.keep()
     tries = []
@@ -190,6 +197,7 @@ def waiting(outbox):
 
 
 def test_a_request_brings_the_same_bytes_again_and_a_receipt_ends_it(outbox):
+    """Samples and all; until then they neither wait nor count, and afterwards they can be asked for once more."""
     sent = receipted(outbox, make_heavy_record(), make_record(), make_record())
     assert waiting(outbox) == []
     assert outbox.count() == 0
@@ -219,6 +227,7 @@ def test_a_request_is_served_once(outbox):
 
 
 def test_only_what_is_asked_for_comes_again(outbox):
+    """Of this device and this fleet, kept since then; another device's outbox is not opened by a request."""
     receipted(outbox, make_record())
     receipted(outbox, make_record(fleet="before"))
     receipted(outbox, make_record())
@@ -229,6 +238,7 @@ def test_only_what_is_asked_for_comes_again(outbox):
 
 
 def test_receipted_records_make_room_before_any_trace_or_record_without_a_receipt(outbox):
+    """More than the limit goes through: nothing without a receipt is lost or loses its samples, and the file stays below its limit."""
     for _ in range(12):
         receipted(outbox, make_heavy_record(), make_heavy_record())
         assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
@@ -242,6 +252,7 @@ def test_receipted_records_make_room_before_any_trace_or_record_without_a_receip
 
 
 def test_what_was_asked_for_again_makes_room_too_and_is_not_called_dropped(outbox):
+    """A collector has it, or had it; what none ever had comes first."""
     receipted(outbox, *(make_heavy_record() for _ in range(6)))
     outbox.send_again(REQUEST, "pi-1", "lab")
     seqs = [outbox.put(make_heavy_record()).seq for _ in range(12)]
@@ -252,6 +263,7 @@ def test_what_was_asked_for_again_makes_room_too_and_is_not_called_dropped(outbo
 
 
 def test_the_oldest_end_after_two_weeks(outbox):
+    """Not a nanosecond earlier."""
     receipted(outbox, make_record(), make_record())
     outbox.connection.execute("UPDATE records SET kept_ns = row")
     for later_ns, count in ((1, 2), (2, 1), (3, 0)):
@@ -261,6 +273,7 @@ def test_the_oldest_end_after_two_weeks(outbox):
 
 
 def test_on_a_disk_with_little_room_they_do_not_pile_up(outbox):
+    """A card that is nearly full is for records without a receipt."""
     receipted(outbox, make_record(), make_record())
     outbox.put(make_record())
     with outbox.transaction() as connection:
@@ -271,6 +284,7 @@ def test_on_a_disk_with_little_room_they_do_not_pile_up(outbox):
 
 @with_mount
 def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
+    """A request is served from the reserve; then what a collector has does not keep out what none has."""
     with small_disk(tmp_path / "disk", 24) as disk, Outbox(disk / "outbox.sqlite") as outbox:
         sent = receipted(outbox, *(make_heavy_record() for _ in range(100)))
         fill(disk / "somebody else's")
@@ -285,6 +299,7 @@ def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
+    """A process that puts, receipts and answers requests is killed twenty times: every record is there, each once."""
     path = tmp_path / "outbox.sqlite"
     code = textwrap.dedent("""
         import sys

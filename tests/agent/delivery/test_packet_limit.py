@@ -57,6 +57,7 @@ def deliver(broker, outbox):
 @pytest.mark.parametrize("size_bytes", [ALONE_BYTES, SHARED_BYTES])
 @pytest.mark.parametrize("end_reason", [PACKET_TOO_LARGE, CUT])
 def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive(outbox, end_reason, size_bytes):
+    """Those before it and those behind it, in order; it is kept, and no later process sends it until somebody publishes it by hand."""
     fill(outbox, size_bytes)
     shares = size_bytes == SHARED_BYTES
     broker = strict_broker(end_reason=end_reason)
@@ -83,6 +84,7 @@ def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive
 
 
 def test_a_record_that_is_too_large_with_its_samples_arrives_without_them(filled):
+    """A limit that was learned is treated as one that was announced."""
     broker = strict_broker(largest_bytes=1 << 20, accepted_bytes=6000)
     (heavy,) = put(filled, 1, samples=(msgspec.structs.replace(make_series(), data=os.urandom(10_000).hex()),))
     assert deliver(broker, filled) == (0, None)
@@ -90,6 +92,7 @@ def test_a_record_that_is_too_large_with_its_samples_arrives_without_them(filled
 
 
 def test_a_message_of_the_largest_size_is_sent_and_one_byte_more_is_not(filled):
+    """What was refused is the limit, and the learned limit of one broker is not another's."""
     broker = strict_broker(largest_bytes=1 << 20)
     deliver(broker, filled)
     (waiting,) = filled.pending(10, 10**9)
@@ -117,4 +120,5 @@ def test_the_pause_grows_while_nothing_gets_through_and_nothing_is_called_too_la
 
 
 def test_a_brokers_0x95_is_what_these_tests_call_it():
+    """By the name that paho-mqtt gives to the code."""
     assert disconnect_reason(str(ReasonCode(PacketTypes.DISCONNECT, identifier=0x95)), was_up=True) == PACKET_TOO_LARGE

@@ -54,6 +54,7 @@ def activities(broker):
 
 
 def test_records_go_out_together_and_are_forgotten_on_receipt(broker, publisher, outbox):
+    """What was there before in one message, what comes later in its own; each once."""
     put(outbox, 3)
     publisher.go_on()
     put(outbox, 1)
@@ -77,6 +78,7 @@ def test_without_a_receipt_the_outbox_keeps_everything_and_sends_it_again(broker
 
 
 def test_a_record_that_nobody_takes_holds_up_no_other(broker, outbox):
+    """A window full of records that are never confirmed does not block those behind."""
     put(outbox, 6)
     broker.confirm = lambda seq, _: seq != 2
     publisher = connected(broker, outbox, window_records=2)
@@ -86,6 +88,7 @@ def test_a_record_that_nobody_takes_holds_up_no_other(broker, outbox):
 
 
 def test_a_new_connection_sends_what_has_no_receipt_at_once(broker, publisher, outbox):
+    """Before its receipt is overdue: what was on the old one may be lost."""
     put(outbox, 2)
     broker.confirm = never
     publisher.go_on()
@@ -100,6 +103,7 @@ def test_a_new_connection_sends_what_has_no_receipt_at_once(broker, publisher, o
 
 
 def test_a_device_writes_below_its_own_name_and_the_records_fleet_only(broker, outbox):
+    """Another device's records in the same outbox stay; those of a previous fleet go out and are receipted on that fleet's topic."""
     put(outbox, 1)
     put(outbox, 1, device="pi-2")
     put(outbox, 1, fleet="old")
@@ -111,6 +115,7 @@ def test_a_device_writes_below_its_own_name_and_the_records_fleet_only(broker, o
 
 
 def test_birth_and_state_are_retained_and_a_goodbye_is_offline(broker, publisher, outbox):
+    """Who comes later still learns who is there, and what was dropped; the Will speaks for who cannot, with its session number."""
     outbox.connection.execute("INSERT INTO dropped VALUES ('pi-1', 3, 4)")
     broker.sessions[-1].cut(CUT)
     publisher.go_on()
@@ -128,6 +133,7 @@ def test_birth_and_state_are_retained_and_a_goodbye_is_offline(broker, publisher
 
 
 def test_what_is_measured_is_reported_at_once_or_not_at_all(broker, publisher):
+    """Right after connecting, too; a connection that returns while queries are timed brings nothing, and then that it is over."""
     publisher.report_activity(MEASURING)
     publisher.go_on()
     assert activities(broker) == [MEASURING]
@@ -145,6 +151,7 @@ def test_what_is_measured_is_reported_at_once_or_not_at_all(broker, publisher):
 
 
 def test_garbage_on_the_receipt_topic_is_ignored(broker, publisher, outbox, caplog):
+    """Neither the publisher nor the outbox takes harm."""
     publisher.go_on()
     broker.confirm = never
     put(outbox, 1)
@@ -159,6 +166,7 @@ def test_garbage_on_the_receipt_topic_is_ignored(broker, publisher, outbox, capl
 
 
 def test_a_request_brings_receipted_records_again(broker, publisher, outbox):
+    """Asked for by their fleet; only once, though the broker retains the request."""
     put(outbox, 3)
     publisher.go_on()
     broker.take(RECEIPT, messages.encode_message(messages.AgainRequest(again="0" * 32)), lasting="retained")
@@ -170,6 +178,7 @@ def test_a_request_brings_receipted_records_again(broker, publisher, outbox):
 
 
 def test_two_processes_of_one_device_do_not_throw_each_other_out(broker, publisher, outbox):
+    """The second publishes beside the first, under an id of its own, and nothing about the device; the next one has the name again."""
     with Outbox(outbox.path) as second_box:
         second = connected(broker, second_box)
         put(second_box, 3)
@@ -189,6 +198,7 @@ def test_two_processes_of_one_device_do_not_throw_each_other_out(broker, publish
 
 
 def test_a_state_that_another_process_replaced_is_published_again(broker, publisher, outbox):
+    """Who looks later finds that this device is here; not more often than every ten seconds."""
     publisher.go_on()
     clone = messages.encode_message(messages.DeviceState(state="lost", session=99))
     for _ in range(3):
@@ -237,6 +247,7 @@ def test_a_refusal_is_reported_at_once_and_the_device_tries_again_after_a_pause(
 
 
 def test_a_previous_fleets_records_that_are_refused_hold_up_no_other(broker, outbox, caplog):
+    """They stay in the outbox; the device's own go out at once."""
     put(outbox, 40, fleet="old")
     put(outbox, 3)
     broker.refuses = lambda topic: "/old/" in topic
@@ -261,6 +272,7 @@ def test_a_lost_connection_is_reported_once(outbox, caplog):
 
 
 def test_what_is_larger_than_the_broker_takes_goes_without_its_samples_or_stays(broker, publisher, outbox):
+    """MQTT 5 says the limit; the records around it arrive, and the connection holds."""
     broker.largest_bytes = 9000
     noise = samples.pack("latency", "ns", np.random.default_rng(1).integers(0, 2**32, 4500))
     put(outbox, 1)
@@ -282,6 +294,7 @@ def listener():
 
 
 def test_messages_of_others_go_out_and_those_for_them_come_in(broker, outbox, listener):
+    """In order, retained where they ask for it; before there is a connection and after its end nothing is taken."""
     publisher = SteppedPublisher(broker, outbox, listener=listener)
     assert not publisher.publish(JOB, b"too early")
     publisher.connect()
@@ -301,6 +314,7 @@ def test_messages_of_others_go_out_and_those_for_them_come_in(broker, outbox, li
 
 
 def test_a_flood_of_others_is_refused_and_the_broker_is_not_overrun(broker, outbox, listener):
+    """Never more at once than the broker takes (`room` may not be less than nothing); what was taken is not lost."""
     publisher = connected(broker, outbox, listener=listener)
     publisher.go_on()
     accepted = sum(publisher.publish(JOB, b"%d" % number) for number in range(5 * WAITING_MESSAGES))
@@ -313,6 +327,7 @@ def test_a_flood_of_others_is_refused_and_the_broker_is_not_overrun(broker, outb
 
 
 def test_a_broker_that_allows_no_jobs_still_takes_results(broker, outbox, listener, caplog):
+    """Rules without the topics of jobs: reported, and the records go out and are confirmed."""
     broker.refuses = lambda topic: topic in {JOB, COMMAND}
     publisher = connected(broker, outbox, listener=listener)
     publisher.go_on()

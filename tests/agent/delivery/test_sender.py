@@ -54,6 +54,7 @@ def make_sender(outbox, window=1000):
 
 
 def test_a_device_that_is_behind_catches_up_in_few_messages(outbox):
+    """250 records in 3 messages of at most 100 (fewer where their bytes fill one), each record once, in order."""
     put(outbox, 250)
     line = Line()
     make_sender(outbox).send(line, 0.0)
@@ -63,6 +64,7 @@ def test_a_device_that_is_behind_catches_up_in_few_messages(outbox):
 
 
 def test_the_brokers_window_is_kept_and_nothing_is_passed_over(outbox):
+    """Records of many fleets need a message each; those that find no room go later."""
     for number in range(10):
         put(outbox, 1, fleet=f"fleet-{number % 2}")
     line, sender = Line(slots=4), make_sender(outbox)
@@ -75,6 +77,7 @@ def test_the_brokers_window_is_kept_and_nothing_is_passed_over(outbox):
 
 
 def test_no_more_than_the_window_is_unreceipted(outbox):
+    """A receipt opens it again."""
     put(outbox, 30)
     line, sender = Line(), make_sender(outbox, window=10)
     sender.send(line, 0.0)
@@ -113,6 +116,7 @@ def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_
 
 
 def test_a_record_that_was_held_back_goes_when_it_may_and_no_other_goes_twice(outbox):
+    """Those behind it were sent meanwhile, some have their receipt: only it and what is new goes out."""
     unsynchronised = {"clock_synchronised": False, "environment": make_environment(boot_id="b")}
     put(outbox, 2)
     put(outbox, 1, **unsynchronised)
@@ -143,6 +147,7 @@ def opened(payload):
 
 
 def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in():
+    """One record, a list, and a list that was compressed."""
     for count, first in [(1, b"{"), (3, b"["), (BATCH_RECORDS, b"\x78")]:
         encoded = [text_of(number) for number in range(count)]
         payload = packed(encoded)
@@ -155,6 +160,7 @@ def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in(
 
 
 def test_no_batch_is_larger_than_the_broker_takes_unless_a_single_record_is():
+    """What does not fit is halved until it does; the one that never will is reported."""
     sizes = [2000, 2000, 50_000, 2000, 2000]
     waiting = [Pending(row, "pi-1", "lab", 1, row, text_of(row, size)) for row, size in enumerate(sizes, 1)]
     batched = list(batches(waiting, 5000, 5000))
@@ -186,6 +192,7 @@ def make_window(records=4, size=1000):
 
 
 def test_the_window_is_bounded_in_records_and_bytes_and_opens_with_receipts():
+    """Backpressure from the collector reaches the device."""
     window = make_window()
     window.sent(pending(1, 2, 3, 4), 0.0)
     window.receipted(Receipt(session=2, held=((0, 2**53 - 1),)), 0.5)
@@ -206,6 +213,7 @@ def test_the_window_is_bounded_in_records_and_bytes_and_opens_with_receipts():
 
 
 def test_silence_starts_again_at_the_oldest_record_and_waits_longer_each_time():
+    """No receipt at all: nobody is there, so the whole outbox waits."""
     window = make_window()
     now, pauses = 0.0, []
     for _ in range(6):
@@ -222,6 +230,7 @@ def test_silence_starts_again_at_the_oldest_record_and_waits_longer_each_time():
 
 
 def test_a_receipt_that_came_before_a_record_was_sent_is_no_sign_of_a_collector():
+    """Then nobody is there; one that came later is of a collector that lives."""
     for receipt_s, after_row in ((0.0, 0), (0.1, 1)):
         window = make_window()
         window.sent(pending(1), 0.0)
@@ -231,6 +240,7 @@ def test_a_receipt_that_came_before_a_record_was_sent_is_no_sign_of_a_collector(
 
 
 def test_a_receipt_or_a_new_connection_ends_the_silence_at_once():
+    """The collector is back, or the line is: nothing waits out an old pause."""
     window = make_window()
     window.sent(pending(1), 0.0)
     window.expire(5.0)
@@ -245,6 +255,7 @@ def test_a_receipt_or_a_new_connection_ends_the_silence_at_once():
 
 
 def test_a_rejected_record_is_sent_again_alone_and_does_not_hold_up_the_others():
+    """The collector lives and does not confirm 2: the window goes on without it."""
     window = make_window(records=2)
     window.sent(pending(1, 2), 0.0)
     window.receipted(receipt((1, 1)), 1.0)
@@ -261,6 +272,7 @@ def test_a_rejected_record_is_sent_again_alone_and_does_not_hold_up_the_others()
 
 
 def test_a_slow_collector_is_given_longer():
+    """Receipts that take 8 s do not make every record come twice."""
     window = make_window()
     window.sent(pending(1, 2), 0.0)
     window.receipted(receipt((1, 1)), 8.0)
@@ -270,6 +282,7 @@ def test_a_slow_collector_is_given_longer():
 
 
 def test_a_record_that_another_process_delivered_is_off_the_way():
+    """Overdue and no longer in the outbox: nobody looks for it again."""
     window = make_window()
     window.sent(pending(1, 2), 0.0)
     window.receipted(receipt((2, 2)), 1.0)
@@ -297,6 +310,7 @@ def test_what_the_broker_has_not_acknowledged_is_not_overdue():
 
 
 def test_a_single_record_is_not_sent_again_while_it_is_on_its_way_again():
+    """The repeat counts from when the broker has it."""
     window, unanswered = make_window(), set()
     window.sent(pending(1, 2), 0.0, 7)
     window.receipted(receipt((1, 1)), 1.0)

@@ -51,6 +51,7 @@ def measured(began_s, boot_id=BOOT, **changes):
 
 
 def test_a_record_waits_for_the_clock_and_is_stamped_when_that_is_right(outbox, world):
+    """The stamp is when the run began by the right clock, to a millisecond; nothing else of the record changes."""
     stamping = stamping_of(outbox, world)
     numbered = outbox.put(measured(began_s=12.5))
     assert stamping.settle() is not None
@@ -64,6 +65,7 @@ def test_a_record_waits_for_the_clock_and_is_stamped_when_that_is_right(outbox, 
 
 
 def test_without_a_right_clock_it_goes_out_as_it_is_and_is_never_changed_after(outbox, world):
+    """Patience ends; from then on every copy that is sent is the same, whatever the clock does."""
     stamping = stamping_of(outbox, world)
     numbered = outbox.put(measured(began_s=12.5))
     world.since_boot_s = PATIENCE_AFTER_BOOT_S + 1
@@ -76,6 +78,7 @@ def test_without_a_right_clock_it_goes_out_as_it_is_and_is_never_changed_after(o
 
 
 def test_when_the_network_comes_back_the_clock_is_waited_for_again(outbox, world):
+    """A board that measured for a day without network."""
     world.since_boot_s = 86_400.0
     stamping = stamping_of(outbox, world)
     outbox.put(measured(began_s=100.0))
@@ -114,6 +117,7 @@ def test_a_shaky_link_without_a_time_server_delivers_after_a_minute(outbox, worl
 
 
 def test_an_unstamped_record_holds_back_itself_alone(outbox, world):
+    """Records measured by a right clock, before it or after, go out meanwhile; it follows when its time has come."""
     stamping = stamping_of(outbox, world)
     outbox.put(measured(began_s=1.0, clock_synchronised=True))
     outbox.put(measured(began_s=2.0))
@@ -138,6 +142,7 @@ def test_a_record_of_an_earlier_boot_goes_out_as_it_is(outbox, world):
 
 
 def test_what_needs_no_stamp_or_can_have_none_is_not_held_back(outbox):
+    """A right clock, one of which nobody knows, and a machine that does not name its boot."""
     for count, says in enumerate(({"clock_synchronised": True}, {"clock_synchronised": None}, {"boot_id": None}), 1):
         outbox.put(measured(began_s=5.0, **says))
         assert not outbox.has_unstamped()
@@ -145,6 +150,7 @@ def test_what_needs_no_stamp_or_can_have_none_is_not_held_back(outbox):
 
 
 def test_a_receipt_or_a_restart_leaves_no_half_state(outbox, world):
+    """The hold lies in the file, and goes with its record."""
     outbox.put(measured(began_s=5.0))
     with Outbox(outbox.path) as reopened:
         assert reopened.has_unstamped()

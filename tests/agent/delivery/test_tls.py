@@ -74,6 +74,7 @@ def delivers(address, tmp_path):
 @with_openssl
 @pytest.mark.mosquitto
 def test_records_go_through_mtls_and_nobody_gets_in_without_a_certificate(authority, stranger, tmp_path):
+    """By address and by name, with files that are given or that the URL names; a missing, a foreign and an expired one are refused."""
     settings = ("require_certificate true", "use_identity_as_username true", "allow_anonymous false")
     pair = authority.signed("pi-1")
     files = {"ca": authority.certificate, "certificate": pair.certificate, "key": pair.key}
@@ -91,6 +92,7 @@ def test_records_go_through_mtls_and_nobody_gets_in_without_a_certificate(author
 @with_openssl
 @pytest.mark.mosquitto
 def test_a_broker_whose_certificate_does_not_hold_is_refused_with_the_remedy(authority, stranger, tmp_path):
+    """Of an unknown authority, for another name, expired; and no TLS where TLS was asked for, and the other way round."""
     with broker(tmp_path, authority, authority.signed("broker", HERE)) as port:
         for address in (at(port), at(port, ca=stranger.certificate)):
             assert "?ca=FILE" in str(refusal(address))
@@ -115,6 +117,7 @@ def test_a_broker_whose_certificate_does_not_hold_is_refused_with_the_remedy(aut
 # paho-mqtt leaves the socket of a handshake that failed to the garbage collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning")
 def test_renewed_certificates_are_taken_without_a_restart(authority, stranger, tmp_path):
+    """The broker comes back with another authority; so have the device's files meanwhile, and it delivers over the same session."""
     pair = authority.signed("pi-1")
     files = TlsFiles(*(tmp_path / name for name in ("ca.pem", "own.pem", "own.key")))
     _write(files, authority, pair)
@@ -148,6 +151,7 @@ def test_a_tls_alert_in_reply_to_plain_mqtt_is_reported():
 
 
 def test_certificates_without_tls_are_refused():
+    """They would protect nothing."""
     with pytest.raises(ConfigError, match="mqtts://"):
         parse_address("broker", tls=TlsFiles(ca="ca.pem"), environ={})
     with pytest.raises(ConfigError, match="mqtts://"):
@@ -155,6 +159,7 @@ def test_certificates_without_tls_are_refused():
 
 
 def test_a_missing_file_is_named(tmp_path):
+    """Which one, and where it was looked for."""
     for files in (TlsFiles(ca=tmp_path / "absent"), TlsFiles(certificate=tmp_path / "absent", key=tmp_path / "key")):
         with pytest.raises(ConfigError, match="absent'") as refused:
             tls_context(files)
@@ -163,6 +168,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 @with_openssl
 def test_files_that_hold_something_else_or_do_not_belong_together_are_reported(authority, tmp_path):
+    """A text for a CA, a key of another certificate, a key without a certificate, a key with a passphrase (which nobody is asked for)."""
     pair, other = authority.signed("pi-1"), authority.signed("pi-2")
     text = tmp_path / "text"
     text.write_text("no PEM\n")

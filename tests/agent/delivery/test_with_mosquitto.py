@@ -54,6 +54,7 @@ def test_a_broker_with_passwords_lets_in_who_has_one_and_refuses_what_its_rules_
 
 
 def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_connection(tmp_path, outbox):
+    """MQTT 5 says the limit; sending more would be cut off again and again."""
     put(outbox, 1, case=os.urandom(10_000).hex())
     put(outbox, 1)
     with (

@@ -16,6 +16,7 @@ def library(tmp_path):
 
 @pytest.mark.needs("gcc")
 def test_a_coral_with_its_library_is_fine(tmp_path, library):
+    """Version and clock are reported."""
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/apex_0").touch()
     (finding,) = checks._edge_tpu(recorded(tmp_path), str(library))
@@ -35,6 +36,7 @@ def on(root, system, monkeypatch, python, **versions):
 
 
 def test_a_coral_without_its_library_gets_the_commands_of_its_system(tmp_path, monkeypatch):
+    """The package for this system, the interpreter by the extra, where the package comes from, and that nobody tried it."""
     for system, python, package in (
         ("Debian GNU/Linux 13 (trixie)", "3.13.5", "16.0tf2.19.1-1.trixie_arm64.deb"),
         ("Ubuntu 24.04.3 LTS", "3.12.3", "16.0tf2.19.1-1.ubuntu24.04_arm64.deb"),
@@ -52,6 +54,7 @@ def test_a_coral_without_its_library_gets_the_commands_of_its_system(tmp_path, m
 
 
 def test_a_pair_that_does_not_match_is_found_before_it_crashes(tmp_path, monkeypatch):
+    """Google's library of 2021 in a new interpreter is bad; another interpreter than the known one is doubtful."""
     for library, litert, state in (
         ("16.0", "2.2.0", "bad"),
         ("16.0tf2.19.1-1", "2.3.0", "warn"),

@@ -95,6 +95,7 @@ def test_readings_that_a_sensor_repeats_do_not_count_as_many():
 
 
 def test_an_unknown_gain_makes_the_uncertainty_unknown():
+    """Null, not zero, with the remedy."""
     trace = make_trace(load_step, 70, gain_u_ratio=None, resolution_w=0.01)
     energy = energy_of(trace)
     assert (energy.gross_u_mj, energy.net_u_mj) == (None, None)
@@ -114,6 +115,7 @@ def test_a_load_lost_in_the_idle_power_is_not_resolvable():
 
 
 def test_without_idle_there_is_no_net():
+    """No stretch at all, one too short, and one without readings: net is null, with the reason."""
     trace = make_trace(load_step, 70)
     for before, after in ((None, None), (Window(20 * S - S // 2, 20 * S), None), (None, Window(200 * S, 230 * S))):
         energy = energy_of(trace, before=before, after=after)
@@ -122,6 +124,7 @@ def test_without_idle_there_is_no_net():
 
 
 def test_with_idle_on_one_side_only_the_drift_is_unknown():
+    """Net is there, its uncertainty is not."""
     energy = energy_of(make_trace(load_step, 70), before=None)
     assert energy.net_mj == pytest.approx(90, rel=0.01)
     assert (energy.net_u_mj, energy.idle_before_w, energy.idle_after_w) == (None, None, pytest.approx(2))
@@ -135,6 +138,7 @@ def test_a_slow_counter_is_interpolated_between_its_moves():
 
 
 def test_a_counter_goes_on_counting_while_nobody_reads():
+    """A pause of 3 s inside the window loses nothing; one that reaches over its end, or a counter that is gone, does."""
     trace = make_counter(6.0, 70)
 
     def without(begin_s, end_s):
@@ -146,6 +150,7 @@ def test_a_counter_goes_on_counting_while_nobody_reads():
 
 
 def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_beside_it():
+    """A wall plug that is too slow gives way to the board's own sensor; without any, all reasons are stated."""
     plug = dataclasses.replace(make_trace(load_step, 70, scope="wall-ac", period_ms=5000.0), name="plug")
     board = dataclasses.replace(make_trace(load_step, 70, scope="soc-rails"), name="board")
     energies = energies_of([board, plug], EnergyRun(TIMED, BEFORE, AFTER, 1000))
@@ -182,6 +187,7 @@ def test_a_counter_that_hardly_moves_while_idle_gives_no_idle_power():
 
 
 def test_a_step_at_the_edges_lies_within_the_interval():
+    """A sensor of 2 Hz, ideal steps: where they fell between two readings is in the interval."""
     for seed in range(8):
         energy = energy_of(make_trace(load_step, 140, seed=seed, period_ms=500.0))
         assert abs(energy.gross_mj - 150) <= energy.gross_u_mj < 6, seed

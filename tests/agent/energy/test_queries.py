@@ -15,6 +15,7 @@ EVERYWHERE = World(closed=True, rate=2000, edge_s=0.002, timed_s=20, idle_s=1)
 
 
 def test_a_power_without_rhythm_is_left_as_it_was_read():
+    """Noise that has nothing to do with the queries is not fitted away."""
     draw = np.random.default_rng(1)
     queries = draw_trial(World(), draw).run.queries
     times = (np.sort(draw.random(600)) * 60 * 1e9).astype(np.int64) + 30 * 10**9
@@ -24,6 +25,7 @@ def test_a_power_without_rhythm_is_left_as_it_was_read():
 
 @pytest.mark.parametrize("world", [replace(EVERYWHERE, fps=7, duty=0.3, pauses=True)])
 def test_what_is_taken_off_has_no_energy(world):
+    """Over the timed part it integrates to zero, whatever the lengths of queries and pauses."""
     trial = draw_trial(world, np.random.default_rng(3))
     times_ns = np.array([reading.taken_ns for reading in trial.trace.readings])
     powers_w = np.array([reading.power_w for reading in trial.trace.readings])
@@ -32,6 +34,7 @@ def test_what_is_taken_off_has_no_energy(world):
 
 
 def test_a_clock_without_pauses_stands_still_in_them():
+    """Times within a pause are its begin; later ones are earlier by all pauses before them."""
     queries = Queries(np.array([0, 120]), np.array([100, 100]), 260, np.array([[100, 120], [220, 250]]))
     assert queries.without_pauses(np.array([0, 100, 110, 120, 220, 240, 260])).tolist() == [0, 100, 100, 100, 200, 200, 210]
     assert queries.are_paused(np.array([99, 100, 119, 120, 230, 255])).tolist() == [False, True, True, False, True, False]
@@ -48,6 +51,7 @@ def test_queries_come_out_of_the_raw_samples_of_a_run():
 
 
 def test_raw_samples_without_queries_give_none():
+    """Absent, of another number, out of order, or answered beside each other: the energy is then computed without."""
     starts, latency = samples.pack("query_start", "ns", np.array([0, 100])), samples.pack("latency", "ns", np.array([60, 90]))
     assert queries_of((latency,), 0, 200) is None
     assert queries_of((samples.pack("query_start", "ns", np.array([0])), latency), 0, 200) is None

@@ -28,6 +28,7 @@ def reason_of(trace):
 
 
 def test_an_energy_takes_ten_new_values():
+    """Of readings that repeat only the new ones count; the reason says how long to measure."""
     for timed, period_ms, power, needs in [
         (Window(20 * S, 20 * S + S // 2), 100.0, load_step, "it gave 5 new values in 0.5 s, but an energy needs 10: measure for 1.1 s"),
         (TIMED, 5000.0, load_step, "it gave 6 new values in 30 s"),
@@ -54,6 +55,7 @@ def test_readings_that_are_missing_end_in_a_refusal():
 
 
 def test_a_sensor_that_is_held_back_is_not_told_to_measure_longer():
+    """A sensor that gives ten values a second gave three in 30 s: it is blocked."""
     trace = make_trace(load_step, 70)
     few = [reading for reading in trace.readings if reading.taken_ns < 20.3 * S or reading.taken_ns >= 50 * S]
     reason = reason_of(replace(trace, readings=tuple(few), ended="its driver failed with RuntimeError: i2c"))
@@ -61,6 +63,7 @@ def test_a_sensor_that_is_held_back_is_not_told_to_measure_longer():
 
 
 def test_a_sensor_that_never_spoke_or_is_blocked_gives_its_own_reason():
+    """The reason of the driver, not one of ours."""
     energy, reason = assess(SensorTrace("rapl", None, (), 0, "may not read it"), TIMED, None, None, 1000)
     assert (energy, reason) == (None, "rapl: may not read it")
     # As it is set up, its figures may be wrong by a factor.
@@ -79,6 +82,7 @@ def test_a_counter_of_coarse_steps_or_that_jumps_back_gives_no_energy():
 
 
 def test_zero_watts_or_less_is_drawn_by_no_running_machine():
+    """A turned clamp, a plug that shows nothing below its limit, a meter that restarts; a GPU alone may show none while idle."""
     for power, scope, is_refused in [
         (lambda _: -3.1, "board-input", True),
         (lambda _: 0.0, "wall-ac", True),
@@ -95,6 +99,7 @@ def test_zero_watts_or_less_is_drawn_by_no_running_machine():
 
 
 def test_a_sensor_that_hangs_gives_no_energy():
+    """To the end of the idle after the load, whatever its steps; or for a while, if its values never repeat by chance."""
     for step_w, begin_s, end_s, is_refused in [
         (0.0, 25, 99, True),
         (0.1, 25, 99, True),
@@ -125,6 +130,7 @@ def test_a_load_that_is_often_at_one_power_does_not_hang():
 
 
 def test_readings_that_pile_up_at_the_highest_show_the_end_of_a_range():
+    """A fifth of them at 5.2 W exactly; whole watts pile up by themselves."""
     draw = random.Random(3)  # noqa: S311 - repeatable
     swinging = [draw.uniform(3.0, 7.0) for _ in range(701)]
     clipped = make_trace(lambda t: min(swinging[int(t * 10)], 5.2) if 20 <= t < 50 else 2.0, 70)

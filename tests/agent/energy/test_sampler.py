@@ -53,6 +53,7 @@ def _sample(sensor):
 
 
 def test_readings_come_once_a_period_on_average_and_at_all_places_of_any_clock_of_that_period():
+    """No span is twice as long as another, and a clock that ticks once a period ticks between two readings in most cases, not in all."""
     schedule = ReadSchedule(1000, 100, random.Random(2))  # noqa: S311 - repeatable
     moments = [1000]
     for _ in range(2000):
@@ -66,6 +67,7 @@ def test_readings_come_once_a_period_on_average_and_at_all_places_of_any_clock_o
 
 
 def test_a_failed_reading_is_counted_and_the_next_one_taken():
+    """TransientError, and a reading that is no number."""
     sensor = _Scripted(3.0, TransientError("no answer"), float("nan"), None, 4.0)
     trace = _sample(sensor)
     assert (trace.failures, trace.failure) == (3, "no answer")
@@ -73,6 +75,7 @@ def test_a_failed_reading_is_counted_and_the_next_one_taken():
 
 
 def test_a_sensor_that_is_gone_or_cannot_be_described_ends_its_trace_with_its_reason(caplog):
+    """The readings so far are kept; the run goes on without energy."""
     caplog.set_level(logging.INFO)
     trace = _sample(_Scripted(3.0, 3.0, UnavailableError("unplugged: plug it in again")))
     assert (len(trace.readings), trace.ended) == (2, "unplugged: plug it in again")
@@ -83,6 +86,7 @@ def test_a_sensor_that_is_gone_or_cannot_be_described_ends_its_trace_with_its_re
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_plug_in_with_a_bug_does_not_look_like_a_silent_sensor():
+    """Its traceback goes to the log, and the trace states what it raised."""
     trace = _sample(_Scripted(3.0, ZeroDivisionError("bug")))
     assert trace.ended == "its driver failed with ZeroDivisionError: bug"
 
@@ -91,6 +95,7 @@ TIMED = Window(20 * S, 50 * S)
 
 
 def test_the_energy_can_be_computed_again_from_the_record():
+    """Packed and unpacked, the readings hold the same energy, of samples and of a counter."""
     trace = make_trace(lambda t: 3 + t % 7, 70, seed=4)
     values, times = (samples.unpack(series) for series in sampler.pack_traces([trace], TIMED.start_ns))
     unpacked = [Reading(int(at) + TIMED.start_ns, power_w=float(value)) for at, value in zip(times, values, strict=True)]
@@ -104,6 +109,7 @@ def test_the_energy_can_be_computed_again_from_the_record():
 
 
 def test_each_sensor_has_its_own_pair_of_series():
+    """Named after it, with units; a sensor that gave nothing has none."""
     packed = sampler.pack_traces([make_trace(lambda _: 1.0, 1), make_counter(1.0, 1), SensorTrace("gone", None, ())], 0)
     assert [(series.name, series.unit) for series in packed] == [
         ("power.bench", "W"),

@@ -63,6 +63,7 @@ def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_
 
 
 def test_only_a_sensor_of_a_narrower_scope_takes_the_place_of_a_lost_one():
+    """Rails that fail beside a plug that goes on are no loss to the energy at the wall."""
     energies = (make_energy(sensor="rails", scope="module"),)
     absent = SensorTrace("usb", None, (), ended="gone")
     plug, package, going = (

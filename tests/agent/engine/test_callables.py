@@ -22,6 +22,7 @@ def closure_over(value):
 
 
 def test_a_function_is_named_after_its_module_and_itself():
+    """A partial after what it calls; a lambda after its hash, so that two of them are two cases."""
     assert name_of(scaled).endswith("test_callables.scaled")
     assert name_of(functools.partial(scaled, 1)) == name_of(scaled)
     assert name_of(sum) == "sum"
@@ -30,6 +31,7 @@ def test_a_function_is_named_after_its_module_and_itself():
 
 
 def test_the_hash_follows_what_the_function_does(monkeypatch):
+    """Its code, the values that it refers to, their shapes; not where it was made, nor the values of arrays."""
     assert sha256_of(closure_over(1)) == sha256_of(closure_over(1))
     different = [
         (closure_over(1), closure_over(2)),

@@ -14,6 +14,7 @@ from tests.fixtures.timing_world import BIND_NS, World, plan
 
 
 def test_only_the_call_is_between_the_clock_reads():
+    """Time spent binding inputs is in no latency."""
     world = World(lambda n: 1_000 + n)
     timed = closed_loop.run(world.watch(), plan())
     np.testing.assert_array_equal(timed.latency_ns, 1_000 + np.arange(100))
@@ -22,6 +23,7 @@ def test_only_the_call_is_between_the_clock_reads():
 
 
 def test_a_run_lasts_until_both_queries_and_seconds_are_reached():
+    """A quick model runs on for the time, a slow one for the queries."""
     quick, slow = World(lambda _: 10_000), World(lambda _: 10_000_000)
     assert closed_loop.run(quick.watch(), plan(queries=10, seconds=0.001)).latency_ns.size == 93
     assert closed_loop.run(slow.watch(), plan(queries=10, seconds=0.001)).latency_ns.size == 10
@@ -48,12 +50,14 @@ def test_the_timed_part_begins_with_the_first_answer():
 
 
 def test_nobody_waits_longer_than_a_minute():
+    """A server that asks for an hour is asked again before."""
     world = refusing(1, 3600.0)
     closed_loop.run(world.watch(), plan(queries=1))
     assert world.slept_s == [60.0]
 
 
 def test_the_collector_stays_off_until_the_outer_of_two_blocks_ends():
+    """Timed parts within one that is timed as a whole pay for no collection; it is on again after an error too."""
     with no_collection():
         with no_collection():
             assert not gc.isenabled()
@@ -65,11 +69,13 @@ def test_the_collector_stays_off_until_the_outer_of_two_blocks_ends():
 
 
 def test_throughput_is_over_the_whole_window_of_batches():
+    """Copying a batch in counts as work in offline, and does not in single_stream."""
     timed = closed_loop.run(World(lambda _: 1_000).watch(), plan(queries=13))
     assert scenario.throughput_per_s("offline", timed, 13 * 8) == pytest.approx(8e9 / (1_000 + BIND_NS))
     assert scenario.throughput_per_s("single_stream", timed, 13) == pytest.approx(1e9 / 1_000)
 
 
 def test_a_scenario_estimates_its_duration():
+    """The longer of the time asked for and the queries asked for; a schedule takes what it takes."""
     assert closed_loop.seconds(plan(expected_ns=10**9)) == 100.0
     assert poisson.seconds(plan(rate_per_s=50.0)) == pytest.approx(2.0, rel=0.4)

@@ -37,6 +37,7 @@ def work(seconds):
 
 @pytest.mark.usefixtures("played")
 def test_a_call_of_known_length_is_measured_as_long():
+    """Warm-up apart, and to a look at the clock."""
     run = run_of(work, 0.002)
     assert (run.latency.count, run.load.samples) == (16, 16)
     assert run.latency.mean_ms == run.latency.max_ms == pytest.approx(2.0, abs=0.002)
@@ -56,6 +57,7 @@ def test_calls_too_short_for_the_clock_are_timed_in_batches(played):
 
 
 def test_inputs_are_arguments_keywords_or_the_argument():
+    """A tuple, a dict, anything else; and none at all."""
     for inputs, call in [((1, 2), ((1, 2), {})), ({"a": 1}, ((), {"a": 1})), ([1, 2], (([1, 2],), {})), ((), ((), {}))]:
         assert FunctionCall(work, inputs).arguments == call
 
@@ -83,6 +85,7 @@ def in_a_thread():
 
 
 def test_what_misleads_is_stated():
+    """Of each function that the rule is about; and of a busy loop none."""
     for function, inputs, doubt in [
         (functools.lru_cache(count_up), (200_000,), "functools"),
         (memoised(), (200_000,), "the same list"),
@@ -98,6 +101,8 @@ def test_what_misleads_is_stated():
 
 @pytest.mark.usefixtures("played")
 def test_work_that_is_put_off_is_refused_or_waited_for():
+    """Coroutines, generators and iterators with a line that says what to measure; a future by its result."""
+
     async def coroutine():
         await asyncio.sleep(0)
 
@@ -129,6 +134,7 @@ class PutOffArray:
 
 @pytest.mark.usefixtures("played")
 def test_results_of_an_asynchronous_framework_are_waited_for():
+    """Arrays within what is returned, too."""
     run = run_of(lambda: {"logits": [PutOffArray()]})
     assert run.latency.p50_ms >= 3.0
     assert [tensor.shape for tensor in run.outputs] == [(2,)]
@@ -136,6 +142,7 @@ def test_results_of_an_asynchronous_framework_are_waited_for():
 
 @pytest.mark.usefixtures("played")
 def test_wrong_inputs_and_errors_of_the_function_are_one_line():
+    """The first before it is called."""
     with pytest.raises(ConfigError, match="does not take these inputs: missing a required argument"):
         run_of(work)
     with pytest.raises(MeasurementError, match="the function raised ZeroDivisionError"):
@@ -144,6 +151,7 @@ def test_wrong_inputs_and_errors_of_the_function_are_one_line():
 
 @pytest.mark.usefixtures("played")
 def test_garbage_is_freed_while_queries_are_timed():
+    """The collector is off meanwhile: a function that leaves much in cycles does not fill the memory."""
     alive = []
 
     def function():
@@ -159,6 +167,7 @@ def test_garbage_is_freed_while_queries_are_timed():
 
 
 def test_arrays_are_described_as_tensors():
+    """Shape and type of inputs and outputs; text is part of the data's identity and no tensor."""
     run = run_of(lambda image, text: (image * 2, text), (np.ones((1, 3, 8, 8), np.float32), "a"))
     assert [(tensor.shape, tensor.dtype) for tensor in (*run.inputs, *run.outputs)] == [((1, 3, 8, 8), "float32")] * 2
     assert run.precision == "fp32"
@@ -167,6 +176,7 @@ def test_arrays_are_described_as_tensors():
 
 
 def test_a_busy_thread_of_the_caller_is_stated():
+    """By the share of the time in which it ran; one that began meanwhile counts for nothing."""
     before_ns = {"noisy, thread 7": 100, "quiet, thread 8": 50}
     assert busiest_threads(before_ns, before_ns | {"noisy, thread 7": 400, "late, thread 9": 999}, 1000) == "0.3000 noisy, thread 7"
     run = run_of(count_up, (20_000,))

@@ -22,6 +22,7 @@ def ways(monkeypatch):
 
 @pytest.mark.services
 def test_a_sound_model_is_not_refused_and_a_truncated_one_is(tmp_path):
+    """It is loaded in a process of its own."""
     assert inspection.why_not(one_case(MODELS / "litert.tflite")) is None
     model = tmp_path / "m.tflite"
     model.write_bytes((MODELS / "litert.tflite").read_bytes()[:500])

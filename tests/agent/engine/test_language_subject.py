@@ -73,6 +73,7 @@ def test_a_run_states_lengths_moments_and_rates(tmp_path):
 
 
 def test_prompts_are_exact_seeded_and_share_no_beginning():
+    """Each query has another first token, no prompt is one token repeated, and the same seed gives the same prompts."""
     loaded = LoadedGenerator("p", "1", "cpu", 0, 0, context_tokens=64, text_tokens=np.arange(10, 110, dtype=np.int32), first_tokens=(1,))
     prompts = [SyntheticPrompts(loaded, 16, 5).of(number) for number in range(-50, 50)]
     assert {len(prompt) for prompt in prompts} == {16}
@@ -97,6 +98,7 @@ def test_the_timed_prompts_of_a_case_are_the_same_however_long_the_warm_up_was(t
 
 
 def test_a_generator_of_texts_gets_texts_that_differ_from_the_start():
+    """Where there are no token ids a prompt is words behind the number of its query."""
     loaded = LoadedGenerator("p", "1", "http", 0, 0, context_tokens=64, text_tokens=np.zeros(0, np.int32))
     first, second = (SyntheticPrompts(loaded, 10, 0).of(number) for number in (0, 1))
     assert isinstance(first, str)
@@ -156,6 +158,7 @@ def test_the_warm_up_runs_until_times_have_settled_and_for_two_whole_queries_at_
 
 
 def test_times_are_settled_by_their_last_two_or_by_their_halves():
+    """Two or three slow queries are judged by the last two, more as everywhere."""
     for durations_ns, is_settled in [
         ([1000], False),
         ([1000, 1019], True),

@@ -56,6 +56,7 @@ def measured(monkeypatch, played):
 
 
 def test_arrivals_are_those_drawn_before_and_prompts_are_never_the_same(measured):
+    """Tokens by the time that passed, not by the sum of times that overlap; the wait is in the times."""
     run, server = measured(scenario="poisson", rate_per_s=25.0, queries=12)
     raw = {each.name: samples.unpack(each) for each in run.samples}
     due = poisson.schedule_ns(TimingPlan(12, 0.0, 0, 5, rate_per_s=25.0))
@@ -92,17 +93,20 @@ def test_a_query_that_is_sent_late_is_late_in_its_times(monkeypatch, played):
 
 
 def test_a_server_that_never_answers_is_an_error_with_the_kinds_of_its_failures(measured):
+    """After the warm-up of three queries, where most fail or all."""
     for load, kinds in ((ARRIVALS, "http 503: 20"), (ALONE, "http 503: 11")):
         with pytest.raises(MeasurementError, match=f"{kinds}\\).*no slot"):
             measured(lambda number: busy(number) if number > 3 else None, queries=20, **load)
 
 
 def test_a_query_without_a_token_has_no_first_one(measured):
+    """It is an error of the model, not an answer."""
     with pytest.raises(MeasurementError, match="no token"):
         measured(output_tokens=0)
 
 
 def test_a_refused_user_waits_and_its_query_does_not_count(measured):
+    """A tenth of a second, where the server does not say for how long: a run has its 32 answers all the same."""
     run, _ = measured(lambda number: busy(number) if number % 4 == 0 else None, concurrency=4, queries=32)
     assert run.latency.count >= 32
     assert run.load.failures == {"http 503": run.load.failed_queries}
@@ -111,6 +115,7 @@ def test_a_refused_user_waits_and_its_query_does_not_count(measured):
 
 @pytest.mark.usefixtures("played")
 def test_users_give_up_a_server_that_refuses_most(monkeypatch):
+    """The level ends with the few that were answered, once ten more of each user have failed."""
     server = PlayedTextServer(lambda number: busy(number) if number > 4 + 20 else None)
     timed = users.run(Stopwatch(subject_of(monkeypatch, server)), TimingPlan(64, 0.0, 0, 0, users=4))
     answered = timed.numbers.size
@@ -120,6 +125,7 @@ def test_users_give_up_a_server_that_refuses_most(monkeypatch):
 
 
 def test_a_wait_that_the_server_asked_for_is_a_pause(measured):
+    """It counts towards neither the time that was asked for nor the energy of the others."""
     refused = AnswerError("busy", kind="http 429", retry_after_s=0.3)
     run, _ = measured(lambda number: refused if number == 8 else None, queries=4, seconds=0.5)
     assert run.load.failures == {"http 429": 1}
@@ -140,6 +146,7 @@ class OddTextServer(PlayedTextServer):
 
 @pytest.mark.usefixtures("played")
 def test_an_answer_in_one_piece_is_no_timed_query_where_most_are_streamed(monkeypatch):
+    """It is counted as one that failed."""
     server = OddTextServer(lambda number: {} if number % 4 else {"unstreamed": "in one piece"})
     run = measure_text(monkeypatch, server, queries=20)
     assert run.load.failures == {"in one piece": 5}
@@ -148,12 +155,14 @@ def test_an_answer_in_one_piece_is_no_timed_query_where_most_are_streamed(monkey
 
 @pytest.mark.usefixtures("played")
 def test_the_most_of_what_was_cached_is_stated_where_some_answers_state_it(monkeypatch):
+    """Those that do not had none."""
     server = OddTextServer(lambda number: {"cached_tokens": 6 if number % 2 else None})
     assert measure_text(monkeypatch, server, queries=8).generation.cached_tokens == 6
 
 
 @pytest.mark.usefixtures("played")
 def test_hidden_thoughts_are_no_part_of_a_prefill(monkeypatch):
+    """They came before the first token; beside others the time of all counts."""
     for load, has_rate in (({}, False), ({"concurrency": 2}, True)):
         server = OddTextServer(lambda _: {"hidden_reasoning_tokens": 2})
         generation = measure_text(monkeypatch, server, queries=16, **load).generation
@@ -174,6 +183,7 @@ class Silent(PlayedTextServer):
 
 @pytest.mark.usefixtures("played")
 def test_a_question_without_an_answer_is_answered_wrong(monkeypatch, tmp_path):
+    """It is one of the questions that the score is of."""
     questions = write_questions(tmp_path, *({"prompt": prompt, "answer": "right"} for prompt in ("one", "two", "nothing", "three")))
     run = measure_text(monkeypatch, Silent(), questions=questions, queries=4)
     assert run.load.failures == {EMPTY_ANSWER: run.load.failed_queries}
@@ -182,6 +192,7 @@ def test_a_question_without_an_answer_is_answered_wrong(monkeypatch, tmp_path):
 
 @pytest.mark.needs(module="xllamacpp")
 def test_llama_cpp_serves_users_and_every_figure_follows_from_the_record(tmp_path):
+    """The real server with two places; the record is recomputed from its raw samples without a difference."""
     with llama_cpp_server(SHIPPED, tmp_path, places=2) as path:
         case = brief_case(path, prompt_tokens=8, output_tokens=16, scenario="poisson", rate_per_s=20.0, queries=24)
         suite = Suite("s", (msgspec.structs.replace(case, repeats=1),))
@@ -198,6 +209,7 @@ def text(cached=0, unstreamed=None):
 
 
 def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():
+    """An answer that a proxy held back is in no statistic of the others."""
     numbers = np.arange(5)
     timed = TimedQueries(numbers * 10, np.full(5, 5), 0, 45, numbers=numbers)
     parted = without_unstreamed(timed, {number: text(unstreamed="in one piece" if number == 2 else None) for number in range(5)})

@@ -36,6 +36,7 @@ def single_stream(*arguments, **settings):
 
 @pytest.mark.parametrize("name", STATED)
 def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path):
+    """On the latencies that LoadGen took, our estimate and the number of discarded queries are those of its summary, to the nanosecond."""
     summary = single_stream(skewed_call, tmp_path, queries=QUERIES, percentile=latency_statistics.PERCENTILES[name])
     assert len(summary.latency_ns) == QUERIES
     latency = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64), "single_stream")

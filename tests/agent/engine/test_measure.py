@@ -63,6 +63,7 @@ def photographs(tmp_path):
 
 @pytest.mark.parametrize("scenario", ["single_stream", "offline"])
 def test_a_fixed_batch_is_timed_whole_and_scored(monkeypatch, tmp_path, photographs, scenario):
+    """Every photograph is found as with a batch of 1; the record says how many samples a call takes."""
     monkeypatch.setitem(runtimes.RUNTIMES, "through", f"{__name__}:PassingThrough")
     (tmp_path / "four.onnx.toml").write_text(CARD)
     measured = rapid_run(tmp_path / "four.onnx", idle_seconds=0.0, runtime="through", scenario=scenario, **photographs)
@@ -151,6 +152,7 @@ class Elsewhere(World):
 
 
 def test_the_memory_of_a_run_is_that_of_the_process_with_the_model():
+    """As of a language model behind a server of its own."""
     subject = Elsewhere()
     memory = measure_subject(run_job(brief_case("m.onnx")), subject, 0, lambda _: None).memory
     assert memory.peak_mb == peak_mb(subject.process) != peak_mb()
@@ -168,6 +170,7 @@ def test_the_moments_of_queries_are_no_growth_of_the_model(monkeypatch):
 
 
 def test_a_subject_that_cannot_be_loaded_is_closed():
+    """It may have started something."""
     subject = Elsewhere(ConfigError("broken"))
     with pytest.raises(ConfigError, match="broken"):
         measure_subject(run_job(brief_case("m.onnx")), subject, 0, lambda _: None)

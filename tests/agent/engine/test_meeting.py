@@ -18,6 +18,7 @@ MS = 1_000_000
 
 
 def test_the_length_that_was_agreed_on_alone_ends_the_plan():
+    """What is asked for is the least time, and what its queries would take by themselves."""
     encounters: list[job.Encounter] = []
 
     def meet(event):
@@ -48,6 +49,7 @@ def test_nothing_begins_before_its_moment(monkeypatch, tmp_path):
 
 
 def test_only_queries_wholly_within_the_window_count():
+    """One that began before it, or ended after it, is in no figure; of an open loop the arrival counts."""
     starts_ns = np.array([0, 10, 20, 30]) * MS
     pauses_ns = np.array([[1, 2], [21, 22]]) * MS
     failures = [FailedQuery("busy", 7, moment * MS, (moment + 1) * MS) for moment in (2, 26, 34)]

@@ -80,6 +80,7 @@ def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
 @pytest.mark.usefixtures("played")
 @pytest.mark.parametrize("load", LOADS)
 def test_a_query_that_fails_is_counted_by_its_kind_and_in_no_latency(monkeypatch, load):
+    """Each seventh from the twentieth on; the others took their 5 ms, from their arrival at the earliest."""
     server = PlayedModelServer(lambda number: busy(number) if number > 20 and number % 7 == 0 else None)
     run = measure_model(monkeypatch, server, queries=64, **load)
     failed = run.load.failed_queries
@@ -93,6 +94,7 @@ def test_a_query_that_fails_is_counted_by_its_kind_and_in_no_latency(monkeypatch
 
 @pytest.mark.usefixtures("played")
 def test_users_wait_as_the_server_asks(monkeypatch):
+    """`Retry-After` of 50 ms: each refusal is a pause of that length."""
     refused = AnswerError("slow down", kind="http 429", retry_after_s=0.05)
     server = PlayedModelServer(lambda number: refused if number > 20 and number % 5 == 0 else None)
     run = measure_model(monkeypatch, server, queries=64, concurrency=2)
@@ -104,6 +106,7 @@ def test_users_wait_as_the_server_asks(monkeypatch):
 
 @pytest.mark.usefixtures("played")
 def test_a_server_that_dies_before_the_timed_part_ends_the_run(monkeypatch):
+    """After ten attempts; so it does in the timed part where queries come one after the other."""
     for first, words in ((3, "no slot"), (34, "http 503: 41")):
         with pytest.raises(MeasurementError, match=words):
             measure_model(monkeypatch, PlayedModelServer(lambda number, first=first: busy(number) if number >= first else None))
@@ -111,6 +114,7 @@ def test_a_server_that_dies_before_the_timed_part_ends_the_run(monkeypatch):
 
 @pytest.mark.usefixtures("played")
 def test_without_a_reply_to_a_repeated_query_nothing_is_compared(monkeypatch):
+    """The timed answers stay."""
     server = PlayedModelServer(lambda number: busy(number) if number > 67 else None)
     run = measure_model(monkeypatch, server)
     assert (run.latency.count, run.output_check.compared, run.load.failed_queries) == (64, 0, 0)
@@ -134,6 +138,7 @@ class Garbling(PlayedModelServer):
 
 @pytest.mark.usefixtures("played")
 def test_an_answer_that_may_be_none_is_read_and_each_is_ended(monkeypatch):
+    """Outside the clock; what is none then has failed."""
     server = Garbling()
     run = measure_model(monkeypatch, server, queries=64)
     assert run.load.failures == {"no answer": run.load.failed_queries}
@@ -152,6 +157,7 @@ class MixedUp(PlayedModelServer):
 @pytest.mark.usefixtures("played")
 @pytest.mark.parametrize("load", LOADS[:2])
 def test_answers_that_belong_to_others_are_found(monkeypatch, load):
+    """Each timed answer of the sample is compared with that to the same input alone."""
     check = measure_model(monkeypatch, MixedUp(), **load).output_check
     assert check.compared == check.differing > 0
     assert measure_model(monkeypatch, PlayedModelServer(), **load).output_check.differing == 0

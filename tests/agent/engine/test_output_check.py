@@ -30,6 +30,7 @@ def test_equal_outputs_are_identical_even_where_they_are_no_numbers():
 
 
 def test_what_cannot_be_subtracted_differs():
+    """Another shape or number of tensors, NaN on one side, infinity of the other sign, something where nothing was."""
     for outputs, other in [
         ([np.zeros((1, 3, 6))], [np.zeros((1, 4, 6))]),
         ([FLOATS], [FLOATS, FLOATS]),
@@ -105,6 +106,7 @@ USERS = {"concurrency": 2}
 
 
 def test_allowed_differences_are_separated_from_others(check):
+    """Beside others an answer may part later on; alone it may not, and asked twice alone there is one."""
     for answers, settings, counted in [
         ([SAME], {}, {}),
         ([SAME], USERS, {}),
@@ -128,6 +130,7 @@ def test_other_tokens_from_the_cache_explain_another_text(check):
 
 
 def test_a_run_of_which_nothing_was_repeated_compares_nothing(check):
+    """Three queries before the timed four, and then none is answered."""
     repeated = check(Repeater(SAME, refuse=lambda number: busy(number) if number > 7 else None))
     assert repeated.compared == 0
 
@@ -137,6 +140,7 @@ def answer_of(text, ended="length", output_tokens=4):
 
 
 def test_answers_are_compared_by_their_text():
+    """How an answer ended, and how many tokens it has, is a part of it."""
     usage, estimated = GeneratorAbilities(counts="usage", is_local=False), GeneratorAbilities(counts="estimated", is_local=False)
     for timed, repeated, abilities, outcome in [
         (answer_of("abcd"), answer_of("abcd"), usage, "same"),

@@ -19,6 +19,7 @@ def timed_with(**changes):
 
 
 def test_pauses_take_a_small_share_of_the_time_and_are_in_no_latency():
+    """About half a percent, spread over the run, before a query and after one."""
     timed = timed_with()
     assert 0.003 < timed.paused_ns / 2e9 < 0.007
     assert timed.latency_ns.max() <= QUERY_NS + TICK_NS
@@ -30,6 +31,7 @@ def test_pauses_take_a_small_share_of_the_time_and_are_in_no_latency():
 
 
 def test_pauses_are_spread_evenly_over_the_length_of_a_query():
+    """Then the next queries begin at any phase of any clock with equal probability."""
     lengths_ns = np.diff(timed_with(seconds=20.0).pauses_ns).ravel()
     assert lengths_ns.size == pytest.approx(99, abs=2)
     assert lengths_ns.max() < QUERY_NS + 2 * TICK_NS
@@ -46,18 +48,21 @@ def test_long_queries_have_shorter_pauses_so_that_there_are_some():
 
 
 def test_without_a_sensor_there_are_no_pauses():
+    """A plan that does not ask for them has none, and no series of them."""
     timed = timed_with(pauses=False)
     assert timed.paused_ns == 0
     assert {series.name for series in scenario.time_series(timed, timed.begin_ns)} == {"latency", "query_start"}
 
 
 def test_throughput_leaves_pauses_out():
+    """Offline counts over the whole window: it is as high as without them."""
     with_pauses, without = timed_with(), timed_with(pauses=False)
     rates = [scenario.throughput_per_s("offline", timed, timed.latency_ns.size) for timed in (with_pauses, without)]
     assert rates[0] == pytest.approx(rates[1], rel=1e-4)
 
 
 def test_the_record_states_the_moments_of_pauses():
+    """The energy finds them in the raw samples."""
     timed = timed_with()
     assert timed.paused_ns > 0
     queries = queries_of(scenario.time_series(timed, int(timed.starts_ns[0])), int(timed.starts_ns[0]), timed.end_ns)

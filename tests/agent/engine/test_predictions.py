@@ -28,6 +28,7 @@ def logged(inputs, outputs, scores=None, objects=None):
 
 
 def test_predictions_are_summarised():
+    """What is alike, what is no number, and the scores of boxes."""
     nothing = [[np.zeros((0, 6), np.float32)]] * 3
     no_numbers = [[np.array([np.nan, np.inf])], [np.array([1.0, 2.0])], [np.array([-np.inf, 0.0])]]
     plain, boxes = {"inputs": 3, "alike": 0, "not_finite": 0}, {"objects": 9}
@@ -53,6 +54,7 @@ def card(**accuracy):
 
 
 def test_a_card_counts_for_the_same_metric_and_data_only():
+    """An AP on other photographs is no reference for these."""
     for card_accuracy, is_known in [
         ({"value": 0.6}, True),
         ({"value": 0.6, "metric": "coco_ap", "dataset_sha256": SHA_DATA, "images": 80}, True),
@@ -109,6 +111,7 @@ def scored_replay(folder, family, coordinates, scores=(0.9, 0.8)):
 
 
 def test_boxes_of_0_to_1_that_are_read_as_pixels_or_the_reverse_are_no_quiet_ap_of_0(tmp_path, monkeypatch):
+    """In every photograph the best boxes have no extent; read as they are meant, they are right."""
     monkeypatch.setitem(DECODERS, "pixel-boxes", f"{__name__}:PixelBoxes")
     pixels, y_first = NORMALISED * 64, [1, 0, 3, 2]
     for name, family, coordinates, is_right in [

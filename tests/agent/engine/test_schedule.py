@@ -16,6 +16,7 @@ MS = 1_000_000
 
 
 def test_each_user_is_served_beside_the_others():
+    """Three who wait for each other all get through, and none before its arrival; the answers are in the order of arrival."""
     meeting = threading.Barrier(3, timeout=150)
     watch = Stopwatch(Answering(lambda *_: meeting.wait()))
     begin_ns, begun = side_by_side(watch, [0, MS, 2 * MS])
@@ -43,6 +44,7 @@ def test_who_finds_no_room_is_left_out_and_not_put_off():
 
 
 def test_the_first_failure_ends_the_schedule():
+    """Whoever arrives later is not begun any more."""
     failed = threading.Event()
 
     def answer(*_):

@@ -24,6 +24,7 @@ def video(tmp_path):
 
 
 def test_frames_are_prepared_in_their_order(video):
+    """As photographs are, by the model's card: each frame is brighter than the one before."""
     runtime = runtimes.create("litert")
     try:
         model = loading.load_model(one_case(MODEL, mode="rapid", data=str(video)), runtime)
@@ -37,6 +38,7 @@ def test_frames_are_prepared_in_their_order(video):
 
 
 def test_a_video_is_timed_and_not_scored(video):
+    """Its frames are counted; annotations and a part of them are refused."""
     run = one_after_the_other(one_case(MODEL, mode="rapid", data=str(video)))
     assert (run.dataset.name, run.dataset.images, run.accuracy) == ("camera.avi", 10, None)
     assert run.reasons["accuracy"].startswith("a video is only timed")
@@ -46,6 +48,7 @@ def test_a_video_is_timed_and_not_scored(video):
 
 
 def test_a_camera_has_the_rate_that_is_asked_for(monkeypatch, video):
+    """The video's own unless `rate_per_s` names another."""
     play_time(monkeypatch)
     assert rapid_run(MODEL, data=str(video), scenario="steady").steady.rate_per_s == 12.5
     assert rapid_run(MODEL, data=str(video), scenario="steady", rate_per_s=30.0).steady.rate_per_s == 30.0

@@ -68,6 +68,7 @@ def noisy(draw, kind, deviation_ratio):
 
 
 def test_a_series_has_settled_once_its_trend_is_over():
+    """However it scatters by 1%, after 250 queries; one that falls by half over 50 not before 2% are left, and one that rises never."""
     draw = np.random.default_rng(13)
     assert all(first_settled(noisy(draw, kind, 0.01)) <= 250 for kind in KINDS)
     falling = 1 + 0.5 * np.exp(-np.arange(LENGTH) / 50)
@@ -94,6 +95,7 @@ def test_mann_kendall_knows_trends_and_ties():
 
 
 def test_theil_sen_is_the_slope_of_most():
+    """One value far off does not move it."""
     values = np.arange(20.0) / 10
     values[7] = 50.0
     assert warm_up.theil_sen(values) == pytest.approx(0.1)

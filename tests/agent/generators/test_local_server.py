@@ -47,6 +47,7 @@ def loaded():
 @pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_a_file_is_described_by_its_server(loaded):
+    """Lengths are exact."""
     generator, facts = loaded
     assert (facts.package, facts.backend, facts.precision, facts.parameters) == ("xllamacpp", "cpu", "q8_0", 262_720)
     assert (facts.trained_context_tokens, facts.kv_type, facts.abilities.counts, facts.abilities.is_local) == (4096, "f32", "exact", True)
@@ -62,6 +63,7 @@ def test_a_file_is_described_by_its_server(loaded):
 @pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_nobody_else_is_answered(loaded, tmp_path):
+    """The server wants a key that only the run has."""
     generator, facts = loaded
     sockets = {str(path.readlink()) for path in Path(f"/proc/{facts.process}/fd").iterdir()}
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -76,6 +78,7 @@ def test_nobody_else_is_answered(loaded, tmp_path):
 @pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_the_server_ends_with_a_process_that_is_killed():
+    """Whatever it was doing."""
     with subprocess.Popen([sys.executable, "-c", WAITS, str(MODEL)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         served = Path("/proc") / process.stdout.readline().strip() / "cmdline"
@@ -101,6 +104,7 @@ def install(tmp_path, monkeypatch):
 
 @pytest.mark.services
 def test_an_installed_server_that_does_not_generate_is_ended(install):
+    """What fails is named with the file."""
     process = install("listening on http://127.0.0.1:9")
     with pytest.raises(ConfigError, match=r"does not generate from .*notes_q8_0\.gguf"):
         create("llama").load(MODEL, Options(), CONTEXT)
@@ -120,6 +124,7 @@ def test_an_installed_server_ends_with_a_process_that_is_killed(install):
 
 
 def test_a_file_that_memory_does_not_hold_is_refused(tmp_path):
+    """Before a server is started."""
     path = tmp_path / "large.gguf"
     path.write_bytes(b"GGUF")
     os.truncate(path, 1 << 42)
@@ -130,6 +135,7 @@ def test_a_file_that_memory_does_not_hold_is_refused(tmp_path):
 @pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_a_file_that_is_broken_or_a_setting_that_cannot_be_is_one_line(tmp_path):
+    """It is named, with llama.cpp's own reason."""
     model_bytes = MODEL.read_bytes()
     for content, options, match in [
         (model_bytes[:100_000], Options(), "cannot load .*not within the file bounds"),

@@ -54,10 +54,12 @@ def test_stamps_come_as_recorded_and_queries_take_turns(tmp_path):
 
 
 def test_a_recorded_end_of_text_ends_a_query_early(tmp_path):
+    """What the recorded engine did not ignore is not ignored here."""
     answer = opened(tmp_path, end_after_tokens=2).bind([1], Limits(5))(lambda _: None)
     assert (answer.output_tokens, answer.ended) == (2, "end_of_text")
 
 
 def test_a_wrong_key_is_named(tmp_path):
+    """A recording with a typing error is refused with the name of the key."""
     with pytest.raises(ConfigError, match="frist_ms"):
         opened(tmp_path, queries=[{"frist_ms": 1.0, "steps_ms": [1.0]}])

@@ -86,6 +86,7 @@ def ask(generator, output=3, prompt="the board"):
 
 
 def test_a_stream_is_stamped_and_counted_by_usage(loaded):
+    """Pings, empty lines, an empty piece and the usage in a chunk without choices are no tokens; all goes over one connection."""
     server, generator, facts = loaded(openai(events(text(""), text("a"), text("b"), text("c", "length"), USAGE)))
     answer, stamps = ask(generator)
     assert (answer.text, answer.ended, answer.prompt_tokens, answer.output_tokens, stamps) == ("abc", "length", 5, 3, [1, 1, 1])
@@ -120,6 +121,7 @@ def test_a_query_finds_its_connection_open(loaded, network):
 
 
 def test_an_arrival_closes_its_connection(loaded, network):
+    """When it is answered, and when it is not."""
     server, generator, _ = loaded(llama_server(network))
     query = generator.bind_concurrent([1, 50], Limits(2))
     for _ in range(2):
@@ -132,6 +134,7 @@ def test_an_arrival_closes_its_connection(loaded, network):
 
 
 def test_extra_fields_fit_the_query(loaded):
+    """`true` is the tokens asked for, the limit has one name, and what ends with its text is not made to go on."""
     extra = "extra = { ignore_eos = true, min_tokens = true, max_completion_tokens = true, seed = 1 }"
     server, generator, _ = loaded(openai(WHOLE), extra)
     for limits, not_ending in ((Limits(3), {"ignore_eos": True, "min_tokens": 3}), (Limits(3, ignore_end=False), {})):
@@ -180,6 +183,7 @@ def test_reasoning_that_is_not_streamed_is_with_the_first_piece(loaded):
 
 
 def test_without_counts_pieces_are_counted_as_estimated(loaded):
+    """Of a server that never counts, and of proxies that state 0."""
     none = {"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}
     for pieces, usage in (("a", [none]), ("abc", [none]), ("ab", [])):
         stream = events(*map(text, pieces), text("", "stop"), *usage)
@@ -201,6 +205,7 @@ def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
 
 
 def test_an_answer_in_one_piece_has_no_times_of_tokens(loaded):
+    """But one step of a server that guesses gives several."""
     for details, is_streamed in (({}, False), ({"accepted_prediction_tokens": 2, "rejected_prediction_tokens": 1}, True)):
         stream = events(text("abc", "length"), counted(3, completion_tokens_details=details))
         answer, _ = ask(loaded(openai(stream))[1])
@@ -208,6 +213,7 @@ def test_an_answer_in_one_piece_has_no_times_of_tokens(loaded):
 
 
 def test_llama_server_takes_tokens_and_reports_all(loaded, network):
+    """Prompts are tokens, the cache is off, the end of text ignored, and each line states its tokens."""
     server, generator, facts = loaded(llama_server(network))
     answer, stamps = ask(generator, 4, [1, 50, 60])
     assert stamps == [1] * 4
@@ -240,6 +246,7 @@ def test_a_question_goes_as_a_chat_where_the_model_has_a_template(loaded, networ
 
 
 def test_a_lost_connection_fails_a_query_and_not_the_run(loaded, network):
+    """Of a user, whose connection cannot be opened."""
     server, generator, _ = loaded(llama_server(network))
     server.close()
     query = generator.bind_concurrent([1, 50], Limits(2), 0)
@@ -291,6 +298,7 @@ def test_users_share_the_authorities_and_keep_their_connections(loaded, network,
 
 
 def test_a_bad_reply_is_one_line_and_the_next_query_works(loaded):
+    """A query that fails leaves nothing behind: the connection is opened anew."""
     for reply, kind, match in [
         (Reply({"error": "no slot"}, status=429), "http 429", "no slot"),
         (Reply({"error": {"message": "model 'x' not found"}}, status=404), "http 404", "model 'x' not found; check url"),
@@ -320,6 +328,7 @@ def test_a_bad_reply_is_one_line_and_the_next_query_works(loaded):
 
 
 def test_a_server_that_cannot_generate_is_unavailable(serve):
+    """It is asked for two tokens when it is loaded, so that a run does not begin; one that is gone refuses."""
     for routes, keys, match in [
         ({}, (), "lists no model under /v1/models"),
         ({"/v1/models": lambda _: MODELS}, ('model = "other"',), "has no model 'other': it has tiny"),
@@ -338,6 +347,7 @@ def test_a_server_that_cannot_generate_is_unavailable(serve):
 
 
 def test_a_wrong_file_is_a_config_error(tmp_path):
+    """The wrong key or value is named."""
     for content, match in [
         ('url = "http://[::1"', "not the address of a server"),
         ('url = "http://x"\nendpoint = "talk"', "endpoint"),
@@ -351,6 +361,7 @@ def test_a_wrong_file_is_a_config_error(tmp_path):
 
 
 def test_a_key_is_sent_and_not_kept_in_the_record(loaded, network, tmp_path):
+    """It goes into the header only."""
     (tmp_path / "key").write_text("secret-of-mine\n")
     server, _, facts = loaded(llama_server(network), f'api_key_file = "{tmp_path / "key"}"')
     assert "secret-of-mine" not in str(facts)

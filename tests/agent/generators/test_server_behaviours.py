@@ -62,6 +62,7 @@ def violated(run):
 
 @pytest.mark.parametrize("outcome", ["times", "failures"])
 def test_tokens_and_times_are_those_of_the_servers_log(measured, outcome):
+    """Whatever the form in which they come, and beside queries that fail."""
     for name, behaviour in behaviours(outcome):
         with table_row(name):
             run, log = measured(behaviour)
@@ -79,6 +80,7 @@ def test_tokens_and_times_are_those_of_the_servers_log(measured, outcome):
 
 
 def test_what_comes_at_once_has_no_times(measured):
+    """But a reason, and its tokens."""
     for name, behaviour in behaviours("no times"):
         with table_row(name):
             run, _ = measured(behaviour)
@@ -90,6 +92,7 @@ def test_what_comes_at_once_has_no_times(measured):
 
 
 def test_a_server_that_sends_comments_and_never_a_token_is_given_up(measured):
+    """After `timeout_s`, however much comes."""
     with pytest.raises(EdgemeterError, match=r"no token for 0\.4 s"):
         measured(BEHAVIOURS["comments, never a token"])
 

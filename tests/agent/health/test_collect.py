@@ -41,12 +41,14 @@ def test_an_emmc_reports_its_wear_and_a_card_reports_nothing(tmp_path):
 
 
 def test_the_disk_of_a_folder_is_counted_and_one_that_is_gone_is_unknown(tmp_path):
+    """Free is never more than all."""
     disk = collect.read_disk(tmp_path, THIS_MACHINE)
     assert 0 <= disk.free_bytes <= disk.size_bytes
     assert collect.read_disk(tmp_path / "gone", THIS_MACHINE).free_bytes is None
 
 
 def test_the_reason_of_the_restart_is_what_the_hardware_kept(tmp_path):
+    """A kernel's own last record goes before a bit of the watchdog."""
     for folder, files, expected in in_folders(
         tmp_path,
         [
@@ -65,6 +67,7 @@ def test_the_reason_of_the_restart_is_what_the_hardware_kept(tmp_path):
 
 @pytest.mark.needs("openssl")
 def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
+    """A real one; a damaged one and none are unknown."""
     key, path = tmp_path / "key", tmp_path / "crt"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=pi-1"]
     subprocess.run([*command, "-days", "30", "-keyout", key, "-out", path], check=True, capture_output=True)
@@ -78,6 +81,7 @@ def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
 
 
 def test_the_release_before_is_the_other_one(tmp_path):
+    """Of an installation as a fleet makes it, and of no other."""
     for name in ("1.0", "1.1"):
         (tmp_path / "releases" / name).mkdir(parents=True)
     assert collect.other_release(tmp_path / "releases" / "1.1") == "1.0"
@@ -89,6 +93,7 @@ ORDER = CollectOrder(device="pi-1", fleet="lab", session=1, config=None, floor_n
 
 @pytest.mark.services
 def test_the_process_that_collects_ends_without_a_word_once_its_agent_has_ended():
+    """Nobody reads what it wrote: no traceback in the journal of a board whose agent was killed."""
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "edgemeter.agent.health.collect", msgspec.json.encode(ORDER).decode()]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=writing, stderr=subprocess.PIPE, text=True)
@@ -100,6 +105,7 @@ def test_the_process_that_collects_ends_without_a_word_once_its_agent_has_ended(
 
 @pytest.mark.services
 def test_the_process_that_collects_prints_the_health_of_this_machine(tmp_path, monkeypatch):
+    """As the agent begins it."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     child = health_handler.begin_collecting(msgspec.json.encode(ORDER).decode())
     health = decode_health(child.communicate()[0])
@@ -119,6 +125,7 @@ def home(tmp_path, monkeypatch):
 
 
 def test_what_has_its_receipt_does_not_wait(home):
+    """It is only kept; and where there is no outbox yet nothing waits."""
     assert (read_health(ORDER, recorded(home)).waiting_records, read_health(ORDER, recorded(home)).outbox_trouble) == (0, None)
     with Outbox(home / "outbox.sqlite") as outbox:
         for _ in range(3):
@@ -129,6 +136,7 @@ def test_what_has_its_receipt_does_not_wait(home):
 
 
 def test_an_outbox_that_cannot_be_read_is_unknown_and_never_empty(home):
+    """It is named."""
     (home / "outbox.sqlite").write_text("shopping list")
     health = decode_health(encode_health(read_health(ORDER, recorded(home))))
     assert isinstance(health, Health)

@@ -100,6 +100,7 @@ def device(tmp_path):
 
 
 def test_the_status_is_reported_at_the_start_and_each_day_and_not_before(device):
+    """Retained, as its child has it, which is told who it is and how the last agent ended."""
     assert device.at(0.0) == (1, 1)
     assert device.messages == [("edgemeter/v1/lab/pi-1/health", HEALTH, 1, "retained")]
     order = device.children[0].order
@@ -132,6 +133,7 @@ def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(device,
 
 
 def test_a_disk_that_fills_up_is_reported_at_once(device, monkeypatch):
+    """Not in a day; but not every minute either while it goes back and forth."""
     device.at(0.0)
     real = os.statvfs
     full = os.statvfs_result((4096, 4096, 1000, 10, 10, 0, 0, 0, 0, 255))
@@ -141,6 +143,7 @@ def test_a_disk_that_fills_up_is_reported_at_once(device, monkeypatch):
 
 
 def test_it_never_collects_beside_a_run(device):
+    """What collecting costs would be measured."""
     device.is_busy = True
     assert device.at(1000.0) == (0, 0)
     device.is_busy = False
@@ -148,6 +151,7 @@ def test_it_never_collects_beside_a_run(device):
 
 
 def test_a_run_is_reported_without_a_child(device):
+    """The last verdict follows within minutes, and costs no process."""
     device.at(0.0)
     delivery.note_verdict(device.home, 99, "disturbed")
     assert device.at(AT_MOST_EVERY_S - 1) == (1, 1)
@@ -156,6 +160,7 @@ def test_a_run_is_reported_without_a_child(device):
 
 
 def test_refused_orders_are_reported_within_a_minute(device):
+    """Their count and the last reason, without a child; a damaged note is none."""
     device.at(0.0)
     refused = health.RefusedOrders(count=3, last_ns=5, reason="not signed")
     for payload, now_s in ((b"{", 1.0), (msgspec.json.encode(refused), 2.0)):
@@ -166,6 +171,7 @@ def test_refused_orders_are_reported_within_a_minute(device):
 
 
 def test_a_broker_that_forgot_gets_the_status_again(device):
+    """What it had retained may be gone."""
     device.handler.connected()
     assert device.messages == []
     device.at(0.0)
@@ -175,6 +181,7 @@ def test_a_broker_that_forgot_gets_the_status_again(device):
 
 
 def test_the_last_stop_is_reported_by_the_next_start(device, tmp_path):
+    """An error that nobody took is a crash, with its line."""
     try:
         int("no spoon")
     except ValueError:
@@ -199,6 +206,7 @@ def board(tmp_path):
 
 
 def test_an_end_is_reported_by_the_next_start(tmp_path, board):
+    """A signal, also where the board has started anew since; an exception that nothing caught, by its type and message."""
     assert StopMarker(tmp_path, board()).last_words.kind == "first"
     StopMarker(tmp_path, board()).end(None)
     assert StopMarker(tmp_path, board("b")).last_words.kind == "clean"
@@ -215,6 +223,7 @@ def test_a_stop_without_a_marker_is_judged_by_the_boot_and_the_kernels_count(tmp
 
 
 def test_a_damaged_marker_is_an_unknown_stop(tmp_path, board):
+    """A power cut may leave anything."""
     for content in [b"", b"{", b"\x00" * 40, b'{"boot_id": 5}']:
         (tmp_path / STOP_MARKER_FILE).write_bytes(content)
         assert StopMarker(tmp_path, board()).last_words.kind == "unknown", f"{content!r}"
@@ -223,6 +232,7 @@ def test_a_damaged_marker_is_an_unknown_stop(tmp_path, board):
 
 
 def test_the_floor_of_the_clock_only_rises(tmp_path, board):
+    """The latest time that was ever shown outlives a clock that is set back."""
     marker = StopMarker(tmp_path, board())
     text = (tmp_path / STOP_MARKER_FILE).read_text()
     later_ns = marker.floor_ns + 10**18

@@ -42,6 +42,7 @@ def fleet(tmp_path, monkeypatch):
 
 
 def test_dates_count_where_the_clock_was_set_and_not_before_2020(fleet, monkeypatch):
+    """The name and the authority are checked all the same."""
     files, server = fleet
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         shake_hands(tls.tls_context(files), server)
@@ -57,6 +58,7 @@ def test_dates_count_where_the_clock_was_set_and_not_before_2020(fleet, monkeypa
 
 
 def test_the_time_is_not_before_the_release_was_built_nor_before_the_fleet_was_last_heard(tmp_path):
+    """Whichever is later; what cannot be read counts for nothing."""
     assert identity.clock_floor_ns(None, tmp_path) == 0
     (tmp_path / "manifest.json").write_text('{"built_ns": 7, "name": "x"}')
     assert identity.clock_floor_ns(None, tmp_path) == 7

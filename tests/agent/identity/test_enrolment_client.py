@@ -73,6 +73,7 @@ def pending(reason="needs approval"):
 
 
 def test_a_board_that_waits_for_approval_asks_less_and_less_often(service, caplog):
+    """After five seconds, ten, ..., a minute at most; the watchdog hears of it each second, and the log once."""
     caplog.set_level("INFO")
     service.replies = [*(pending() for _ in range(6)), Reply(ACCEPTED)]
     assert service.client().request("/enrol", QUESTION, 600.0) == ACCEPTED
@@ -83,6 +84,7 @@ def test_a_board_that_waits_for_approval_asks_less_and_less_often(service, caplo
 
 
 def test_a_service_that_is_away_is_asked_again_until_the_time_is_over(service, caplog):
+    """No connection, one that breaks, a busy server, and an answer that is none: the last reason is reported."""
     service.replies = [ConnectionRefusedError("refused"), ssl.SSLEOFError("cut"), Reply(b"x", 503), Reply(ACCEPTED)]
     assert service.client().request("/enrol", QUESTION, 600.0) == ACCEPTED
     service.replies = [ConnectionRefusedError("refused") for _ in range(100)]
@@ -92,6 +94,7 @@ def test_a_service_that_is_away_is_asked_again_until_the_time_is_over(service, c
 
 
 def test_what_time_does_not_change_is_an_error_at_once(service):
+    """A refused request, a certificate of another authority, and one of ours that is not taken."""
     untrusted = ssl.SSLCertVerificationError("x")
     untrusted.verify_message = "self-signed"
     for reply, kind, words in (
@@ -108,6 +111,7 @@ def test_what_time_does_not_change_is_an_error_at_once(service):
 
 
 def test_a_key_that_came_with_a_copied_card_is_made_anew(tmp_path, monkeypatch):
+    """As often as the service says `again`, and at most three times."""
     files = IdentityFiles(tmp_path)
     files.folder.mkdir()
     keys = iter("abcd")

@@ -22,6 +22,7 @@ SD = {"sys/block/mmcblk1/device/type": "SD\n", "sys/block/mmcblk1/device/cid": "
 
 
 def test_the_surest_number_is_taken(tmp_path):
+    """What is soldered on before what is installed, a card's number never, nor what stands for none."""
     for folder, files, expected in in_folders(
         tmp_path,
         [
@@ -48,6 +49,7 @@ def test_the_surest_number_is_taken(tmp_path):
 
 
 def test_another_board_is_recognised_by_the_source_of_the_number(tmp_path):
+    """The same number is the same board; another is another; a board without such a source is another."""
     board_serial = identity.read_board_serial(tree(tmp_path / "a", PI))
     assert not identity.differs_from_board(board_serial, tree(tmp_path / "a", {}))
     assert identity.differs_from_board(board_serial, tree(tmp_path / "b", {**PI, "proc/device-tree/serial-number": b"10000000abcdef02\0"}))

@@ -39,6 +39,7 @@ def run(lab, path, *options):
 
 @pytest.mark.services
 def test_it_joins_once_and_reports_that_again_without_a_network(lab):
+    """The second time nothing is asked: there is no service any more. A service of another authority gets no token."""
     server = lab.serve_boards()
     path = lab.token("pi-1")
     copy = lab.path / "copy.toml"
@@ -73,6 +74,7 @@ def test_it_waits_for_a_service_that_starts_later(lab):
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_it_joins_the_next_time(lab):
+    """SIGKILL after 0 to 1.2 seconds, twelve times; the token serves, one certificate is valid, and the card is clean."""
     lab.serve_boards()
     path = lab.token("pi-1")
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "join", str(path), "--timeout", "30"]
@@ -99,6 +101,7 @@ def join(tmp_path, **changes):
 
 
 def test_a_join_file_that_cannot_serve_is_reported_before_anything_is_sent(tmp_path):
+    """What is wrong stands in the file, and the token is kept for when it is mended; it travels over TLS only."""
     for folder, changes, words in in_folders(
         tmp_path,
         [

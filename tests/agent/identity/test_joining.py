@@ -88,6 +88,7 @@ def test_key_and_certificate_change_together_whenever_the_power_goes(signing, fi
 
 @pytest.mark.needs("openssl")
 def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path):
+    """A certificate whose key is not the one that waits is refused, and the device has no identity as before."""
     identity_identity.make_key(tmp_path / "other.key")
     with pytest.raises(ConfigError, match="another key"):
         joining.take_certificate(files, accepted(signing, tmp_path / "other.key"), SERIAL, BROKER, SERVICE, None)
@@ -127,6 +128,7 @@ def identity(**changes):
 
 
 def test_the_configuration_keeps_what_was_there(tmp_path):
+    """Our keys are set above the first table; a key of the same name in a table is another one; a second time changes nothing."""
     path = tmp_path / "config.toml"
     path.write_text('# mine\nbroker = "old"\npower = ["replay"]\n\n[sensors.replay]\npath = "trace.csv"\ndevice = "x"\n')
     files = IdentityFiles(tmp_path / "home")
@@ -145,6 +147,7 @@ def test_the_configuration_keeps_what_was_there(tmp_path):
 
 
 def test_a_configuration_may_be_absent_or_empty(tmp_path):
+    """Then it holds ours alone, and is one that the agent reads."""
     for folder, before in in_folders(tmp_path, [None, "", "[sensors]\n", 'power = ["a"]']):
         path = folder / "etc/config.toml"
         if before is not None:
@@ -167,12 +170,14 @@ def test_the_name_in_the_certificate_is_the_devices(tmp_path):
 
 
 def test_a_certificate_is_due_at_two_thirds_of_its_life():
+    """Not a second earlier."""
     joined = identity()
     assert not joined.is_due(299 * NS)
     assert joined.is_due(300 * NS)
 
 
 def test_an_identity_that_cannot_be_read_is_one_line(tmp_path):
+    """Cut off, or of somebody else."""
     IdentityFiles(tmp_path).folder.mkdir()
     IdentityFiles(tmp_path).identity.write_text('{"device": "pi')
     with pytest.raises(ConfigError, match="agent join"):

@@ -121,6 +121,7 @@ ASKED, CONFIRMED = ("/renew", "device.key of pi-1"), ("/confirm", None)
 
 
 def test_a_certificate_that_is_not_due_is_confirmed_once(renewing):
+    """Until the service has it, every five minutes; one request at a time."""
     handler = renewing.start(time.time_ns() + YEAR_NS)
     renewing.answer, answer = None, renewing.answer
     for _ in range(2):
@@ -139,6 +140,7 @@ def test_a_certificate_that_is_not_due_is_confirmed_once(renewing):
 
 
 def test_a_certificate_is_renewed_when_it_is_due_and_again_when_no_answer_comes(renewing, caplog):
+    """At two thirds of its life; a refusal is reported, and the new certificate confirmed at once."""
     handler = renewing.start(time.time_ns() - YEAR_NS)
     renewing.answer, answer = None, renewing.answer
     for state in (None, "refused", "accepted"):
@@ -159,6 +161,7 @@ def test_a_certificate_is_renewed_when_it_is_due_and_again_when_no_answer_comes(
 
 
 def test_a_device_that_has_joined_no_fleet_renews_nothing(renewing):
+    """It asks nothing."""
     assert RenewalHandler(renewing.context()).poll() == POLL_S
 
 

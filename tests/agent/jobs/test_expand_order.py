@@ -19,6 +19,7 @@ def expanded(folder, keys, name="m.gguf"):
 
 
 def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
+    """Lengths are numbers, and name nothing on the board."""
     cases = expanded(tmp_path, "prompt_tokens = [128, 512]\noutput_tokens = 16")
     assert [(case.runtime, case.prompt_tokens, case.output_tokens) for case in cases] == [("llama", 128, 16), ("llama", 512, 16)]
 
@@ -31,6 +32,7 @@ def test_an_order_may_bring_no_server(tmp_path):
 
 
 def test_an_order_may_bring_no_code(tmp_path):
+    """By none of the ways in which a suite could name a factory; the line says where one is named instead."""
     for model, keys in [
         ('"package.module:make"', ""), ('"net.py:make"', ""), ('"net.py"', ""), ('["m.gguf", "net.py"]', ""),
         ('"m.gguf"', 'runtime = "python"'),
@@ -42,6 +44,7 @@ def test_an_order_may_bring_no_code(tmp_path):
 
 
 def test_data_are_those_of_the_order(tmp_path):
+    """By the name of their archive, in which their annotations are; none names a file of the board."""
     for folder, keys, reason in in_folders(
         tmp_path,
         [
@@ -55,6 +58,7 @@ def test_data_are_those_of_the_order(tmp_path):
 
 
 def test_a_wrong_key_names_its_case():
+    """Of a thousand cases the author need not search."""
     cases = '[[case]]\nmodel = "m.gguf"\n' * 2
     for line, reason in (("treads = 2", "unknown field `treads`"), ('threads = "two"', "Expected")):
         with table_row(line), pytest.raises(ConfigError, match=f"case 3: .*{reason}"):
@@ -62,6 +66,7 @@ def test_a_wrong_key_names_its_case():
 
 
 def test_lengths_count_among_the_combinations_of_a_case():
+    """An order cannot ask for a million cases in one line."""
     many = ", ".join(map(str, range(1, 60)))
     with pytest.raises(ConfigError, match=r"3481 combinations"):
         order_suite.read(f'name = "o"\n[[case]]\nmodel = "m.gguf"\nprompt_tokens = [{many}]\noutput_tokens = [{many}]\n'.encode())

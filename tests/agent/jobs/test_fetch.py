@@ -35,6 +35,7 @@ def task(tmp_path):
 
 @pytest.mark.services
 def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(task, tmp_path, files):
+    """A download that breaks leaves what came; another size is not read; another content is not kept."""
     part = tmp_path / "x.part"
     served = msgspec.structs.replace(task, url=files.address + PATH)
     files.put(PATH, DATA, cuts=[5000])
@@ -64,6 +65,7 @@ def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(ta
 
 @pytest.mark.services
 def test_its_process_gives_status_and_reason(task, tmp_path, files):
+    """As the daemon reads them: whole, refused, and to be tried again."""
     served = msgspec.structs.replace(task, url=files.address + PATH)
     for fetch_task, status, words in (
         (served, HERE, ""),
@@ -78,6 +80,7 @@ def test_its_process_gives_status_and_reason(task, tmp_path, files):
 
 @pytest.mark.parametrize("data", [DATA, DATA[:-1], DATA + b"x", b"?" * len(DATA)])
 def test_only_the_right_content_has_its_name(task, tmp_path, data):
+    """A part that is too long or wrong is fetched again from its beginning, a short one from its end."""
     offsets = []
 
     def download(_address, part, *_, **__):
@@ -114,6 +117,7 @@ def test_two_processes_do_not_write_one_part(task, tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_tried_again(task, tmp_path):
+    """It may be mounted later; the reason names the content."""
     (tmp_path / SHA256).mkdir()
     (tmp_path / SHA256 / "x").touch()
     (tmp_path / "x.part").write_bytes(DATA)

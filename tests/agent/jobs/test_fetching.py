@@ -28,6 +28,7 @@ def offsets(device, part):
 
 
 def test_a_cut_download_is_continued_after_a_pause_that_doubles(device, part):
+    """What has arrived stays; a server that is down for long is not asked again and again."""
     device.change = lambda data: data[:100_000] if len(data) > 500_000 else b"" if len(data) == 500_000 else data
     ask(device)
     device.go_on()
@@ -43,6 +44,7 @@ def test_a_cut_download_is_continued_after_a_pause_that_doubles(device, part):
 
 
 def test_the_server_hears_how_far_it_is_what_hinders_it_and_when_all_is_here(device):
+    """Name and size of what is fetched; the last word on it is not that something is missing."""
     device.order(device.measure())
     assert device.final().state == "done"
     assert (device.doings[0], device.doings[-1]) == ("fetching suite.toml, 0.0 of 0.0 MB", jobs_handler.GATHERED)
@@ -57,6 +59,7 @@ def test_the_server_hears_how_far_it_is_what_hinders_it_and_when_all_is_here(dev
 
 
 def test_what_came_survives_a_restart(device, part):
+    """The next start asks for the rest."""
     device.change = lambda data: data[:200_000]
     ask(device)
     device.go_on()
@@ -81,6 +84,7 @@ def test_a_wrong_hash_rejects_the_job_at_the_second_time(device, part):
 
 
 def test_a_device_that_knows_no_address_refuses(device):
+    """In words that name the key."""
     device.stop()
     device.settings = config.Config()
     device.start()
@@ -91,6 +95,7 @@ def test_a_device_that_knows_no_address_refuses(device):
 
 
 def test_a_fetch_that_is_no_longer_needed_is_stopped(device):
+    """A cancelled order leaves no process behind."""
     ended = []
 
     class Endless:
@@ -117,6 +122,7 @@ def test_a_fetch_that_is_no_longer_needed_is_stopped(device):
 
 
 def test_what_is_used_least_goes_first_and_never_what_is_in_use(tmp_path):
+    """Room for new content is made by removing what was used longest ago, except what a job still needs."""
     store = DeviceContent(tmp_path, 350)
     folder = tmp_path / CONTENT_FOLDER
     folder.mkdir()

@@ -21,6 +21,7 @@ def measure(server, seconds=0, repeats=1):
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_each_job_is_done_once(server, agent):
+    """SIGKILL again and again, and every order that has not ended comes again: no job is measured twice, and none is forgotten."""
     draw = random.Random(7)  # noqa: S311 - the same every time
     works = {f"job-{number}": measure(server, seconds=draw.choice([0, 1])) for number in range(KILLS + 3)}
     for _ in range(KILLS):

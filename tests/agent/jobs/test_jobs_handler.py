@@ -30,6 +30,8 @@ def book(device):
 
 
 def test_an_order_is_carried_out_once_its_content_is_here_and_its_end_is_reported(device):
+    """The process gets the order and where its contents stand; the report names the runs that it kept."""
+
     def plays(execution):
         execution.measure(1, 2)
         execution.measure(2, 2)
@@ -50,6 +52,7 @@ def test_an_order_is_carried_out_once_its_content_is_here_and_its_end_is_reporte
 
 
 def test_a_process_that_leaves_no_end_has_failed(device):
+    """Killed for memory, say: the report says how it ended."""
     device.plays = lambda execution: execution.leave(9)
     device.order(device.measure())
     final = device.final()
@@ -58,6 +61,7 @@ def test_a_process_that_leaves_no_end_has_failed(device):
 
 
 def test_how_far_a_job_is_is_reported_as_it_goes(device):
+    """What it does now, and the share that is done; none of it by a report that is acknowledged."""
     device.plays = wait
     device.order(device.measure())
     execution = device.running()
@@ -91,6 +95,7 @@ def test_a_connection_while_an_order_is_measured_brings_nothing_about_it(device)
 
 
 def test_an_order_that_comes_again_is_acknowledged_and_not_done_again(device):
+    """Before, after its end, and after a restart of the agent."""
     work = device.measure()
     for _ in range(3):
         device.order(work)
@@ -107,6 +112,7 @@ def test_an_order_that_comes_again_is_acknowledged_and_not_done_again(device):
 
 
 def test_a_report_goes_again_until_it_is_acknowledged_and_with_a_connection(device):
+    """At growing intervals: the first was lost, or its answer."""
     device.acknowledges = False
     device.order(Logs())
     device.go_on()
@@ -123,6 +129,7 @@ def test_a_report_goes_again_until_it_is_acknowledged_and_with_a_connection(devi
 
 
 def test_orders_are_done_one_at_a_time_in_the_order_of_arrival(device):
+    """The second begins when the first has ended."""
     device.plays = wait
     for job in ("first", "second", "third"):
         device.order(device.measure(), job=job)
@@ -135,6 +142,7 @@ def test_orders_are_done_one_at_a_time_in_the_order_of_arrival(device):
 
 
 def test_what_runs_at_a_restart_is_interrupted_and_publishes_nothing_more(device):
+    """And is not begun again, although the order comes again."""
     device.plays = wait
     work = device.measure()
     device.order(work)
@@ -164,6 +172,7 @@ def test_what_was_measured_to_its_last_run_at_a_restart_is_done(device, runs, st
 
 
 def test_what_waits_at_a_restart_is_done_after_it(device):
+    """It was accepted, and not begun."""
     device.change = lambda _data: b""
     device.order(device.measure())
     device.go_on()
@@ -175,6 +184,7 @@ def test_what_waits_at_a_restart_is_done_after_it(device):
 
 
 def test_cancel_ends_the_process_and_the_next_order_begins(device):
+    """While it runs; that nothing is measured is reported."""
     device.plays = wait
     device.order(device.measure())
     device.running().measure(1)
@@ -188,6 +198,7 @@ def test_cancel_ends_the_process_and_the_next_order_begins(device):
 
 
 def test_cancel_of_what_waits_has_ended_or_never_came(device):
+    """What waits is not begun; what is done stays done; what comes later is not done."""
     device.plays = wait
     device.order(device.measure(), job="first")
     device.order(device.measure(), job="waits")
@@ -205,6 +216,7 @@ def test_cancel_of_what_waits_has_ended_or_never_came(device):
 
 
 def test_a_job_that_takes_too_long_is_ended(device):
+    """By the device's own clock, from the order's arrival on."""
     device.plays = wait
     device.order(device.measure(), timeout_s=4.0)
     execution = device.running()
@@ -219,6 +231,7 @@ def test_a_job_that_takes_too_long_is_ended(device):
 
 
 def test_a_later_attempt_takes_the_place_of_an_earlier_one(device):
+    """And an earlier one that comes after it is not done."""
     device.plays = wait
     device.order(device.measure())
     device.running()
@@ -233,6 +246,7 @@ def test_a_later_attempt_takes_the_place_of_an_earlier_one(device):
 
 
 def test_a_job_waits_while_somebody_measures_by_hand(device):
+    """And names who that is."""
     by_hand = RunLock(device.home)
     assert by_hand.take("edgemeter run")
     device.order(device.measure())
@@ -245,6 +259,7 @@ def test_a_job_waits_while_somebody_measures_by_hand(device):
 
 
 def test_what_cannot_be_done_here_is_rejected_with_a_reason(device, monkeypatch):
+    """Nothing of it is begun."""
     for name in ("INVOCATION_ID", "NOTIFY_SOCKET"):
         monkeypatch.delenv(name, raising=False)
     for work, reason in [
@@ -263,6 +278,7 @@ def test_what_cannot_be_done_here_is_rejected_with_a_reason(device, monkeypatch)
 
 
 def test_too_many_orders_are_refused(device):
+    """Those that wait stay."""
     device.plays = wait
     for number in range(jobs_handler.MOST_WAITING + 1):
         device.order(Logs(), job=f"job-{number}")
@@ -272,6 +288,7 @@ def test_too_many_orders_are_refused(device):
 
 
 def test_a_restart_of_the_agent_is_done_when_it_is_back(device, monkeypatch):
+    """Once, although the order comes again."""
     monkeypatch.setenv("INVOCATION_ID", "x")
     device.order(Restart())
     device.go_on()
@@ -308,6 +325,7 @@ def test_a_restart_of_the_board_is_the_supervisors_and_done_in_the_next_boot(dev
 
 
 def test_a_board_that_is_not_started_anew_in_time_is_asked_no_more(device):
+    """The request goes with the order."""
     (device.home / "update").mkdir()
     device.order(Restart(what="board"), timeout_s=10.0)
     assert device.final().state == "timed_out"
@@ -337,6 +355,7 @@ def test_a_repeated_order_needs_its_content_once_and_no_connection_after(device,
 
 
 def test_a_cancelled_repetition_ends_the_run_in_progress(device, book, monkeypatch):
+    """Nothing more is measured of it."""
     monkeypatch.setattr(repeating.ClockTrust, "is_right", lambda _trust: True)
     device.plays = wait
     device.order(msgspec.structs.replace(device.measure(), every_s=60))
@@ -348,6 +367,7 @@ def test_a_cancelled_repetition_ends_the_run_in_progress(device, book, monkeypat
 
 
 def test_a_malformed_order_is_refused_whole_and_reported_where_it_names_its_job(device, book):
+    """A path, an unknown field, a shell text: nothing of it stands in the journal."""
     order = {"job": "job-1", "attempt": 1, "version": 3, "timeout_s": 9, "work": {"type": "logs"}}
     for wrong in ({"shell": "reboot"}, {"work": {"type": "measure", "suite": "/etc/passwd"}}, {"work": {"type": "shell"}}):
         with pytest.raises(ConfigError, match="not an order"):
@@ -357,6 +377,7 @@ def test_a_malformed_order_is_refused_whole_and_reported_where_it_names_its_job(
 
 
 def test_garbage_changes_nothing(device, book):
+    """Hundreds of random and half-right payloads, and large ones."""
     draw = random.Random(0)  # noqa: S311 - the same every time
     device.order(device.measure())
     right = device.signer.sealed(orders.encode_order(ReportReceipt(noted="job-1", attempt=1, version=2)))
@@ -375,6 +396,7 @@ def test_garbage_changes_nothing(device, book):
 
 
 def test_a_wrong_acknowledgement_is_mended_by_the_next_order(device, book):
+    """The report that it hid is sent when the server asks again."""
     device.acknowledges = False
     work = device.measure()
     device.order(work)

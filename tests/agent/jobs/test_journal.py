@@ -51,6 +51,7 @@ def test_a_report_is_the_same_bytes_until_it_is_acknowledged(book, path):
 
 
 def test_an_acknowledgement_of_an_earlier_version_is_none(book):
+    """Nor one of a job that nobody knows."""
     book.add(order())
     due = book.due(7)
     acknowledge(book, 3)
@@ -61,6 +62,7 @@ def test_an_acknowledgement_of_an_earlier_version_is_none(book):
 
 
 def test_what_has_ended_stays_as_it_ended(book):
+    """Whoever comes first: the process of the job, or who gives it up."""
     number = book.add(order())
     assert book.begins(number, "boot")
     assert not book.begins(number, "boot")
@@ -71,6 +73,7 @@ def test_what_has_ended_stays_as_it_ended(book):
 
 
 def test_runs_stand_in_the_report(book):
+    """Each run as it was kept, also of a job that failed afterwards."""
     number = book.add(order())
     book.begins(number, None)
     book.kept(number, "run-1")
@@ -83,6 +86,7 @@ def test_runs_stand_in_the_report(book):
 
 
 def test_only_what_ended_and_was_reported_is_forgotten(book, monkeypatch):
+    """The journal stays small; what is open or not reported stays."""
     monkeypatch.setattr(journal, "KEPT_EXECUTIONS", 3)
     open_one = book.add(order("open"))
     untold = book.add(order("untold"))
@@ -97,6 +101,7 @@ def test_only_what_ended_and_was_reported_is_forgotten(book, monkeypatch):
 
 
 def test_long_texts_are_kept_of_few_orders(book, monkeypatch):
+    """Once the server has them; one that it does not have stays."""
     monkeypatch.setattr(journal, "KEPT_TEXTS", 2)
     for index in range(6):
         job = f"doctor-{index}"

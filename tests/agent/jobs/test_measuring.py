@@ -49,6 +49,7 @@ def board(tmp_path, configuration):  # noqa: ARG001 - it has to be there
 
 @pytest.mark.services
 def test_a_suite_is_measured_and_its_runs_are_named(board):
+    """The report names the records that are in the outbox, and nothing is left of the work; each run is reported as it begins."""
     board.order(board.measure(suite(repeats=2)))
     final = board.final()
     assert final.state == "done", final
@@ -68,6 +69,7 @@ def test_a_suite_is_measured_and_its_runs_are_named(board):
 
 @pytest.mark.services
 def test_the_processes_of_a_job_end_when_it_is_cancelled_and_with_their_owner(board):
+    """SIGKILL of the agent: nothing of the job measures on."""
     board.order(board.measure(suite(seconds=60)))
     assert board.until(lambda: board.activities[-1] is not None)
     board.order(Cancel())
@@ -89,6 +91,7 @@ def test_the_processes_of_a_job_end_when_it_is_cancelled_and_with_their_owner(bo
 
 @pytest.mark.services
 def test_the_log_and_the_doctors_findings_come_as_text(board):
+    """The text of the report holds the log without its secrets, or the findings of the doctor as JSON."""
     board.order(Logs(lines=5), job="logs")
     logs = board.final("logs")
     assert "agent of 'pi-1'" in logs.text
@@ -120,6 +123,7 @@ NOT_FOR_THIS_BOARD = [
 
 @pytest.mark.usefixtures("configuration")
 def test_an_order_that_is_not_for_this_board_is_rejected(device):
+    """Whole, with a reason, and nothing measured."""
     device.plays = lambda execution: [carry_out.carry_out(execution.task, io.BytesIO()), execution.leave(0)]
     for number, (document, contents, reason) in enumerate(NOT_FOR_THIS_BOARD):
         models = tuple(device.hold(data, name) for name, data in contents if not name.endswith(".zip"))
@@ -135,6 +139,7 @@ def test_an_order_that_is_not_for_this_board_is_rejected(device):
 
 @pytest.mark.services
 def test_a_device_without_a_sandbox_refuses_orders_unless_its_owner_allows_them(board, configuration, monkeypatch, tmp_path):
+    """With bubblewrap absent; the reason names it, and both remedies."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     configuration.write_text("")

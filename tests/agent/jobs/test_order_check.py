@@ -74,6 +74,7 @@ def keyed(tmp_path):
 
 @with_openssl
 def test_an_order_of_the_service_is_obeyed_and_one_byte_more_or_less_is_not(keyed):
+    """Wherever it is changed: in the order, the signature, the certificate; nor one by a key of a device, the broker or another fleet."""
     payload = keyed.signer.sealed(ORDER)
     assert keyed.obeys(payload)
     for old, new in (
@@ -90,6 +91,7 @@ def test_an_order_of_the_service_is_obeyed_and_one_byte_more_or_less_is_not(keye
 
 
 def test_an_order_for_another_board_or_fleet_is_refused(device):
+    """It is signed by the true service."""
     for name, fleet in (("pi-2", "lab"), ("pi-1", "field"), ("pi-10", "lab")):
         signer = PlainSigner(fleet, name)
         signer.challenged(device.signer.challenge)
@@ -140,6 +142,7 @@ def test_an_order_that_was_held_back_while_the_line_was_cut_is_refused(device):
 
 @with_openssl
 def test_an_earlier_key_of_the_service_ends_with_the_first_order_of_the_next(keyed):
+    """Also after a restart; and a device of no fleet obeys nobody."""
     assert keyed.obeys(keyed.signer.sealed(ORDER))
     before = OrderSigner(keyed.path / "fleet", "lab", "pi-1")
     before.sealed(ORDER)
@@ -155,6 +158,7 @@ def test_an_earlier_key_of_the_service_ends_with_the_first_order_of_the_next(key
 
 
 def test_a_flood_of_wrong_signatures_is_checked_slowly_and_noted_once(device):
+    """Its count and the last reason are for `fleet list`; true orders are obeyed again a second later."""
     payload = device.signer.sealed(ORDER)
     device.signer.signature = b"by somebody"
     wrong = device.signer.sealed(ORDER)

@@ -64,6 +64,7 @@ def board(tmp_path, monkeypatch):
 
 
 def test_an_interval_begins_at_once_and_each_time_once(board):
+    """However often the board looks; with the work and the time limit of the order."""
     board.order(every_s=HOUR_S)
     for second in range(0, 300, 10):
         board.at(second)
@@ -78,6 +79,7 @@ def test_an_interval_begins_at_once_and_each_time_once(board):
 
 
 def test_a_time_of_day_comes_each_day(board):
+    """The first time when it next comes."""
     board.order(at="13:00")
     board.at(HOUR_S - 1)
     assert board.begun() == []
@@ -89,6 +91,7 @@ def test_a_time_of_day_comes_each_day(board):
 
 
 def test_a_time_of_day_comes_once_where_summer_time_begins_and_ends(monkeypatch):
+    """Also if the clock skips it, or shows it twice: one time a day through a year."""
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     work = msgspec.structs.replace(WORK, at="02:30")
@@ -103,6 +106,7 @@ def test_a_time_of_day_comes_once_where_summer_time_begins_and_ends(monkeypatch)
 
 
 def test_what_was_missed_without_power_is_made_up_once(board):
+    """Days later, after a restart: one run, then by the clock again."""
     board.order(every_s=HOUR_S)
     board.at(0)
     board.end()
@@ -118,6 +122,7 @@ def test_what_was_missed_without_power_is_made_up_once(board):
 
 
 def test_a_time_that_comes_during_the_run_before_is_left_out_and_reported(board):
+    """Five due times during one run begin no second run; the reason is reported to the server until the next one begins."""
     board.order(every_s=60)
     for minute in range(6):
         board.at(60 * minute)
@@ -130,6 +135,7 @@ def test_a_time_that_comes_during_the_run_before_is_left_out_and_reported(board)
 
 
 def test_a_repetition_that_failed_is_reported_until_the_next_one(board):
+    """The server hears of it by the order that is repeated."""
     board.order(every_s=HOUR_S)
     board.at(0)
     board.book.ends(board.begun()[0].place, "failed", "no such runtime")
@@ -141,6 +147,7 @@ def test_a_repetition_that_failed_is_reported_until_the_next_one(board):
 
 
 def test_a_clock_that_may_be_wrong_begins_nothing_and_is_reported(board):
+    """When it is right the missed time is made up."""
     board.is_right = False
     board.order(every_s=HOUR_S)
     board.at(2 * HOUR_S)
@@ -154,6 +161,7 @@ def test_a_clock_that_may_be_wrong_begins_nothing_and_is_reported(board):
 
 
 def test_a_clock_is_trusted_when_something_set_it(tmp_path):
+    """A time server, a clock chip, or the host of a virtual machine; never one that shows a year before this release."""
     synchronised = [False]
     trust = ClockTrust(lambda: synchronised[0], tmp_path / "rtc", arch="aarch64")
     assert not trust.is_right()

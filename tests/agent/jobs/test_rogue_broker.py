@@ -113,6 +113,7 @@ def forged(world, challenge):
 
 
 def test_a_board_obeys_the_service_and_not_the_broker(world):
+    """Forged orders of all kinds, altered and recorded ones change nothing; true ones are carried out before, meanwhile and after."""
     true_jobs = [world.order()]
     rogue, attacker = world.seize()
     # The service and the board come to the attacker's broker: nothing distinguishes it.

@@ -42,6 +42,7 @@ def everything(folder):
 
 
 def test_the_same_files_give_the_same_bytes(tmp_path):
+    """Whatever their dates and rights are, and in whatever order they come."""
     (tmp_path / "a.jpg").write_bytes(b"A" * 1000)
     (tmp_path / "b.jpg").write_bytes(b"")
     names = {"images/x y/b.jpg": tmp_path / "b.jpg", "images/x y/straße/a.jpg": tmp_path / "a.jpg"}
@@ -54,6 +55,7 @@ def test_the_same_files_give_the_same_bytes(tmp_path):
 
 
 def test_what_was_put_in_comes_out(tmp_path, folder):
+    """Folders below, names in any script, an empty file; and where photographs and ground truth stand."""
     contents = {"images/set/a.jpg": b"A" * 5000, "images/set/below/ß 写.jpg": b"", "annotations/truth.json": b"{}"}
     for number, content in enumerate(contents.values()):
         (tmp_path / str(number)).write_bytes(content)
@@ -66,6 +68,7 @@ def test_what_was_put_in_comes_out(tmp_path, folder):
 
 
 def test_what_leads_elsewhere_refuses_all_of_it(tmp_path, folder):
+    """Before a byte is written, also of what stands before it."""
     for name in [
         "../../evil",
         "/etc/passwd",
@@ -89,6 +92,7 @@ def test_what_leads_elsewhere_refuses_all_of_it(tmp_path, folder):
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_what_cannot_be_one_data_set_is_refused(tmp_path, folder):
+    """A name twice, a file that is a folder too, a small archive that says it is large."""
     for entries, settings, reason in [
         ([("images/s/a", b"1"), ("images/s/a", b"2")], {}, "twice"),
         ([("images/s/a", b"1"), ("images/s/a/b", b"2")], {}, "in another file"),
@@ -101,12 +105,14 @@ def test_what_cannot_be_one_data_set_is_refused(tmp_path, folder):
 
 
 def test_more_files_than_a_card_bears_are_refused(tmp_path, folder, monkeypatch):
+    """However small they are."""
     monkeypatch.setattr(unpacking, "MOST_FILES", 3)
     with pytest.raises(ConfigError, match="4 files, at most 3"):
         unpacking.unpack(archive_of(tmp_path, [(f"images/s/{number}", b"") for number in range(4)]), folder)
 
 
 def test_space_is_checked_first(tmp_path, folder, monkeypatch):
+    """What does not fit is not begun."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=8000))
     with pytest.raises(UnavailableError, match="no space"):
         unpacking.unpack(archive_of(tmp_path, [("images/s/a", b"1")]), folder)
@@ -114,6 +120,7 @@ def test_space_is_checked_first(tmp_path, folder, monkeypatch):
 
 
 def test_broken_archives_end_in_one_line(tmp_path, folder):
+    """Empty, cut at any place, any bytes changed: an error of ours, or what was put in; never a file outside."""
     content = archive_of(tmp_path, [(f"images/s/{number}.jpg", bytes([number]) * 300) for number in range(8)]).read_bytes()
     draw = random.Random(3)  # noqa: S311 - the same every time
     for attempt in range(60):
@@ -131,6 +138,7 @@ def test_broken_archives_end_in_one_line(tmp_path, folder):
 
 
 def test_what_holds_no_one_data_set_is_refused(tmp_path):
+    """None, two, no photographs, two ground truths."""
     kinds = ((), ("annotations/a",), ("images/a/x", "images/b/x"), ("images/a/x", "annotations/a", "annotations/b"))
     for folder, names in in_folders(tmp_path, [(names,) for names in kinds]):
         for name in names:
@@ -141,6 +149,7 @@ def test_what_holds_no_one_data_set_is_refused(tmp_path):
 
 
 def test_a_name_that_no_archive_can_hold_is_refused_where_it_is_packed(tmp_path):
+    """Bytes that are no UTF-8, a control character; and a file that cannot be read is named."""
     for name in ("images/s/\udcff.jpg", "images/s/a\tb.jpg"):
         with pytest.raises(ConfigError, match="cannot be in an archive"):
             packing.write_archive({name: tmp_path / "a"}, io.BytesIO())

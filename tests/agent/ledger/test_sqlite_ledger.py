@@ -45,12 +45,14 @@ def test_a_full_quarantine_costs_one_statement_and_not_at_every_commit(ledger, m
 
 
 def test_a_collector_keeps_the_name_that_its_ledger_gave_it(ledger, tmp_path):
+    """The name is random, of the file, and stays."""
     with SqliteLedger(tmp_path / "deep" / "ledger.sqlite") as reopened, SqliteLedger(tmp_path / "other.sqlite") as other:
         assert reopened.identity() == ledger.identity()
         assert other.identity() != ledger.identity()
 
 
 def test_a_store_that_is_not_ours_is_refused_in_one_line_and_left_as_it_was(tmp_path):
+    """Anybody else's file: a ConfigError, not a byte changed; a typo in a path leaves nothing behind."""
     with pytest.raises(ConfigError, match=r"absent\.sqlite"):
         SqliteLedger(tmp_path / "absent.sqlite", "read")
     assert not list(tmp_path.iterdir())
@@ -70,6 +72,7 @@ def test_a_store_that_is_not_ours_is_refused_in_one_line_and_left_as_it_was(tmp_
 
 
 def test_a_damaged_ledger_is_refused_in_one_line(ledger, tmp_path):
+    """Garbled pages end in a ConfigError when they are read."""
     path = tmp_path / "deep" / "ledger.sqlite"
     ledger.commit([arrival(make_record(session=5, seq=seq)) for seq in range(1, 200)])
     ledger.close()
@@ -81,6 +84,7 @@ def test_a_damaged_ledger_is_refused_in_one_line(ledger, tmp_path):
 
 
 def test_a_ledger_of_another_version_is_refused(tmp_path):
+    """Nothing guesses what it means."""
     path, present = tmp_path / "ledger.sqlite", LEDGER_FORMAT.version
     SqliteLedger(path).close()
     for version in (present + 1, present - 1):
@@ -103,6 +107,7 @@ def content_of(path):
 
 
 def test_figures_of_another_version_are_made_anew_from_the_records(tmp_path, caplog):
+    """By who writes; who reads says what to do. Each run keeps its row, and its verdict among its siblings."""
     path = tmp_path / "ledger.sqlite"
     runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 10.1, 14.0)])
     with SqliteLedger(path) as ledger:
@@ -152,6 +157,7 @@ def test_a_reader_of_a_new_ledger_sees_all_of_it_or_nothing(tmp_path):
 
 
 def test_a_subject_that_went_with_a_failed_commit_is_made_again(ledger):
+    """What the writer remembers is what the file has."""
     pages = ledger.connection.execute("PRAGMA page_count").fetchone()[0]
     ledger.connection.execute(f"PRAGMA max_page_count = {pages}")
     many = [make_record(session=5, seq=seq, model=make_model(name="new")) for seq in range(1, 400)]

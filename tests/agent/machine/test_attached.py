@@ -13,6 +13,7 @@ def test_a_coral_on_usb_2_and_one_on_pcie_are_found(tmp_path):
 
 
 def test_a_hailo_is_found_by_its_pci_numbers(tmp_path):
+    """Whatever driver it has; an unknown chip of the maker too, and no other PCI device."""
     devices = {"0000:01:00.0": ("0x1e60", "0x2864"), "0001:01:00.0": ("0x1e60", "0x9999"), "0000:02:00.0": ("0x10ec", "0x8168")}
     files = {f"sys/bus/pci/devices/{name}/vendor": f"{vendor}\n" for name, (vendor, _) in devices.items()}
     files |= {f"sys/bus/pci/devices/{name}/device": f"{device}\n" for name, (_, device) in devices.items()}
@@ -22,6 +23,7 @@ def test_a_hailo_is_found_by_its_pci_numbers(tmp_path):
 
 
 def test_drives_and_hats_are_attached_and_no_accelerators(tmp_path):
+    """By the names that they give themselves, where they do."""
     files = {
         "sys/class/nvme/nvme0/model": "KIOXIA EXCERIA   \n",
         "sys/class/nvme/nvme1/state": "live\n",

@@ -14,6 +14,7 @@ def _detect(root, files, arch="x86_64"):
 
 
 def test_a_virtual_machine_is_distinguished_from_a_bare_one(tmp_path):
+    """By the processor's flag, the maker's name and the clocks; bare metal of a cloud or of Microsoft is none."""
     for folder, files, expected in in_folders(
         tmp_path,
         [
@@ -44,6 +45,7 @@ def test_an_arm_guest_shows_in_its_device_tree_or_dmi(tmp_path):
 
 
 def test_a_container_is_distinguished_from_a_host(tmp_path):
+    """By the marks that container engines leave, and by the control group."""
     for folder, files, expected in in_folders(
         tmp_path,
         [

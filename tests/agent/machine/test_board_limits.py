@@ -12,6 +12,7 @@ def test_no_word_belongs_to_two_entries():
 
 
 def test_a_device_is_recognised_with_what_is_added_to_it():
+    """As people write it."""
     for device, board, added in [
         ("Raspberry Pi 5 with AI HAT+ 2", "Raspberry Pi 5", "AI HAT+ 2 (Hailo-10H)"),
         ("Raspberry Pi 5 (8GB) + Hailo-8L M.2", "Raspberry Pi 5", "Hailo-8L"),

@@ -25,6 +25,7 @@ STEPPING = """
 
 
 def test_a_stamp_is_by_the_clock_as_it_is_now(monkeypatch):
+    """Ten years wrong at the start, right at the end: the stamp is right."""
     stop_time(monkeypatch)
     began_ns = time.monotonic_ns() - 5 * 10**9
     right_ns = time.time_ns() - 5 * 10**9
@@ -35,6 +36,7 @@ def test_a_stamp_is_by_the_clock_as_it_is_now(monkeypatch):
 
 @pytest.mark.services
 def test_a_wall_clock_that_jumps_changes_no_duration(tmp_path):
+    """A whole run under a clock that goes back an hour at every look: latencies, windows and cold start are what they were."""
     (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(STEPPING))
     replay_model(tmp_path, 2.0)
     options = "m.replay.json --repeats 1 --mode rapid --power none --format json"

@@ -19,6 +19,7 @@ FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
 
 
 def test_a_cool_raspberry_pi_5_has_nothing_to_report(tmp_path):
+    """Temperature, clock and four flags, all clear."""
     condition = conditions.inspect("before", recorded(machine_trees.raspberry_pi_5(tmp_path)))
     assert condition.temperatures_c == {"cpu-thermal": 47.7}
     assert (condition.clock_hz, condition.clock_max_hz) == (1.5e9, 2.4e9)
@@ -59,6 +60,7 @@ def test_the_flags_of_a_throttled_pi_are_distinguished(tmp_path):
 
 
 def test_a_jetson_counts_over_current_events(tmp_path):
+    """Two events since boot throttle flags; oc1 counts under-voltage; the throttle alert shows the present."""
     machine = recorded(machine_trees.jetson_orin_nano(tmp_path))
     assert throttling.read(machine) == throttling.Throttling(
         throttled_now=False, throttled_since_boot=True, under_voltage_since_boot=False, throttle_events={"oc1": 0, "oc2": 0, "oc3": 2}
@@ -70,6 +72,7 @@ def test_a_jetson_counts_over_current_events(tmp_path):
 
 
 def test_conditions_before_and_after_also_hold_what_takes_longer(tmp_path):
+    """Governor and power mode (id and name); during a run they are not read."""
     pi = recorded(machine_trees.raspberry_pi_5(tmp_path / "pi"))
     before = conditions.inspect("before", pi)
     assert (before.governor, before.power_mode) == ("ondemand", None)
@@ -90,6 +93,7 @@ def test_thermometers_that_are_off_or_fake_are_left_out(tmp_path):
 
 
 def test_processors_without_a_thermal_zone_show_their_hottest_core(tmp_path):
+    """Coretemp by hwmon; a Coral by its own class; other hwmon chips are not the processor's business."""
     machine_trees.intel_pc(tmp_path)
     write(tmp_path, {"sys/class/apex/apex_0/temp": "41500\n"})
     write(tmp_path, {"sys/class/hwmon/hwmon5/name": "nvme\n", "sys/class/hwmon/hwmon5/temp1_input": "30000\n"})
@@ -97,6 +101,7 @@ def test_processors_without_a_thermal_zone_show_their_hottest_core(tmp_path):
 
 
 def test_the_clock_is_that_of_the_core_in_use(tmp_path):
+    """With a process its core's, else the fastest of all policies."""
     machine = recorded(machine_trees.intel_pc(tmp_path))
     assert throttling.cpu_clocks_hz(machine, 0) == (0.8e9, 3.6e9)
     assert throttling.cpu_clocks_hz(machine, 7) == (None, None)
@@ -148,6 +153,7 @@ def test_the_server_of_the_model_is_not_one_of_the_others(tmp_path):
 
 
 def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
+    """The latest mark that is far enough away counts; none is: unknown."""
     marks = [load.ProcessorUsage(0, 0, 0, 0), load.ProcessorUsage(100, 50, 0, 0), load.ProcessorUsage(190, 50, 0, 0)]
     usage = load.load_up_to(marks, load.ProcessorUsage(200, 60, 0, 0))
     assert usage.other_load_ratio == pytest.approx(0.1)
@@ -182,6 +188,7 @@ def test_another_job_beside_a_watched_block_counts_against_what_the_block_used()
 
 
 def test_the_busiest_of_the_others_is_named(tmp_path):
+    """All of a name count together; our own are left out, a pid that was used again starts from nothing, brackets belong to the name."""
     machine = recorded(write(tmp_path, {"proc/stat": machine_trees.STAT}))
     write(tmp_path, {f"proc/{pid}/stat": _stat(pid, 100, 0) for pid in (5, 6, 7)})
     write(tmp_path, {"proc/8/stat": _stat(8, 100, 0).replace("(a) b (c)", "(one)")})
@@ -198,6 +205,7 @@ def test_the_busiest_of_the_others_is_named(tmp_path):
 
 
 def test_a_process_that_is_gone_makes_the_load_of_others_unknown(tmp_path):
+    """The steal of the hypervisor is still known."""
     machine = recorded(write(tmp_path, {"proc/stat": "cpu 0 0 0 100 0 0 0 0\n"}))
     first = load.read_usage(machine, 7)
     write(tmp_path, {"proc/stat": "cpu 50 0 0 150 0 0 0 0\n"})
@@ -206,6 +214,7 @@ def test_a_process_that_is_gone_makes_the_load_of_others_unknown(tmp_path):
 
 
 def test_a_watcher_sums_up_its_worst_conditions():
+    """Highest temperature, median clock, any flag, mean load, and a rising event counter is throttling."""
     looks = [
         Condition(
             when="during", temperatures_c={"cpu": 50.0, "gpu": 40.0}, clock_hz=1e9, clock_max_hz=2e9, throttled_now=False, swap_used_mb=1.0
@@ -225,6 +234,7 @@ def test_a_watcher_sums_up_its_worst_conditions():
 
 @pytest.mark.alone
 def test_the_real_kernel_separates_our_load_from_that_of_others():
+    """A process that spins is no load of others when it is the measured one, and is when it is not."""
     spin = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         own_watcher, other_watcher = conditions.ConditionWatcher(spin.pid, period_s=0.2), conditions.ConditionWatcher(None, period_s=0.2)
@@ -245,6 +255,7 @@ def test_the_real_kernel_separates_our_load_from_that_of_others():
 
 @pytest.mark.captures
 def test_captured_throttle_flags_and_trees_are_read(captures):
+    """What a real Pi and a real Orin Nano printed."""
     assert throttling.flags_of((captures / "pi/sysfs_get_throttled_hex_without_0x.txt").read_text()) == 0x50005
     orin = recorded(captures / "jetson/sysfs_orin_nano_tree_partial")
     assert temperatures.read(orin) == {"cpu-thermal": 63.625}

@@ -13,6 +13,7 @@ def test_text_comes_without_its_nul_and_new_line(tmp_path):
 
 
 def test_what_cannot_be_read_is_none(tmp_path):
+    """Absent, empty, a folder, a dangling link, a pipe without a writer, not a number: None, never an exception."""
     machine = recorded(write(tmp_path, {"empty": "", "folder/file": "1", "words": "many words"}))
     (tmp_path / "dangling").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")

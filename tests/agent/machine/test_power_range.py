@@ -18,6 +18,7 @@ def _allows(draws, scope, power_w):
 
 
 def test_what_a_machine_really_draws_is_in_its_range():
+    """Idle and at most, as seen on boards, with hats, drives, accelerators and a small monitor."""
     for board, scope, powers_w in [
         (PI_5, "board-input", (2.4, 12.0, 27.0, 35.0)),
         (PI_4, "board-input", (1.6, 7.0, 25.5)),

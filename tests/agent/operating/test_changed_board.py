@@ -25,6 +25,7 @@ SLOWED = {"sys/class/thermal/cooling_device1/type": "cpufreq-cpu0\n", "sys/class
 
 
 def test_each_setting_is_set_and_put_back(board):
+    """The mode by name or number, the governor by name; nothing is written twice, and nothing is left when the block ends."""
     before = board.settings()
     both = OperatingPoint(power_mode="15W", governor="performance")
     with changed_board(board.home, MODES, board.machine) as changed:
@@ -51,6 +52,7 @@ def test_a_mode_brings_its_own_clocks_and_a_point_leaves_the_rest_as_it_was(boar
 
 
 def test_the_record_is_on_the_disk_before_the_first_write(board, monkeypatch):
+    """With what was found, and synchronised."""
     synchronised, records = [], []
     fsync, write_file = os.fsync, board_settings.write
     monkeypatch.setattr(os, "fsync", lambda descriptor: (synchronised.append(os.fstat(descriptor).st_ino), fsync(descriptor))[1])
@@ -66,6 +68,7 @@ def test_the_record_is_on_the_disk_before_the_first_write(board, monkeypatch):
 
 
 def test_a_setting_that_the_board_does_not_have_is_refused(board, tmp_path):
+    """In one line with those that it has, before anything is changed; a Raspberry Pi has no power modes, a virtual machine no governors."""
     before, pi, virtual = board.settings(), Machine(raspberry_pi_5(tmp_path / "pi")), Machine(tmp_path / "none")
     for machine, point, words in [
         (board.machine, OperatingPoint(power_mode="30W"), "unknown power mode '30W': there are 15W, 25W, MAXN_SUPER, 7W"),
@@ -93,6 +96,7 @@ def test_files_that_may_not_be_written_are_refused_before_the_session(board, mon
 
 
 def test_a_file_that_refuses_is_stated_and_the_record_stays(board, capsys, monkeypatch):
+    """The run fails, the others are put back, and what ended the block is raised."""
     before, write_file = board.settings(), board_settings.write
 
     def refuse(path, text):
@@ -116,6 +120,7 @@ def test_a_file_that_refuses_is_stated_and_the_record_stays(board, capsys, monke
 
 
 def test_a_mode_that_asks_for_a_reboot_changes_nothing(board):
+    """It asks, and nobody answers; the block goes on."""
     before = board.settings()
     with changed_board(board.home, MODES, board.machine) as changed:
         with pytest.raises(UnavailableError, match="it needs a reboot: `sudo nvpmodel -m 3`, and answer yes"):
@@ -147,6 +152,7 @@ def test_a_mode_that_was_entered_half_way_is_left_again(board, fault, words):
 
 
 def test_what_somebody_else_sets_meanwhile_is_set_again_and_put_back(board):
+    """The next run is in its own point all the same, and the board is put back as it was found."""
     before = board.settings()
     point = OperatingPoint(power_mode="15W", governor="performance")
     with changed_board(board.home, MODES, board.machine) as changed:
@@ -204,6 +210,7 @@ def test_a_kernel_that_refuses_a_highest_clock_below_the_lowest_gets_it_once_mor
 
 
 def test_a_sweep_of_governors_writes_nothing_else(board):
+    """Neither clocks nor the power mode, which somebody may set meanwhile, with its clocks."""
     before = board.settings()
     with changed_board(board.home, GOVERNORS, board.machine) as changed:
         changed.set(*GOVERNORS)
@@ -213,6 +220,7 @@ def test_a_sweep_of_governors_writes_nothing_else(board):
 
 
 def test_a_board_whose_mode_is_not_reported_is_not_changed(board):
+    """It could not be put back."""
     (board.root / "var/lib/nvpmodel/status").write_text("pmode:0009")
     board.program.unlink()
     with pytest.raises(UnavailableError, match="there is no 'nvpmodel' here"), changed_board(board.home, MODES, board.machine):

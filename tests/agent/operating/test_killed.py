@@ -90,6 +90,7 @@ def start(folder, script, measures_s=0.02):
 
 @pytest.mark.parametrize("stride", [pytest.param(20, marks=pytest.mark.services), pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_sweep_that_is_killed_before_any_of_its_writes_is_put_back(tmp_path, monkeypatch, stride):
+    """Between record and write, between two writes, within nvpmodel, on the way back; and the start that puts it back is killed too."""
     monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))
     with start(tmp_path, SWEEP + STEPS, stride) as process:
         out, err = process.communicate()
@@ -120,6 +121,7 @@ def test_a_sweep_that_is_killed_with_nvpmodel_at_work_is_put_back(board, capsys)
 
 @pytest.mark.services
 def test_two_sweeps_at_once_do_not_put_each_other_back(board):
+    """The second waits for the first, and other commands leave the board alone meanwhile."""
     before = board.settings()
     with start(board.home.parent, SWEEP + "sweep()", 1.0) as first:
         assert first.stdout.readline() == "measuring\n"

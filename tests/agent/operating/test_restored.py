@@ -30,6 +30,7 @@ def restore(board, capsys, **options):
 
 
 def test_the_next_start_puts_back_what_was_left(board, capsys):
+    """It says so in one line, once."""
     before = board.settings()
     board.leave_changed()
     assert board.settings() != before
@@ -39,6 +40,7 @@ def test_the_next_start_puts_back_what_was_left(board, capsys):
 
 
 def test_the_next_that_changes_the_board_puts_it_back_first(board, capsys):
+    """What it finds is the board as it was."""
     before = board.settings()
     board.leave_changed()
     with changed_board(board.home, GOVERNORS, board.machine) as changed:
@@ -74,6 +76,7 @@ def test_after_a_reboot_a_record_of_governors_is_dropped(board, capsys):
 
 
 def test_while_another_run_is_in_progress_nothing_is_put_back(board, capsys):
+    """It would be disturbed, or is the one that has changed the board: it is named."""
     board.leave_changed()
     lock, now = RunLock(board.home), board.settings()
     assert lock.take("edgemeter run")
@@ -84,6 +87,7 @@ def test_while_another_run_is_in_progress_nothing_is_put_back(board, capsys):
 
 
 def test_what_cannot_be_put_back_is_named_with_the_reason_and_stays(board, capsys):
+    """The rest is put back, and the next start tries again."""
     before = board.settings()
     board.leave_changed()
     board.fault("killed")
@@ -99,6 +103,7 @@ def test_what_cannot_be_put_back_is_named_with_the_reason_and_stays(board, capsy
 
 
 def test_the_record_of_root_is_named_to_a_user_who_cannot_remove_it(board, capsys, monkeypatch):
+    """Nothing is tried, and the remedy is `sudo`."""
     board.leave_changed()
     now, access = board.settings(), os.access
     monkeypatch.setattr(os, "access", lambda path, mode: path != board.record.parent and access(path, mode))
@@ -110,6 +115,7 @@ def test_the_record_of_root_is_named_to_a_user_who_cannot_remove_it(board, capsy
 
 @pytest.mark.parametrize("content", ["null", "\0" * 300, "{}"])
 def test_a_damaged_record_is_one_line_and_nothing_is_written(board, capsys, content):
+    """It is named, with what to do; a board that is to be changed is refused."""
     before = board.settings()
     board.record.write_text(content)
     remaining, _ = restore(board, capsys)
@@ -136,6 +142,7 @@ def left_changed(tmp_path, monkeypatch):
 @pytest.mark.services
 @pytest.mark.parametrize("command", ["run A --mode rapid --no-save", "doctor", "agent up", "models list", "config rules"])
 def test_every_command_puts_the_board_back_first(left_changed, tmp_path, caplog, command):
+    """The settings are as they were, the record is gone, and the line is there once."""
     before = left_changed.settings()
     left_changed.leave_changed()
     ended = edgemeter(*command.replace("A", str(write_replay(tmp_path, "a", latencies_ms=[1.0]))).split())
@@ -145,6 +152,7 @@ def test_every_command_puts_the_board_back_first(left_changed, tmp_path, caplog,
 
 @pytest.mark.services
 def test_the_doctor_names_what_is_not_put_back(left_changed):
+    """As a warning, with the reason; a command that does not measure says nothing of it."""
     left_changed.leave_changed()
     left_changed.fault("killed")
     assert edgemeter("config", "rules").stderr == ""

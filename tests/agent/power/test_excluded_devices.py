@@ -16,6 +16,7 @@ STORAGE = ("NVMe (nvme0: KIOXIA)", "HAT (Raspberry Pi Ltd M.2 HAT+)")
 
 
 def test_how_the_accelerator_of_a_back_end_is_attached_is_known():
+    """By its name, and by the attached devices where it only names the Edge TPU."""
     for backend, attached, link in [
         ("usb", (), "USB"),
         ("edgetpu", USB, "USB"),
@@ -45,6 +46,7 @@ def test_only_what_measures_the_board_s_supply_sees_accelerators():
 
 
 def test_a_board_s_own_sensor_gives_no_energy_of_a_run_on_an_accelerator_beside_it():
+    """Beside a Coral or Hailo on USB, PCIe or M.2; a run on the processor of the same board has its energy."""
     for link, attached, devices in [
         ("USB", USB, "USB devices"),
         ("PCIe", HAILO, "PCIe and M.2 devices"),
@@ -58,6 +60,7 @@ def test_a_board_s_own_sensor_gives_no_energy_of_a_run_on_an_accelerator_beside_
 
 
 def test_a_drive_or_hat_that_merely_sits_there_is_left_out_by_name():
+    """By the part that holds it, where a sensor names that already, so that a series keeps its kind; a meter in the supply sees all."""
     shunt = make_description(scope="module", excludes=("power-supply loss",))
     assert excluded(shunt, STORAGE) == ("power-supply loss", "NVMe drives", "HATs")
     assert excluded(shunt, (*USB, *PCIE, *HAILO)) == ("power-supply loss", USB_DEVICES, PCIE_DEVICES)

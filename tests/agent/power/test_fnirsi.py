@@ -111,6 +111,7 @@ def test_a_meter_that_replies_once_a_request_gets_one_after_each_packet(tmp_path
 
 
 def test_a_request_that_was_lost_is_made_again(tmp_path, monkeypatch):
+    """One reading fails; the next one asks, and comes."""
     with asked_device(swallows={3}) as (name, _), closing(Fnirsi(root=tmp_path)) as sensor:
         hidraw(tmp_path, ("0483", "003A"), name)
         assert sensor.read().power_w == pytest.approx(5 * 0.015)
@@ -155,6 +156,7 @@ def test_a_packet_is_four_samples():
 
 
 def test_a_packet_of_another_form_or_an_impossible_one_gives_no_number(monkeypatch):
+    """A wrong first byte, a cut packet, more than any meter of this kind carries."""
     monkeypatch.setattr(fnirsi, "TIMEOUT_S", 0.05)
     valid = fnirsi_packet([(5.0, 1.0)] * 4)
     for packet in (fnirsi_packet([(500.0, 1.0)] * 4), b"\xab" + valid[1:], valid[:-1]):
@@ -163,6 +165,7 @@ def test_a_packet_of_another_form_or_an_impossible_one_gives_no_number(monkeypat
 
 
 def test_a_meter_is_found_by_its_usb_numbers(tmp_path):
+    """Other devices of the same kind, a keyboard for one, are passed over."""
     with pytest.raises(AbsentError, match="no FNIRSI"):
         Fnirsi(root=tmp_path).describe()
     write(tmp_path, {

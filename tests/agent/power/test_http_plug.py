@@ -52,6 +52,7 @@ def test_the_digest_is_that_of_the_standards_own_example(monkeypatch):
 
 @pytest.mark.parametrize("protect", ["SHA-256", "basic"])
 def test_a_password_is_given_where_it_is_asked_for(protect, password_file):
+    """Once asked, every later request carries it at once."""
     played = answers(b'{"apower": 1}')
     played.protect = protect
     with playing(played):
@@ -65,6 +66,7 @@ def test_a_password_is_given_where_it_is_asked_for(protect, password_file):
 
 
 def test_a_wrong_password_is_reported_and_not_shown(tmp_path, password_file):
+    """Nor does a missing one pass in silence."""
     played = answers()
     played.protect, played.password = "SHA-256", "another"
     with playing(played):
@@ -79,6 +81,7 @@ def test_a_wrong_password_is_reported_and_not_shown(tmp_path, password_file):
 
 @pytest.mark.services
 def test_a_slow_meter_is_a_reading_that_failed(monkeypatch):
+    """Its answer is not waited for without end, and does not turn up as that of the next request."""
     monkeypatch.setattr(http_plug, "TIMEOUT_S", 0.2)
     may_answer = threading.Event()
     played = PlayedMeter(lambda _: (200, b"late" if may_answer.wait(60) and len(played.asked) == 1 else b"now"))
@@ -101,6 +104,7 @@ def test_a_refusal_is_distinguished_from_a_busy_meter():
 
 
 def test_an_address_that_was_not_set_is_an_absent_meter():
+    """And one that cannot be used is a mistake in the configuration."""
     with pytest.raises(AbsentError, match="set address"):
         ask("/", "shelly", "")
     for address in ("https://plug", "http://", "plug:port", "//[", "ftp://plug"):
@@ -109,6 +113,7 @@ def test_an_address_that_was_not_set_is_an_absent_meter():
 
 
 def test_an_unknown_challenge_is_refused():
+    """Rather than answered with something weaker."""
     with pytest.raises(UnavailableError, match="'SHA-512-256'"):
         login('Digest realm="x", nonce="y", algorithm=SHA-512-256', "the meter", "admin", str)
     with pytest.raises(UnavailableError, match="not known here"):
@@ -127,6 +132,7 @@ CUT = [
 
 
 def test_a_reply_that_is_cut_or_garbled_is_a_reading_that_failed():
+    """In one line, whatever its depth."""
     for content in CUT:
         with table_row(content[:20]), pytest.raises(TransientError) as refusal:
             json_object(content, "the meter")
@@ -134,6 +140,7 @@ def test_a_reply_that_is_cut_or_garbled_is_a_reading_that_failed():
 
 
 def test_numbers_may_be_strings_and_nothing_else():
+    """True is no watt, and infinity none either."""
     assert [json_number(value) for value in (1, 2.5, "3.5", " 4")] == [1.0, 2.5, 3.5, 4.0]
     assert [json_number(value) for value in (True, None, "", "x", [1], {}, "inf", "nan", float("inf"))] == [None] * 9
 
@@ -149,6 +156,7 @@ def answering(kind, document, **settings):
 
 
 def test_the_power_of_every_form_of_reply():
+    """Of one component or the whole device, of all generations; a negative power stays negative."""
     for document, total_w, names in [
         (SWITCH, 25.7, ["channel:0"]),
         ({"ble": {}, "switch:0": SWITCH, "wifi": {"rssi": -50}}, 25.7, ["switch:0"]),
@@ -167,6 +175,7 @@ def test_the_power_of_every_form_of_reply():
 
 
 def test_a_reply_without_a_power_gives_none():
+    """Never zero, and never the last one."""
     for document, error, match in [
         ({"id": 0, "source": "init", "output": True, "temperature": {"tC": 30}}, UnavailableError, "does not measure"),
         ({"code": 404, "message": "No handler for Switch.GetStatus"}, UnavailableError, "404: No handler"),
@@ -182,6 +191,7 @@ def test_a_reply_without_a_power_gives_none():
 
 
 def test_one_channel_of_several_is_measured_when_it_is_named():
+    """Without a name all are added up, which is noted."""
     both = {"switch:0": SWITCH, "switch:1": SWITCH | {"apower": 4.3}}
     assert answering(Shelly, both, channel="switch:1").read().power_w == 4.3
     with pytest.raises(ConfigError, match="this device has switch:0, switch:1"):
@@ -198,6 +208,8 @@ def test_one_channel_of_several_is_measured_when_it_is_named():
     ],
 )
 def test_a_device_is_asked_in_the_way_of_its_generation(answers, path):
+    """Found out once, by what it answers."""
+
     def answer(path_asked):
         status, document = answers[path_asked]
         return status, json.dumps(document).encode()
@@ -214,6 +226,7 @@ def test_a_device_is_asked_in_the_way_of_its_generation(answers, path):
 
 @pytest.mark.captures
 def test_what_real_devices_sent(captures):
+    """As captured; cut replies give no number."""
     for name, total_w in [
         ("shelly_switch_getstatus_load_193W.json", 193.5),
         ("shelly_gen1_status_1pm.json", 4711.12),
@@ -234,6 +247,7 @@ def status(power, **energy):
 
 
 def test_the_power_of_every_form_of_a_tasmota_reply():
+    """Status and telemetry, one channel and lists, numbers and strings, old firmware and new."""
     for answer, total_w, channels in [
         (status(26), 26.0, 1),
         (status([11, 0, 4.5]), 15.5, 3),
@@ -248,6 +262,7 @@ def test_the_power_of_every_form_of_a_tasmota_reply():
 
 
 def test_a_tasmota_reply_without_a_power_gives_none():
+    """Part of a list is no total."""
     for answer, error, match in [
         ({"StatusSNS": {"Time": "x"}}, UnavailableError, "does not measure power"),
         ({"StatusSNS": {"ENERGY": {"Total": 1}}}, UnavailableError, "does not measure power"),
@@ -263,6 +278,7 @@ def test_a_tasmota_reply_without_a_power_gives_none():
 
 
 def test_the_resolution_is_what_the_plug_shows():
+    """Whole watts by default, which is reported with the remedy."""
     for answer, step_w in [(status(26), 1.0), (status(26.4), 0.1), (status([26.45, 0]), 0.01), (status("2.125"), 0.001)]:
         description = answering(Tasmota, answer).describe()
         assert description.resolution_w == pytest.approx(step_w), f"{answer!r}"
@@ -270,6 +286,7 @@ def test_the_resolution_is_what_the_plug_shows():
 
 
 def test_a_plug_is_polled_over_http(tmp_path):
+    """The command it knows is found once, the password goes with each request, and is not shown when it fails."""
     (tmp_path / "password").write_text("se&cret")
 
     def answer(path):

@@ -28,6 +28,7 @@ def _monitor(root, name="ina219", folder=FOLDER, **files):
 
 
 def test_recorded_trees_show_what_they_showed_before(tmp_path):
+    """A current monitor, a meter in a USB-C lead and a graphics card: scope, kind, watts, gain and step."""
     for folder, tree, scope, power_w, gain_u_ratio, step_w in in_folders(
         tmp_path,
         [
@@ -76,6 +77,7 @@ def test_a_shunt_that_somebody_set_is_taken(tmp_path):
 
 
 def test_a_chip_whose_driver_shows_no_shunt_is_blocked_too(tmp_path):
+    """INA238's driver: the device tree's shunt, or the default."""
     root = _monitor(tmp_path, "ina238", shunt_resistor=None)
     assert "0.01 Ohm" in Hwmon(root=root).describe().blocked
     assert Hwmon(root=root, shunt_ohm="0.002").read().power_w == pytest.approx(2.45 * 5)
@@ -107,6 +109,7 @@ def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path):
 
 
 def test_of_several_chips_the_widest_scope_is_read_or_one_is_named(tmp_path):
+    """A monitor in the supply before a graphics card; two monitors are not added up, and their addresses tell them apart."""
     (tmp_path / "sys/class/hwmon").mkdir(parents=True)
     for number, (name, address, current_ma) in enumerate((("ina219", "1-0040", 490), ("ina219", "1-0041", 100), ("ina226", "1-0044", 200))):
         device = f"sys/devices/platform/soc/i2c-1/{address}/hwmon/hwmon{number}"
@@ -126,6 +129,7 @@ def test_of_several_chips_the_widest_scope_is_read_or_one_is_named(tmp_path):
 
 
 def test_of_several_powers_of_a_chip_one_is_named(tmp_path):
+    """A power supply: the whole and its rails, by number or label."""
     files = {"power1_input": 90000000, "power1_label": "power total", "power2_input": 80000000, "power10_input": 8000000}
     root = _tree(tmp_path, "corsairpsu", **files)
     for channel in ("", "power3"):
@@ -136,6 +140,7 @@ def test_of_several_powers_of_a_chip_one_is_named(tmp_path):
 
 
 def test_an_unknown_chip_gives_no_energy_until_its_scope_is_configured(tmp_path):
+    """Its watts are shown all the same, negative ones too."""
     root = _tree(tmp_path, "lm25066", power1_input=12500000)
     assert "set scope" in Hwmon(root=root).describe().blocked
     description = Hwmon(root=root, scope="board-input").describe()
@@ -153,6 +158,7 @@ def test_an_unknown_chip_gives_no_energy_until_its_scope_is_configured(tmp_path)
 
 
 def test_an_energy_counter_is_read_before_the_power_and_may_not_go_back(tmp_path):
+    """Microjoules become millijoules, rescaled by the shunt; one that goes back was reset."""
     for folder, name, settings, energy_mj, offset_u_w in in_folders(
         tmp_path,
         [
@@ -187,6 +193,7 @@ def test_a_counter_without_sign_is_not_used_backwards(tmp_path):
 
 
 def test_what_has_a_sensor_of_its_own_or_is_a_battery_is_left_out(tmp_path):
+    """A power supply's chip is known by its device's type, under any name."""
     for folder, name, files in in_folders(
         tmp_path,
         [("ina3221", {}), ("BAT0", {"device/type": "Battery"}), ("gauge", {"device/type": "Battery"}), ("ucsi", {"device/type": "USB"})],
@@ -196,6 +203,7 @@ def test_what_has_a_sensor_of_its_own_or_is_a_battery_is_left_out(tmp_path):
 
 
 def test_the_intervals_are_read_from_the_driver(tmp_path):
+    """How often it renews its values, and the interval of a mean; a slow chip is read no faster than it measures."""
     assert Hwmon(root=_monitor(tmp_path / "a", update_interval=563)).describe().period_ms == 563
     root = _tree(tmp_path / "b", "power_meter", power1_average=210000000, power1_average_interval=3000, update_interval=50)
     description = Hwmon(root=root).describe()
@@ -206,6 +214,7 @@ def test_the_intervals_are_read_from_the_driver(tmp_path):
 
 
 def test_a_wrong_setting_is_refused_with_its_name():
+    """Before anything is read."""
     for settings in [{"shunt_ohm": "R100"}, {"shunt_ohm": "-0.1"}, {"shunt_ohm": "nan"}, {"scope": "desk"}]:
         with table_row(settings), pytest.raises(ConfigError, match=next(iter(settings))):
             Hwmon(**settings)

@@ -78,6 +78,7 @@ def test_a_slow_chip_is_not_read_faster_than_it_measures(tmp_path):
 
 
 def test_a_rail_of_the_total_that_is_switched_off_is_an_error(tmp_path):
+    """With the way to switch it on; what the file still shows is not taken."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/in1_enable": "0\n"})
     with pytest.raises(UnavailableError, match=r"'VDD_IN' is part of the total .*in1_enable.*sudo tee"):
         Ina3221(tmp_path).describe()
@@ -103,6 +104,7 @@ def test_a_driver_that_returns_an_error_gives_no_number(tmp_path):
 
 
 def test_a_thor_is_left_to_the_sensor_that_sees_its_input(tmp_path):
+    """With its INA238 absent here; without it there is a chip and no total."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", THOR, 2000))
     with pytest.raises(UnavailableError, match="needs VIN") as refusal:
         _total_w(tmp_path)
@@ -114,6 +116,7 @@ def test_a_thor_is_left_to_the_sensor_that_sees_its_input(tmp_path):
 
 @pytest.mark.captures
 def test_the_captured_orin_nano_draws_the_power_of_its_input(captures):
+    """4.984 V x 1.856 A."""
     sensor = Ina3221(captures / "jetson/sysfs_orin_nano_tree_partial")
     assert sensor.describe().scope == "module"
     assert sensor.read().power_w == pytest.approx(9.250304)
@@ -167,6 +170,7 @@ def test_the_input_is_the_total_and_its_rails_lie_inside(thor):
 
 
 def test_a_labelled_input_needs_no_other_evidence(tmp_path):
+    """By a label of the channel or of the chip; one with another label is somebody's own."""
     for name in ("in1_label", "power1_label", "label"):
         root = write(tmp_path / name, INPUT | POWER | {f"{HWMON}/hwmon3/{name}": "VIN\n"})
         assert JetsonThor(root).read().power_w == pytest.approx(25.686)
@@ -176,6 +180,7 @@ def test_a_labelled_input_needs_no_other_evidence(tmp_path):
 
 
 def test_an_ina238_without_a_label_is_a_thor_s_only_on_a_thor(tmp_path):
+    """By the device tree, or the rail that only Thor has; not beside an Orin Nano's, not alone, not one of two."""
     with pytest.raises(AbsentError):
         JetsonThor(write(tmp_path / "alone", INPUT | POWER)).describe()
     with pytest.raises(AbsentError):
@@ -190,5 +195,6 @@ def test_an_ina238_without_a_label_is_a_thor_s_only_on_a_thor(tmp_path):
 
 
 def test_without_a_power_file_it_is_voltage_times_current(tmp_path):
+    """19.912 V x 1.29 A."""
     root = write(tmp_path, INPUT | ina3221(f"{HWMON}/hwmon5", THOR))
     assert JetsonThor(root).read().power_w == pytest.approx(19.912 * 1.29)

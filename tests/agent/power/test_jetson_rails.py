@@ -38,6 +38,7 @@ def test_each_board_adds_up_its_own_rails_and_no_other():
 
 
 def test_without_one_of_its_rails_there_is_no_total():
+    """Each in turn; the message names what is there and what is missing."""
     for total, names in ALL.items():
         with table_row(total):
             for missing in total.strip().split("+"):
@@ -61,6 +62,7 @@ def test_the_device_tree_overrules_a_likeness_of_names(tmp_path):
 
 
 def test_a_device_tree_leaves_its_own_board_possible(tmp_path):
+    """With the model alone too, as some recordings have it; an unknown board goes by the names of its rails."""
     for folder, model, compatible, total in in_folders(
         tmp_path,
         [
@@ -100,12 +102,14 @@ def test_a_negative_rail_is_added_as_it_is():
 
 
 def test_a_rail_of_the_total_that_was_not_read_is_no_zero():
+    """A total without one of its rails is a reading that failed, with the name of the rail."""
     rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=None, VIN_SYS_5V0=3.0)
     with pytest.raises(TransientError, match="VDD_CPU_CV"):
         jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails)
 
 
 def test_a_rail_that_shows_what_no_board_draws_is_garbled():
+    """A power beyond the maximum of a rail, positive or negative, is a reading that failed."""
     for power_w in [7.16e7, -7.16e7]:
         rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=power_w, VIN_SYS_5V0=3.0)
         with table_row(power_w), pytest.raises(TransientError, match=r"'VDD_CPU_CV' shows .*e.07 W, more than its maximum"):
@@ -113,6 +117,8 @@ def test_a_rail_that_shows_what_no_board_draws_is_garbled():
 
 
 def test_parts_beyond_their_whole_raise_a_doubt():
+    """Above a tenth; a Nano whose rails are named in the wrong order shows it so."""
+
     def warnings(**powers_w):
         rails = _rails(**powers_w)
         return jetson_rails.describe("x", jetson_rails.board_of(powers_w), rails, 100.0).warnings

@@ -50,6 +50,7 @@ def played(monkeypatch):
 
 
 def test_the_real_library_reports_that_nothing_is_connected():
+    """Its import, its driver, its search for devices; then it is given back."""
     pytest.importorskip("pyjoulescope_driver")
     with closing(Joulescope()) as sensor, pytest.raises(AbsentError, match="no Joulescope is connected"):
         sensor.describe()
@@ -58,12 +59,14 @@ def test_the_real_library_reports_that_nothing_is_connected():
 
 
 def test_without_the_library_it_is_absent_and_names_the_extra(monkeypatch):
+    """Most boards have none."""
     monkeypatch.setitem(sys.modules, "pyjoulescope_driver", None)
     with pytest.raises(AbsentError, match=r"pip install 'edgemeter\[joulescope\]'"):
         Joulescope().describe()
 
 
 def test_the_energy_is_the_instruments_own_sum(played, monkeypatch):
+    """Two values half a second apart: joules as mJ, stamped when they came, with the mean power beside."""
     clock = iter([1_000, 500_001_000])
     sensor = Joulescope(clock=lambda: next(clock))
     description = sensor.describe()
@@ -94,6 +97,7 @@ def test_the_first_generation_publishes_elsewhere(played, monkeypatch):
 
 
 def test_of_several_instruments_one_must_be_named(played, monkeypatch):
+    """Which one feeds the board nobody can guess."""
     monkeypatch.setattr(played, "connected", ("u/js220/1", "u/js220/2"))
     with pytest.raises(UnavailableError, match="set device"):
         Joulescope().describe()
@@ -102,6 +106,8 @@ def test_of_several_instruments_one_must_be_named(played, monkeypatch):
 
 
 def test_an_instrument_that_cannot_be_opened_names_the_remedy(played, monkeypatch):
+    """In use by the maker's own program."""
+
     def refuse(*_):
         message = "jsdrv_open failed 12"
         raise RuntimeError(message)
@@ -113,6 +119,7 @@ def test_an_instrument_that_cannot_be_opened_names_the_remedy(played, monkeypatc
 
 
 def test_a_value_that_is_garbled_gives_no_number(played, monkeypatch):
+    """Nor does one in another unit: there is no reading, as if none had come."""
     monkeypatch.setattr(joulescope, "TIMEOUT_S", 0.01)
     with closing(Joulescope()) as sensor:
         sensor.describe()

@@ -91,6 +91,7 @@ def test_the_named_total_is_taken_and_never_a_mean(service):
 
 
 def test_an_offline_rail_is_no_zero(service):
+    """Of the total: no reading. Elsewhere: a warning."""
     with pytest.raises(UnavailableError, match="VDD_IN"):
         Jtop(root=service({**ORIN_NANO, "tot": rail(0, name="VDD_IN", online=False)})).describe()
     sys.modules.pop("jtop")
@@ -102,12 +103,14 @@ def test_an_offline_rail_is_no_zero(service):
 
 
 def test_a_service_of_another_form_gives_no_number(service):
+    """Of another version."""
     for power in [{"rail": {}, "tot": {}}, {"rail": {"VDD_IN": {"power": "6300"}}, "tot": None}, {"rail": [1, 2], "tot": 3}]:
         with table_row(power), pytest.raises(UnavailableError, match="unknown format"):
             Jtop(root=service(power)).describe()
 
 
 def test_a_running_service_is_read_in_its_own_rhythm(service):
+    """Each reading waits for the next; the period is the service's, whatever was asked for."""
     later = {**ORIN_NANO, "tot": rail(8100, name="VDD_IN")}
     sensor = Jtop("2.0", service(ORIN_NANO, ORIN_NANO, later))
     assert sensor.describe().period_ms == 500.0
@@ -120,6 +123,7 @@ def test_a_running_service_is_read_in_its_own_rhythm(service):
 
 
 def test_a_service_that_refuses_or_goes_is_reported_with_the_reason(service):
+    """Its own words, in one line, and what to check; no foreign exception."""
     words = "Mismatch version jtop service: [4.2.7] and client: [7.2.2]. Please run:\n\nsudo jtop --install-service"
     for refuses, reason in ((words, "4.2.7"), ("socket", "reset")):
         with pytest.raises(UnavailableError, match=reason) as refusal:
@@ -129,6 +133,7 @@ def test_a_service_that_refuses_or_goes_is_reported_with_the_reason(service):
 
 
 def test_a_missing_library_names_how_to_get_it(tmp_path, monkeypatch):
+    """Where the service runs; without a service the sensor is absent, which is no fault."""
     monkeypatch.setitem(sys.modules, "jtop", None)
     with pytest.raises(AbsentError, match=r"edgemeter\[jtop\]"):
         Jtop(root=tmp_path).describe()
@@ -139,6 +144,7 @@ def test_a_missing_library_names_how_to_get_it(tmp_path, monkeypatch):
 
 
 def test_an_interval_that_is_none_is_refused():
+    """With its value and the section that holds it."""
     for interval_s in ["0", "often", "nan"]:
         with table_row(interval_s), pytest.raises(ConfigError, match=r"\[sensors.jtop\] interval_s"):
             Jtop(interval_s)

@@ -67,6 +67,7 @@ def test_a_load_that_ends_while_counter_and_power_are_compared_is_no_contradicti
 
 
 def test_a_gpu_is_read_by_the_best_that_it_has(library):
+    """The counter, else the instant power, else the mean of a second."""
     for gpu, kind, period_ms, power_w in [
         ({"counter", "instant", "averaged"}, "energy", 100.0, None),
         ({"instant", "averaged"}, "power", 100.0, 61.5),
@@ -93,6 +94,7 @@ def test_a_gpu_without_power_is_no_sensor(library):
 
 @pytest.mark.usefixtures("library")
 def test_a_gpu_is_chosen_by_number_or_uuid():
+    """And a wrong one is a mistake in the configuration."""
     with closing(Nvml("GPU-1")) as sensor:
         assert sensor.describe().id.endswith(":GPU-1")
     for gpu in ("7", "GPU-7"):
@@ -101,6 +103,7 @@ def test_a_gpu_is_chosen_by_number_or_uuid():
 
 
 def test_without_driver_or_library_there_is_no_sensor(library, monkeypatch, tmp_path):
+    """Nor below another root."""
     library.FAIL = library.NVMLError_LibraryNotFound("NVML Shared Library Not Found")
     with pytest.raises(AbsentError, match="no NVIDIA driver answers"):
         Nvml().describe()
@@ -112,6 +115,7 @@ def test_without_driver_or_library_there_is_no_sensor(library, monkeypatch, tmp_
 
 
 def test_a_lost_gpu_is_distinguished_from_a_reading_that_failed(library):
+    """The one ends the sensor, the other does not."""
     with closing(Nvml()) as sensor:
         sensor.describe()
         library.FAIL = library.NVMLError("Timeout")
@@ -123,6 +127,7 @@ def test_a_lost_gpu_is_distinguished_from_a_reading_that_failed(library):
 
 
 def test_the_real_library_is_asked():
+    """Where there is no GPU it says so; where there is one it gives a reading."""
     pytest.importorskip("pynvml")
     (sensor_found,) = detect_sensors(names=["nvml"])
     if sensor_found.description is None:
@@ -136,6 +141,7 @@ def test_the_real_library_is_asked():
 
 
 def test_how_late_a_gpus_power_is_at_most_is_described(library):
+    """The mean of a second is up to a second late, an update 100 ms."""
     for gpu, delay_ms in (({"averaged"}, 1000.0), ({"instant"}, 100.0)):
         library.GPU = gpu
         with closing(Nvml()) as sensor:

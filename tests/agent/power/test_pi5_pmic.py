@@ -37,6 +37,7 @@ def test_early_firmware_calls_a_rail_by_another_name():
 
 
 def test_a_sweep_cut_anywhere_in_its_rails_is_refused():
+    """Also within a number, where what is left still looks like one; by describe for good."""
     for length in range(40, len(SWEEP) - 90, 37):
         with table_row(length):
             with pytest.raises(TransientError):
@@ -46,6 +47,7 @@ def test_a_sweep_cut_anywhere_in_its_rails_is_refused():
 
 
 def test_a_garbled_line_is_refused():
+    """Another letter, another unit, nothing, another quantity, the same rail twice."""
     for was, becomes in [
         ("1.56250000A", "1.5625x000A"),
         ("1.56250000A", "1.56250000V"),
@@ -59,6 +61,7 @@ def test_a_garbled_line_is_refused():
 
 
 def test_an_unknown_rail_is_counted_and_reported():
+    """A newer firmware adds one with both, one with a voltage only."""
     newer = SWEEP + "  NEW_RAIL_A current(30)=0.50000000A\n  NEW_RAIL_V volt(31)=2.00000000V\n   EXT9V_V volt(32)=9.00000000V\n"
     sensor = _sensor(newer)
     assert sensor.read().power_w == pytest.approx(_sensor(SWEEP).read().power_w + 1.0)
@@ -85,6 +88,7 @@ def test_an_older_board_refuses_on_stdout_whatever_its_status(tmp_path):
 
 
 def test_what_is_no_sweep_is_an_error_that_names_the_remedy():
+    """No group, no command, the output of another command, nothing."""
     for stdout, stderr, match in [
         ("VCHI initialization failed\n", "", "usermod -aG video"),
         ("", "VCHI initialization failed\n", "usermod -aG video"),
@@ -100,10 +104,12 @@ def test_what_is_no_sweep_is_an_error_that_names_the_remedy():
 @pytest.mark.captures
 @pytest.mark.parametrize(("file", "power_w"), [("pmic_read_adc_edu_idle", 2.2822), ("pmic_read_adc_jfikar_load_10A_core", 10.7999)])
 def test_captured_sweeps_give_the_known_sums(captures, file, power_w):
+    """Sums that others published of the same lines."""
     assert round(_sensor((captures / f"pi/{file}.txt").read_text()).read().power_w, 4) == power_w
 
 
 def test_a_command_that_does_not_start_is_an_error_of_ours():
+    """Absent where there is none; unavailable where it may not be started; a reading that failed where it takes too long."""
     for error, raised in [
         (FileNotFoundError(), AbsentError),
         (PermissionError(13, "Permission denied"), UnavailableError),

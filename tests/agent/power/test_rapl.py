@@ -54,6 +54,7 @@ def test_sub_zones_inside_their_zone_are_counted_once(pc):
 
 
 def test_a_counter_that_wraps_goes_on(pc):
+    """Each zone wraps by its own range."""
     pc.set(_0=RANGE_UJ - 100_000, _0_1=0)
     sensor = pc.sensor()
     sensor.read()
@@ -97,6 +98,7 @@ def test_a_dead_platform_counter_gives_way_to_the_packages(pc):
 
 
 def test_a_machine_without_counters_is_reported(tmp_path):
+    """A virtual machine; and one whose only zone is of another kind."""
     with pytest.raises(UnavailableError, match="virtual machine"):
         Rapl(tmp_path).describe()
     write(tmp_path, rapl_zone("intel-rapl-mmio:0", "package-0", 1))
@@ -105,6 +107,7 @@ def test_a_machine_without_counters_is_reported(tmp_path):
 
 
 def test_a_counter_that_garbles_fails_once_and_one_that_goes_is_gone(pc):
+    """No number: the next read may have one. No file: the sensor is gone."""
     sensor = pc.sensor()
     sensor.read()
     pc.set(_0="garbage")

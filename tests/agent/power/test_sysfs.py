@@ -16,6 +16,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_text_and_numbers_lose_what_the_kernel_puts_around_them(tmp_path):
+    """Line ends, and the NUL of a device tree."""
     (tmp_path / "name").write_bytes(b"ina3221\n\0")
     (tmp_path / "value").write_text(" -42\n")
     assert sysfs.read_text(tmp_path / "name") == "ina3221"
@@ -23,6 +24,7 @@ def test_text_and_numbers_lose_what_the_kernel_puts_around_them(tmp_path):
 
 
 def test_what_is_absent_is_distinguished_from_what_may_not_be_read(tmp_path):
+    """A missing file, one below a file, and one that is closed."""
     (tmp_path / "file").write_text("1")
     for path in (tmp_path / "absent", tmp_path / "file/below"):
         with pytest.raises(AbsentError, match=re.escape(str(path))):
@@ -34,6 +36,7 @@ def test_what_is_absent_is_distinguished_from_what_may_not_be_read(tmp_path):
 
 
 def test_a_driver_that_gives_no_value_now_may_give_one_later(tmp_path, monkeypatch):
+    """Disabled channels, parts of the chip that are off."""
     (tmp_path / "in1_input").write_text("1")
 
     def refuse(*_):
@@ -45,6 +48,7 @@ def test_a_driver_that_gives_no_value_now_may_give_one_later(tmp_path, monkeypat
 
 
 def test_what_is_no_whole_number_is_a_reading_that_failed(tmp_path):
+    """With what stood there."""
     for content in ["", "12.5", "12,5", "nan", "4228 mV", "\x00", "0x10", "4_228", "+4228", "\u0664", "9" * 400]:
         (tmp_path / "in1_input").write_text(content)
         with table_row(content), pytest.raises(TransientError, match="not a whole number"):
@@ -69,6 +73,7 @@ def test_a_number_whose_driver_was_reloaded_is_opened_again(tmp_path):
 
 
 def test_chips_come_in_the_order_of_their_numbers(tmp_path):
+    """10 after 9; what is no chip is left out."""
     write(tmp_path, {f"sys/class/hwmon/{name}/name": f"{name}\n" for name in ("hwmon10", "hwmon9", "hwmonitor", "other")})
     assert [chip.name for chip in sysfs.hwmon_chips(tmp_path)] == ["hwmon9", "hwmon10"]
     assert sysfs.hwmon_chips(tmp_path / "nothing") == []

@@ -26,6 +26,7 @@ def test_a_block_is_read_by_the_scale_of_its_model():
 
 
 def test_a_block_that_is_garbled_gives_no_number():
+    """Of another model, its power not its voltage times its current, or all zeros or ones, with and without its model."""
     model = um25c_block()[:2]
     empty = [bytes(130), b"\xff" * 130, model + bytes(128), model + b"\xff" * 128]
     for block in [um25c_block(watts=9.9), um25c_block(model=0x1234), *empty]:
@@ -34,6 +35,7 @@ def test_a_block_that_is_garbled_gives_no_number():
 
 
 def test_a_meter_is_asked_over_its_port():
+    """A real terminal: each reading asks once; a block that stays out is a reading that failed."""
     blocks = [um25c_block(), um25c_block(5.0, 1.0), um25c_block()[:60], um25c_block(5.0, 2.0)]
     with meter(blocks) as port, closing(Um25c(port.name)) as sensor:
         description = sensor.describe()
@@ -46,6 +48,7 @@ def test_a_meter_is_asked_over_its_port():
 
 
 def test_an_absent_port_is_distinguished_from_one_that_may_not_be_opened(tmp_path):
+    """The first is no fault; a file is no port."""
     with pytest.raises(AbsentError, match="set port"):
         Um25c().describe()
     with pytest.raises(AbsentError, match="bind the meter"):
@@ -57,6 +60,7 @@ def test_an_absent_port_is_distinguished_from_one_that_may_not_be_opened(tmp_pat
 
 
 def test_an_unplugged_meter_is_unavailable():
+    """A cable that is pulled while the sensor reads."""
     with meter([um25c_block()]) as port, closing(Um25c(port.name)) as sensor:
         assert sensor.read().power_w > 0
         port.unplug()

@@ -66,6 +66,7 @@ BOARDS = {
 
 
 def test_tegrastats_is_read_behind_any_prefix(energy):
+    """Of `ts`, containers, journals, syslog and shells; the finer stamp counts, over midnight and New Year too."""
     for name, prefixes in PREFIXED.items():
         with table_row(name):
             result = energy(tegrastats(prefixes))
@@ -73,6 +74,7 @@ def test_tegrastats_is_read_behind_any_prefix(energy):
 
 
 def test_tegrastats_of_every_board_is_read(energy):
+    """With and without units; the sum of rails, where a board has no rail of the whole; two seconds."""
     for name, line in BOARDS.items():
         with table_row(name):
             assert energy(tegrastats(OWN, line)).energy_j == pytest.approx(6)
@@ -100,6 +102,7 @@ MANGLED = {
 
 
 def test_lines_are_read_however_they_were_saved(energy):
+    """Line ends, encodings, colours and what other programs print between them."""
     for name, content in MANGLED.items():
         with table_row(name):
             assert energy(content).energy_j == pytest.approx(3)
@@ -154,6 +157,7 @@ TABLES = {
 
 
 def test_columns_that_are_unmistakable_need_no_option(energy):
+    """By names, units, delimiters and stamps of meters and nvidia-smi."""
     for name, content in TABLES.items():
         with table_row(name):
             result = energy(content)
@@ -175,6 +179,7 @@ def test_a_column_that_is_named_may_be_given_its_unit(energy):
 
 
 def test_a_window_goes_over_midnight(energy):
+    """A clock of the second day."""
     content = "Time,Power(W)\n" + "".join(f"{hour:02}:30:00,2\n" for hour in (21, 22, 23, 0, 1, 2))
     assert energy(content, between=("22:30:00", "01:30:00")).energy_j == pytest.approx(3 * 7200)
 
@@ -209,6 +214,7 @@ UNCLEAR = {
 
 
 def test_what_is_unclear_is_refused_in_one_line_that_names_what_to_do(energy):
+    """Never another number: several columns, other units, numbers that may be two things, lines of two boards."""
     for reason, content in UNCLEAR.items():
         with table_row(reason):
             with pytest.raises((ConfigError, UnavailableError)) as refusal:

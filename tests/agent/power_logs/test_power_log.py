@@ -47,6 +47,7 @@ WINDOWS = [
 
 
 def test_a_window_is_cut_out_of_uneven_stamps(logged):
+    """Within a step the power is interpolated; what the log does not hold is not covered, and adds nothing."""
     for between, energy_j, coverage_ratio in WINDOWS:
         with table_row(between, energy_j, coverage_ratio):
             result = logged(*UNEVEN, between=between, time_column="t_s", power_column="power_w")
@@ -93,6 +94,7 @@ TABLES = [
 
 
 def test_columns_are_read_by_name_whatever_their_units_and_signs(logged):
+    """2, 4 and 2 W, half a second apart, are 3 J."""
     for lines, columns in TABLES:
         with table_row(columns, lines[0]):
             result = logged(*lines, time_column=columns[0], power_column=columns[1])
@@ -100,6 +102,7 @@ def test_columns_are_read_by_name_whatever_their_units_and_signs(logged):
 
 
 def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(logged):
+    """2 W throughout; a date without a zone is in the log's own, one with a zone is in no log without."""
     lines = [f"2026-05-22T{hour}:00:00+02:00,2" for hour in (10, 11, 12)]
     for between in (("10:00", "12:00"), ("2026-05-22 10:00:00", "2026-05-22T10:00:00Z")):
         result = logged("at,w", *lines, between=between, time_column="at", power_column="w")
@@ -111,6 +114,7 @@ def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(lo
 
 
 def test_a_window_is_in_the_unit_of_the_stamps(logged):
+    """The column is in ms, and so is what is asked for: 4 W for a second."""
     lines = [f"{1000 * second},{4 if 10 <= second < 20 else 2}" for second in range(31)]
     assert logged("t_ms,p", *lines, between=("11000", "12000"), time_column="t_ms", power_column="p").energy_j == pytest.approx(4)
 
@@ -133,6 +137,7 @@ UNCLEAR = [
 
 
 def test_what_a_log_does_not_show_is_refused(logged):
+    """In one line."""
     for lines, between, reason in UNCLEAR:
         with table_row(reason):
             time, power = ("t_s", "power_w") if lines is UNEVEN else ("t", "p")

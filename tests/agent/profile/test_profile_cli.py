@@ -34,6 +34,7 @@ def profiled(*arguments):
 
 @pytest.mark.services
 def test_every_operator_ran_once_an_inference():
+    """The plain and the profiled queries are counted, no operator is lost, and coverage is a ratio of what was timed."""
     document = profiled(FIXTURES / "onnx.onnx")
     assert (document["queries"], document["package"]) == (QUERIES, "onnxruntime")
     assert [row["calls"] for row in document["operators"]] == [QUERIES, QUERIES]
@@ -44,6 +45,7 @@ def test_every_operator_ran_once_an_inference():
 
 @pytest.mark.realdata
 def test_litert_names_each_operator_of_a_real_model(realdata):
+    """MobileNet v1 with the builtin kernels: its 31 operators as its graph holds them; with XNNPACK, its kernels."""
     model = realdata / "models" / "mobilenet_v1_0.25_128_quant.tflite"
     document = profiled(model, "--backend", "builtin", "--by", "type")
     calls = {row["type"]: row["calls"] / QUERIES for row in document["operators"]}
@@ -72,6 +74,7 @@ def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
 
 @pytest.mark.services
 def test_what_cannot_be_profiled_is_one_line(tmp_path):
+    """The exit status tells wrong usage from failure; where the library crashes the process that profiles is reported by its signal."""
     for name, status, message in (("replay.replay.json", 1, "'replay'"), ("onnx_opset99.onnx", 2, "opset 99")):
         result = edgemeter("models", "profile", FIXTURES / name)
         assert (result.returncode, "Traceback" in result.stderr) == (status, False)

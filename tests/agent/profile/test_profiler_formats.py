@@ -23,6 +23,7 @@ def run_at(ts):
 
 
 def test_onnx_events_are_those_of_the_recorded_runs():
+    """Warm-up runs, fences and the executor around the nodes are left out."""
     start = [{"cat": "Session", "ph": "X", "name": "session_initialization", "ts": 1, "dur": 1000, "args": {}}]
     text = json.dumps([*start, *run_at(2000), *run_at(3000), *run_at(4000), *run_at(5000)]).encode()
     parsed = onnx_profiler.parse_profile(text, skip=2)
@@ -33,6 +34,7 @@ def test_onnx_events_are_those_of_the_recorded_runs():
 
 
 def test_a_profile_that_holds_nothing_is_no_profile():
+    """Garbled, empty, or of the warm-up only."""
     for text, message in [
         (b"", "cannot be read"),
         (b'[{"cat": "Node", "name": "x_kernel_time"}]', "cannot be read"),

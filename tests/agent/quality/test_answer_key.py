@@ -5,6 +5,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_short_text_has_to_match_by_squads_rule():
+    """The first line counts, without case, articles and punctuation; none of the answers right means that nothing is."""
     for answers, answer, is_right in [
         (("Paris",), "Paris.", True),
         (("Paris",), " the paris\nIt lies on the Seine.", True),
@@ -24,6 +25,7 @@ def test_a_short_text_has_to_match_by_squads_rule():
 
 
 def test_of_numbers_the_last_counts():
+    """As in arithmetic with its steps; thousands may have commas, and zeros behind the point change nothing."""
     for right, answer, is_right in [
         ("42", "6 times 7 is 42.", True),
         ("42", "42 is 6 times 7", False),
@@ -40,6 +42,7 @@ def test_of_numbers_the_last_counts():
 
 
 def test_of_choices_the_letter_is_found():
+    """The first that stands by itself, behind the word answer if it is there; an article is no letter, nor is one without a choice."""
     key = AnswerKey(("B",), choices=4)
     assert key.rule == "letter"
     for answer in (

@@ -24,6 +24,7 @@ def family_from(outputs, size, name, words):
 
 
 def test_shapes_determine_the_family():
+    """Fixed and open dimensions, either axis order, other strides."""
     for shape, size, name, words, family, classes in [
         ((1, 84, 8400), SIZE, "m.onnx", SILENT, "yolov8", 80),
         ((1, 7, 84), (64, 64), "m.onnx", described(3), "yolov8", 3),
@@ -53,6 +54,7 @@ def test_shapes_determine_the_family():
 
 
 def test_several_outputs_determine_the_family():
+    """Sets, lists and maps, in any order; what the file does not name is reported, with the key of the card."""
     for shapes, name, words, family, classes in [
         ([(1, 25200, 85), *((1, 3, side, side, 85) for side in (80, 40, 20))], "m.onnx", described(80), "yolov5", 80),
         ([(None, 4), (None,), (None,)], "m.onnx", SILENT, "torchvision", 90),
@@ -83,6 +85,7 @@ def test_what_a_file_declares_of_its_head_counts_more_than_its_name():
 
 
 def test_look_alikes_are_doubted_with_the_key_that_settles_it():
+    """The shape fits more than one family: what was assumed is reported, and where to set it otherwise."""
     for shape, key in [
         ((1, 8400, 84), "`family`"),
         ((1, 8400, 85), "input.colour"),
@@ -118,6 +121,7 @@ def test_tensorflows_own_graphs_count_classes_from_one():
 
 
 def test_without_outputs_the_file_name_determines_the_family():
+    """TorchScript declares no outputs: family and classes come from the file name, with a doubt where no classes are named."""
     for name, family in [
         ("yolov5n_640.torchscript.pt", "yolov5"),
         ("yolov5nu.pt", "yolov8"),
@@ -133,6 +137,7 @@ def test_without_outputs_the_file_name_determines_the_family():
 
 
 def test_what_only_resembles_a_family_is_refused():
+    """End-to-end heads, masks, poses, features, other inputs: no guess."""
     for shapes, size, name, words, why in [
         ([(1, 116, 8400), (1, 32, 160, 160)], SIZE, "m.onnx", SILENT, "no known family"),
         ([(1, 56, 8400)], SIZE, "yolov8n-pose.onnx", described(3, "pose"), "yolo-pose with 1 classes, but it names 3"),
@@ -151,6 +156,7 @@ def test_what_only_resembles_a_family_is_refused():
 
 
 def test_a_head_for_another_task_is_not_taken_for_a_detector_without_a_question_mark():
+    """Poses, oriented boxes, masks, landmarks: more columns in the same rows, and no metadata that names classes or task."""
     for shape, name, said_of_it in [
         ((1, 56, 8400), "m.onnx", "yolov8 with 52 classes, or one class and 17 keypoints?"),
         ((1, 20, 8400), "m.onnx", "yolov8 with 16 classes?"),
@@ -165,6 +171,7 @@ def test_a_head_for_another_task_is_not_taken_for_a_detector_without_a_question_
 
 
 def test_named_classes_a_stated_task_or_cocos_80_leave_no_question():
+    """The file confirms what it is."""
     for shape, words in [
         ((1, 84, 8400), SILENT),
         ((1, 25200, 85), SILENT),
@@ -185,6 +192,7 @@ def outputs_of(names, shapes=LISTS, integers=(0, 3)):
 
 
 def test_lists_with_an_integer_count_are_labelled_lists():
+    """Labels may be declared as floats; TensorFlow's own graphs, with y first, are known by their names."""
     for names, integers, family in [
         (OF_EXPORTERS, (0, 3), "detr-lists"),
         (("a", "b", "c", "d"), (0,), "detr-lists"),
@@ -196,6 +204,7 @@ def test_lists_with_an_integer_count_are_labelled_lists():
 
 
 def test_other_lists_stay_what_they_are():
+    """Without a count, or with floats throughout."""
     for outputs, family in [
         (outputs_of(("boxes", "labels", "scores"), ((100, 4), (100,), (100,)), integers=(1,)), "torchvision"),
         (outputs_of(("boxes", "labels", "scores", "masks"), ((100, 4), (100,), (100,), (100, 1, 28, 28)), integers=(1,)), "torchvision"),
@@ -209,6 +218,7 @@ def test_other_lists_stay_what_they_are():
 
 
 def test_heads_for_other_tasks_are_known_by_metadata_or_name():
+    """The columns beside the classes are those of the task; classes that nothing names are a doubt, people are not."""
     for shapes, name, words, expected in [
         ([(1, 116, 8400), (1, 32, 160, 160)], "yolov8n-seg.onnx", SILENT, ("yolo-seg", "segmentation", 80)),
         ([(1, 160, 160, 32), (1, 39, 8400)], "m.tflite", described(3, "segment"), ("yolo-seg", "segmentation", 3)),

@@ -24,6 +24,7 @@ def recognised(name, inputs, outputs, metadata=None):
 
 
 def test_a_card_beside_the_model_wins_and_one_of_another_file_is_reported(tmp_path):
+    """Nothing is guessed then, whatever the shapes; a model exported anew over the old one keeps its card, which may be wrong now."""
     (tmp_path / "m.onnx.toml").write_text(
         f'name = "mine"\ntask = "detection"\nfamily = "yolov8"\nprecision = "fp32"\nsha256 = "{sha256(b"the model").hexdigest()}"\n'
         '[input]\nheight = 8\nwidth = 8\nlayout = "NCHW"\n'
@@ -36,12 +37,14 @@ def test_a_card_beside_the_model_wins_and_one_of_another_file_is_reported(tmp_pa
 
 
 def test_a_wrong_card_is_not_passed_over(tmp_path):
+    """A typing error in it is an error, not a reason to guess."""
     (tmp_path / "m.onnx.toml").write_text('name = "mine"\ntusk = "detection"\n')
     with pytest.raises(ConfigError, match=r"m\.onnx\.toml"):
         recognise.card_for(tmp_path / "m.onnx", make_loaded(YOLO, tensors((1, 3, 640, 640))))
 
 
 def test_yolov8_in_onnx():
+    """Letterbox, RGB, 0..1, its own names, and as many detections a photograph as Ultralytics keeps; of a batch of 8 too."""
     assert recognised("m.onnx", tensors((8, 3, 640, 640)), tensors((8, 84, 8400)))[0].family == "yolov8"
     card, guesses = recognised("yolov8n.onnx", tensors((1, 3, 640, 640)), YOLO, NAMES)
     assert (card.name, card.task, card.family, card.precision) == ("yolov8n", "detection", "yolov8", "fp32")
@@ -52,6 +55,7 @@ def test_yolov8_in_onnx():
 
 
 def test_open_sides_come_from_the_metadata():
+    """A dynamic ONNX file names its size; else the output's grid or the usual one says it, which is a reported guess."""
     inputs = tensors((None, 3, None, None))
     card, _ = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), {**NAMES, "imgsz": "[320, 416]"})
     assert (card.input.height, card.input.width) == (320, 416)
@@ -87,18 +91,21 @@ def test_an_integer_input_too_narrow_for_0_to_255_takes_the_pixel_as_its_value()
 
 
 def test_yolox_takes_blue_first_and_pixels():
+    """Top-left letterbox, BGR, 0..255."""
     card, _ = recognised("yolox_nano.onnx", tensors((1, 3, 416, 416)), tensors((1, 3549, 85)))
     assert (card.input.colour, card.input.resize, card.input.sd[0]) == ("BGR", "letterbox-top-left", 1)
     assert card.output.nms_iou == 0.65
 
 
 def test_torchscript_is_recognised_by_name():
+    """Nothing is declared; every assumption is reported."""
     card, guesses = recognised("yolov5n_320.torchscript.pt", (), ())
     assert (card.name, card.family, card.input.height, card.output.classes) == ("yolov5n_320", "yolov5", 320, 80)
     assert len(guesses) == 4
 
 
 def test_torchscript_of_ultralytics_is_recognised_by_its_metadata():
+    """The file may be called `best`: architecture, task, classes and whether it suppresses by itself stand in it."""
     about = {"description": "Ultralytics {} model trained on /data/yolox/a.yaml", "names": '["a", "b"]', "imgsz": "[160, 160]"}
     exports = (
         ("YOLO11n", {"task": "detect"}, "yolov8"),
@@ -158,6 +165,7 @@ def test_a_classifier_is_resized_as_its_trainer_does():
 
 
 def test_a_float_classifiers_range_is_read_or_guessed_aloud():
+    """What the file says; else what is usual for its framework, with a warning."""
     for name, metadata, mean, sd, guessed in [
         ("m.tflite", {}, 127.5, 127.5, True),
         ("m.onnx", {}, 123.675, 58.395, True),
@@ -174,6 +182,7 @@ def test_a_float_classifiers_range_is_read_or_guessed_aloud():
 
 
 def test_endings_determine_precision_and_the_shared_name():
+    """All files of one model have one name, which fits a topic and a tag."""
     for file, name, precision in [
         ("yolov8n_float16.tflite", "yolov8n", "fp16"),
         ("yolov8n_dynamic_range_quant.tflite", "yolov8n", "int8-dynamic"),
@@ -192,6 +201,7 @@ def test_endings_determine_precision_and_the_shared_name():
 
 
 def test_what_is_not_recognised_names_what_to_write():
+    """The reason, the file to write, and the keys that it needs."""
     for inputs, outputs, why in [
         (tensors((1, 1, 28, 28)), tensors((1, 10)), r"inputs \[\[1, 1, 28, 28\]\] are not one picture"),
         (tensors((1, 3, 640, 640), (1, 2)), YOLO, "are not one picture"),
@@ -219,6 +229,7 @@ def test_end_to_end_models_suppress_nothing():
 
 
 def test_torchvisions_detectors_take_one_picture_without_a_batch():
+    """Three axes, all sides open: they resize by themselves, so photographs keep their size, and that is said to be a guess."""
     card, guesses = recognised("fasterrcnn.onnx", tensors((3, None, None)), tensors((None, 4), (None,), (None,)))
     assert (card.family, card.input.layout, card.input.height, card.output.classes) == ("torchvision", "NCHW", 800, 90)
     assert card.input.resize == "none"
@@ -226,6 +237,7 @@ def test_torchvisions_detectors_take_one_picture_without_a_batch():
 
 
 def test_a_script_that_takes_pictures_of_any_size_is_a_detector_of_torchvisions_kind():
+    """It declares no outputs; its input shows what it is, whatever its file is called, and Mask R-CNN's name that it segments."""
     for name, task in (("best.pt", "detection"), ("resnet50_of_mine.pt", "detection"), ("maskrcnn_resnet50_fpn.pt", "segmentation")):
         card, guesses = recognised(name, tensors((3, None, None)), [])
         assert (card.family, card.task, card.input.resize, card.input.sd[0]) == ("torchvision", task, "none", 255), name
@@ -270,6 +282,7 @@ def test_boxes_and_scores_are_a_set_or_a_row_for_each_anchor():
 
 
 def test_annotations_of_their_own_count_classes_that_outputs_do_not_show():
+    """Lists hold any number of classes: COCO's where the annotations are, or where there are none."""
     for shapes, name, usual in [
         ([(None, 4), (None,), (None,)], "m.onnx", 90),
         ([(1, 300, 6)], "m.onnx", 80),

@@ -30,6 +30,7 @@ def make_module(tmp_path, monkeypatch):
 
 
 def test_the_first_candidate_that_is_there_is_taken(make_module):
+    """An absent library is passed over for the next one; a vendor's wheel may carry no distribution that we know."""
     present = make_module("present_library", "x = 1")
     library = adapter.load_library(
         [LibraryCandidate("nobody_has_this.interpreter", ("a",)), LibraryCandidate(present, ("numpy",))], "litert"
@@ -41,6 +42,7 @@ def test_the_first_candidate_that_is_there_is_taken(make_module):
 
 
 def test_an_import_is_timed_and_a_second_one_costs_nothing(make_module, monkeypatch):
+    """The duration is that of the import itself."""
     stop_time(monkeypatch)
     candidate = LibraryCandidate(make_module("slow_library", "import time; time.sleep(0.02)"), ("a",))
     assert adapter.load_library([candidate], "onnx").import_ns == 20_000_000
@@ -48,6 +50,7 @@ def test_an_import_is_timed_and_a_second_one_costs_nothing(make_module, monkeypa
 
 
 def test_a_library_that_cannot_be_used_is_one_line(make_module):
+    """What to install; of one that is there but broken why, also where a shared object is missing, which pip does not bring."""
     for source, extra, words in [
         (None, "onnx", r"no usable nobody_has_this is installed; .*pip install 'edgemeter\[onnx\]'"),
         ("import nobody_has_this_either", "litert", "cannot be imported: No module named 'nobody_has_this_either'"),
@@ -90,6 +93,7 @@ args:
 
 
 def test_what_ultralytics_writes_is_understood(tmp_path):
+    """Task, size and names reach the recognition of models in the form that the other formats have."""
     (tmp_path / "metadata.yaml").write_text(ULTRALYTICS)
     texts = adapter.read_metadata(tmp_path, "ncnn")
     assert texts["description"] == "Ultralytics YOLOv8n model trained on coco.yaml"
@@ -101,6 +105,7 @@ def test_what_ultralytics_writes_is_understood(tmp_path):
 
 
 def test_what_is_not_understood_is_nothing(tmp_path):
+    """It is what a file says of itself, not what it needs."""
     for content in [b"", b"\xff\xfe\x00", b"[1, 2]", b": :\n- \n", b"names:\n" * 3, b"x" * (1 << 21)]:
         (tmp_path / "metadata.yaml").write_bytes(content)
         assert adapter.read_metadata(tmp_path, "ncnn") == {}, f"{content[:20]!r}"

@@ -94,6 +94,7 @@ def test_device_and_performance_reach_the_library_as_it_reads_them(opened, deleg
 
 
 def test_what_is_plugged_in_is_recorded_and_names_the_backend(opened, tmp_path):
+    """One USB Coral on a USB 3 link, whose firmware is not loaded yet; which of two was opened is not known unless it was chosen."""
     plug(tmp_path, "2-1", USB)
     _, loaded = opened()
     assert loaded.backend == "usb,max"
@@ -105,6 +106,7 @@ def test_what_is_plugged_in_is_recorded_and_names_the_backend(opened, tmp_path):
 
 
 def test_a_board_without_an_edge_tpu_is_reported(opened, tmp_path):
+    """The library itself gives no reason."""
     for words in ("as 'pci:1': this machine shows none on USB or PCIe; plug one in", "'pci:1': this machine shows Coral USB"):
         with pytest.raises(UnavailableError, match=words) as refusal:
             opened(backend="pci:1")
@@ -145,6 +147,7 @@ def test_the_build_shows_the_clock(models, tmp_path):
 
 
 def test_the_debian_package_shows_clock_and_version(models, tmp_path):
+    """The package that installed this very file, whatever the file holds."""
     library = built(tmp_path / "usr/lib", models / "edgetpu_delegate.c")
     info = tmp_path / "var/lib/dpkg/info"
     info.mkdir(parents=True)

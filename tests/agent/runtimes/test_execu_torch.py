@@ -23,6 +23,7 @@ def test_a_second_execution_computes_on_the_same_inputs(runtime, models, x):
 
 
 def test_the_backend_is_what_the_program_was_exported_for(runtime, models):
+    """A program without a partitioner is slow, and nothing else would show it; another backend than the file's is refused."""
     assert runtime.load(models / "executorch.pte", Options(backend="xnnpack")).backend == "xnnpack"
     runtime.close()
     assert runtime.load(models / "executorch_portable.pte", Options()).backend == "portable"
@@ -32,6 +33,7 @@ def test_the_backend_is_what_the_program_was_exported_for(runtime, models):
 
 
 def test_what_this_build_cannot_load_is_refused(runtime, models, tmp_path):
+    """A program for another backend, as a phone's GPU, and one that is cut off."""
     content = (models / "executorch.pte").read_bytes()
     for name, changed in (("other", content.replace(b"XnnpackBackend", b"AnotherBackend")), ("cut", content[:400])):
         (tmp_path / f"{name}.pte").write_bytes(changed)
@@ -40,6 +42,7 @@ def test_what_this_build_cannot_load_is_refused(runtime, models, tmp_path):
 
 
 def test_a_method_that_is_not_there_is_refused_with_those_that_are(runtime, models):
+    """By its name in the program."""
     with pytest.raises(ConfigError, match=r"has no method 'encode': choose one of forward \(setting method\)"):
         runtime.load(models / "executorch.pte", Options(extra={"method": "encode"}))
 

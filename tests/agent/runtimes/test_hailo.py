@@ -31,6 +31,7 @@ def runtime(tmp_path, monkeypatch):
 
 
 def test_formats_and_quantisation_are_the_files(runtime):
+    """The device's inputs and outputs are not converted on the way."""
     loaded = runtime.load(MODEL, Options())
     assert (loaded.package, loaded.version, loaded.backend, loaded.facts) == ("hailort", "4.23.0", "hailo", {"devices": "0000:01:00.0"})
     (output,) = loaded.outputs
@@ -50,6 +51,7 @@ def test_a_stream_of_several_scales_is_refused(runtime, tmp_path):
 
 
 def test_boxes_of_the_runtimes_own_suppression_are_one_array(runtime, tmp_path):
+    """By class: [1, classes, 5, boxes]; sorted by score they are refused."""
     boxes = {"name": "boxes", "shape": [30], "type": "FLOAT32", "nms": {"number_of_classes": 2, "max_bboxes_per_class": 3}}
     streams = {"inputs": [{"name": "x", "shape": [1, 1, 4]}], "outputs": [boxes | {"order": "HAILO_NMS_BY_CLASS"}]}
     loaded = runtime.load(written(tmp_path / "nms.hef", streams), Options())
@@ -63,6 +65,7 @@ def test_boxes_of_the_runtimes_own_suppression_are_one_array(runtime, tmp_path):
 
 
 def test_a_device_that_is_in_use_or_absent_is_unavailable(runtime, monkeypatch):
+    """One line each, with what to try."""
     other = hailo_stand_in.VDevice()
     with pytest.raises(UnavailableError, match=r"74 \(HAILO_OUT_OF_PHYSICAL_DEVICES\); end what uses it"):
         runtime.load(MODEL, Options())

@@ -13,6 +13,7 @@ RUNTIME = LiteRt
 
 
 def test_the_bare_call_is_invoke_itself(runtime, models, x):
+    """Between two clock reads stands the library's own method, not one of ours around it."""
     runtime.load(models / "litert.tflite", Options())
     call = runtime.bind([x])
     assert call.__self__ is runtime._interpreter
@@ -20,6 +21,7 @@ def test_the_bare_call_is_invoke_itself(runtime, models, x):
 
 
 def test_the_backend_is_named_for_what_ran_and_both_compute_the_same(runtime, models, x):
+    """XNNPACK is the default; builtin and reference run without a delegate. The record names the library that did the work."""
     for backend in (None, "xnnpack", "builtin", "reference"):
         loaded = runtime.load(models / "litert.tflite", Options(backend=backend))
         assert loaded.backend == (backend or "xnnpack")
@@ -39,6 +41,7 @@ def test_a_model_that_xnnpack_does_not_take_is_labelled_builtin(runtime, models,
 
 
 def test_a_quantised_model_holds_scale_and_zero_point(runtime, models):
+    """Input and output carry the model's own quantisation, and real values come out."""
     loaded = runtime.load(models / "litert_int8.tflite", Options())
     assert (loaded.inputs[0].dtype, loaded.inputs[0].scale, loaded.inputs[0].zero_point) == ("int8", 0.5, -1)
     assert (loaded.outputs[0].dtype, loaded.outputs[0].scale, loaded.outputs[0].zero_point) == ("int8", 0.25, -5)
@@ -47,6 +50,7 @@ def test_a_quantised_model_holds_scale_and_zero_point(runtime, models):
 
 
 def test_what_a_signature_and_metadata_state_is_read(runtime, models, x):
+    """Names instead of a converter's, labels, normalisation; a scale left on a tensor that holds real values again is not applied."""
     loaded = runtime.load(models / "litert_signed.tflite", Options())
     assert (loaded.inputs[0].name, loaded.outputs[0].name) == ("x", "y")
     assert (loaded.outputs[0].scale, loaded.outputs[0].zero_point) == (None, None)
@@ -57,6 +61,7 @@ def test_what_a_signature_and_metadata_state_is_read(runtime, models, x):
 
 
 def test_a_model_with_operators_that_nobody_has_is_named(runtime, models):
+    """At load, in one line: one for the Edge TPU with what to run instead, another by its operator."""
     for name, words in (("edgetpu", r"compiled for the Edge TPU \(custom op edgetpu-custom-op\)"), ("custom", "nobody-has-this")):
         with pytest.raises(ConfigError, match=words) as refusal:
             runtime.load(models / f"litert_{name}.tflite", Options())

@@ -47,6 +47,7 @@ def outputs_of(opened, model, values=None, **options):
 
 
 def test_on_the_cpu_outputs_and_tensors_are_those_of_the_interpreter(opened, models):
+    """In its order, with its names, dtypes and quantisation; the backend is in the record."""
     for model in models_of(models):
         loaded, values, outputs = outputs_of(opened, model, backend="cpu-compiled")
         plain, _, expected = outputs_of(opened, model, values)
@@ -58,6 +59,7 @@ def test_on_the_cpu_outputs_and_tensors_are_those_of_the_interpreter(opened, mod
 
 
 def test_another_shape_is_taken_where_the_model_leaves_it_open(runtime, models):
+    """The buffers follow, and come back to the first shape."""
     runtime.load(models / "litert_open.tflite", Options(backend="cpu-compiled"))
     for rows in (3, 1):
         runtime.bind([np.full((rows, 4), 2, np.float32)])()
@@ -88,6 +90,7 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(models):
 
 
 def test_settings_of_a_gpu_are_the_gpus(runtime, models):
+    """They would have no effect elsewhere."""
     with pytest.raises(ConfigError, match="has no setting 'precision'"):
         runtime.load(models / "litert.tflite", Options(backend="cpu-compiled", extra={"precision": "f32"}))
 
@@ -111,6 +114,7 @@ def test_a_gpu_computes_in_f32_unless_the_record_states_otherwise():
 @pytest.mark.software_gpu
 @pytest.mark.usefixtures("gpu")
 def test_a_model_that_a_gpu_takes_whole_gives_what_the_interpreter_gives(opened, models):
+    """On a software GPU: in f32 to rounding, and in 8 bits to what its arithmetic in floats changes; a count is the library's."""
     for model in models_of(models):
         loaded, values, outputs = outputs_of(opened, model, backend="gpu")
         _, _, expected = outputs_of(opened, model, values)
@@ -129,6 +133,7 @@ def test_a_model_that_a_gpu_takes_whole_gives_what_the_interpreter_gives(opened,
 @pytest.mark.software_gpu
 @pytest.mark.usefixtures("gpu")
 def test_a_model_that_a_gpu_takes_in_part_is_refused_or_counted(opened, models, x):
+    """Without the CPU as second choice it is not run; with it the record has the numbers and the operator."""
     with pytest.raises(ConfigError, match=r"1 of 3 operators of .* would run on the CPU \(RELU_0_TO_1\): choose --backend gpu,cpu"):
         opened("litert", models / "litert_partly_gpu.tflite", backend="gpu")
     loaded, _, outputs = outputs_of(opened, models / "litert_partly_gpu.tflite", [x / 4 - 0.5], backend="gpu,cpu")
@@ -141,18 +146,21 @@ def test_a_model_that_a_gpu_takes_in_part_is_refused_or_counted(opened, models, 
 @pytest.mark.software_gpu
 @pytest.mark.usefixtures("gpu")
 def test_a_model_that_a_gpu_does_not_take_at_all_is_an_error(runtime, models):
+    """Even where the CPU was allowed: nothing would be measured of the GPU."""
     with pytest.raises(UnavailableError, match="the gpu takes no operator of"):
         runtime.load(models / "litert_beyond_gpu.tflite", Options(backend="gpu,cpu"))
 
 
 @pytest.mark.software_gpu
 def test_a_processor_that_plays_a_gpu_is_marked(monkeypatch):
+    """By the type that the driver states, whatever its name."""
     monkeypatch.setenv("VK_ICD_FILENAMES", str(software_gpu()))
     (name,) = gpu_names()
     assert name.endswith(" (software)")
 
 
 def test_without_a_driver_there_is_no_gpu(monkeypatch):
+    """Nor without Vulkan: no error, no name."""
     monkeypatch.setenv("VK_ICD_FILENAMES", "/nowhere.json")
     assert (gpu_names(), gpu_facts()) == ([], {})
 

@@ -45,6 +45,7 @@ Y = ("y", "OUTPUT", [1, 4], "FLOAT")
 
 
 def test_an_open_dimension_takes_what_the_profile_has(opened, x):
+    """Memory grows and shrinks with it; beyond the profile it is an error."""
     runtime, loaded = opened(("x", "INPUT", [-1, 4], "FLOAT", {"most": 3}), ("y", "OUTPUT", [-1, 4], "FLOAT"))
     assert (loaded.inputs[0].shape, loaded.outputs[0].shape) == ((None, 4), (None, 4))
     for rows in (3, 1, 2):
@@ -84,6 +85,7 @@ def test_what_ultralytics_writes_in_front_is_taken_off_and_read(opened, x):
 
 
 def test_close_gives_all_memory_back(opened, cuda, x):
+    """Also what earlier shapes had."""
     before = cuda.allocations_alive()
     runtime, _ = opened(("x", "INPUT", [-1, 4], "FLOAT"), ("y", "OUTPUT", [-1, 4], "FLOAT"))
     for rows in (1, 3):
@@ -104,6 +106,7 @@ def test_a_query_that_fails_is_an_error_at_once(opened, cuda, x):
 
 
 def test_an_engine_of_another_version_is_reported_in_tensorrts_words(cuda, tmp_path):
+    """It writes them to a logger only."""
     assert cuda
     path = tmp_path / "model.plan"
     path.write_bytes(b"ftrt" + bytes(100))
@@ -113,6 +116,7 @@ def test_an_engine_of_another_version_is_reported_in_tensorrts_words(cuda, tmp_p
 
 
 def test_a_machine_without_a_device_is_reported(cuda, models):
+    """The library may be there and the GPU not."""
     cuda.set_devices(0)
     sha256 = hashlib.sha256((models / "tensorrt.engine").read_bytes()).hexdigest()
     with pytest.raises(UnavailableError, match="CUDA cannot see a device: no CUDA-capable device is detected"):

@@ -29,6 +29,7 @@ def test_a_provider_with_threads_of_its_own_gets_those_of_the_record():
 
 
 def test_other_threads_than_those_of_the_record_are_refused():
+    """They would run under the name of those; a load_config can hold them."""
     for setting, value in (("num_of_threads", "2"), ("load_config", '{"CPU": {"INFERENCE_NUM_THREADS": "8"}}')):
         with table_row(setting, value), pytest.raises(ConfigError, match=f"leave {setting} out"):
             settings_of("openvino", {setting: value})

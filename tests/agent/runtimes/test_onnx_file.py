@@ -11,11 +11,13 @@ SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
 
 
 def test_scale_and_zero_point_are_those_of_the_quantising_nodes(models):
+    """Raw bytes, packed floats and (negative) packed integers are all ways to write a constant."""
     for name, x_zero, y_zero in (("uint8", 2, 4), ("int8", -1, -5)):
         assert read_onnx(models / f"onnx_{name}.onnx").quantised == {"x": (0.5, x_zero), "y": (0.25, y_zero)}
 
 
 def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
+    """What cannot be followed is not found; it never raises."""
     content = (models / "onnx_int8.onnx").read_bytes()
     path = tmp_path / "cut.onnx"
     for length in range(1, len(content), 11):
@@ -36,6 +38,7 @@ def test_operators_and_weights_determine_the_precision(models):
 
 @pytest.mark.needs(module="onnx")
 def test_the_type_of_weights_determines_the_precision_of_floats(tmp_path):
+    """A single number in fp64 beside weights in fp32 does not."""
     onnx = importlib.import_module("onnx")
     for kinds, precision in [((1,), "fp32"), ((11,), "fp64"), ((1, 11), "fp32"), ((16, 1), "bf16"), ((10, 1), "fp16"), ((), "fp32")]:
         weights = [onnx.helper.make_tensor(f"w{kind}", kind, [1], [1.0]) for kind in kinds]

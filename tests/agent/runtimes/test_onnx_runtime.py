@@ -20,6 +20,7 @@ RUNTIME = OnnxRuntime
 
 
 def test_package_backend_and_metadata_are_reported(runtime, models):
+    """The record names the library; metadata_props come as they are."""
     loaded = runtime.load(models / "onnx.onnx", Options())
     assert loaded.package.startswith("onnxruntime")
     assert loaded.version == importlib.metadata.version(loaded.package)
@@ -39,6 +40,7 @@ def test_the_library_keeps_and_sends_no_telemetry(models, tmp_path):
 
 
 def test_settings_reach_the_session(runtime, models, x):
+    """One pool of threads, no second one between operators; `session.*`, and every level of optimisation, which changes no value."""
     runtime.load(models / "onnx.onnx", Options(threads=2, extra={"session.intra_op.allow_spinning": "0"}))
     options = runtime.session.get_session_options()
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (2, 1)
@@ -86,6 +88,7 @@ def test_outputs_may_change_their_size_from_call_to_call(runtime, models, x):
 
 
 def test_what_the_library_cannot_run_is_one_line(runtime, models):
+    """The reason stands in the message, the library's noise around it does not."""
     for name, words in [
         ("onnx_opset99", "it needs opset 99, this version knows up to"),
         ("onnx_ir99", "Unsupported model IR version: 99"),
@@ -127,6 +130,7 @@ def test_a_version_that_reports_nothing_is_not_taken_for_a_clean_one():
 
 
 def test_an_option_of_a_provider_that_was_not_asked_for_is_refused(runtime, models):
+    """It would have no effect."""
     for setting in ["cuda.arena_extend_strategy", "tensorrt.trt_fp16_enable", "nobody.knows"]:
         with table_row(setting), pytest.raises(ConfigError, match=setting):
             runtime.load(models / "onnx.onnx", Options(extra={setting: "1"}))

@@ -15,6 +15,7 @@ RUNTIME = OpenVino
 
 
 def test_both_formats_give_the_same(runtime, models, x):
+    """OpenVINO's own and ONNX, whose properties come along."""
     for file, metadata in (("openvino.xml", {"labels": "cat dog"}), ("onnx.onnx", {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"})):
         loaded = runtime.load(models / file, Options())
         runtime.bind([x])()
@@ -45,6 +46,7 @@ def test_a_precision_that_the_processor_lacks_is_an_error(runtime, models):
 
 
 def test_threads_and_properties_reach_the_library(runtime, models):
+    """One stream has all threads; properties go by their own names, and one that is unknown is an error."""
     runtime.load(models / "openvino.xml", Options(threads=2, extra={"ENABLE_CPU_PINNING": "NO"}))
     properties = ("INFERENCE_NUM_THREADS", "NUM_STREAMS", "ENABLE_CPU_PINNING")
     assert [runtime._request.get_compiled_model().get_property(name) for name in properties] == [2, 1, False]
@@ -54,12 +56,14 @@ def test_threads_and_properties_reach_the_library(runtime, models):
 
 
 def test_a_device_that_is_not_here_is_unavailable_and_those_here_are_named(runtime, models):
+    """With AUTO nobody knows what ran."""
     for backend in ("npu.7", "auto", "hetero:gpu.7,cpu"):
         with table_row(backend), pytest.raises(UnavailableError, match="it has cpu"):
             runtime.load(models / "openvino.xml", Options(backend=backend))
 
 
 def test_other_types_go_in_and_come_out(runtime, models, x):
+    """As the model declares them."""
     for file, dtype in (("openvino_int32.xml", "int32"), ("onnx_float16.onnx", "float16")):
         loaded = runtime.load(models / file, Options())
         assert (loaded.inputs[0].dtype, loaded.outputs[0].dtype) == (dtype, dtype)
@@ -68,6 +72,7 @@ def test_other_types_go_in_and_come_out(runtime, models, x):
 
 
 def test_what_the_library_cannot_run_is_one_line(runtime, models, tmp_path):
+    """Weights in a second file that are absent or cut, operators: the reason stands in the message, the library's chain of places not."""
     for name, content in (("absent", None), ("cut", (models / "openvino.bin").read_bytes()[:4])):
         (tmp_path / f"{name}.xml").write_bytes((models / "openvino.xml").read_bytes())
         if content is not None:

@@ -47,6 +47,7 @@ def outputs_of(runtime, *inputs):
 
 
 def test_a_factory_returns_one_of_two_forms(load):
+    """Each is run, and its outputs are learnt from the first call."""
     for source in (
         f"def make(): return (lambda x: 2 * x), {INPUTS}",
         f'{MODEL}def make(): return PythonModel(call=lambda x: {{"y": (2 * x,)}}, inputs=(TensorInfo("x", (1, 4), "float32"),))',
@@ -59,6 +60,7 @@ def test_a_factory_returns_one_of_two_forms(load):
 
 
 def test_what_is_wrong_with_a_factory_is_one_line(load):
+    """It names the address, and what to do."""
     for source, error, text in [
         ("def make():\n 1 / 0", ConfigError, r"net.py:make: the factory raised ZeroDivisionError.*\(line 2 of net.py\)"),
         ("def make(): pass", ConfigError, "returned nothing: return a pair"),
@@ -78,6 +80,7 @@ def test_what_is_wrong_with_a_factory_is_one_line(load):
 
 
 def test_an_output_that_changes_its_form_is_refused(load):
+    """In another type, of other axes, or in a size that two first calls showed to be fixed; what a model declares to vary may."""
     grows = "def f(x):\n n.append(0)\n return x[:, : 2 if len(n) < 4 else 3]\nn = []\n"
     runtime, _ = load(f"{grows}def make(): return f, {INPUTS}")
     assert outputs_of(runtime)[0].shape == (1, 2)
@@ -90,6 +93,7 @@ def test_an_output_that_changes_its_form_is_refused(load):
 
 
 def test_options_are_the_factorys_keywords(load):
+    """Texts as they are; threads and backend where it has parameters of these names."""
     source = f"def make(scale, threads, backend='cpu'): return (lambda x: x * float(scale) + threads), {INPUTS}"
     runtime, loaded = load(source, Options(threads=2, backend="gpu", extra={"scale": "3"}))
     np.testing.assert_array_equal(outputs_of(runtime), [3 * X + 2])
@@ -97,6 +101,7 @@ def test_options_are_the_factorys_keywords(load):
 
 
 def test_what_a_factory_does_not_take_is_refused(load):
+    """A record never claims what was not set."""
     for options, text in [
         (Options(extra={"scales": "1"}), "takes no option 'scales'"),
         (Options(threads=4), "has no parameter `threads`, so 4 cannot be set"),
@@ -108,6 +113,7 @@ def test_what_a_factory_does_not_take_is_refused(load):
 
 
 def test_the_identity_is_of_source_and_weights(load, tmp_path):
+    """Other weights or another source are another model; one without weights has the hash of its source."""
     source = f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1, 4), 'float32'),), weights=WEIGHTS)"
     plain = load(source.replace("WEIGHTS", "()"))[1]
     assert plain.sha256 == hashlib.sha256((tmp_path / "net.py").read_bytes()).hexdigest()
@@ -134,6 +140,7 @@ def test_files_that_options_name_are_part_of_the_identity(load, tmp_path):
 
 
 def test_a_folder_that_an_option_names_counts_without_what_differs_between_copies(load, tmp_path):
+    """Hidden files (of Git, of downloads) and Python's caches; as in a folder of weights."""
     folder = tmp_path / "weights"
     for name in (".git/HEAD", ".cache/huggingface/w.metadata", "__pycache__/w.pyc", "deep/.w.lock", "deep/w.bin", "a.bin"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -161,6 +168,7 @@ def test_a_folder_that_is_no_model_is_not_hashed(load, tmp_path):
 
 
 def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_path):
+    """Weights by a name in the code, when the module is run, the factory called or the first call made; no others."""
     read = "np.load(Path(__file__).with_name('w.npy'))"
     for source in (
         f"W = {read}\ndef make(): return (lambda x: x * W), {INPUTS}",
@@ -178,6 +186,7 @@ def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_
 
 
 def test_files_that_a_run_writes_are_no_part_of_the_identity(load, tmp_path, monkeypatch):
+    """In a scratch folder below the code's, read and imported."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
     source = (
@@ -193,6 +202,7 @@ def test_files_that_a_run_writes_are_no_part_of_the_identity(load, tmp_path, mon
 
 
 def test_modules_beside_the_code_are_part_of_the_identity(load, tmp_path, monkeypatch):
+    """Those that it imported; neither others nor a library that is installed there."""
     hashes = []
     packages = tmp_path / ".venv" / "site-packages"
     packages.mkdir(parents=True)
@@ -209,6 +219,7 @@ def test_modules_beside_the_code_are_part_of_the_identity(load, tmp_path, monkey
 
 
 def test_the_name_is_that_of_texts_weights_or_code(load, tmp_path):
+    """Two networks from one general factory are not called alike."""
     (tmp_path / "tiny").mkdir()
     for file in ("w8.pt", "tiny/model.safetensors"):
         (tmp_path / file).write_bytes(b"0")
@@ -223,6 +234,7 @@ def test_the_name_is_that_of_texts_weights_or_code(load, tmp_path):
 
 
 def test_the_first_call_is_timed_where_it_is_made(load, monkeypatch):
+    """What compiles in it is in no later call; sizes that are open leave it to the engine."""
     stop_time(monkeypatch)
     slow = "import time\nn = []\ndef f(x):\n n or time.sleep(0.1)\n n.append(0)\n return x\n"
     _, loaded = load(f"{slow}def make(): return f, {INPUTS}")
@@ -290,6 +302,7 @@ def test_inputs_are_where_the_model_reads_them_before_the_call(load, monkeypatch
 
 
 def test_results_that_are_computed_later_are_waited_for(load, monkeypatch):
+    """The call returns when `block_until_ready` has; so it does where only the first call can show how to wait."""
     stop_time(monkeypatch)
     source = (
         "import time\nclass Later:\n dtype = 'float32'\n shape = (1, 4)\n def __init__(self, x): self.x = x\n"
@@ -307,6 +320,7 @@ def test_results_that_are_computed_later_are_waited_for(load, monkeypatch):
 
 
 def test_a_models_own_functions_are_used(load, caplog):
+    """To place inputs, wait, read results, report facts and close."""
     source = MODEL + (
         "log = []\ndef make(): return PythonModel(call=lambda x: x + 1, inputs=(TensorInfo('x', (1, 4), 'float32'),), "
         "place=lambda x: x * 10, wait=lambda r: log.append('wait'), arrays=lambda r: [r, r], packages=('numpy', 'pytest'), "
@@ -339,6 +353,7 @@ Placed.__module__ = "jaxlib.array"
 
 
 def test_the_device_that_results_show_is_recorded(load):
+    """Runs on a GPU and on the processor are two cases; one on another device than was asked for is refused."""
     for platform, size, backend, recorded in [
         ("cpu", 4, None, "callable,cpu"),
         ("gpu", None, None, "callable,gpu:1"),
@@ -358,6 +373,7 @@ def test_the_device_that_results_show_is_recorded(load):
 
 
 def test_the_framework_is_that_of_the_results(load, monkeypatch):
+    """Of several that are imported; none is named where the results are of none. The versions of all are facts."""
     for name in ("jax", "tensorflow"):
         monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(__version__="1.5"))
     monkeypatch.setattr("edgemeter.agent.runtimes.python_model.version", lambda _: "1.5")
@@ -381,6 +397,7 @@ def test_the_precision_is_that_of_parameters_that_can_be_seen(load):
 
 
 def test_a_check_runs_nothing(tmp_path):
+    """What is no Python is refused; what would go wrong when it runs is left to the run."""
     (tmp_path / "net.py").write_text("raise SystemExit('this was run')")
     runtime = create("python")
     runtime.check(tmp_path / "net.py:make", Options())
@@ -398,6 +415,7 @@ class Answer:
 
 
 def test_results_are_read_in_any_nesting():
+    """Tuples, lists, mappings and dataclasses, in order; what is None is left out."""
     result = Answer(OrderedDict(a=X, b=[2 * X, (3.0, True)]), None)
     arrays = arrays_of(result)
     assert [array.tolist() for array in arrays] == [X.tolist(), (2 * X).tolist(), 3.0, True]
@@ -408,6 +426,7 @@ def test_results_are_read_in_any_nesting():
 
 @pytest.mark.torch
 def test_tensors_of_pytorch_are_read():
+    """Also those of types that numpy lacks, or with a gradient."""
     torch = importlib.import_module("torch")
     arrays = arrays_of([torch.tensor([1.5], dtype=torch.bfloat16), torch.ones(2, requires_grad=True)])
     assert [(array.dtype.name, array.tolist()) for array in arrays] == [("float32", [1.5]), ("float32", [1.0, 1.0])]

@@ -25,6 +25,7 @@ def torch():
 
 
 def test_an_exported_program_holds_its_tensors_and_texts(runtime, models, x):
+    """Names, shapes and dtypes come from the graph's signature, labels from the archive; PyTorch 2.5 to 2.7 wrote another one."""
     loaded = runtime.load(models / "pytorch.pt2", named(models / "pytorch.pt2"))
     assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("x", (1, 4), "float32")]
     assert [(info.shape, info.dtype) for info in loaded.outputs] == [((1, 4), "float32")]
@@ -37,6 +38,7 @@ def test_an_exported_program_holds_its_tensors_and_texts(runtime, models, x):
 
 
 def test_torchscript_with_a_config_declares_its_input(runtime, models, x):
+    """Ultralytics writes the shape into config.txt; then the input is checked."""
     loaded = runtime.load(models / "pytorch_config.torchscript", named(models / "pytorch_config.torchscript"))
     assert [(info.shape, info.dtype) for info in loaded.inputs] == [((1, 4), "float32")]
     assert loaded.outputs == ()
@@ -47,6 +49,7 @@ def test_torchscript_with_a_config_declares_its_input(runtime, models, x):
 
 
 def test_torchscript_without_one_takes_what_is_bound(runtime, models, x):
+    """TorchScript itself declares no shapes; nested outputs come flat, in order."""
     loaded = runtime.load(models / "pytorch_nested.pt", named(models / "pytorch_nested.pt"))
     assert (loaded.inputs, loaded.outputs) == ((), ())
     runtime.bind([np.repeat(x, 2, axis=0)])()
@@ -56,6 +59,7 @@ def test_torchscript_without_one_takes_what_is_bound(runtime, models, x):
 
 
 def test_dictionaries_and_other_dtypes_come_flat(runtime, models, x):
+    """Numpy has no bfloat16: it comes as float32; uint8 stays."""
     loaded = runtime.load(models / "pytorch_nested.pt2", named(models / "pytorch_nested.pt2"))
     assert [info.dtype for info in loaded.outputs] == ["float32", "bfloat16", "uint8"]
     runtime.bind([x])()
@@ -66,6 +70,7 @@ def test_dictionaries_and_other_dtypes_come_flat(runtime, models, x):
 
 
 def test_the_call_runs_in_inference_mode_and_close_leaves_it(runtime, models, x, torch):
+    """No graph of gradients is kept while timing, and nothing of the mode is left behind."""
     runtime.load(models / "pytorch.pt2", named(models / "pytorch.pt2"))
     runtime.bind([x])()
     assert runtime._last.is_inference()
@@ -74,6 +79,7 @@ def test_the_call_runs_in_inference_mode_and_close_leaves_it(runtime, models, x,
 
 
 def test_threads_and_device_are_those_that_were_asked_for(runtime, models, torch):
+    """Both pools are set; CUDA asked for is never replaced by the CPU."""
     for threads in (2, 1):
         runtime.load(models / "pytorch.pt2", named(models / "pytorch.pt2", threads=threads))
         assert torch.get_num_threads() == threads
@@ -84,6 +90,7 @@ def test_threads_and_device_are_those_that_were_asked_for(runtime, models, torch
 
 
 def test_a_pickle_is_refused_with_the_way_out(runtime, torch, tmp_path):
+    """A module saved with torch.save is code; the message says how to export it."""
     for is_zip in (True, False):
         torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt", _use_new_zipfile_serialization=is_zip)
         with pytest.raises(ConfigError, match=r"is a pickle.*torch\.export\.save"):
@@ -109,6 +116,7 @@ def test_a_pickle_inside_a_program_holds_tensors_only(runtime, models, torch, tm
 
 
 def test_a_file_that_holds_code_is_opened_in_the_sandbox_or_by_its_hash(runtime, models, monkeypatch):
+    """Both formats; a process that was started where there is no sandbox is in none, and another hash opens nothing."""
     for name in ("pytorch.pt2", "pytorch_nested.pt"):
         sha256 = model_file.sha256(models / name)
         for mark in ("", "no"):

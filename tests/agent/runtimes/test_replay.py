@@ -46,6 +46,7 @@ def played(path, count, **extra):
 
 
 def test_calls_last_as_recorded_in_turn(recording):
+    """After the last comes the first; whether they spin before the end or sleep until it."""
     for wait in ("spin", "sleep"):
         assert played(recording(latencies_ms=[1, 2, 3]), 7, wait=wait) == pytest.approx([1, 2, 3, 1, 2, 3, 1], abs=0.01)
 
@@ -61,6 +62,7 @@ def test_before_its_end_a_call_sleeps_no_more_unless_it_may_not_spin(recording, 
 
 
 def test_a_seed_shuffles_each_round_and_always_the_same_way(recording):
+    """Every round holds every latency; the same seed gives the same order, another seed another."""
     latencies_ms = list(range(1, 21))
     seeded, repeated, other = (
         [round(latency_ms) for latency_ms in played(recording(latencies_ms=latencies_ms, seed=seed), 40)] for seed in (7, 7, 8)
@@ -71,12 +73,14 @@ def test_a_seed_shuffles_each_round_and_always_the_same_way(recording):
 
 
 def test_loading_and_the_first_call_last_as_recorded(recording):
+    """A cold start is slower, once."""
     path = recording(latencies_ms=[1.0], first_ms=5.0, load_ms=8.0)
     assert ReplayRuntime().load(path, Options()).load_ns == pytest.approx(8_000_000, abs=10_000)
     assert played(path, 3) == pytest.approx([5.0, 1.0, 1.0], abs=0.01)
 
 
 def test_outputs_are_recorded_values_or_zeros(recording):
+    """Values have the dtype and shape that was recorded."""
     path = recording(
         outputs=[
             {"name": "boxes", "shape": [1, 2], "dtype": "uint8", "values": [0, 255], "scale": 0.5, "zero_point": 3},
@@ -95,6 +99,7 @@ def test_outputs_are_recorded_values_or_zeros(recording):
 
 
 def test_what_is_wrong_with_a_recording_is_named(recording):
+    """The message leads to the key, or to the setting."""
     with pytest.raises(ConfigError, match="choose spin or sleep"):
         ReplayRuntime().load(recording(), Options(extra={"wait": "pray"}))
     for change, words in [

@@ -77,6 +77,7 @@ def picture(height=40, width=60):
 
 
 def test_a_picture_goes_in_as_a_list_and_detections_come_out(runtime, scripted):
+    """The schema tells the input; neither losses nor pictures are among the outputs."""
     for kind in ("LikeTorchvision", "LikeD2Go", "Bare"):
         path = scripted(kind)
         loaded = runtime.load(path, named(path))
@@ -89,6 +90,7 @@ def test_a_picture_goes_in_as_a_list_and_detections_come_out(runtime, scripted):
 
 
 def test_photographs_of_several_sizes_are_found_in_and_timed(scripted, tmp_path):
+    """Each keeps its size; the run says which were timed, and where there is nothing, nothing is found."""
     data = write_photographs(tmp_path, [(picture(40, 60), [((20, 27.5, 20, 15), 2)]), (picture(90, 50), [((20, 27.5, 20, 15), 2)])])
     Image.new("RGB", (33, 44)).save(tmp_path / "photographs" / "03.png")
     path = scripted("LikeTorchvision")

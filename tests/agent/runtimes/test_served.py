@@ -53,6 +53,7 @@ def outputs_for(runtime, *inputs):
 
 
 def test_a_served_model_is_described_and_run(served):
+    """Inputs and outputs as the server declares them, the batch open, the outputs in their order."""
     every_form = ("binary_tensor_data", "model_repository")
     for keys, extensions, form in (
         ('protocol = "oip"', every_form, "oip,binary"),
@@ -69,12 +70,14 @@ def test_a_served_model_is_described_and_run(served):
 
 
 def test_a_version_in_the_file_is_a_part_of_each_path(served):
+    """Of a query's too."""
     runtime, _, script = served(keys='protocol = "oip"\nversion = "3"\nmodel = "double"')
     outputs_for(runtime, X)
     assert script.requests[-1][0] == "/v2/models/double/versions/3/infer"
 
 
 def test_several_inputs_and_outputs_go_by_name(served):
+    """Whatever their order in the answer."""
     script = ServedModelScript(
         inputs=[("a", "FP32", [1, 2]), ("b", "INT32", [1])],
         outputs=[("sum", "FP32", [1, 2]), ("b", "INT32", [1])],
@@ -88,6 +91,7 @@ def test_several_inputs_and_outputs_go_by_name(served):
 
 
 def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served, network):
+    """A user's connection stays open, and connects in no query."""
     runtime, loaded, _ = served()
     arrival, user = runtime.bind_concurrent([X]), runtime.bind_concurrent([X], 0)
     user().end()
@@ -120,6 +124,7 @@ def output(**changes):
 
 
 def test_an_answer_that_is_not_as_declared_is_one_line(served):
+    """Where outputs are read; the next query of a run that reads none ends the run too."""
     for answer, message in [
         (output(shape=[1, 2, 2]), r"'y' of the served model is float32 \[1, 2, 2\], the server declares float32 \[\?, 4\]"),
         (output(datatype="INT32"), "comes as INT32, the server declares FP32"),
@@ -139,6 +144,7 @@ def test_an_answer_that_is_not_as_declared_is_one_line(served):
 
 
 def test_an_answer_unlike_those_before_it_has_to_be_read(served):
+    """Of the same request: the first, one of another size, and an error with a status of 200; the rest are as they were."""
     runtime, _, script = served(keys='protocol = "oip"\ntransport = "json"')
     script.instead = reply(output())
     user = runtime.bind_concurrent([X], 0)
@@ -154,6 +160,7 @@ def test_an_answer_unlike_those_before_it_has_to_be_read(served):
 
 
 def test_who_asks_alone_has_the_only_connection(served, network):
+    """Those of users take places in some servers."""
     runtime, _, _ = served()
     for user in range(2):
         runtime.bind_concurrent([X], user)().end()
@@ -163,6 +170,7 @@ def test_who_asks_alone_has_the_only_connection(served, network):
 
 
 def test_inputs_that_the_server_does_not_declare_are_not_sent(served):
+    """They are refused with what it takes."""
     runtime, _, script = served()
     before = len(script.requests)
     with pytest.raises(ConfigError, match=r"'x' takes float32 \[\?, 4\]"):
@@ -171,12 +179,14 @@ def test_inputs_that_the_server_does_not_declare_are_not_sent(served):
 
 
 def test_a_model_that_is_not_ready_is_not_loaded(served):
+    """With the server's reason."""
     script = ServedModelScript(instead=lambda _, path: (503, {}, b'{"error": "loading"}') if path.endswith("double/ready") else None)
     with pytest.raises(UnavailableError, match=r"not ready \(loading\): wait"):
         served(script)
 
 
 def test_an_arrival_that_is_refused_closes_its_connection(served, network):
+    """Some servers have few places for them."""
     runtime, _, script = served()
     script.instead = reply({"error": "busy"}, 503)
     with pytest.raises(AnswerError):
@@ -199,6 +209,7 @@ def test_what_is_no_number_is_nan(served):
 
 
 def test_a_refused_query_names_its_status_and_what_to_do(served):
+    """As one failed query: the connection is of use for the next."""
     runtime, _, script = served()
     for status, headers, wait_s, message in [
         (429, {"Retry-After": "2"}, 2.0, "answers 429"),
@@ -216,6 +227,7 @@ def test_a_refused_query_names_its_status_and_what_to_do(served):
 
 @pytest.mark.services
 def test_a_slow_server_is_given_up_after_timeout_s(tmp_path):
+    """The next query has a connection of its own, not the late answer."""
     script = ServedModelScript(compute_s=0.6)
     with oip_server(script) as url, closing(create("served")) as runtime:
         runtime.load(server_file(tmp_path, url, 'protocol = "oip"\ntimeout_s = 0.2'), Options())
@@ -227,6 +239,7 @@ def test_a_slow_server_is_given_up_after_timeout_s(tmp_path):
 
 
 def test_a_server_that_is_gone_is_named(tmp_path, network):
+    """Before it is loaded, and in the middle."""
     with closing(create("served")) as runtime:
         with oip_server(ServedModelScript(closes=True), network=network) as url:
             path = server_file(tmp_path, url)
@@ -239,6 +252,7 @@ def test_a_server_that_is_gone_is_named(tmp_path, network):
 
 
 def test_more_than_fits_is_not_read(served, monkeypatch):
+    """An answer without an end would fill the memory."""
     runtime, _, script = served()
     monkeypatch.setattr(model_server, "LARGEST_TENSORS_BYTES", 1 << 20)
     script.instead = reply(b" " * (1 << 20) + b"{}")
@@ -281,6 +295,7 @@ def test_a_server_that_does_not_describe_its_model_has_the_remedy_of_its_status(
 
 
 def test_a_header_that_cannot_be_sent_is_named(tmp_path):
+    """Before anything is."""
     for headers in ('"X-Key\\n" = "a"', '"X-Key" = "a\\r\\nb"', '"X-Key" = "\u2713"'):
         path = server_file(tmp_path, "http://127.0.0.1:9", f'protocol = "oip"\nheaders = {{{headers}}}')
         with table_row(headers), pytest.raises(ConfigError, match=r"header 'X-Key.*cannot be sent"):
@@ -289,6 +304,7 @@ def test_a_header_that_cannot_be_sent_is_named(tmp_path):
 
 @pytest.mark.needs("openssl")
 def test_an_unknown_authority_names_ca_file(tmp_path):
+    """With it the server is spoken to."""
     authority = Authority(tmp_path / "ca")
     pair = authority.signed("localhost", "DNS:localhost,IP:127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -301,12 +317,14 @@ def test_an_unknown_authority_names_ca_file(tmp_path):
 
 
 def test_the_file_shows_which_runtime_reads_it(models):
+    """A protocol is of a served model; without it is a language model's server."""
     assert runtime_for(models / "served.server") == "served"
     assert runtime_for(models.parent / "generators" / "server.server") == "server"
     assert runtime_for(Path("absent.server")) == "server"
 
 
 def test_a_model_that_changes_in_a_run_ends_it(served):
+    """Figures of two versions are of none."""
     runtime, _, script = served()
     outputs_for(runtime, X)
     script.version = "4"

@@ -26,6 +26,7 @@ def server_file(folder, url, keys=""):
 
 
 def test_mlserver_answers_what_its_model_computes(mlserver, tmp_path):
+    """By its metadata, in batches; the version is that of its answers."""
     with closing(create("served")) as runtime:
         loaded = runtime.load(server_file(tmp_path, mlserver, 'model = "double"'), Options())
         assert (loaded.package, loaded.version, loaded.backend) == ("mlserver", "1.7.1", "oip,json")

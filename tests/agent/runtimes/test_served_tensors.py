@@ -33,6 +33,7 @@ def test_an_empty_output_has_its_declared_type_and_sizes():
 
 
 def test_an_array_of_bytes_may_be_written_to():
+    """It is of the machine's byte order, and shares nothing with the answer."""
     for datatype, shape in product(["BOOL", "INT8", "FP16", "FP32", "UINT64", "BF16"], [(), (0, 6), (2, 3)]):
         tensor = served_tensor("o", datatype, [-1] * len(shape))
         array = np.ones(shape, tensor.info.dtype)
@@ -58,11 +59,13 @@ def test_what_a_type_cannot_hold_is_refused():
 
 
 def test_the_largest_integers_are_exact():
+    """Beside small ones too, where NumPy alone would make floats of them."""
     for dtype, values in (("uint64", [2**64 - 1, 5]), ("int64", [-(2**63), 2**63 - 1]), ("float64", [2**70, 0.5])):
         assert from_list(values, TensorInfo("o", (2,), dtype), (2,)).tolist() == values
 
 
 def test_negative_sizes_are_refused():
+    """In an answer, whose product may be right."""
     tensor = served_tensor("o", "FP32", [-1, -1])
     for read in (lambda: from_list([1.0, 2.0], tensor.info, [-1, -2]), lambda: from_bytes(bytes(8), tensor, [-1, -2])):
         with pytest.raises(AnswerError, match=r"states the shape \[-1, -2\]"):

@@ -19,6 +19,7 @@ def rows(*cases):
     rows(("litert", "litert_open.tflite"), ("onnx", "onnx_open.onnx"), ("openvino", "openvino_open.xml"), ("pytorch", "pytorch_open.pt2")),
 )
 def test_an_open_dimension_takes_any_size(opened, x, name, model):
+    """It is None in the declaration, and a batch may change from query to query."""
     runtime, loaded = opened(name, model)
     assert loaded.inputs[0].shape == (None, 4)
     for count in (3, 1, 2):
@@ -29,6 +30,7 @@ def test_an_open_dimension_takes_any_size(opened, x, name, model):
 
 @pytest.mark.parametrize("name", rows(("onnx",), ("openvino",)))
 def test_quantised_inputs_and_outputs_carry_their_scale(opened, name):
+    """The scale and zero point of the quantising nodes at both ends make real values of integers."""
     for dtype, x_zero, y_zero in (("uint8", 2, 4), ("int8", -1, -5)):
         runtime, loaded = opened(name, f"onnx_{dtype}.onnx")
         (image,), (output,) = loaded.inputs, loaded.outputs

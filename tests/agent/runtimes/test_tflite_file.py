@@ -10,6 +10,7 @@ from edgemeter.agent.runtimes import tflite_file
 
 
 def test_every_truncation_is_found(models, tmp_path):
+    """At whichever byte a file ends early (here every 17th), one line says so."""
     path = tmp_path / "cut.tflite"
     for name in ("litert", "litert_int8"):
         content = (models / f"{name}.tflite").read_bytes()
@@ -20,6 +21,7 @@ def test_every_truncation_is_found(models, tmp_path):
 
 
 def test_a_garbled_file_never_raises_anything_else(models, tmp_path):
+    """Every 13th byte, set to 255, leaves a file that passes or is refused in one line."""
     content = (models / "litert_signed.tflite").read_bytes()
     path = tmp_path / "garbled.tflite"
     for at in range(0, len(content), 13):

@@ -12,6 +12,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_what_pytorch_writes_is_recognised_by_its_members(models):
+    """The suffix does not count."""
     for name, kind in [
         ("pytorch.pt2", "exported"),
         ("pytorch_open.pt2", "exported"),
@@ -24,6 +25,7 @@ def test_what_pytorch_writes_is_recognised_by_its_members(models):
 
 
 def test_what_is_no_model_of_pytorch_is_one_line(tmp_path):
+    """data.pkl without code, which torch.save writes; any other zip, and what is none."""
     for member, words in (
         ("model/data.pkl", "is a pickle of weights or objects: export"),
         ("photos/one.jpg", "neither TorchScript nor an"),
@@ -39,6 +41,8 @@ def test_what_is_no_model_of_pytorch_is_one_line(tmp_path):
 
 
 def test_calls_of_torchvision_are_seen_in_both_forms(models, tmp_path):
+    """In the text of a script, and among the operators of a program."""
+
     def call(name, content):
         return content.replace(b"torch.neg(y)", b"ops.torchvision.nms(y, y, 0.5)") if name.endswith(".py") else content
 

@@ -27,6 +27,7 @@ def detectors(tmp_path_factory):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_scripted_detector_finds_what_torchvision_finds(detectors, name):
+    """Boxes, scores, labels, and masks or keypoints where there are any, to rounding: bit by bit where the same kernels run."""
     difference = detectors[2][name]
     assert difference["objects"] > 20 * len(PHOTOGRAPHS)
     assert difference == {"objects": difference["objects"], "labels": True, "other": pytest.approx(0, abs=1e-3)}

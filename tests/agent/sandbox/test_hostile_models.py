@@ -80,6 +80,7 @@ def attacks(folder, key):
 
 @pytest.mark.nightly
 def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
+    """External data, code, sizes and pictures; each is measured, or refused in one line."""
     home, folder = tmp_path / "home", tmp_path / "models"
     (home / ".ssh").mkdir(parents=True)
     folder.mkdir()
@@ -101,6 +102,7 @@ def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
 
 
 def test_a_model_opens_its_own_folder_only(tmp_path):
+    """External data that lies above the model, or anywhere else, is no part of what its run may read."""
     home, folder = tmp_path / "home", tmp_path / "models"
     (home / ".ssh").mkdir(parents=True)
     folder.mkdir()
@@ -114,6 +116,7 @@ def test_a_model_opens_its_own_folder_only(tmp_path):
 
 
 def test_an_option_that_is_too_long_for_a_name_is_no_file(tmp_path):
+    """As the inputs of a model that has many; the system answers with an error where it is asked for such a file."""
     (tmp_path / "net.py").write_text("def make(): pass")
     for text in ("x=1x4," * 60, "/".join(["y" * 100] * 60)):
         (case,) = expand(

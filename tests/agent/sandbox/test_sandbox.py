@@ -130,6 +130,7 @@ PRIVATE = {"EDGEMETER_BROKER_PASSWORD": "secret", "DATABASE_URL": "postgresql://
 @by_each_user
 @pytest.mark.parametrize("kind", ["run", "conversion"])
 def test_native_code_reaches_nothing_outside_its_sandbox(folder, targets, user, kind):
+    """Attempts on keys, files, sockets, processes and the kernel fail, or touch what is the sandbox's own; what a model needs works."""
     before = {process.pid for process in psutil.process_iter()}
     (site := folder / "site").mkdir()
     (site / "sandbox_attacker.py").write_text(Path(intruder.__file__).read_text())
@@ -211,6 +212,7 @@ def test_the_attempts_succeed_without_a_sandbox(folder, targets, user):
 
 
 def test_a_run_on_the_cpu_opens_no_accelerator(tmp_path):
+    """Neither by its runtime or backend nor by a library that an option names; a plug-in's runtime may. A Coral needs the USB bus."""
     settings = {
         False: [{"model": "m.tflite"}, {"model": "m.onnx", "backend": "cpu"}, {"model": "m.pt2"}, {"model": "m.param"},
                 {"model": "m.tflite", "backend": "cpu-compiled"}],
@@ -248,6 +250,7 @@ print(json.dumps(reached))
 @pytest.mark.services
 @by_each_user
 def test_granted_paths_have_the_names_they_have_outside(folder, user):
+    """Links to links, spaces in names, a file of a folder, a folder to write in one to read; nothing beside them, and no absent path."""
     real, links, out = folder / "real data", folder / "links", folder / "real data" / "out"
     (real / "inner").mkdir(parents=True)
     out.mkdir()
@@ -307,6 +310,7 @@ def make(weights, targets):
 @pytest.mark.services
 @by_each_user
 def test_a_virtual_environment_and_a_model_in_a_home_run_and_show_nothing_else_of_it(folder, user):
+    """Its interpreter lies in the home too, also behind a link with the short version, as uv's; files beside them are hidden."""
     home, base = folder / "home", base_python(user[:-1])
     interpreter = home / ".local" / f"{VERSION}.0"
     files = {
@@ -358,6 +362,7 @@ thread.join()
 @confined
 @pytest.mark.services
 def test_devices_are_there_by_grant(tmp_path):
+    """The nodes that this machine has: of accelerators, and the USB bus with what describes it; Coral's library by its package."""
     (tmp_path / "sandbox_devices.py").write_text(DEVICES)
     present = [path for path in ("/dev/dri", "/dev/nvidiactl", "/dev/apex_0", "/dev/hailo0") if Path(path).exists()]
     usb = [
@@ -387,6 +392,7 @@ except OSError:
 @confined
 @pytest.mark.services
 def test_a_client_of_a_server_has_the_network_and_a_run_has_none(tmp_path):
+    """By a name, which has to be looked up; the grant of a model at an address is that of the host's network."""
     (tmp_path / "sandbox_client.py").write_text(CLIENT)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -411,6 +417,7 @@ if __name__ == "__main__" and not __import__("os").environ.get("PYTHON_NESTED"):
 @pytest.mark.services
 @by_each_user
 def test_what_a_sandboxed_process_starts_in_a_sandbox_is_in_its_own(folder, user):
+    """As a conversion that inspects what it wrote; there is nothing to say about it, and code may be opened."""
     (folder / "sandbox_nested.py").write_text(NESTED)
     printed = printed_by(STARTER, "", "{}", "sandbox_nested", site=folder, user=user)
     assert [json.loads(line) for line in printed.splitlines()] == [[True, None]] * 2
@@ -419,6 +426,7 @@ def test_what_a_sandboxed_process_starts_in_a_sandbox_is_in_its_own(folder, user
 @confined
 @pytest.mark.services
 def test_a_death_inside_is_seen_outside_as_it_was(tmp_path, monkeypatch):
+    """Exit status and signal; the number of the process, by which its memory is read, is that outside."""
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     (tmp_path / "sandbox_dying.py").write_text("import os, sys; print(1, flush=True); sys.stdin.read(); exec(sys.argv[1])\n")
     for code, status in (("os.kill(os.getpid(), 11)", -signal.SIGSEGV), ("os.abort()", -signal.SIGABRT), ("sys.exit(3)", 3), ("0", 0)):
@@ -438,6 +446,7 @@ def test_a_death_inside_is_seen_outside_as_it_was(tmp_path, monkeypatch):
 @pytest.mark.services
 @by_each_user
 def test_a_sandboxed_process_ends_with_the_process_that_started_it(folder, monkeypatch, user):
+    """Also when that is killed, and so cannot end it: no model runs on."""
     (folder / "sandbox_sleeper.py").write_text("import time\nprint(1, flush=True)\ntime.sleep(600)\n")
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}:{CHECKOUT}")
     code = (
@@ -458,6 +467,7 @@ NO_NAMESPACES = ("unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /
 @pytest.mark.services
 @pytest.mark.parametrize("lack", ["bubblewrap", "namespaces"])
 def test_a_machine_that_confines_nothing_runs_models_and_says_so(tmp_path, lack):
+    """One line in the command's errors and in the record; `doctor` has the remedy; no unconfined conversion without the owner's word."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("choom", "prlimit", "sh"):

@@ -28,6 +28,7 @@ def case_of(folder, name, **settings):
 
 
 def test_a_case_that_cannot_be_measured_is_refused_before_the_first_process(tmp_path):
+    """With the remedy, before a run lock is waited for; so is an empty model, as a download that was cut leaves one."""
     for name, settings, kind, says in [
         ("m.onnx", {"runtime": "onxn"}, ConfigError, "did you mean onnx"),
         ("m_edgetpu.tflite", {"runtime": "litert"}, ConfigError, "--runtime edgetpu"),
@@ -41,6 +42,7 @@ def test_a_case_that_cannot_be_measured_is_refused_before_the_first_process(tmp_
 
 
 def test_a_refused_case_leaves_the_others(tmp_path):
+    """What this machine can measure is measured."""
     cases = (case_of(tmp_path, "m_edgetpu.tflite", runtime="edgetpu"), case_of(tmp_path, "m.replay.json"))
     suite, reasons = checks.runnable(Suite("s", cases))
     assert suite.cases == cases[1:]
@@ -71,6 +73,7 @@ def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch):
 
 
 def test_a_model_that_is_worth_nothing_is_not_measured_again(tmp_path, monkeypatch):
+    """The first run alone is scored, and its repeats would be sound."""
     case = msgspec.structs.replace(case_of(tmp_path, "m.replay.json"), repeats=3)
     without_waiting(monkeypatch)
     for rule, runs in [("accuracy-gate", 1), ("failed-queries", 3)]:
@@ -83,6 +86,7 @@ def test_a_model_that_is_worth_nothing_is_not_measured_again(tmp_path, monkeypat
 
 @pytest.mark.services
 def test_what_can_be_known_is_refused_before_the_run_lock_is_asked_for(tmp_path, monkeypatch):
+    """The command ends with one line, and announces nothing."""
     monkeypatch.setattr(RunLock, "wait", lambda *_: pytest.fail("the run lock is asked for"))
     environment = os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}
     (tmp_path / "cut.tflite").write_bytes((MODELS / "litert.tflite").read_bytes()[:200])
@@ -94,6 +98,7 @@ def test_what_can_be_known_is_refused_before_the_run_lock_is_asked_for(tmp_path,
 
 
 def test_cases_that_open_the_same_are_opened_once(tmp_path, monkeypatch):
+    """A sweep of threads has one model and one mistake: one process, and one line that names all of them."""
     opened = []
     garbled = ConfigError("it is garbled")
     monkeypatch.setattr(inspection, "why_not", lambda case: opened.append(case) or (garbled if case.runtime == "onnx" else None))

@@ -41,6 +41,7 @@ class Bench:
 
 
 def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(monkeypatch):
+    """30 s at 5 W between two idle stretches of 20 s at 2 W, for one piece of work and for three."""
     for units in (1, 3):
         bench = Bench(monkeypatch, lambda t: 5.0 if 20 <= t < 50 else 2.0)
         with bench.watch(idle_s=20.0, units=units) as watching:
@@ -69,6 +70,7 @@ def test_a_short_block_has_a_wide_interval_and_one_of_few_readings_none(monkeypa
 
 
 def test_a_block_that_raises_is_not_hidden(monkeypatch):
+    """Its error is the caller's; nothing was seen."""
     watching = Bench(monkeypatch, lambda _: 2.0).watch()
     with pytest.raises(ZeroDivisionError), watching:
         _ = 1 / 0

@@ -47,6 +47,7 @@ def played(monkeypatch):
 
 @pytest.mark.usefixtures("played")
 def test_every_figure_of_a_run_follows_from_its_raw_samples(tmp_path):
+    """The statistics and rates are recomputed from the moments of the tokens."""
     record = contract_record.decode(contract_record.encode(measured(tmp_path)))
     assert record.generation is not None
     checked, differences = recompute(record)
@@ -58,6 +59,7 @@ def test_every_figure_of_a_run_follows_from_its_raw_samples(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_a_replayed_run_is_marked_and_a_short_one_noted(tmp_path):
+    """Provenance is that of the recording, and an output cut short is named."""
     record = measured(tmp_path, {"end_after_tokens": 5})
     assert record.provenance["latency"] == "replayed"
     assert record.runtime.name == "replay"
@@ -67,6 +69,7 @@ def test_a_replayed_run_is_marked_and_a_short_one_noted(tmp_path):
 
 @pytest.mark.needs(module="xllamacpp")
 def test_the_tiny_model_runs_in_its_own_process():
+    """llama.cpp is loaded in the run's process only."""
     tiny = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
     case = Settings(model=str(tiny), mode="rapid", repeats=1, prompt_tokens=40, output_tokens=8)
     suite = expand(SuiteFile(name="s", case=[case]), Path("/"))

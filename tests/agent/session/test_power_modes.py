@@ -82,6 +82,7 @@ def measure(suite, events=None):
 
 
 def test_the_record_is_of_the_mode_that_its_run_was_in(monkeypatch, board, tmp_path):
+    """Environment and operating point are those of the run, and afterwards the board is as it was."""
     in_this_process(monkeypatch)
     play_time(monkeypatch)
     records = measure(cases(tmp_path, governor="powersave"))
@@ -96,6 +97,7 @@ def test_the_record_is_of_the_mode_that_its_run_was_in(monkeypatch, board, tmp_p
 
 @pytest.mark.usefixtures("quick_runs")
 def test_the_board_is_set_once_for_runs_that_follow_each_other(board, tmp_path):
+    """The wait until it settles is a part of the run that comes after it."""
     events: list[object] = []
     measure(cases(tmp_path, ("25W",), repeats=3), events)
     assert board.visits == ["25W"]
@@ -107,6 +109,7 @@ def test_the_board_is_set_once_for_runs_that_follow_each_other(board, tmp_path):
 
 @pytest.mark.usefixtures("quick_runs")
 def test_a_mode_that_does_not_take_fails_its_runs_and_no_others(board, tmp_path):
+    """One error, which names the mode; it is not tried again."""
     board.stuck = {"25W"}
     outcomes = measure(cases(tmp_path, repeats=3))
     assert [str(error) for error in outcomes if isinstance(error, UnavailableError)] == ["the board was not set to 25W: it is not 25W"]
@@ -115,6 +118,7 @@ def test_a_mode_that_does_not_take_fails_its_runs_and_no_others(board, tmp_path)
 
 @pytest.mark.usefixtures("quick_runs")
 def test_cases_without_a_setting_run_on_the_board_as_it_was(board, tmp_path):
+    """Beside others that set it; and alone they do not touch it."""
     with_and_without = cases(tmp_path, (None, "25W"), repeats=1)
     records = measure(with_and_without)
     assert sorted((run.environment.power_mode, run.operating_point is None) for run in records) == [("15W", True), ("25W", False)]
@@ -125,6 +129,8 @@ def test_cases_without_a_setting_run_on_the_board_as_it_was(board, tmp_path):
 
 @pytest.mark.usefixtures("quick_runs")
 def test_the_board_is_put_back_whatever_ends_the_session(board, tmp_path):
+    """Ctrl-C, and a session that nobody reads to its end."""
+
     def end(event):
         if isinstance(event, job.Phase) and event.name == "timed":
             raise KeyboardInterrupt

@@ -69,6 +69,7 @@ def failure(tmp_path, source, *arguments):
 
 
 def test_a_factory_is_measured_as_a_file_is(run, tmp_path):
+    """The first call stands apart from those that are timed, and the identity is that of source and weights."""
     record = run("net.py:make")
     assert record["runtime"]["name"] == PYTHON
     assert record["runtime"]["threads_reason"]
@@ -87,6 +88,7 @@ def test_a_factory_is_measured_as_a_file_is(run, tmp_path):
 
 
 def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path):
+    """Before the first run where it can be seen, as what the sandbox forbids, else in it."""
     for source, text in [
         (
             "def make(): open('/etc/shadow')",
@@ -111,6 +113,7 @@ def test_a_model_that_takes_all_memory_ends_by_its_own_limit(tmp_path):
 
 
 def test_a_model_that_keeps_its_results_has_a_note(run, tmp_path):
+    """Its memory grows while it is timed."""
     source = "import numpy as np\nkept = []\ndef f(x):\n kept.append(np.ones(100_000))\n return x\n"
     (tmp_path / "leak.py").write_text(f"{source}def make(): return f, {{'x': ('float32', (1, 4))}}\n")
     record = run("leak.py:make")

@@ -25,6 +25,7 @@ class PlayedLoad:
 
 @pytest.mark.parametrize(("quiet_s", "waited_s"), [(0.0, 0.5), (3.0, 3.5), (1e9, 20.0)])
 def test_a_run_begins_in_a_quiet_moment_or_after_20_seconds(monkeypatch, quiet_s, waited_s):
+    """A moment is half a second; only a wait is an event."""
     played, events = PlayedLoad(quiet_s, monkeypatch), []
     QuietMoment(None, lambda: played.now_s, played.sleep).wait(events.append)
     assert played.now_s == pytest.approx(waited_s)
@@ -32,6 +33,7 @@ def test_a_run_begins_in_a_quiet_moment_or_after_20_seconds(monkeypatch, quiet_s
 
 
 def test_after_a_wait_in_vain_the_next_is_half_as_long(monkeypatch):
+    """Somebody who stays does not cost every run 20 s; once it was quiet, patience is back."""
     played = PlayedLoad(32.0, monkeypatch)
     moment = QuietMoment(None, lambda: played.now_s, played.sleep)
     ends = []
@@ -44,6 +46,7 @@ def test_after_a_wait_in_vain_the_next_is_half_as_long(monkeypatch):
 
 
 def test_a_machine_that_does_not_show_its_load_is_not_waited_for(monkeypatch):
+    """As in a container without /proc/stat."""
     played = PlayedLoad(1e9, monkeypatch)
     monkeypatch.setattr(quiet, "read_usage", lambda *_: None)
     QuietMoment(None, lambda: played.now_s, played.sleep).wait(pytest.fail)
@@ -55,6 +58,7 @@ def test_a_machine_that_does_not_show_its_load_is_not_waited_for(monkeypatch):
     [(lambda _: 50, 4, 6), (lambda s: 70 - min(s, 20), 20, 26), (lambda s: 50 + 10 * (s % 2), 60, 61)],
 )
 def test_the_board_has_settled_when_its_temperature_stays(tmp_path, course_c, shortest_s, longest_s):
+    """Within 1 C for five readings, or after a minute at the latest; the wait is an event."""
     zone, events, now_s = tmp_path / "sys/class/thermal/thermal_zone0", [], [0.0]
     zone.mkdir(parents=True)
     (zone / "type").write_text("cpu")

@@ -37,6 +37,7 @@ def played(plan, outcome_of, length_s=1.0):
 
 
 def test_a_case_is_measured_until_its_figures_are_precise():
+    """Three runs that agree are enough; those that scatter by 4% take more."""
     draw = random.Random(1)  # noqa: S311
     assert len(played(RunPlan([case_of()]), lambda *_: run_of(10.0))) == 3
     plan = RunPlan([case_of()])
@@ -56,6 +57,7 @@ def test_more_runs_are_no_remedy_for_sessions_that_differ():
 
 
 def test_each_figure_that_is_shown_has_to_be_precise():
+    """An energy that scatters keeps the runs coming, as long as there is time."""
     energies = iter(make_energy(gross_mj=gross_mj) for gross_mj in (10.0, 14.0) * 20)
     runs = played(RunPlan([case_of(time_s=12.0)]), lambda *_: msgspec.structs.replace(run_of(10.0), energy=next(energies)))
     assert len(runs) == 12
@@ -73,6 +75,8 @@ def test_each_figure_that_is_shown_has_to_be_precise():
     ],
 )
 def test_the_speed_of_a_case_decides_how_long_it_is_measured(changes, runs):
+    """The latency of calls, the throughput of an offline load, of text the times to the first and to each further token."""
+
     def run(_case, number):
         scattered = 10.0 if number % 2 else 14.0
         numbers = {name: scattered for name, value in changes.items() if value is None}
@@ -92,6 +96,7 @@ def test_the_speed_of_a_case_decides_how_long_it_is_measured(changes, runs):
 
 
 def test_only_the_runs_that_count_decide():
+    """A run that lies apart from its siblings is disturbed; the three others agree."""
     values = iter((10.0, 10.0, 20.0, 10.0, 10.0))
     runs = played(RunPlan([case_of()]), lambda _, number: run_of(next(values), repeat=number, session_started_at_ns=7))
     assert len(runs) == 4
@@ -99,17 +104,20 @@ def test_only_the_runs_that_count_decide():
 
 @pytest.mark.parametrize(("disturbed", "runs"), [({1}, 4), ({0, 2}, 5), (set(range(12)), 3), ({0, 1, *range(3, 12)}, 12)])
 def test_a_case_is_measured_until_three_runs_are_ok(disturbed, runs):
+    """Where one is, so that a machine that is always busy is not measured for all of the time."""
     states = [Verdict(state="disturbed" if number in disturbed else "ok") for number in range(12)]
     assert len(played(RunPlan([case_of(time_s=12.0)]), lambda _, number: run_of(10.0, verdict=states[number]))) == runs
 
 
 @pytest.mark.parametrize(("time_s", "length_s", "runs"), [(120.0, 50.0, 3), (10.0, 2.0, 5), (10.0, 2.6, 3)])
 def test_no_run_begins_that_would_exceed_the_time_of_the_case(time_s, length_s, runs):
+    """But there are at least three."""
     values = iter((1.0, 2.0) * 10)
     assert len(played(RunPlan([case_of(time_s=time_s)]), lambda *_: run_of(next(values)), length_s)) == runs
 
 
 def test_a_number_of_repeats_switches_time_and_precision_off():
+    """As a sustained run, which is one."""
     values = iter((1.0, 2.0) * 10)
     assert len(played(RunPlan([case_of(repeats=7, time_s=2.0)]), lambda *_: run_of(next(values)))) == 7
     assert len(played(RunPlan([case_of(repeats=1)]), lambda *_: run_of(1.0))) == 1
@@ -117,6 +125,7 @@ def test_a_number_of_repeats_switches_time_and_precision_off():
 
 
 def test_rounds_are_interleaved_and_hold_the_cases_that_are_not_precise_yet():
+    """AB BA BA; then B alone."""
     scattered = iter((10.0, 12.0, 10.0, 12.0, 10.0, 12.0))
     runs = played(
         RunPlan([case_of("a"), case_of("b", time_s=5.0)]), lambda case, _: run_of(10.0 if "a.onnx" in case.model else next(scattered))
@@ -148,20 +157,24 @@ def rounds_played(ratios, **changes):
     ],
 )
 def test_cases_that_are_compared_are_measured_until_their_difference_is_decided(ratios, rounds):
+    """Or until their time is used; however both scatter from round to round, each run has its pair."""
     assert rounds_played(ratios, time_s=20.0) == rounds
 
 
 def test_figures_of_a_comparison_become_precise_where_that_is_asked_for():
+    """A and B go up and down together by a factor of three."""
     assert rounds_played([2.0] * 20, time_s=20.0, precision_ratio=0.05) == 20
 
 
 def test_one_case_that_is_compared_with_stored_runs_is_measured_until_it_is_precise():
+    """Its difference from them is not known here."""
     values = iter((10.0, 12.0) * 9)
     assert len(played(RunPlan([case_of(time_s=7.0)], 0.03), lambda *_: run_of(next(values)))) == 7
     assert len(played(RunPlan([case_of(time_s=7.0)], 0.03), lambda *_: run_of(10.0))) == 3
 
 
 def test_each_case_of_a_comparison_has_as_many_runs_as_the_first_but_for_one_that_fails():
+    """Two of them may be the same case; the time of the one that has least is that of all."""
     plan = RunPlan([case_of("a", repeats=4), case_of("a", repeats=4)], 0.03)
     assert [name for name, _ in played(plan, lambda *_: run_of(10.0))] == ["a"] * 8
     assert [len(of_case.outcomes) for of_case in plan.cases] == [4, 4]
@@ -174,6 +187,7 @@ def test_each_case_of_a_comparison_has_as_many_runs_as_the_first_but_for_one_tha
 
 
 def test_as_many_runs_are_foreseen_of_each_case_that_is_compared():
+    """A number of repeats of one is that of all; the run that goes on is one of them."""
     for repeats, expected in ((9, [18, 18, 18]), (None, [6, 6, 6])):
         plan, foreseen = RunPlan([case_of("a", time_s=60.0), case_of("b", repeats=repeats, time_s=60.0)], 0.03), []
         for _ in islice(plan, 3):
@@ -183,6 +197,7 @@ def test_as_many_runs_are_foreseen_of_each_case_that_is_compared():
 
 
 def test_invalid_runs_do_not_count_and_a_case_that_fails_is_left():
+    """An error that stays ends a case at once, another after its second run."""
     invalid = Verdict(state="invalid")
     assert len(played(RunPlan([case_of(time_s=9.0)]), lambda _, number: run_of(number + 1.0, verdict=invalid))) == 3
     assert len(played(RunPlan([case_of()]), lambda *_: ConfigError("no such backend"))) == 1
@@ -190,6 +205,7 @@ def test_invalid_runs_do_not_count_and_a_case_that_fails_is_left():
 
 
 def test_a_round_sets_the_board_to_each_mode_once():
+    """The cases of a mode follow each other."""
     cases = [case_of(name, power_mode=mode, repeats=4) for name in "ab" for mode in ("15W", "25W")]
     plan = RunPlan(cases)
     modes = []
@@ -200,6 +216,7 @@ def test_a_round_sets_the_board_to_each_mode_once():
 
 
 def test_runs_are_foreseen_from_their_spread():
+    """Before the third run three are expected; after it the spread says how many are enough. Their seconds are those of the settings."""
     values = iter((10.0, 10.5, 9.6, 10.2, 10.0))
     plan, foreseen = RunPlan([case_of(time_s=60.0)]), []
     for case, _ in islice(plan, 5):

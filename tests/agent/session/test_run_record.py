@@ -18,6 +18,7 @@ def id_of(tmp_path, generation=None, settings=None, **facts):
 
 
 def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
+    """Two models behind one file are two cases; a model that runs here is known by its file."""
     ids = [
         id_of(tmp_path, make_generation(is_local=is_local, model=LanguageModel(name=name)))
         for is_local in (False, True)
@@ -28,6 +29,7 @@ def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
 
 
 def test_the_order_of_options_makes_no_other_case(tmp_path):
+    """A suite and a command give the same ones as they like."""
     ids = {id_of(tmp_path, make_generation(), settings={"options": options}) for options in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"})}
     assert len(ids) == 1
 

@@ -14,6 +14,7 @@ from tests.fixtures.oip_server import ServedModelScript, oip_server, served_file
 
 @pytest.mark.services
 def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
+    """With failures, waits, ramp-up and tail."""
     numbers = count()
 
     def refuse_some(_, path):

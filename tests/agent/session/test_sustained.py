@@ -45,6 +45,7 @@ def looks(clock_hz, temperature_c):
 
 
 def test_a_steady_run_never_throttles():
+    """180 points of 10 s, each with its median; no sensor, no clock: null."""
     curve = curve_of(half_an_hour(), [], [])
     assert (len(curve.points), curve.interval_s) == (180, pytest.approx(10.0, rel=1e-3))
     assert {point.p50_ms for point in curve.points} == {50.0}
@@ -53,6 +54,7 @@ def test_a_steady_run_never_throttles():
 
 
 def test_a_latency_that_steps_up_is_dated():
+    """A quarter slower after 700 s: found there, with the numbers."""
     curve = curve_of(half_an_hour(700), [], [])
     assert curve.throttled_after_s == pytest.approx(700, abs=10)
     assert curve.throttled_by == ("latency",)
@@ -80,6 +82,7 @@ def test_power_is_that_of_the_widest_sensor_by_interval():
 
 
 def test_a_short_slowness_is_no_throttling():
+    """Two slow intervals in a row are not three; an interval without a query is skipped."""
     values = [5.0] * 20 + [9.0, 9.0] + [5.0] * 10 + [9.0, None, 9.0] + [5.0] * 10
     points = tuple(CurvePoint(p50_ms=value) for value in values)
     assert sustained.judged(points, 10.0).throttled_after_s is None
@@ -93,6 +96,7 @@ def test_a_short_slowness_is_no_throttling():
     ],
 )
 def test_false_alarms_are_rare_and_a_fifth_slower_is_found(scatter_ratio, false_alarms, detections, series):
+    """The rates of the docstring, on 400 seeded series each."""
     draw = np.random.default_rng(21)
 
     def throttles(level):

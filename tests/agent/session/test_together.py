@@ -57,6 +57,7 @@ def workers() -> list[psutil.Process]:
 
 
 def test_a_round_has_each_alone_each_pair_and_all():
+    """Of two models the pair is all of them."""
     assert together.blocks_of(2) == [(0,), (1,), (0, 1)]
     assert together.blocks_of(3) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 
@@ -103,6 +104,7 @@ def files(folder: Path, *latencies_ms: int) -> list[str]:
 
 @pytest.mark.usefixtures("played")
 def test_a_run_beside_others_is_slowed_against_its_own_alone(tmp_path):
+    """Each alone, then both, and the other way round, where the record waits for its round."""
     outcomes = measure(suite(tmp_path, *files(tmp_path, 4, 9), repeats=2))
     assert [run.together is None for run in outcomes] == [True, True, False, False, True, True, False, False]
     alone, accompanied = ([run for run in outcomes if (run.together is None) == is_alone] for is_alone in (True, False))
@@ -115,6 +117,7 @@ def test_a_run_beside_others_is_slowed_against_its_own_alone(tmp_path):
 
 
 def test_a_run_that_fails_beside_others_leaves_the_runs_alone(played, tmp_path):
+    """The block does not count; the next round has it again."""
     played(MeasurementError("it died"))
     outcomes = measure(suite(tmp_path, *files(tmp_path, 4, 9), repeats=2))
     errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
@@ -124,6 +127,7 @@ def test_a_run_that_fails_beside_others_leaves_the_runs_alone(played, tmp_path):
 
 @pytest.mark.services
 def test_one_that_dies_in_the_middle_is_one_line_and_the_runs_alone_remain(tmp_path):
+    """The block does not count; what was measured alone does, and no process is left."""
     is_killed: list[int] = []
 
     def kill(event):
@@ -168,6 +172,7 @@ def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
+    """They wait for the runs alone; without these they have no slow-down."""
     records: list[RunRecord] = []
 
     def interrupt(event):
@@ -182,6 +187,7 @@ def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
 
 
 def test_a_group_in_which_one_sets_the_board_is_refused(tmp_path):
+    """Before anything is measured."""
     first, second = files(tmp_path, 4, 9)
     with pytest.raises(ConfigError, match="power mode and governor are not changed"):
         suite(tmp_path, first, f'{second}\ngovernor = "performance"')
@@ -204,6 +210,7 @@ def test_two_files_of_one_content_and_name_are_refused(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_a_model_that_is_left_of_a_group_runs_alone(tmp_path):
+    """The one that cannot be measured is named once; two that are left of three still run together."""
     cases = suite(tmp_path, *files(tmp_path, 4, 9, 7)).cases
     (tmp_path / "7ms.hef").write_bytes(b"x")
     absent = msgspec.structs.replace(cases[2], model=str(tmp_path / "7ms.hef"), runtime="hailo")
@@ -214,6 +221,7 @@ def test_a_model_that_is_left_of_a_group_runs_alone(tmp_path):
 
 
 def test_models_that_do_not_fit_into_the_memory_are_one_line(tmp_path):
+    """What they took alone is compared with what is available now."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 500000 kB\n")
     together.check_memory({"a": 200.0, "b": 300.0}, Machine(tmp_path))

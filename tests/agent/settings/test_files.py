@@ -27,6 +27,7 @@ def switched_on(kind):
 
 
 def test_a_sample_is_of_its_kind_and_without_mistakes(tmp_path):
+    """As it is printed; only what a suite refers to is not here."""
     for kind in files.FILES:
         path = tmp_path / "sample.toml"
         path.write_text(files.sample(kind))
@@ -46,6 +47,7 @@ def test_a_sample_shows_every_key_and_loads_with_all_of_them_switched_on():
 
 
 def test_the_sample_has_a_table_for_every_sensor_with_settings(tmp_path):
+    """Out of its data sheet, with every key, and the sensor takes what stands there."""
     path = tmp_path / "config.toml"
     path.write_text(switched_on("agent"))
     assert files.check_file(path) == ("agent", [])
@@ -56,6 +58,7 @@ def test_the_sample_has_a_table_for_every_sensor_with_settings(tmp_path):
 
 
 def test_every_mistake_in_a_configuration_is_named_at_once(tmp_path):
+    """Keys, values, sensors that there are not, their keys and their values."""
     path = tmp_path / "config.toml"
     path.write_text(
         'devise = "pi"\noutbox_limit_mb = 0\npower = ["nmvl"]\n[sensors.hwmon]\nshunt = "0.1"\ndevice = true\n[sensors.rpal]\n'
@@ -73,6 +76,7 @@ def test_every_mistake_in_a_configuration_is_named_at_once(tmp_path):
 
 
 def test_every_case_of_a_suite_is_checked(tmp_path):
+    """Missing files, a runtime that there is not, a file without a runtime, keys that exclude each other."""
     (tmp_path / "here.onnx").touch()
     path = tmp_path / "suite.toml"
     path.write_text(
@@ -88,6 +92,7 @@ def test_every_case_of_a_suite_is_checked(tmp_path):
 
 
 def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
+    """The case with the typo and the one without its file; two devices of one serial, one of them with a key too many."""
     path = tmp_path / "suite.toml"
     path.write_text('name = "s"\n[[case]]\nmodel = "gone.onnx"\nthread = 2\n[[case]]\nmodel = "too.onnx"\nthreads = [1, 0]\n')
     assert [(mistake.section[-1], mistake.key) for mistake in files.check_file(path)[1]] == [
@@ -98,6 +103,7 @@ def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
 
 
 def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):
+    """So is one that is not there, and a kind of file that there is not."""
     path = tmp_path / "broken.toml"
     path.write_text('device = "pi"\nfleet = \n')
     with pytest.raises(ConfigError, match=r"not valid TOML.*line 2.*correct that line"):
@@ -109,6 +115,7 @@ def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):
 
 
 def test_a_certificate_names_the_device_whatever_the_file_states(tmp_path):
+    """As the broker knows it."""
     (tmp_path / "identity.json").write_text('{"device": "certified", "fleet": "lab"}')
     path = tmp_path / "config.toml"
     path.write_text(f'device = "copied"\nbroker = "mqtts://b?certificate={tmp_path / "device.pem"}"\n')

@@ -21,6 +21,7 @@ STORED = np.rint(VALUES / 0.02).astype(np.int8) + np.int8(10)
 
 
 def test_an_array_is_shaped_and_quantised_as_the_model_declares(tmp_path):
+    """From .npy, .npz, raw float32 or raw values of the input's own type, or out of a file with others."""
     np.save(tmp_path / "a.npy", VALUES)
     np.savez(tmp_path / "a.npz", anything=VALUES)
     (tmp_path / "a.bin").write_bytes(VALUES.tobytes())
@@ -37,6 +38,7 @@ def test_an_array_is_shaped_and_quantised_as_the_model_declares(tmp_path):
 
 
 def test_an_open_dimension_takes_what_is_left(tmp_path):
+    """The first, a batch, is 1; a model that declares nothing gets a batch of one."""
     np.save(tmp_path / "a.npy", VALUES)
     item = item_of_file(tmp_path, "a.npy")
     for shape, expected in (((None, None, 3), (1, 2, 3)), ((None, None, None), (1, 2, 3)), ((), (1, 2, 3)), ((2, 3), (2, 3))):
@@ -45,6 +47,7 @@ def test_an_open_dimension_takes_what_is_left(tmp_path):
 
 
 def test_a_model_of_several_inputs_takes_them_by_name(tmp_path):
+    """As a tokenizer's ids and mask."""
     np.savez(tmp_path / "a.npz", mask=np.ones(4, np.int64), ids=np.arange(4))
     infos = [TensorInfo(name, (1, None), "int64") for name in ("ids", "mask")]
     inputs = array_inputs(item_of_file(tmp_path, "a.npz"), make_loaded([], infos))
@@ -54,6 +57,7 @@ def test_a_model_of_several_inputs_takes_them_by_name(tmp_path):
 
 
 def test_what_does_not_fit_ends_in_one_line(tmp_path):
+    """Another size, no array, nothing at all."""
     np.save(tmp_path / "long.npy", np.zeros(7, np.float32))
     (tmp_path / "text.npy").write_text("text")
     (tmp_path / "odd.bin").write_bytes(b"123")
@@ -67,6 +71,7 @@ TASK = SimpleNamespace(prepare=lambda _index: [NAMED])
 
 
 def test_inputs_come_in_the_order_of_the_model():
+    """By their names; a model that declares none takes them as they are given."""
     declared = make_loaded(inputs=tensors((3,), (2,), names=("tokens", "mask")))
     assert [len(array) for array in prepared(TASK, 0, declared)[0]] == [3, 2]
     assert [len(array) for array in prepared(TASK, 0, make_loaded())[0]] == [2, 3]
@@ -78,6 +83,7 @@ def test_inputs_come_in_the_order_of_the_model():
 
 
 def test_an_item_may_take_several_calls_and_takes_one_at_least():
+    """Each in the order of the model; a task that prepares none has misunderstood its data."""
     declared = make_loaded(inputs=tensors((3,), (2,), names=("tokens", "mask")))
     twice = SimpleNamespace(prepare=lambda _index: [NAMED, NAMED])
     assert [[len(array) for array in call] for call in prepared(twice, 0, declared)] == [[3, 2], [3, 2]]

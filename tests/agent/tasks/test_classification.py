@@ -70,6 +70,7 @@ def test_copies_of_photographs_make_no_interval_narrower(tmp_path):
 
 
 def test_an_index_that_counts_from_another_class_is_reported(tmp_path):
+    """Top-1 is 0 and the model is right throughout, one class further: no ruin, a background that one side counts."""
     for folder, shift, word in in_folders(tmp_path, [(1, "lower"), (-1, "higher"), (0, None)]):
         with table_row(shift):
             for i in range(6):
@@ -91,6 +92,7 @@ def test_of_equal_scores_the_lower_class_is_first(folder):
 
 
 def test_what_does_not_fit_the_model_is_refused(folder):
+    """Scores, classes and labels of another number than the card's, boxes, and an index that counts the background."""
     with pytest.raises(ConfigError, match="gives 5 scores, its card has 11"):
         make_task(open_folder(folder)).predict(0, [[np.zeros((1, 5), np.uint8)]])
     for truth, labels, words in [

@@ -48,6 +48,7 @@ def ids(truth):
 
 
 def test_a_class_without_objects_has_no_figure():
+    """Null, and its count says why; a class that is never found has zero."""
     truth = make_truth(2, ("cat", "dog", "emu"))
     truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] != 9]
     rows = perfect_detections(truth)
@@ -58,6 +59,7 @@ def test_a_class_without_objects_has_no_figure():
 
 
 def test_bounds_hold_the_value_and_come_again():
+    """They are seeded: the same detections have the same bounds. Without detections AP is 0, without objects not defined."""
     # Every second object of the second half is missed.
     truth = make_truth(60, ("cat",))
     rows = perfect_detections(truth)[[number for number in range(60) if number < 30 or number % 2]]
@@ -69,6 +71,7 @@ def test_bounds_hold_the_value_and_come_again():
 
 
 def test_the_standard_error_is_that_of_repeated_sampling():
+    """Each image found or not by a coin: AP's spread over fresh samples is the standard error, within what so many samples can tell."""
     draw = np.random.default_rng(1)
     truth = make_truth(60, ("cat",))
     rows = perfect_detections(truth)

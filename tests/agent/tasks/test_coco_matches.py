@@ -70,6 +70,7 @@ def evaluated(truth, rows, image_ids=None, area_ranges=None, kind="bbox"):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_all_twelve_figures_are_those_of_pycocotools(seed):
+    """Of all images and of half of them, with small ids and with large ones, and AP of each class; average precisions to the last digit."""
     truth, rows = scene(seed, scale=1 if seed % 2 else 10_000_000)
     ids = [image["id"] for image in truth["images"]]
     scored = CocoAp(truth, rows)
@@ -106,6 +107,7 @@ def test_a_recall_is_reached_by_the_hit_that_pycocotools_names():
 
 
 def test_detections_of_images_and_classes_that_the_document_lacks_count_for_nothing():
+    """Neither as hits nor as false ones, and a document without images has no figures."""
     truth, rows = scene(2)
     ids = [image["id"] for image in truth["images"]]
     strangers = np.array([[999, 0, 0, 8, 8, 1, 3], [ids[0], 0, 0, 8, 8, 1, 77], [-5, 0, 0, 8, 8, 1, 3]])
@@ -154,6 +156,7 @@ def coded(outline):
 
 @pytest.mark.parametrize("kind", [MASKS, KEYPOINTS], ids=["segm", "keypoints"])
 def test_all_figures_of_shapes_are_those_of_pycocotools(kind):
+    """Twelve of masks and ten of keypoints, of all images and of half of them, and AP of each class."""
     truth, results = with_shapes(outlined if kind is MASKS else posed)
     annotated, shapes = truth, [result[kind.key] for result in results]
     if kind is MASKS:
@@ -186,6 +189,7 @@ def random_outline(draw):
 # pycocotools has not heard of numpy 2.
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 def test_a_mask_has_the_pixels_that_pycocotools_draws():
+    """To the pixel: of polygons of any form, of their codes as a text or a list, and of the pixels themselves, whose text is the same."""
     draw = np.random.default_rng(0)
     for _ in range(100):
         outline = random_outline(draw)
@@ -203,6 +207,7 @@ def test_a_mask_has_the_pixels_that_pycocotools_draws():
 
 
 def test_a_shape_that_cannot_be_drawn_is_refused():
+    """No polygon, half a corner, a side that no memory holds; codes of other characters, runs below 0, too many and too few pixels."""
     for outline, words in [
         ([], "it is empty"),
         ([[1, 2, 3, 4, 5, 6, 7]], "an x without y"),

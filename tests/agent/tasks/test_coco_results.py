@@ -59,6 +59,7 @@ def as_text(counts):
 
 
 def test_the_figures_are_those_of_pycocotools(tmp_path):
+    """Boxes; masks, whose area is that of their boxes where they have some; to 1e-12. Images without predictions count."""
     truth = drawn_truth()
     boxes = drawn_results(truth)
     masks = []
@@ -76,6 +77,7 @@ def test_the_figures_are_those_of_pycocotools(tmp_path):
 
 
 def test_boxes_are_scored_where_the_annotations_have_no_masks(tmp_path):
+    """A detector of masks on annotations of boxes, some of which say so by an outline without corners."""
     truth = drawn_truth()
     results = drawn_results(truth, segmentation=[[0, 0, 9, 0, 9, 9]])
     for annotation in truth["annotations"]:
@@ -85,6 +87,7 @@ def test_boxes_are_scored_where_the_annotations_have_no_masks(tmp_path):
 
 
 def test_poses_are_scored_as_pycocotools_scores_them(tmp_path):
+    """With boxes, whose area counts, and without."""
     draw = np.random.default_rng(2)
     truth = {**drawn_truth(categories=("person",)), "categories": PEOPLE}
     results = []
@@ -103,6 +106,7 @@ def test_poses_are_scored_as_pycocotools_scores_them(tmp_path):
 
 @pytest.mark.realdata
 def test_the_coco_apis_own_fixture_has_its_published_ap(realdata):
+    """One of its images has no predictions."""
     folder = realdata / "annotations" / "cocoapi_val2014_100"
     result = score_results(folder / "instances_val2014_fakebbox100_results.json", folder / "instances_val2014_100.json")
     assert (result.accuracy.value, result.images, result.notes) == (pytest.approx(0.5045806987249628, abs=1e-12), 100, ())
@@ -114,6 +118,7 @@ def renumbered(results, first):
 
 
 def test_category_ids_that_count_from_0_or_1_are_read_so_where_the_objects_confirm_it(tmp_path):
+    """As Ultralytics writes them; the figures are those of the right ids, and a note says what was decided."""
     truth = drawn_truth()
     results = drawn_results(truth)
     expected = scored(tmp_path, results, truth)
@@ -128,6 +133,7 @@ def test_category_ids_that_count_from_0_or_1_are_read_so_where_the_objects_confi
 
 
 def test_a_wrong_shift_never_gives_a_figure(tmp_path):
+    """Categories in another order than counted, nothing that overlaps, too many to count: an error says what was tried."""
     truth = drawn_truth()
     results = drawn_results(truth)
     swapped = [{**result, "category_id": (result["category_id"] - 6) % 3} for result in results]
@@ -153,6 +159,7 @@ def test_ids_of_the_annotations_in_another_order_keep_pycocotools_figure_with_a_
 
 
 def test_what_pycocotools_passes_over_does_not_count(tmp_path):
+    """Predictions of categories that the annotations lack, with a note; of the one that only groups others too."""
     truth = drawn_truth()
     results = drawn_results(truth)
     expected = scored(tmp_path, results, truth).accuracy.value
@@ -163,6 +170,7 @@ def test_what_pycocotools_passes_over_does_not_count(tmp_path):
 
 
 def test_images_are_matched_by_the_names_of_their_files(tmp_path):
+    """By `file_name` where results have it, also where the ids are those of other images; one of no image is an error."""
     truth = drawn_truth()
     results = drawn_results(truth)
     expected = scored(tmp_path, results, truth).accuracy.value
@@ -178,6 +186,7 @@ def test_images_are_matched_by_the_names_of_their_files(tmp_path):
 
 
 def test_what_is_no_list_of_results_is_refused(tmp_path):
+    """In one line."""
     truth = drawn_truth()
     for results, words in [
         ({}, r"not COCO's results, a list of \{image_id, category_id, bbox, score\}"),
@@ -195,5 +204,6 @@ def test_what_is_no_list_of_results_is_refused(tmp_path):
 
 
 def test_no_predictions_find_nothing(tmp_path):
+    """AP 0, of all images."""
     result = scored(tmp_path, [], drawn_truth())
     assert (result.accuracy.value, result.images, result.predictions) == (0, 40, 0)

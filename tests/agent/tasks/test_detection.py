@@ -58,6 +58,7 @@ def run(task, outputs):
 
 
 def test_a_perfect_model_scores_one(folder):
+    """The metric has its name, the images are counted, the data set's hash travels with it; comparing keeps nothing for the score."""
     data = open_with_truth(folder, make_truth())
     task = make_task(data)
     score = run(task, [perfect()])
@@ -94,6 +95,7 @@ def test_small_boxes_have_an_extent_and_noise_does_not_count(folder):
 
 
 def test_quantised_outputs_are_read_by_their_scale(folder):
+    """An int8 head of 0..1 gives the same boxes."""
     info = TensorInfo("out", HEAD, "int8", 1 / 255, -128)
     quantised = np.clip(np.rint(perfect(1 / 64) * 255) - 128, -128, 127).astype(np.int8)
     quantised[0, 4:, :2] = [[100, -128], [-128, 90]]
@@ -147,6 +149,7 @@ def test_a_card_that_cuts_earlier_is_named(tmp_path):
 
 
 def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
+    """A model of cats and dogs on annotations of dogs is scored by its dogs."""
     truth = make_truth(categories=("cat", "dog"))
     truth["categories"] = truth["categories"][1:]
     truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] == 8]
@@ -154,6 +157,7 @@ def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
 
 
 def test_categories_in_another_order_with_one_that_groups_them_are_matched_by_name(folder):
+    """As Roboflow writes them; results have the ids of the annotations, text too."""
     truth = make_truth(categories=("dog", "cat"))
     truth["categories"] = [{**category, "supercategory": "pets"} for category in truth["categories"]] + [{"id": 0, "name": "pets"}]
     for annotation in truth["annotations"]:
@@ -168,6 +172,7 @@ def test_categories_in_another_order_with_one_that_groups_them_are_matched_by_na
 
 
 def test_what_does_not_fit_the_model_is_an_error(folder):
+    """A class beyond the card's, which a PostProcess model does not declare; boxes of the original for a thumbnail; classes alone."""
     task = tasks.create(
         make_card("tflite-postprocess", classes=2), make_loaded(tensors((), (), (), ()), [INPUT]), open_with_truth(folder, make_truth())
     )
@@ -215,6 +220,7 @@ def test_categories_that_were_numbered_anew_are_cocos_by_name():
 
 
 def test_labels_win_over_order():
+    """A model that counts its classes otherwise than the annotations is matched by name, whatever the case."""
     categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
     assert of(categories, classes=2, labels=("Dog ", "CAT")) == (2, 1)
     assert of(categories, classes=4, labels=("bird", "dog", "fish", "cat")) == (None, 2, None, 1)
@@ -227,6 +233,7 @@ def test_labels_win_over_order():
 
 
 def test_classes_that_do_not_match_are_an_error():
+    """Neither as many, nor COCO's numbering, nor names; labels that contradict the order; three ids that are not COCO's for being low."""
     two, three = ({"a": 100, "b": 200}, {"screw": 1, "nut": 2, "car": 3})
     for names, output, words in [
         (two, {"classes": 3}, "3 classes, and 0 of its labels name one of the 2 categories"),
@@ -240,6 +247,7 @@ def test_classes_that_do_not_match_are_an_error():
 
 
 def test_the_error_about_classes_names_the_output_and_three_lines_for_the_card():
+    """A file without a card was guessed to be another family: families that read as many classes, else the names of its own."""
     outputs = (TensorInfo("boxes", (1, 500, 4), "float32"), TensorInfo("scores", (1, 500, 6), "float32"))
     names = ("disc", "ring", "square", "star", "cross", "moon")
     for count, lines in [
@@ -264,6 +272,7 @@ CAT, DOG = (10, 10, 50, 50, 0.9, 0), (60, 60, 90, 90, 0.8, 1)
 
 
 def test_boxes_match_by_class_and_overlap_one_to_one():
+    """Order and small moves do not matter; a class, a place, a missing and a doubled box do; just below the threshold still counts."""
     for other, ratio in [
         (detected(CAT, DOG), 1.0),
         (detected(DOG, CAT), 1.0),

@@ -12,6 +12,7 @@ from edgemeter.agent.tasks.parts import PARTS, Jackknifed, Share, numbered, with
 
 
 def test_two_models_get_the_same_parts_of_the_same_images():
+    """In whatever order the images come: every image is left out once."""
     images = list(range(100, 145))
     subsets, other = ([], [])
     without_parts(images, lambda subset: subsets.append(set(subset)) or 0.0)
@@ -23,10 +24,12 @@ def test_two_models_get_the_same_parts_of_the_same_images():
 
 
 def test_classes_of_one_name_are_numbered():
+    """No figure of a class takes the place of another one's."""
     assert numbered(["cat", "dog", "cat"]) == ["cat", "dog", "cat (2)"]
 
 
 def test_a_figure_without_bounds_states_why():
+    """Too few images, one part that holds all that is to be found, or no part that moves it: not the bounds 1 and 1."""
     assert Jackknifed(lambda _: 0.5).bounded(range(19)).reason == "fewer than 20 images"
     assert without_parts(range(19), lambda _: 0.5) == ()
     assert "there is nothing to find" in Jackknifed(lambda subset: 0.5 if 7 in subset else None).bounded(range(40)).reason
@@ -36,11 +39,13 @@ def test_a_figure_without_bounds_states_why():
 
 
 def test_a_share_has_bounds_where_all_is_right():
+    """Wilson's: of 100 that are right, at least 96.3% are."""
     bounds = Share(dict.fromkeys(range(100), True)).bounded(range(100))
     assert (bounds.low, bounds.high, bounds.reason) == (pytest.approx(0.963, abs=5e-4), 1.0, None)
 
 
 def test_copies_of_an_item_are_no_further_evidence():
+    """Of 20 items, each five times, the bounds are those of 20; of fewer different ones there are no bounds from parts."""
     hard, copies = np.random.default_rng(1).random(20), {number: number % 20 for number in range(20, 100)}
     mean = Jackknifed(lambda members: float(np.mean([hard[number % 20] for number in members])))
     right = Share({number: bool(hard[number % 20] < 0.7) for number in range(100)})
@@ -103,6 +108,7 @@ def test_the_bounds_of_a_word_error_rate_hold():
 
 
 def test_bounds_reach_1_96_standard_errors_and_stay_within_the_limits():
+    """The normal quantile on the scale of log odds, of a rate of the logarithm; a ratio has no bound below 0 or above 1."""
     low, high = parts.between(0.5, 1e-4, math.inf)
     assert (low, high) == (pytest.approx(0.5 - 1.959964e-4, abs=1e-9), pytest.approx(0.5 + 1.959964e-4, abs=1e-9))
     assert parts.between(0.5, 0.1, math.inf) == (pytest.approx(0.3134615), pytest.approx(0.6865385))

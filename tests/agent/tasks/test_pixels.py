@@ -69,6 +69,7 @@ def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
 
 
 def test_every_layout_of_an_output_gives_the_same_classes(tmp_path):
+    """[1, classes, h, w], [1, h, w, classes], or classes as whole numbers [1, h, w]."""
     for folder, layout in in_folders(tmp_path, ["planes", "last", "classes"]):
         with table_row(layout):
             truth = np.zeros((64, 64))
@@ -99,6 +100,7 @@ def test_one_channel_is_the_second_of_two_classes(tmp_path):
 
 
 def test_a_map_of_other_classes_is_refused(tmp_path):
+    """Whichever number the first class has; what lies below it does not count."""
     scores = np.zeros((1, 2, 16, 16), np.float32)
     scores[0, 1] = 1
     for folder, offset, value in in_folders(tmp_path, [(0, 2), (1, 3), (1, 2)]):
@@ -115,6 +117,7 @@ def test_a_map_of_other_classes_is_refused(tmp_path):
 
 
 def test_spoilt_and_missing_maps_end_in_one_line(tmp_path):
+    """Garbage, another size, colours, none for a photograph; and a data set of boxes for a model of pixels."""
     data = mapped_photographs(tmp_path, [np.zeros((64, 64))] * 2)
     scores = np.zeros((1, 5, 16, 16), np.float32)
     for content, words in (

@@ -22,6 +22,7 @@ LETTERBOXED = PhotoFrame(96, 48, 64, 64, 2 / 3, 2 / 3, 0.0, 16.0)
 
 
 def test_yolos_keypoints_lie_where_the_photograph_has_them():
+    """Pixels or 0..1, as the boxes are; the scores stay."""
     points = np.stack([np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1)
     card = make_card("yolo-pose", "pose", classes=1, nms_iou=0.7)
     for side in (1, 64):
@@ -35,6 +36,7 @@ def test_yolos_keypoints_lie_where_the_photograph_has_them():
 
 
 def test_keypoints_of_end_to_end_rows_lie_where_the_photograph_has_them():
+    """Corners, score, class and then the points; nothing is suppressed."""
     points = np.stack([np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1)
     card = make_card("yolo26-pose", "pose", classes=1)
     for side in (1, 64):
@@ -73,6 +75,7 @@ def drawn_people(draw):
     ],
 )
 def test_pycocotools_finds_the_same_ap_in_the_results(tmp_path, family, task, write, outputs_of, label, kind):
+    """To the last digit, of shapes that miss; bbox, category and score are those of the boxes."""
     truth, draw = write(tmp_path), np.random.default_rng(1)
     card = make_card(family, task, make_input(layout="NCHW"), classes=1, labels=(label,))
     loaded = make_loaded(tensors(*[output.shape for output in outputs_of(draw)]), tensors((1, 3, 64, 64), names=("images",)))
@@ -118,6 +121,7 @@ def known_outputs(*, is_tflite, is_end_to_end):
 
 
 def test_yolos_masks_are_found_in_every_layout():
+    """Boxes in pixels or as 0..1, prototypes in either layout, outputs in either order."""
     for is_swapped, is_tflite, family in product([False, True], [False, True], ["yolo-seg", "yolo26-seg"]):
         with table_row(family, is_tflite, is_swapped):
             outputs = known_outputs(is_tflite=is_tflite, is_end_to_end=family == "yolo26-seg")[:: -1 if is_swapped else 1]
@@ -143,6 +147,7 @@ def test_masks_of_mask_rcnn_are_cut_at_a_half():
 
 
 def test_what_is_no_segmenter_is_refused():
+    """When it is constructed, or at the first query."""
     for outputs, words in [
         ([(1, 38, 84)], "rows of three axes and prototypes of four"),
         ([(1, 38, 84), (1, 32, 15, 15)], "prototypes have the shape"),
@@ -157,6 +162,7 @@ def test_what_is_no_segmenter_is_refused():
 
 
 def test_garbled_shapes_end_in_one_line(tmp_path):
+    """Of masks and of keypoints, before anything is run."""
     segments = (outlined_photographs, "yolo-seg", "segmentation", "segmentation", [(1, 37, 84), (1, 32, 16, 16)])
     poses = (photographed_people, "yolo26-pose", "pose", "keypoints", [(1, 300, 57)])
     for folder, (write, family, task, key, outputs), value, words in in_folders(
@@ -184,6 +190,7 @@ def test_garbled_shapes_end_in_one_line(tmp_path):
 
 
 def test_a_family_without_masks_is_refused(tmp_path):
+    """A detector's card with another task."""
     truth = outlined_photographs(tmp_path, 1)
     card = make_card("yolov8", "segmentation", make_input(layout="NCHW"), classes=1, labels=("box",), nms_iou=0.7)
     task = create(card, make_loaded(tensors((1, 5, 84)), tensors((1, 3, 64, 64))), open_folder(tmp_path / "images", truth))

@@ -100,6 +100,7 @@ def test_speech_is_scored_by_word_errors(plugin, tmp_path):
 
 @pytest.mark.needs(module="sklearn")
 def test_what_is_reconstructed_badly_is_an_anomaly(plugin, tmp_path):
+    """An item of several windows, .npy or raw, is scored by their mean; of four pairs three are in order."""
     anomaly = plugin("anomaly.py")
     loaded = make_loaded(tensors((1, 256)), [TensorInfo("window", (1, 256), "float32")])
     for number in range(4):
@@ -114,6 +115,7 @@ def test_what_is_reconstructed_badly_is_an_anomaly(plugin, tmp_path):
 
 @pytest.mark.services
 def test_a_plug_in_scores_from_the_command_to_the_record(plugin, tmp_path):
+    """`--task FILE.py:NAME`: its own reader, in the sandbox of a run; the model says class 1 to everything."""
     plugin("glue.py")
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\ngood films\t1\nbad film\t0\nit\t1\n")
     model = {

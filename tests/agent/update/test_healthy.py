@@ -77,6 +77,7 @@ def state_after(world, handler, looks=4):
 
 
 def test_it_is_healthy_once_it_imports_reads_and_is_connected(world, monkeypatch):
+    """With the number and start of this process, by which the supervisor sees that it lives."""
     handler = world.handler()
     assert state_after(world, handler, 2) == "waiting"
     assert "imported" in world.said()["reason"]
@@ -94,6 +95,7 @@ def test_it_is_healthy_once_it_imports_reads_and_is_connected(world, monkeypatch
 
 
 def test_a_runtime_that_does_not_import_breaks_the_release(world):
+    """The line says which, or how the process ended without a word."""
     for imports, text in ((imports_badly, "onnxruntime 1.21.0"), (lambda: Imports(-9), "status -9")):
         (world.home / "update" / "healthy.json").unlink(missing_ok=True)
         assert state_after(world, world.handler(imports)) == "broken"
@@ -102,6 +104,7 @@ def test_a_runtime_that_does_not_import_breaks_the_release(world):
 
 @pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.write_bytes(b"x" * 5000)])
 def test_an_outbox_that_cannot_be_read_breaks_the_release(world, spoil):
+    """It is gone, or something else."""
     world.is_connected = True
     spoil(world.home / "outbox.sqlite")
     assert state_after(world, world.handler()) == "broken"
@@ -124,6 +127,7 @@ def test_a_release_that_was_healthy_does_not_import_all_again(world):
 
 
 def test_without_a_supervisor_nothing_is_written(world):
+    """An agent that was installed in another way, and one whose supervisor never made the folder."""
     (world.home / "update").rmdir()
     world.handler().poll()
     world.release = None
@@ -133,6 +137,7 @@ def test_without_a_supervisor_nothing_is_written(world):
 
 
 def test_a_release_is_known_by_its_place(tmp_path):
+    """Through the link `current` too; anything else is none."""
     (tmp_path / "releases" / "1.2.3").mkdir(parents=True)
     (tmp_path / "current").symlink_to("releases/1.2.3")
     assert (

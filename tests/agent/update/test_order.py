@@ -56,6 +56,7 @@ def update_order(version="2.0", *, even_if=(), job="update-1", attempt=1):
 
 
 def test_a_release_is_asked_for(board):
+    """Its hash, its version, nothing else; asked again, the update request is the same. Another kind of work is none."""
     for _ in range(2):
         order.carry_out(update_order(even_if=("bad", "older", "bad")), board.home, release(board))
     assert board.said("wanted") == {
@@ -73,6 +74,7 @@ def test_a_release_is_asked_for(board):
 
 
 def test_an_older_version_and_a_bad_one_are_refused_unless_allowed(board):
+    """Before anything is fetched."""
     versions = (("2.0", True), ("3.0", False))
     bad = {name: {"attempts": 1, "is_bad": is_bad, "reason": "it crashed", "ended_ns": 1} for name, is_bad in versions}
     board.states(bad=bad)
@@ -86,6 +88,7 @@ def test_an_older_version_and_a_bad_one_are_refused_unless_allowed(board):
 
 
 def test_where_there_is_no_supervisor_the_order_is_refused(board):
+    """An agent that is no release, and a board on which no supervisor ever ran."""
     with pytest.raises(UnavailableError, match="installed"):
         order.check(update_order().work, None)
     (board.root / "supervisor" / "journal.json").unlink()
@@ -119,6 +122,7 @@ def why_waiting(board, **changes):
 
 
 def test_an_installation_that_is_interrupted_is_reported_by_its_order(board):
+    """How often, while it is resumed; another order says nothing of it, nor does half a file."""
     for times, text in ((1, "interrupted 1 time, resuming"), (2, "interrupted 2 times, resuming")):
         update = {"step": "installing", "order": {"job": "update-1", "attempt": "1", "version": "2.0"}, "interrupted": times}
         board.states(update=update)
@@ -131,6 +135,7 @@ def test_an_installation_that_is_interrupted_is_reported_by_its_order(board):
 
 
 def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
+    """Not to an earlier attempt, and not from half a file; an order that ended is not requested again."""
     assert order.came_of(update_order(), release(board)) is None
     (board.root / "supervisor" / "journal.json").write_text("{")
     assert order.came_of(update_order(), release(board)) is None
@@ -143,6 +148,7 @@ def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
 
 
 def test_an_update_that_goes_on_is_withdrawn(board, caplog):
+    """The supervisor, which may have taken the request, reads which; one that has ended is not. What cannot be written is logged."""
     order.withdraw(update_order(attempt=3), board.home)
     assert board.said("withdrawn") == {"job": "update-1", "attempt": 3}
     (board.home / "update" / "withdrawn.json").unlink()
@@ -159,6 +165,7 @@ def test_an_update_that_goes_on_is_withdrawn(board, caplog):
 
 @pytest.mark.services
 def test_the_imports_are_those_of_the_runtimes_that_are_here():
+    """In a process of its own; here they import."""
     command = [sys.executable, "-m", "edgemeter.agent.update.imports"]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert (completed.returncode, completed.stdout) == (0, "")

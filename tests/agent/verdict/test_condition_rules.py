@@ -65,6 +65,7 @@ CASES = [
 
 
 def test_each_disturbance_is_caught_by_name_with_its_numbers():
+    """By no other rule, and the run is disturbed."""
     for rule, changes, conditions, numbers, subject in CASES:
         with table_row(rule, subject):
             judged = judge(Facts(measured(**changes), conditions, make_environment()))
@@ -73,6 +74,7 @@ def test_each_disturbance_is_caught_by_name_with_its_numbers():
 
 
 def test_a_coral_on_usb_2_disturbs_the_runs_that_use_it():
+    """Not those on the processor, and not on USB 3."""
     for name, attached, subjects in (
         ("edgetpu", SLOW_CORAL, [SLOW_CORAL]),
         ("onnx", SLOW_CORAL, []),
@@ -93,6 +95,7 @@ QUIET_RUNS = [
 
 
 def test_a_sound_run_on_a_quiet_machine_is_ok():
+    """Just below each limit."""
     for changes, conditions in QUIET_RUNS:
         judged = judge(Facts(measured(**changes), conditions, make_environment()))
         assert (judged.state, judged.violations, judged.notes) == ("ok", (), ()), f"{changes}, {conditions}"
@@ -123,6 +126,7 @@ def test_waiting_for_a_core_with_another_model_at_work_is_no_doubt():
 
 
 def test_a_build_next_to_a_server_on_this_machine_is_found_where_the_servers_share_is_known():
+    """Three of four cores, and a server that is seen; of one that is not, as in a container, the load may be its own."""
     server = measured(runtime=runtime("served", facts={"server_machine": "this"}))
     for during, rules in (
         ({"other_load_ratio": 0.75, "served_load_ratio": 0.2}, ("busy-machine",)),
@@ -159,6 +163,7 @@ def late_frames(*numbers, delay_ms=30.0):
 
 
 def test_frames_that_the_model_misses_disturb_nothing():
+    """They are an answer, and a figure of the record."""
     judged = judge(Facts(frames_run(late_frames(), dropped=400, late=500, missed_ratio=1.0)))
     assert (judged.state, judged.notes) == ("ok", ())
 

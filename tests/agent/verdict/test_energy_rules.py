@@ -31,6 +31,7 @@ def test_a_part_that_draws_more_than_the_whole_disturbs_the_run():
 
 
 def test_only_sensors_that_cannot_both_be_right_are_doubted():
+    """Not less than the whole, more within the uncertainties or the tenth that an unknown gain excuses, nor next to each other."""
     for wide, narrow, is_doubted in [
         (("wall-ac", 7.0, 0.02), ("soc-rails", 5.0, 0.02), False),
         (("wall-ac", 5.0, 0.03), ("module", 5.1, 0.02), False),
@@ -47,6 +48,7 @@ def test_only_sensors_that_cannot_both_be_right_are_doubted():
 
 
 def test_what_a_sensor_warns_of_is_a_note():
+    """It casts no doubt on latencies."""
     verdict = judged(power_warnings=("ina: shunt not confirmed",))
     assert (verdict.state, [(note.rule, note.subject) for note in verdict.notes]) == (
         "ok",

@@ -55,6 +55,7 @@ NOTED = [
 
 
 def test_worthless_predictions_are_caught_by_name():
+    """Each by the rule that is named for it, by no other, with the numbers that show it."""
     for rule, changes, numbers in INVALID:
         with table_row(rule, changes):
             judged = judge(Facts(measured(**changes)))
@@ -63,6 +64,7 @@ def test_worthless_predictions_are_caught_by_name():
 
 
 def test_what_may_be_the_models_nature_is_noted():
+    """Tiny objects have a low AP, and coarse scores are a choice."""
     for rule, changes, numbers in NOTED:
         with table_row(rule, changes):
             judged = judge(Facts(measured(**changes)))
@@ -100,17 +102,20 @@ SOUND = [
 
 
 def test_what_may_be_bad_luck_or_no_fault_is_not_held_against_a_run():
+    """Empty photographs, noise, a handful of objects, a replay that repeats itself, an accuracy that is low and possible."""
     for changes in SOUND:
         judged = judge(Facts(measured(**changes)))
         assert (judged.state, judged.notes) == ("ok", ()), f"{changes!r}"
 
 
 def test_a_reference_counts_more_than_what_is_usual():
+    """A low accuracy that the reference confirms is as it should be; one that misses it is invalid."""
     assert judge(Facts(measured(**answered(), **scored(0.02, needed_value=0.019)))).notes == ()
     assert judge(Facts(measured(**answered(), **scored(0.02, needed_value=0.36)))).rules == ("accuracy-gate",)
 
 
 def test_a_model_that_is_only_scored_is_judged_by_its_outputs():
+    """The rules on timed work need no run."""
     run = measured()
     result = Scored(
         accuracy=make_accuracy(value=0.001, metric="top1", images=200), images=200, notes=(), runtime=run.runtime,

@@ -43,10 +43,12 @@ def violated(run: MeasuredRun, **board: Any) -> set[str]:
 
 
 def test_a_sound_run_violates_no_rule():
+    """What the factory builds is the base that the others change."""
     assert violated(generating()) == set()
 
 
 def test_a_rule_on_text_is_violated_by_one_run_and_just_not_by_another():
+    """The border lies where the rule says."""
     for rule, violating, just_not in [
         ("cached-prompt", {"cached_tokens": 2}, {"cached_tokens": 1}),
         ("cached-prompt", {"cached_tokens": 22, "template_tokens": 20}, {"cached_tokens": 21, "template_tokens": 20}),
@@ -74,6 +76,7 @@ def test_failed_queries_violate_a_rule_from_a_hundredth_on():
 
 
 def test_wrong_outputs_and_a_rate_that_is_too_high_make_a_run_invalid():
+    """With their numbers; float kernels that round otherwise are no difference."""
     offered = Load(samples=90, target_per_s=100.0, is_sustained=False, unserved=10)
     for rule, changes, numbers in [
         (
@@ -101,12 +104,14 @@ def test_a_server_that_answers_otherwise_when_it_is_asked_again_disturbs_the_run
 
 
 def test_calls_that_leave_work_out_make_a_run_invalid():
+    """Of a function in this process."""
     facts = {"incomplete": "each one leaves a thread running, pool"}
     (violation,) = judged(measured(runtime=runtime(name="python", backend="in-process", facts=facts))).violations
     assert (violation.rule, violation.subject) == ("incomplete-calls", facts["incomplete"])
 
 
 def test_what_an_accelerator_left_to_the_cpu_is_noted_and_a_software_gpu_disturbs():
+    """As far as the runtime reported it, never guessed."""
     for facts, rule, numbers in [
         ({}, None, {}),
         ({"operators_on_cpu": "64"}, None, {}),
@@ -136,6 +141,7 @@ def test_memory_that_grows_is_noted_where_all_inputs_have_one_shape():
 
 
 def test_memory_that_grows_in_each_third_is_noted_by_what_an_hour_would_take():
+    """Not where it came to rest, nor where a few outputs that the benchmark keeps are all of it."""
     for thirds_mb, grown_mb, is_violated in [
         ((100.0, 104.0, 108.0, 112.0), 12.0, True),
         ((100.0, 112.0, 112.0, 112.0), 12.0, False),

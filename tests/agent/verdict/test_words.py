@@ -9,6 +9,7 @@ INVALID = Verdict(state="invalid", violations=(Violation(rule="failed-queries", 
 
 
 def test_runs_of_which_none_is_ok_are_a_sentence_with_the_worst_reason():
+    """With its remedy; where one run is ok, or nothing ran, there is nothing to say."""
     text = none_ok_text([DISTURBED, INVALID])
     assert text is not None
     assert text.startswith("2 runs, none of them ok; invalid: 3 of 64 queries failed (1 of 2 runs). ")

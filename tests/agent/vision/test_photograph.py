@@ -14,6 +14,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_the_size_is_that_of_the_photograph_read(tmp_path):
+    """All eight orientations of EXIF."""
     for orientation in range(1, 9):
         exif = Image.Exif()
         exif[0x0112] = orientation
@@ -22,6 +23,7 @@ def test_the_size_is_that_of_the_photograph_read(tmp_path):
 
 
 def test_what_is_no_image_is_named(tmp_path):
+    """Empty, truncated or something else."""
     for look, content in product([photograph.read, photograph.size, photograph.is_wide], [b"", b"\xff\xd8\xff", b"text"]):
         (tmp_path / "a.jpg").write_bytes(content)
         with table_row(look, content), pytest.raises(ConfigError, match=r"cannot read the photograph .*a\.jpg"):
@@ -51,12 +53,14 @@ def wide_colour_png():
 
 
 def test_colour_of_16_bits_is_reduced_as_grey_is(tmp_path):
+    """The upper byte of each channel."""
     (tmp_path / "a.png").write_bytes(wide_colour_png())
     assert np.asarray(photograph.read(tmp_path / "a.png")).tolist() == [[[0, 7, 255], [1, 0, 1]]]
     assert photograph.is_wide(tmp_path / "a.png")
 
 
 def test_values_without_a_known_white_are_refused_by_name(tmp_path):
+    """32-bit integers and floats may mean anything."""
     for dtype, words in [(np.int32, "32-bit integers"), (np.float32, "floating-point numbers")]:
         Image.fromarray(np.ones((4, 4), dtype)).save(tmp_path / "a.tif")
         with table_row(dtype), pytest.raises(ConfigError, match=rf"photograph '.*a\.tif' holds {words}, .*: save it with 8 or 16 bits"):
@@ -64,6 +68,7 @@ def test_values_without_a_known_white_are_refused_by_name(tmp_path):
 
 
 def test_photographs_of_8_bits_are_not_wide(tmp_path):
+    """Whatever else they hold: alpha, a palette, CMYK, grey."""
     for mode, name in (("RGBA", "a.png"), ("P", "b.png"), ("CMYK", "c.jpg"), ("RGB", "d.jpg"), ("L", "e.png")):
         Image.new(mode, (6, 4)).save(tmp_path / name)
         assert not photograph.is_wide(tmp_path / name), name

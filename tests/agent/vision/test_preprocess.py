@@ -35,6 +35,7 @@ def corners_of(size, image):
 
 
 def test_a_photograph_is_placed_as_its_family_does():
+    """Stretched with a scale for each side, letterboxed as Ultralytics rounds it, or from the corner as YOLOX."""
     assert corners_of((100, 50), make_input()) == (0, 0, 64, 64)
     # 640 x 425 in 640 x 640 leaves 215 rows: 107 above (round(107.5 - 0.1)), 108 below.
     assert corners_of((640, 425), make_input(height=640, width=640, resize="letterbox")) == (0, 107, 640, 532)
@@ -63,6 +64,7 @@ def test_centre_crop_takes_the_middle_of_the_shorter_side():
 
 
 def test_a_photograph_that_is_not_resized_is_the_input(photo):
+    """Its own size, whatever the card's; a model of one size takes no such photographs."""
     image = make_input(layout="NCHW", resize="none", height=800, width=600)
     open_input = TensorInfo("images", (3, None, None), "float32")
     tensor, frame = Preprocessor(image, open_input).load(photo(20, 30))
@@ -75,12 +77,14 @@ def test_a_photograph_that_is_not_resized_is_the_input(photo):
 
 
 def test_each_channel_has_its_own_mean_and_sd(photo):
+    """(pixel - mean) / sd, channel by channel, in the input's own order."""
     image = make_input(layout="NCHW", mean=(1.0, 2.0, 3.0), sd=(2.0, 4.0, 8.0))
     tensor, _ = Preprocessor(image, FLOAT).load(photo(64, 64))
     assert [np.unique(plane).tolist() for plane in tensor[0]] == [[4.5], [4.5], [3.375]]
 
 
 def test_a_photograph_is_halved_to_opencv_s_bits(monkeypatch):
+    """Where OpenCV is not here, pairs of pixels are added when the width is halved; the height may be any."""
     monkeypatch.setattr(preprocess, "fastest_resize", lambda: resize_bilinear)
     for width, height in [(128, 96), (128, 97), (2, 128)]:
         pixels = np.random.RandomState(1).randint(0, 256, (height, width, 3)).astype(np.uint8)
@@ -92,6 +96,7 @@ def test_a_photograph_is_halved_to_opencv_s_bits(monkeypatch):
 
 
 def test_integer_inputs_are_quantised_by_the_models_own_scale():
+    """Round to nearest, saturate at the ends."""
     for dtype, scale, zero, mean, sd, expected in [
         ("uint8", 1 / 128, 128, 128.0, 128.0, [0, 77, 255]),
         ("int8", 1 / 255, -128, 0.0, 255.0, [-128, -51, 127]),
@@ -105,12 +110,14 @@ def test_integer_inputs_are_quantised_by_the_models_own_scale():
 
 
 def test_a_dtype_that_no_photograph_becomes_is_refused():
+    """Strings, booleans and what numpy does not know end in one line."""
     for dtype in ("bool", "object", "bfloat16"):
         with pytest.raises(ConfigError, match=f"dtype '{dtype}'"):
             preprocess.pixel_table(make_input(), TensorInfo("x", (), dtype))
 
 
 def test_every_mode_becomes_three_channels(tmp_path):
+    """Grey, palette, transparent, black-and-white and print photographs are read like others."""
     for mode in ["L", "P", "RGBA", "1", "CMYK"]:
         path = tmp_path / ("photo.tif" if mode == "CMYK" else "photo.png")
         Image.new(mode, (8, 8)).save(path)
@@ -126,6 +133,7 @@ def test_a_truncated_photograph_is_refused(photo):
 
 
 def test_every_value_is_that_of_the_table(tmp_path):
+    """The fast ways give bit by bit what looking each pixel up gives, padding included."""
     pixels = np.random.default_rng(1).integers(0, 256, (32, 64, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")
     for info, mean, sd in [
@@ -151,6 +159,7 @@ def test_every_value_is_that_of_the_table(tmp_path):
 
 
 def test_the_declared_input_is_taken():
+    """Open dimensions fit; the batch may be open or absent too."""
     for shape in ((1, 64, 64, 3), (None, None, None, 3), (64, 64, 3)):
         assert input_of(make_card("yolov8"), make_loaded(inputs=tensors(shape))).shape == shape
     card = make_card("yolov8", image_input=make_input(layout="NCHW"))
@@ -160,6 +169,7 @@ def test_the_declared_input_is_taken():
 
 
 def test_another_shape_than_the_cards_is_refused():
+    """Layout, size, batch, channels, rank: both are named."""
     for shape in [(1, 3, 64, 64), (1, 32, 64, 3), (8, 64, 32, 3), (1, 64, 64, 1), (64, 3), (64, 32, 3)]:
         with table_row(shape), pytest.raises(ConfigError, match=r"its card has \[1, 64, 64, 3\] \(NHWC\)"):
             input_of(make_card("yolov8"), make_loaded(inputs=tensors(shape)))
@@ -168,6 +178,7 @@ def test_another_shape_than_the_cards_is_refused():
 
 
 def test_outputs_become_real_by_their_own_scale():
+    """Each by its own; without declared outputs they are only converted."""
     infos = [TensorInfo("a", (2,), "int8", 0.5, -2), TensorInfo("b", (1,), "float32")]
     outputs = [np.array([-2, 4], np.int8), np.array([1.5], np.float32)]
     first, second = real_values(outputs, make_loaded(infos))

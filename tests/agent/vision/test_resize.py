@@ -29,11 +29,13 @@ def picture(height, width):
 
 
 def test_every_pixel_is_opencvs():
+    """Shrinking, growing, one side only, halving, and pictures of one row give OpenCV's bytes."""
     for (old, new), sha256 in OPENCV.items():
         assert hashlib.sha256(vision_resize.resize_bilinear(picture(*old), *new).tobytes()).hexdigest() == sha256, f"{old!r}, {new!r}"
 
 
 def test_a_fourth_channel_changes_no_pixel():
+    """Pillow's four bytes a pixel give the same three colours."""
     for new in [(30, 20), (100, 90), (7, 200), (61, 1), (20, 12)]:
         pixels = picture(47, 61)
         padded = np.concatenate([pixels, np.zeros((47, 61, 1), np.uint8)], axis=2)
@@ -49,6 +51,7 @@ def fresh_opencv_lookup():
 
 
 def test_without_opencv_ours_is_taken(monkeypatch):
+    """It is no dependency."""
     monkeypatch.setitem(sys.modules, "cv2", None)
     assert vision_resize.fastest_resize() is vision_resize.resize_bilinear
 
@@ -68,6 +71,7 @@ def test_an_opencv_that_rounds_otherwise_is_not_used(monkeypatch):
 
 
 def test_the_picture_is_the_same_with_opencv():
+    """The real one."""
     resize = vision_resize.fastest_resize()
     assert resize is not vision_resize.resize_bilinear
     for old, new in [((640, 427), (640, 427)), ((1280, 720), (640, 360)), ((500, 375), (416, 312)), ((99, 7), (300, 300))]:

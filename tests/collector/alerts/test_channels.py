@@ -40,6 +40,7 @@ def send(alerts, **channel):
 
 @pytest.mark.services
 def test_alertmanager_gets_labels_times_and_the_end():
+    """An array; what is open ends after three checks that do not come. A step keeps its labels when other boards join it."""
     with real_http() as http:
         send([OPENED, CLOSED], kind="alertmanager", url=http.url + "/")
         ((path, _, body),) = http.kept
@@ -60,6 +61,7 @@ def test_alertmanager_gets_labels_times_and_the_end():
 
 @pytest.mark.services
 def test_a_webhook_gets_what_happened_and_a_refusal_shows_no_secret(monkeypatch):
+    """One message for all; neither a redirect to another page nor an error is a delivery; the address stands in no error."""
     monkeypatch.setenv("HOOK_PASSWORD", "hunter22")
     with real_http(lambda request, _: request.respond(302 if "moved" in request.path else server.status, Location="/login")) as server:
         address = server.url.replace("http", "json")
@@ -84,6 +86,7 @@ def test_a_webhook_gets_what_happened_and_a_refusal_shows_no_secret(monkeypatch)
 
 @pytest.mark.services
 def test_what_is_too_long_for_one_message_goes_in_several():
+    """As many alerts in one as the service takes, here 32,768 characters."""
     with real_http() as http:
         alerts = [make_alert(number, text=f"{number} " + 9000 * "x") for number in range(1, 6)]
         parts = send(alerts, url=http.url.replace("http", "json"))
@@ -93,6 +96,7 @@ def test_what_is_too_long_for_one_message_goes_in_several():
 
 @pytest.mark.services
 def test_a_mail_arrives_and_a_recipient_that_is_refused_does_not():
+    """Handed in over SMTP, with subject and text."""
     with real_mail() as mail:
         address = f"mailto://127.0.0.1:{mail.server_port}?from=e@x.org&mode=insecure&format=text"
         send([OPENED], url=f"{address}&to=a@x.org")
@@ -126,6 +130,7 @@ def test_an_mqtt_broker_has_a_message_only_when_it_takes_it(tmp_path):
 
 @pytest.mark.services
 def test_a_channel_that_hangs_holds_no_other_up(tmp_path, monkeypatch):
+    """It is given up after its time; a test alert goes to every channel each time, and the next check ends it."""
     monkeypatch.setattr(check, "SENDING_S", 0.5)
     monkeypatch.setattr(check, "ANSWER_S", 0.5)
     SqliteLedger(tmp_path / "ledger.sqlite").close()
@@ -143,6 +148,7 @@ def test_a_channel_that_hangs_holds_no_other_up(tmp_path, monkeypatch):
 
 
 def test_a_secret_that_is_absent_and_a_missing_apprise_are_errors_with_a_remedy(monkeypatch):
+    """Each names what to do."""
     monkeypatch.delenv("NOPE", raising=False)
     for url in ("$NOPE", "json://lab:${NOPE}@h", "json://lab:a$@h"):
         with table_row(url), pytest.raises(ConfigError, match="a variable in the url of channel 'c' is not set"):

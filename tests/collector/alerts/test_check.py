@@ -67,6 +67,7 @@ def at(ledger, hours, rules=RULES):
 
 
 def test_each_channel_is_told_once_and_of_the_end(ledger, receivers):
+    """Two devices are lost, one comes back; a channel that was away hears of both when it is there again."""
     heard(ledger, "lost", -2, "a", "b")
     receivers.away = {"pager"}
     at(ledger, 0)
@@ -92,6 +93,7 @@ def test_each_channel_is_told_once_and_of_the_end(ledger, receivers):
 
 
 def test_what_ended_before_a_channel_heard_of_it_is_told_as_over(ledger, receivers):
+    """It was an alert, of which somebody waited to hear."""
     heard(ledger, "lost", -2, "a")
     receivers.away = {"chat"}
     at(ledger, 0)
@@ -105,6 +107,7 @@ def test_what_ended_before_a_channel_heard_of_it_is_told_as_over(ledger, receive
 
 
 def test_rules_without_a_channel_for_a_while_tell_nothing_twice(ledger, receivers):
+    """The wrong file of rules once: what was sent is not sent again, what was not still is."""
     heard(ledger, "lost", -2, "a")
     receivers.away = {"pager"}
     at(ledger, 0)
@@ -116,6 +119,7 @@ def test_rules_without_a_channel_for_a_while_tell_nothing_twice(ledger, receiver
 
 
 def test_one_check_runs_at_a_time(ledger, receivers):
+    """The other one fails, and sends nothing."""
     heard(ledger, "lost", -2, "a")
     with open_watch(ledger) as file, file.checking(), pytest.raises(TransientError, match="in progress"):
         at(ledger, 0)

@@ -28,6 +28,7 @@ def story(*checks):
 
 
 def test_an_alert_opens_lasts_and_closes_once():
+    """What fires again after its end is another alert."""
     once = firing("a")
     assert story((0, once), (1, once), (2,), (3,), (5, once), (6,)) == [
         [("opened", 1)], [("updated", 1)], [("closed", 1)], [], [("opened", 2)], [("closed", 2)],
@@ -35,17 +36,20 @@ def test_an_alert_opens_lasts_and_closes_once():
 
 
 def test_a_later_step_of_the_same_series_is_another_alert():
+    """Its first day may move by some days; one that begins after the alert of the first one opened is another step."""
     first, moved, second = (firing("a", day=day, kind="step") for day in (19_990, 19_994, 20_001))
     assert story((0, first), (1, moved), (6, second)) == [[("opened", 1)], [("updated", 1)], [("opened", 2), ("closed", 1)]]
 
 
 def test_findings_that_become_one_event_stay_one_alert():
+    """The older goes on as the event, the other ends in it; an event that falls apart loses no finding."""
     assert story((0, firing("a"), firing("b")), (1, firing("a", "b", "c")), (2, firing("a"), firing("b")), (3,)) == [
         [("opened", 1), ("opened", 2)], [("updated", 1), ("joined", 2)], [("updated", 1), ("opened", 3)], [("closed", 1), ("closed", 3)],
     ]  # fmt: skip
 
 
 def test_what_another_firing_explains_opens_no_alert_and_closes_none():
+    """Results that are missing since the board is lost: no news, and not over where they were missed before."""
     explained = firing("a", is_explained=True)
     assert story((0, explained)) == [[]]
     assert story((0, firing("a")), (1, explained), (2,)) == [[("opened", 1)], [("updated", 1)], [("closed", 1)]]
@@ -53,6 +57,7 @@ def test_what_another_firing_explains_opens_no_alert_and_closes_none():
 
 
 def test_a_channel_is_sent_what_it_does_not_know():
+    """By what it was sent last, and what its kind needs."""
     plain, manager = Channel(name="c", url="json://h"), Channel(name="c", kind="alertmanager", url="http://h")
     is_open, is_over = firing("a", number=1), firing("a", number=1, closed_ns=NOW)
     for channel, alert, state, is_due in (
@@ -73,6 +78,7 @@ def test_a_channel_is_sent_what_it_does_not_know():
 
 
 def test_a_channel_is_sent_open_alerts_only_when_it_is_new_and_of_none_that_is_not_its_own():
+    """A channel that was added hears of what is open; one that a rule does not name hears nothing."""
     channels = Channel(name="c", url="json://h"), Channel(name="other", url="json://h")
     alerts = [firing("a", number=1, closed_ns=NOW), firing("b", number=2)]
     due = {channel.name: [alert.number for alert in of_channel] for channel, of_channel in differences(alerts, (), channels).items()}
@@ -80,6 +86,7 @@ def test_a_channel_is_sent_open_alerts_only_when_it_is_new_and_of_none_that_is_n
 
 
 def test_a_channel_is_sent_the_worst_first():
+    """Its message has the title and the colour of the first: what is open, of that the critical."""
     channel = Channel(name="c", url="json://h")
     alerts = [
         replace(firing("a"), number=number, severity=severity, closed_ns=closed_ns)

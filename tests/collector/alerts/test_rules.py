@@ -19,6 +19,7 @@ def written(tmp_path):
 
 
 def test_the_sample_loads_and_shows_every_kind(tmp_path):
+    """Every kind of rule and of channel stands in it, every key at least as a comment."""
     text = files("edgemeter.collector.alerts").joinpath("sample_alerts.toml").read_text()
     path = tmp_path / "sample.toml"
     path.write_text(text)
@@ -30,6 +31,7 @@ def test_the_sample_loads_and_shows_every_kind(tmp_path):
 
 
 def test_without_a_file_the_usual_rules_watch_and_send_nothing(tmp_path):
+    """A file that was named and is not there is an error, not silently the usual rules."""
     assert all(not rule.channels for rule in rules.USUAL.rule)
     assert {"step", "device-lost", "outbox-stopped", "invalid"} <= {rule.kind for rule in rules.USUAL.rule}
     with pytest.raises(ConfigError, match="cannot read the rules"):
@@ -37,6 +39,7 @@ def test_without_a_file_the_usual_rules_watch_and_send_nothing(tmp_path):
 
 
 def test_what_is_wrong_is_named(written):
+    """One line with the file, the key, and what would be right."""
     for text, message in (
         ("[[rule]]\nname = 'a'\nkind = 'jump'\n", "jump"),
         ("[[rule]]\nname = 'a'\nkind = 'step'\nwhen = 'now'\n", "when"),

@@ -29,6 +29,7 @@ def against_accuracy():
 
 
 def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(against_accuracy):
+    """The very values that the table and --format json show."""
     chart, comparison = against_accuracy
     rows = chart.table.dicts()
     figures = [row.case.p50_ms for row in comparison.rows]
@@ -40,10 +41,12 @@ def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(against_accur
 
 @pytest.mark.parametrize(("verdicts", "is_explained"), [(("ok", "disturbed"), True), (("ok", "ok"), False)])
 def test_hollow_marks_are_explained_where_there_are_any(verdicts, is_explained):
+    """A disturbed run or case is drawn hollow."""
     assert Chart("runs", {}, rows_table([{"value": 1.0, "verdict": verdict} for verdict in verdicts])).has_hollow_marks == is_explained
 
 
 def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
+    """Values that lie 5 times apart have a linear axis, values that lie 50 times apart a logarithmic one with that word in its title."""
     for values, kind in (([1.0, 5.0], None), ([1.0, 50.0], "log")):
         x = specs.cumulative("latency, ms", values)["encoding"]["x"]
         assert x["scale"].get("type") == kind
@@ -51,6 +54,7 @@ def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
 
 
 def test_an_axis_of_one_value_is_labelled_with_that_value():
+    """Not with a rounded one: cases of one accuracy stand at 0.6, a single run at 9.4 ms."""
     comparison = compare_runs(*runs_of(10.0, ap=0.6), make_reference(ap=0.6))
     (front,) = comparison_charts.latency_against_accuracy(comparison, assign_styles(comparison.rows)).charts
     row = {"started_at_ns": STARTED_AT_NS, "value": 9.4, "low": None, "high": None, "verdict": "ok", "run": "one"}
@@ -67,6 +71,7 @@ def test_a_moment_alone_stands_in_the_middle_of_its_axis():
 
 
 def test_text_of_a_device_stays_data():
+    """It neither ends the script element nor becomes an element of the drawing."""
     hostile = "</script><script>alert(1)</script><b>'\"\\"
     rows = [{"at_s": float(n), "latency_ms": None, "power_w": n / 2, "sensor": hostile, "query": None} for n in (1, 2)]
     spec = specs.run_time_line([hostile], [], [1.0, 2.0])
@@ -86,6 +91,7 @@ def test_the_same_chart_is_the_same_svg_and_two_charts_share_no_identity(against
 
 @pytest.mark.services
 def test_the_bundle_is_made_once_and_kept(tmp_path, monkeypatch):
+    """The next process reads it; its name changes with its content."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     for cached in (vega.bundle, vega.bundle_name):
         cached.cache_clear()

@@ -24,6 +24,7 @@ def run(*arguments):
 
 
 def test_a_check_says_when_no_new_run_can_be_judged(tmp_path, store):
+    """A board whose newest runs are all disturbed opens no alert, and is not well for that."""
     disturbed = Verdict(state="disturbed")
     runs = [msgspec.structs.replace(run, verdict=disturbed) for run in make_days(noisy(100, 9))]
     path = document_at(tmp_path / "disturbed.json", *runs)
@@ -39,6 +40,7 @@ def test_a_check_says_when_no_new_run_can_be_judged(tmp_path, store):
 @pytest.mark.needs(module="apprise")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_an_alert_is_listed_with_what_its_channels_know(store, tmp_path):
+    """The check fails as long as anything is undelivered, and says why; the list shows it by channel."""
     rules = tmp_path / "alerts.toml"
     with real_http() as server:
         server.status = 503

@@ -46,6 +46,7 @@ def compared(*arguments):
 
 
 def test_results_and_models_are_distinguished(models):
+    """A model's file, a factory, a suite, a replay or a name is measured; a document, a ledger, a bundle, a folder or an id is read."""
     (models / "folder").mkdir()
     measured = ["a.onnx", "b.TFLITE", "suite.toml", "x.replay.json", "yolox-nano", "a_q4.gguf"]
     measured += ["net.py:make", "json:loads"]
@@ -55,6 +56,7 @@ def test_results_and_models_are_distinguished(models):
 
 @pytest.mark.usefixtures("models")
 def test_models_are_measured_in_turn_and_compared_with_the_first(monkeypatch):
+    """AB BA BA until both are known; the rounds are pairs, so that what slows both down is in no difference."""
     begun = play(monkeypatch, run_in_round)
     result, (first, second), left_out = compared("a.replay.json", "b.replay.json", "--repeats", 4)
     assert (result.returncode, left_out) == (0, [])
@@ -72,6 +74,7 @@ def test_models_are_measured_in_turn_and_compared_with_the_first(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_a_model_is_compared_with_itself(monkeypatch):
+    """A control: each side has the runs of its place, not all of the case."""
     play(monkeypatch, run_in_round)
     result, rows, _ = compared("a.replay.json", "a.replay.json", "--repeats", 3)
     assert [row["runs"] for row in rows] == [3, 3]
@@ -81,6 +84,7 @@ def test_a_model_is_compared_with_itself(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_a_side_that_fails_is_left_out_with_its_reason(monkeypatch):
+    """Before the first run or in it; where no two sides remain there is nothing to compare."""
     outcomes = {"b": UnavailableError("no kernel for it")}
     begun = play(monkeypatch, lambda letter, number: outcomes.get(letter) or run_in_round(letter, number))
     result, rows, left_out = compared("a.replay.json", "b.replay.json", "c.replay.json", "--repeats", 3)
@@ -99,6 +103,7 @@ def test_a_side_that_fails_is_left_out_with_its_reason(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_ctrl_c_compares_what_is_there(monkeypatch):
+    """The runs that had ended are shown, and the exit status is that of an interruption."""
     play(monkeypatch, lambda letter, number: KeyboardInterrupt() if number == 3 else run_in_round(letter, number))
     result, rows, _ = compared("a.replay.json", "b.replay.json", "--repeats", 9)
     assert (result.returncode, [row["runs"] for row in rows], rows[1]["latency_p50_ms_outcome"]) == (130, [3, 3], "better")
@@ -110,6 +115,7 @@ def test_ctrl_c_compares_what_is_there(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_a_saved_run_stands_for_its_case_in_its_session(monkeypatch):
+    """The model beside it is measured with its settings, as far as no option has others."""
     play(monkeypatch, run_in_round)
     edgemeter("compare", "a.replay.json", "c.replay.json", "--repeats", 3, "--threads", 2, "--mode", "rapid")
     begun = play(monkeypatch, run_in_round, first_id=50)
@@ -126,6 +132,7 @@ def test_a_saved_run_stands_for_its_case_in_its_session(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_a_saved_run_on_data_takes_the_same_data_for_the_other_model(monkeypatch):
+    """Its record does not hold the paths: they are asked for before anything is measured, and the suggestion has them."""
     dataset = DatasetInfo(name="photos", sha256="d" * 64, images=80)
     scored = {"dataset": dataset, "accuracy": make_accuracy(dataset_sha256="d" * 64)}
     play(monkeypatch, lambda letter, number: replace(run_in_round(letter, number), **scored))
@@ -143,6 +150,7 @@ def test_a_saved_run_on_data_takes_the_same_data_for_the_other_model(monkeypatch
 
 @pytest.mark.usefixtures("models")
 def test_a_single_run_that_fails_is_an_error_beside_the_comparison(monkeypatch):
+    """As of `edgemeter run`: the exit status says so."""
     play(monkeypatch, lambda letter, number: MeasurementError("it died") if (letter, number) == ("a", 1) else run_in_round(letter, number))
     result, rows, _ = compared("a.replay.json", "b.replay.json", "--repeats", 4)
     assert (result.returncode, [row["runs"] for row in rows]) == (1, [3, 4])
@@ -151,6 +159,7 @@ def test_a_single_run_that_fails_is_an_error_beside_the_comparison(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_the_gate_and_the_choice_hold_for_models_too(monkeypatch):
+    """B takes half as long as A: it passes after A, and A fails after B; the faster one is recommended."""
     play(monkeypatch, run_in_round)
     for sides, status in (("ab", 0), ("ba", 1)):
         words = [f"{letter}.replay.json" for letter in sides]
@@ -162,6 +171,7 @@ def test_the_gate_and_the_choice_hold_for_models_too(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_models_that_are_measured_elsewhere_are_compared_here_on_each_device(monkeypatch):
+    """In their order, whichever came first; where fewer than two have a run, that is left out."""
     records = [
         replace(run_in_round(letter, number), device=device, repeat=number, session_started_at_ns=1_700_000_000_000_000_000)
         for device, letters in (("pi-1", "ba"), ("pi-2", "ab"), ("pi-3", "a"))
@@ -189,12 +199,14 @@ def test_models_that_are_measured_elsewhere_are_compared_here_on_each_device(mon
 
 @pytest.mark.usefixtures("models")
 def test_the_table_is_a_sentence_the_sides_and_what_to_do_next(monkeypatch):
+    """The notes on the machine go to standard error, before the first run."""
     play(monkeypatch, run_in_round)
     result = edgemeter("compare", "a.replay.json", "b.replay.json", "--repeats", 4)
     same_as_snapshot("compare-models", "\n".join(line for line in result.stdout.splitlines() if "runs," not in line))
 
 
 def test_wrong_usage_names_the_remedy(tmp_path):
+    """One line, before anything is measured."""
     for folder, arguments, says in in_folders(
         tmp_path,
         [
@@ -223,6 +235,7 @@ def test_wrong_usage_names_the_remedy(tmp_path):
 
 @pytest.mark.usefixtures("models")
 def test_a_note_on_the_machine_is_said_once_a_session(monkeypatch):
+    """By each command that measures; one on a model is said below its figures, by both too."""
     grows = Violation(rule="memory-grows", numbers={"memory_grown_mb": 20.0, "queries": 64})
     verdict = Verdict(state="ok", notes=(grows,))
     play(monkeypatch, lambda letter, number: replace(run_in_round(letter, number), verdict=verdict))

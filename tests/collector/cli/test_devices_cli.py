@@ -26,6 +26,7 @@ def listed(tmp_path, runs, *changes):
 
 
 def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
+    """One that is online with a gap, one that only published its birth, one that only delivered."""
     birth = Birth(device="pi-1", fleet="lab", session=9, agent="0.1.0\x1b[2J", board="[red]Pi", os=None, arch="x", runtimes={})
     changes = [PresenceChange("lab", "pi-1", birth, S), PresenceChange("lab", "pi-1", DeviceState(state="online", session=9), 2 * S)]
     numbers = ({"session": 9, "seq": 1}, {"session": 9, "seq": 4}, {"device": "pi-3", "session": 2, "seq": 1})
@@ -41,6 +42,7 @@ def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
 
 
 def test_what_a_device_reports_of_its_health_is_listed_with_what_needs_attention(tmp_path):
+    """A certificate that ends, a disk that is full, a clock that nothing sets; and nothing where all is well."""
     well = Health(device="pi-1", fleet="lab", session=9, told_ns=S, agent="0.2.0", clock=Clock(is_synchronised=True))
     ill = msgspec.structs.replace(
         well,
@@ -56,6 +58,7 @@ def test_what_a_device_reports_of_its_health_is_listed_with_what_needs_attention
 
 
 def test_what_a_device_measures_now_is_a_line_of_its_own_and_in_json(tmp_path):
+    """Also of a device that reported nothing else; one that is lost measures nothing."""
     measuring = Measuring(suite="nightly\x1b[2J", case="tiny-detector.tflite litert", run=3, runs=12)
     report = encode_message(Activity(session=9, measuring=measuring))
     now_ns = time.time_ns()

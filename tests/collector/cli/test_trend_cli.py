@@ -29,6 +29,7 @@ def run(command, *arguments):
 
 
 def test_json_has_every_figure_of_the_findings(store):
+    """One document; days as people write them."""
     document = json.loads(run(trend, "--ledger", store, "--device", "pi-1", "--format", "json").stdout)
     energy = next(series for series in document["series"] if series["metric"] == "energy_gross_mj")
     (step,) = energy["steps"]
@@ -40,11 +41,13 @@ def test_json_has_every_figure_of_the_findings(store):
 
 
 def test_units_says_when_there_is_nothing_to_judge(store):
+    """No run has times of tokens."""
     result = run(units, "--ledger", store, "--figure", "tpot")
     assert (result.stdout, "no board type has an ok run with this figure" in result.stderr) == ("", True)
 
 
 def test_csv_has_a_line_a_day(store):
+    """The points themselves, for whoever draws them elsewhere."""
     rows = list(
         csv.DictReader(io.StringIO(run(trend, "--ledger", store, "--figure", "energy,p50", "--device", "pi-2", "--format", "csv").stdout))
     )
@@ -54,6 +57,7 @@ def test_csv_has_a_line_a_day(store):
 
 
 def test_the_trend_of_one_board_of_a_ledger_is_that_among_all(tmp_path):
+    """Its trend is that of all; a condition that nothing fulfils is refused with the names of every board's models."""
     path = str(fill(tmp_path / "ledger.sqlite", [*make_days(noisy(100, 20)), *make_days(noisy(90, 20), device="pi-2", model="other")]))
     of_board = json.loads(run(trend, "--ledger", path, "--device", "pi-2", "--format", "json").stdout)
     with pytest.raises(ConfigError, match="other, tiny-detector"):
@@ -63,6 +67,7 @@ def test_the_trend_of_one_board_of_a_ledger_is_that_among_all(tmp_path):
 
 
 def test_an_annotation_on_the_command_line_begins_a_new_level(store):
+    """The step is declared from then on; taken back, it is a finding again."""
     assert run(annotate, "--ledger", store, "--device", "pi-1", "--day", "2024-11-23", "update of the fleet").exit_code == 0
 
     def steps():
@@ -78,6 +83,7 @@ def test_an_annotation_on_the_command_line_begins_a_new_level(store):
 
 
 def test_what_makes_no_sense_is_refused(store, tmp_path):
+    """An unknown figure or day, an annotation of nothing, a device that no run is of, and conditions that no run fulfils together."""
     for command, arguments in ((trend, ("--figure", "speed")), (trend, ("--until", "soon")), (annotate, ("  ",))):
         with table_row(arguments):
             assert run(command, "--ledger", store, *arguments).exit_code == 2

@@ -7,6 +7,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_ruined_quantisation_has_no_ratio_and_a_reason_that_names_both_cases():
+    """Ten times as fast with an AP of .02: no ratio of cost, the difference of accuracy stays, and the reason names both cases."""
     comparison = compare_runs(make_run(precision="int8", p50_ms=0.2, ap=0.02, id="ruined"), make_run(ap=0.4), make_reference(ap=0.4))
     row = row_of(comparison, "int8")
     assert "below accuracy gate" in row.marks
@@ -19,6 +20,7 @@ def test_a_ruined_quantisation_has_no_ratio_and_a_reason_that_names_both_cases()
 
 
 def test_the_gate_is_nine_tenths_of_the_reference():
+    """Just below it does not rank, just above it does, and better than the reference it does too."""
     for ap, ranks in ((0.359, False), (0.361, True), (0.45, True)):
         with table_row(ap):
             result = row_of(compare_runs(make_run(precision="int8", ap=ap), make_reference(ap=0.4)), "int8")
@@ -26,6 +28,7 @@ def test_the_gate_is_nine_tenths_of_the_reference():
 
 
 def test_a_ruined_file_on_the_reference_too_is_held_against_its_fp32():
+    """The same ruined int8 on the server is no excuse, does not rank there, and nothing is compared with it."""
     ruined = {"precision": "int8", "ap": 0.02}
     comparison = compare_runs(make_run(**ruined), make_reference(**ruined), make_reference(ap=0.4))
     row, server = row_of(comparison, "int8"), row_of(comparison, "int8", "server-1")
@@ -35,6 +38,7 @@ def test_a_ruined_file_on_the_reference_too_is_held_against_its_fp32():
 
 
 def test_like_is_held_against_like_only():
+    """Accuracy on other data, or of a reference less precise than the case, decides nothing; of the same precision it does."""
     other = compare_runs(make_run(precision="int8", ap=0.02), make_reference(ap=0.4, data=OTHER_DATA), make_reference(ap=None))
     lower = compare_runs(make_run(ap=0.3), make_reference(precision="int8", ap=0.4))
     same = compare_runs(make_run(ap=0.3), make_reference(ap=0.4))

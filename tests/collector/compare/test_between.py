@@ -19,6 +19,7 @@ def compared(before, after, **options):
 
 
 def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
+    """Another precision, runtime or number of threads is another case: left out on both sides, and reported."""
     for other in (
         {"precision": "int8"},
         {"runtime": "litert"},
@@ -35,6 +36,7 @@ def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
 
 
 def test_another_board_is_no_baseline_and_another_unit_of_the_same_board_is_one():
+    """Where no device is on both sides, boards of one type stand for each other, and the change is named."""
     result = compared(make_side(agent="1", device="pi-1"), make_side(agent="1", start=100, device="pi-2"))
     assert result.rows[0].changed == ("device pi-1 to pi-2",)
     two = [*make_side(agent="1", device="pi-1"), *make_side(agent="1", start=50, device="pi-2", factor=2.0)]
@@ -43,6 +45,7 @@ def test_another_board_is_no_baseline_and_another_unit_of_the_same_board_is_one(
 
 
 def test_two_cases_that_are_not_the_same_are_compared_where_each_side_has_one():
+    """Fp32 against int8: called A and B; what a change changes is none of that."""
     result = compared(make_side(agent="1"), make_side(agent="1", start=100, precision="int8", factor=0.7))
     assert [row.name for row in result.rows] == ["A", "B"]
     assert result.rows[1].decisions["latency_p50_ms"].outcome == "better"
@@ -60,6 +63,7 @@ def test_runs_on_both_sides_are_refused():
 
 
 def test_the_baseline_is_the_level_that_it_had_at_its_end():
+    """Sixty days that became 10% slower on day 40, and a new side as slow: no difference; of all days it is a mixture."""
     before = level_runs(stepped_ms(60, 40, 1.1))
     after = level_runs(stepped_ms(20, 0, 1.1, seed=2), [60 + day for day in range(20)], seq=60)
     (row,) = compared(before, after).rows
@@ -70,6 +74,7 @@ def test_the_baseline_is_the_level_that_it_had_at_its_end():
 
 
 def test_speeds_of_two_scenarios_are_other_work():
+    """What a process takes in memory compares, the latency of one query at a time and of all at once does not."""
     (_, row) = compared(make_side(agent="1"), make_side(agent="1", start=100, model="other", scenario="offline")).rows
     assert set(row.decisions) == {"accuracy_value"}
     assert why_not_compared("energy_gross_mj", row.case, row.reference) == "another scenario is other work"
@@ -77,6 +82,7 @@ def test_speeds_of_two_scenarios_are_other_work():
 
 
 def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder_narrowed_by_selectors(tmp_path):
+    """What a file is, its first bytes say."""
     runs = [*make_side(agent="1", runs=2), *make_side(agent="2", runs=3, start=86_400, device="pi-2")]
     path, printed, folder = tmp_path / "ledger.sqlite", tmp_path / "runs.json", tmp_path / "bundles"
     fill(path, runs)

@@ -15,6 +15,7 @@ from tests.fixtures.record_factory import violating
 )
 @pytest.mark.parametrize("disturbed", [0, 1])
 def test_run_and_compare_show_one_interval(values_ms, disturbed):
+    """Over the same runs, whatever was disturbed and which lies apart from its siblings."""
     runs = in_rounds([make_run(p50_ms=value) for value in values_ms[disturbed:]])
     runs += in_rounds([make_run(p50_ms=value, verdict=violating("disturbed", "busy-machine")) for value in values_ms[:disturbed]])
     (measured,), (summary,) = cases_of(runs), summarised(runs)
@@ -24,6 +25,7 @@ def test_run_and_compare_show_one_interval(values_ms, disturbed):
 
 
 def test_a_case_is_disturbed_only_if_a_run_that_counts_is():
+    """Three that are ok count without the disturbed ones, which are no reason to measure again; two do not."""
     busy = violating("disturbed", "busy-machine")
     for ok_runs, expected in [(3, ("ok", 0, 2, ())), (2, ("disturbed", 2, 0, ("busy-machine",)))]:
         runs = in_rounds([*(make_run() for _ in range(ok_runs)), *(make_run(verdict=busy) for _ in range(2))])

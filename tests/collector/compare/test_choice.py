@@ -41,6 +41,7 @@ def int8_of(choice):
 
 
 def test_the_cheapest_case_that_meets_all_is_recommended():
+    """With the interval of each figure that decides, and how the others differ from it."""
     choice = choice_of("p50<=20ms, ap>=.72", *sides())
     assert outcomes(choice) == {"int8": "met", "fp32": "met"}
     assert (choice.recommended, choice.cheapest.name, choice.similar) == (int8_of(choice), "energy_gross_mj", ())
@@ -53,6 +54,7 @@ def test_the_cheapest_case_that_meets_all_is_recommended():
 
 
 def test_nothing_is_said_of_a_figure_that_is_missing_or_too_imprecise():
+    """It is inconclusive, and the reason is given."""
     for name, limit, changes, words in (
         ("no energy", "energy<=60mJ", no_energy(), "no power sensor here"),
         ("two runs", "p50<=8ms", {"runs": 2}, "too few runs"),
@@ -66,6 +68,7 @@ def test_nothing_is_said_of_a_figure_that_is_missing_or_too_imprecise():
 
 
 def test_the_interval_of_an_accuracy_that_is_printed_decides():
+    """It is skewed; at a higher confidence each half is longer by one factor, that of Student's t."""
     skewed = make_accuracy(value=0.202, low=0.153, high=0.262, images=80)
     below, inside, above = (int8_of(choice_of(limit, *sides(accuracy=skewed))) for limit in ("ap>=.13", "ap>=.27", "ap>=.30"))
     assert [candidate.outcome for candidate in (below, inside, above)] == ["met", "inconclusive", "not met"]
@@ -78,6 +81,7 @@ def test_the_interval_of_an_accuracy_that_is_printed_decides():
 
 
 def test_an_inconclusive_requirement_states_how_many_more_runs_would_decide():
+    """By the same function as a comparison; of fewer than three those that are missing."""
     named = [replace(run, id=f"run-{index}") for index, run in enumerate(in_rounds(*sides(spread=0.12)))]
     (requirement,) = int8_of(choose(summarised(named), parse_requirements("p50<=4.8ms"))).requirements
     assert (requirement.outcome, requirement.distance.repeats) == ("inconclusive", 8 + requirement.further)
@@ -94,6 +98,7 @@ def missing(late, runs=8, **changes):
 
 
 def test_the_cases_that_have_the_required_figure_are_chosen_among():
+    """The one run at a rate of frames answers a limit of missed frames, however many others are beside it."""
     offline = [make_side(agent="1", seed=seed, precision=precision) for seed, precision in enumerate(("fp32", "fp16", "int8"), 5)]
     at_rate = make_side(agent="1", seed=1, scenario="steady", runs=8, steady=make_steady(late=0, missed_ratio=0.0))
     choice = choice_of("missed<=1%", *offline, at_rate)
@@ -103,6 +108,7 @@ def test_the_cases_that_have_the_required_figure_are_chosen_among():
 
 
 def test_a_model_that_misses_frames_is_not_recommended_for_its_speed():
+    """More than 1% is out, unless a limit allows more."""
     for text, late, outcome in (
         ("p50<=20ms", 180, "not met"),
         ("p50<=20ms", 1, "met"),
@@ -132,6 +138,7 @@ def test_runs_that_are_short_show_no_tail():
 
 
 def test_disturbed_runs_do_not_count_where_three_others_do():
+    """One throttled run of eight, twice as fast, changes nothing; where all are disturbed they count."""
     fp32, int8 = sides()
     throttled = make_side(agent="1", runs=1, seed=7, factor=0.2, precision="int8", runtime="litert", verdict=DISTURBED)
     candidate = int8_of(choice_of("p50<=8ms", fp32, [*int8, *throttled]))
@@ -152,6 +159,7 @@ def test_the_more_is_decided_the_wider_is_each_interval():
 
 
 def test_what_does_not_differ_from_the_recommended_case_is_similar():
+    """The cheaper value may be chance: the other is named."""
     fast, other = (
         make_side(agent="1", seed=seed, factor=0.4, energy_factor=0.5, spread=0.03, precision="int8", runtime=runtime)
         for seed, runtime in ((2, "litert"), (3, "onnx"))
@@ -162,12 +170,14 @@ def test_what_does_not_differ_from_the_recommended_case_is_similar():
 
 
 def test_energy_is_the_cost_only_where_all_have_one_of_one_scope():
+    """Else the fastest is recommended."""
     assert choice_of("", *sides()).cheapest.name == "energy_gross_mj"
     assert choice_of("", *sides(**no_energy())).cheapest.name == "latency_p50_ms"
     assert choice_of("", *sides(), cheapest="memory_peak_mb").cheapest.name == "memory_peak_mb"
 
 
 def test_only_cases_that_may_stand_in_for_each_other_are_chosen_among():
+    """Another scenario, task, set of data or neighbour is another question; a board only where the reader fixed none."""
     fp32, int8 = sides()
     for changes in ({"scenario": "offline"}, {"task": "classification"}, {"data": "0b" * 32}, {"together": BESIDE}):
         with table_row(changes):
@@ -188,6 +198,7 @@ def test_a_case_below_the_accuracy_gate_is_out_unless_a_limit_allows_it():
 
 
 def test_an_error_rate_is_limited_from_above():
+    """Of a metric whose lower value is the better one every sign turns."""
 
     def error(value):
         return make_accuracy(metric="wer", value=value, low=value - 0.004, high=value + 0.004, better="lower", images=3000)
@@ -199,6 +210,7 @@ def test_an_error_rate_is_limited_from_above():
 
 
 def test_without_a_case_the_error_has_a_remedy():
+    """An empty store is no failure of the reader."""
     with pytest.raises(UnavailableError, match="edgemeter run"):
         choose([], parse_requirements(""))
 
@@ -235,6 +247,7 @@ def best_left_out(world, draws):
 
 @pytest.mark.nightly
 def test_in_worlds_of_known_truths_no_more_than_one_choice_in_twenty_is_false():
+    """Truths lie a thousandth from their limits, and from each other, for 3 to 10 days, of which each may take after the one before."""
     for days, kind, correlation in ((3, "normal", 0.0), (6, "skewed", 0.0), (10, "disturbed", 0.0), (10, "normal", 0.5)):
         with table_row(days, kind, correlation):
             world = World(cases=4, days=days, kind=kind, correlation=correlation)
@@ -244,6 +257,7 @@ def test_in_worlds_of_known_truths_no_more_than_one_choice_in_twenty_is_false():
 
 
 def test_models_of_other_input_sizes_are_chosen_among():
+    """A detector of 300 pixels and one of 320 do the same task on the same photographs."""
     fp32, int8 = sides()
     larger = (record_conditions.Tensor(name="x", shape=(1, 320, 320, 3), dtype="uint8"),)
     choice = choice_of("ap>=.5", fp32, [replace(run, inputs=larger) for run in int8])

@@ -26,6 +26,7 @@ def as_cell(value):
 
 
 def test_a_csv_row_equals_the_json_row():
+    """The same columns in the same order with the same values, whatever is absent; what is left out is listed by run and reason."""
     runs = [make_run(), make_run(**no_energy()), make_run(precision="int8", ap=None, p50_ms=None, **no_energy()), make_reference()]
     document, table = both(compare_runs(*runs))
     assert len(document["rows"]) == len(table) == 3
@@ -40,6 +41,7 @@ def test_a_csv_row_equals_the_json_row():
 
 
 def test_one_row_carries_everything():
+    """Identity, figures, environment, verdict, ratios, reference and runs; absent is null, and never 0."""
     device, reference = make_run(id="d", energy=make_energy(gross_mj=125.0)), make_reference(id="r")
     rows = both(compare_runs(device, reference))[0]["rows"]
     row = rows[1]
@@ -74,6 +76,7 @@ def test_one_row_carries_everything():
 
 
 def test_a_language_model_has_its_rates_and_lengths():
+    """Means over the runs of the case; other models have none."""
     device = make_run(generation=make_generation(decode_tokens_per_s=90.0))
     reference = make_reference(generation=make_generation())
     rows = both(compare_runs(device, reference))[0]["rows"]
@@ -100,6 +103,7 @@ def test_a_language_model_has_its_rates_and_lengths():
 
 
 def test_no_change_has_the_name_of_a_figure():
+    """A ratio to the reference does not take the place of a figure that is a ratio."""
     names = [entry.name for entry in FIGURES]
     assert not {entry.change_name for entry in JUDGED.values()} & {*names}
 
@@ -109,6 +113,7 @@ def comparison_called(name):
 
 
 def test_a_choice_is_in_json_and_csv():
+    """What was required, what is recommended and similar, and of each candidate every requirement with its interval."""
     document, table = both(comparison_called("a choice of three"))
     choice = document["choice"]
     assert {name: choice[name] for name in ("required", "cheapest", "recommended", "similar", "other_cases")} == {
@@ -127,6 +132,7 @@ def test_a_choice_is_in_json_and_csv():
 
 
 def test_a_gate_is_in_json():
+    """Each finding with the change that decides it; what has none says why, in numbers that a program reads."""
     gate = both(comparison_called("a change that fails"))[0]["gate"]
     (failed,) = [finding for finding in gate["findings"] if finding["outcome"] == "fail"]
     assert (gate["outcome"], failed["limit"], failed["figure"]) == ("fail", "slower:5%", "latency_p50_ms")

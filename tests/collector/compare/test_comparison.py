@@ -29,6 +29,7 @@ def value_of(row, name):
 
 
 def test_the_reference_comes_first_and_stands_beside_itself():
+    """A reader sees what the others are compared with."""
     first, second = compare_runs(make_run(), make_reference()).rows
     assert (first.is_reference, first.case.key.device, first.decisions) == (True, "server-1", {})
     assert "reference" in first.marks
@@ -38,6 +39,7 @@ def test_the_reference_comes_first_and_stands_beside_itself():
 
 
 def test_figures_are_means_over_the_runs_of_a_case_with_their_interval():
+    """The geometric mean with Student's t; too few queries give None, not 0, and of two runs there is no interval."""
     runs = [make_run(p50_ms=p50) for p50 in (10.0, 11.0, 12.0)]
     p50_ms = device_row(compare_runs(*runs, make_reference())).case.p50_ms
     reach = math.hypot(4.302653 * stdev(map(math.log, (10, 11, 12))) / math.sqrt(3), 1.959964 * SESSION_SD)
@@ -50,6 +52,7 @@ def test_figures_are_means_over_the_runs_of_a_case_with_their_interval():
 
 
 def test_what_is_not_alike_is_left_out_with_the_difference():
+    """Model, data, task, scenario and input size each have their own words."""
     for change, reason in (
         ({"data": OTHER_DATA}, "with the same data"),
         ({"model": "big-detector"}, "with the same model"),
@@ -66,6 +69,7 @@ def test_what_is_not_alike_is_left_out_with_the_difference():
 
 
 def test_quantisations_of_a_language_model_are_not_compared_by_speed():
+    """A file of 4 bits is another model; engine, threads, board and the layout of an input may differ."""
     device = {"precision": "q4_k_m", "generation": make_generation(), "ap": None}
     assert "with the same precision" in only_reason(compare_runs(make_run(**device), make_reference(**(device | {"precision": "f16"}))))
     alike = compare_runs(make_run(**device, threads=4), make_reference(**device, runtime="server"))
@@ -75,6 +79,7 @@ def test_quantisations_of_a_language_model_are_not_compared_by_speed():
 
 
 def test_another_rate_is_left_out():
+    """Waiting times at another rate are other figures; offline each machine takes its own batch."""
     slow, fast = (record_figures.Load(samples=100, target_per_s=rate) for rate in (10.0, 50.0))
     comparison = compare_runs(make_run(scenario="poisson", load=slow), make_reference(scenario="poisson", load=fast))
     assert "with the same rate" in only_reason(comparison)
@@ -83,6 +88,7 @@ def test_another_rate_is_left_out():
 
 
 def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
+    """An invalid run is in no median; what the store could not read stays in the list."""
     verdict = violating("invalid", "throttled", "under-voltage")
     comparison = compare_runs(make_run(id="bad", verdict=verdict, p50_ms=99.0), make_run(p50_ms=10.0), make_reference())
     assert comparison.left_out == (LeftOut("bad", "invalid: the processor was throttled; the supply voltage was too low"),)
@@ -92,6 +98,7 @@ def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
 
 
 def test_disturbed_runs_and_mixed_governors_stay_and_are_marked():
+    """Reasons stand once, with how many of the runs they hold for."""
     disturbed = violating("disturbed", "under-voltage")
     row = device_row(compare_runs(make_run(verdict=disturbed), make_run(verdict=disturbed), make_run(), make_reference(verdict=disturbed)))
     assert (row.case.verdict, row.case.disturbed) == ("disturbed", 2)
@@ -103,6 +110,7 @@ def test_disturbed_runs_and_mixed_governors_stay_and_are_marked():
 
 
 def test_a_latency_that_was_not_measured_never_ranks_beside_a_measured_one():
+    """The whole run is left out, since its latency is what is compared; one without a provenance is not taken for a measured one."""
     for provenance, reason in (
         ({"latency": "published"}, "latency: published, not measured, so it is not compared with measurements"),
         ({}, "latency: the record does not state that it was measured"),
@@ -113,6 +121,7 @@ def test_a_latency_that_was_not_measured_never_ranks_beside_a_measured_one():
 
 
 def test_a_published_energy_is_left_out_and_the_rest_of_the_run_is_compared():
+    """The row has no energy, ratio or mark of one; the list names the run."""
     comparison = compare_runs(make_run(id="x", provenance={"latency": "measured", "energy": "published"}), make_reference())
     case = device_row(comparison).case
     assert case.energy is None
@@ -134,6 +143,7 @@ def test_a_run_read_twice_counts_once_and_a_lone_reference_is_left_out():
 
 
 def test_int8_is_compared_with_the_fp32_reference_when_no_int8_reference_exists():
+    """The row says that it was, and why; where there is an int8 reference, like with like comes first."""
     row = device_row(
         compare_runs(make_run(precision="int8", runtime="litert"), make_reference(), make_reference(precision="fp16", sha256="b2" * 32))
     )
@@ -148,6 +158,7 @@ def test_int8_is_compared_with_the_fp32_reference_when_no_int8_reference_exists(
 
 
 def test_an_ok_reference_is_preferred_to_a_faster_disturbed_one():
+    """Of equal kinds the one to believe is taken, and the row says that there were several."""
     disturbed = violating("disturbed", "busy-machine")
     row = device_row(compare_runs(make_run(), make_reference(threads=8, p50_ms=1.0, verdict=disturbed), make_reference(threads=4)))
     assert row.reference.key.threads == 4
@@ -155,6 +166,7 @@ def test_an_ok_reference_is_preferred_to_a_faster_disturbed_one():
 
 
 def test_energies_of_one_scope_are_divided_and_those_of_two_never():
+    """Meters that leave out different things are marked, a board's input and a wall socket have no ratio."""
     for device, reference, ratio, marks in (
         ({"gross_mj": 125.0}, {}, 2.0, set()),
         ({"excludes": ("USB",)}, {}, 1.0, {"other energy coverage"}),
@@ -182,6 +194,7 @@ def test_what_one_run_does_not_know_its_case_does_not_know():
 
 
 def test_energies_of_two_meters_are_not_merged_into_one_case():
+    """The newest run's meter counts; the other runs' energy is listed."""
     old = make_run(id="old", started_at_ns=1, energy=make_energy(sensor="pmic", scope="soc-rails"))
     comparison = compare_runs(old, make_run(started_at_ns=2), make_reference())
     case = device_row(comparison).case
@@ -191,6 +204,7 @@ def test_energies_of_two_meters_are_not_merged_into_one_case():
 
 
 def test_less_than_three_percent_is_no_practical_difference():
+    """Both ways, over runs that agree; means within 3% say nothing where their interval reaches farther, or is none."""
     for p50_ms, outcome in ((2.05, "no difference"), (2.07, "worse"), (1.95, "no difference"), (1.93, "better")):
         with table_row(p50_ms):
             runs = day_by_day([make_run(p50_ms=p50_ms) for _ in range(5)], [make_reference() for _ in range(5)])
@@ -202,6 +216,7 @@ def test_less_than_three_percent_is_no_practical_difference():
 
 
 def test_what_was_replayed_stands_beside_its_like_only():
+    """A recording played back is no measurement: it is compared with a replayed reference, and left out beside a measured one."""
     replayed = {"latency": "replayed", "energy": "replayed"}
     assert "no reference with the same provenance: this is replayed" in only_reason(
         compare_runs(make_run(provenance=replayed), make_run(), make_reference())
@@ -212,6 +227,7 @@ def test_what_was_replayed_stands_beside_its_like_only():
 
 
 def test_accuracies_of_two_protocols_are_not_compared():
+    """Answers made alike by two rules: the metric's name is one, the figure is not."""
     sides = [make_accuracy(metric="exact_match", value=value, normalisation=rule) for value, rule in ((0.1, "squad"), (0.2, "number"))]
     reference, other = make_reference(accuracy=sides[0]), make_run(accuracy=sides[1])
     (row,) = [row for row in compare_runs(reference, other).rows if not row.is_reference]

@@ -23,6 +23,7 @@ def only_row(*runs, matters_ratio=None):
 
 
 def test_runs_of_one_session_are_compared_in_pairs():
+    """A machine whose rounds differ by half tells 5%, where each round has both; the same runs of two sessions do not."""
     drift = (1.0, 1.5, 0.8, 1.2)
 
     def row(session_of_reference):
@@ -39,6 +40,7 @@ def test_runs_of_one_session_are_compared_in_pairs():
 
 
 def test_what_meters_may_be_wrong_by_counts_between_two_of_them():
+    """10% more, each good to 8%: inconclusive by two meters, told by one on one board; without a stated uncertainty not compared."""
     two = [
         run
         for factor in NOISE
@@ -71,6 +73,7 @@ def test_accuracies_are_compared_by_their_bounds_over_images():
 
 
 def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
+    """Images that are hard for both decide nothing: 3 points are told, which two independent accuracies leave open."""
     wobble = [0.004 * (index % 5 - 2) for index in range(20)]
     first, other = (
         make_accuracy(value=value, low=value - 0.05, high=value + 0.05, without_parts=tuple(value + size * step for step in wobble))
@@ -85,6 +88,7 @@ def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
 
 
 def test_the_accuracies_of_a_comparison_are_read_together(monkeypatch):
+    """Of many cases the records are not looked up one by one."""
     read, records = [], MemoryStore.records
     monkeypatch.setattr(MemoryStore, "records", lambda store, rows, **options: read.append(rows) or records(store, rows, **options))
     comparison = compare_runs(*(make_run(device=f"pi-{number}") for number in range(5)), make_reference())
@@ -93,6 +97,7 @@ def test_the_accuracies_of_a_comparison_are_read_together(monkeypatch):
 
 
 def test_queries_of_other_answers_or_other_prompts_are_not_compared():
+    """39 tokens against 61: no latency, what counts by the token stays; 64 of a file's 80 prompts against 88: memory and score alone."""
     both = []
     for index, factor in enumerate(NOISE):
         at = {"started_at_ns": 1_760_000_000 * 10**9 + index * DAY_NS}
@@ -112,6 +117,7 @@ def test_queries_of_other_answers_or_other_prompts_are_not_compared():
 
 
 def test_missed_frames_are_compared_by_points():
+    """A side that misses none is the usual one: there is no ratio to it, and there is a difference; shares that scatter leave it open."""
     none, many = (0, 0, 0), (180, 170, 190)
     for missed, reference_missed, outcome, difference in (
         (many, none, "worse", 0.2),

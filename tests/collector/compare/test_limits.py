@@ -11,6 +11,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_the_example_of_the_help_is_read():
+    """Three figures with their units, an accuracy by its metric, and the board."""
     limits = parse_requirements(EXAMPLE)
     assert [(limit.figure.name, limit.side, limit.value, limit.metric) for limit in limits.figures] == [
         ("latency_p99_ms", "at most", 33.0, ""),
@@ -40,6 +41,7 @@ def test_units_are_converted_exactly():
 
 
 def test_every_figure_is_limited_under_every_name_of_the_table():
+    """Its name in options, and as a field of the page, where the side is the better one."""
     for name, entry in JUDGED.items():
         with table_row(name):
             (limit,) = parse_requirements(f"{name}{'<=' if entry.better == 'lower' else '>='}.5").figures
@@ -48,6 +50,7 @@ def test_every_figure_is_limited_under_every_name_of_the_table():
 
 
 def test_what_is_no_limit_is_refused():
+    """An unknown name is corrected; a wrong unit, a wrong sign, and what has no number."""
     for text, words in (
         ("p59<=33ms", "did you mean p99"),
         ("latenzy<=33ms", r"did you mean latency\?"),
@@ -74,6 +77,7 @@ def test_a_board_is_selected_by_the_beginning_of_its_name():
 
 
 def test_a_gate_with_a_typing_error_does_not_pass():
+    """What is no limit of a change is refused with an example; energy and accuracy have their own units."""
     assert [(limit.figure, limit.by) for limit in parse_gate("slower:3%,energy:5%,ap:0.5")] == [
         ("slower", 0.03),
         ("energy_gross_mj", 0.05),
@@ -87,5 +91,6 @@ def test_a_gate_with_a_typing_error_does_not_pass():
 
 
 def test_a_limit_takes_the_words_of_the_sentence():
+    """Who reads of latency writes latency: p50."""
     (limit,) = parse_requirements("latency<=33ms").figures
     assert limit.figure.name == parse_gate("latency:3%")[0].figure == "latency_p50_ms"

@@ -17,6 +17,7 @@ def runs():
 
 
 def test_everything_of_it_is_labelled_as_simulated(runs):
+    """Fleet, device, board and the provenance of every group of figures: nothing stands beside a measurement. One device falls silent."""
     assert {run.fleet for run in runs} == {"simulated"}
     assert all(run.device.startswith("simulated-") and run.environment.board.startswith("simulated ") for run in runs)
     assert {source for run in runs for source in run.provenance.values()} == {"replayed"}
@@ -28,6 +29,7 @@ def test_everything_of_it_is_labelled_as_simulated(runs):
 
 
 def test_the_update_slows_one_type_of_board_down(runs):
+    """Six per cent from its day on, with another firmware."""
     for prefix, ratio in (("simulated-pi5", simulated_fleet.UPDATE_RATIO), ("simulated-orin", 1.0)):
         runs_of_type = [run for run in runs if run.device.startswith(prefix) and run.precision == "fp32"]
         before, after = ([run.latency.p50_ms for run in runs_of_type if (run.seq > 40) is late] for late in (False, True))

@@ -28,6 +28,7 @@ def compose():
 
 
 def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
+    """A second time changes nothing; a file that was adapted stays as it is, and nothing else is written either."""
     folder = tmp_path / "deploy"
     first = CliRunner().invoke(collector, ["deploy-files", str(folder)])
     assert first.exit_code == 0
@@ -56,6 +57,7 @@ def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads
 
 
 def test_the_compose_file_is_closed_in_itself():
+    """Every volume and service that one names is there, every mounted file ships or is named as to be made."""
     document = compose()
     text = (DEPLOY_FILES / "compose.yaml").read_text()
     services, volumes = document["services"], set(document["volumes"])
@@ -84,6 +86,7 @@ def test_the_world_sees_the_broker_alone_and_grafana_the_bucket_that_the_collect
 
 
 def test_a_service_sees_only_the_token_that_it_needs():
+    """The administrator's stays with the database and its set-up; the collector only writes, Grafana only reads."""
     services = compose()["services"]
     assert {name for name, service in services.items() if "INFLUX_TOKEN" in str(service.get("environment"))} == {"influxdb", "setup"}
     mounts = {
@@ -101,6 +104,7 @@ def test_a_service_sees_only_the_token_that_it_needs():
 
 @pytest.mark.influx
 def test_the_set_up_of_the_compose_file_makes_tokens_that_do_no_more(influx2_server, tmp_path):
+    """Its own script, run at a real InfluxDB without a container, twice; what is written with one token is read with the other."""
     script = compose()["services"]["setup"]["command"][0].replace("/tokens/", f"{tmp_path}/")
     program = tmp_path / "edgemeter"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m edgemeter.agent.cli.main "$@"\n')
@@ -137,6 +141,7 @@ def written(server, token, point):
 
 @pytest.mark.mosquitto
 def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
+    """The check of the image, asked of an agent's process: 0 while connected, 1 before."""
     (check,) = re.findall(r'CMD \["python", "-c", "(import psutil.+)"\]', (DEPLOY_FILES / "agent.Dockerfile").read_text())
     broker = mosquitto(tmp_path)
     command = [*EDGEMETER, "agent", "up", "--broker", str(address_of(broker)), "--device", "pi-1"]
@@ -153,6 +158,7 @@ def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
 
 @pytest.mark.services
 def test_a_collector_is_healthy_while_it_serves(tmp_path):
+    """The check of the image, asked of a collector: 0 while it runs, 1 before."""
     (check,) = re.findall(r'CMD \["python", "-c", "(from urllib.+)"\]', (DEPLOY_FILES / "collector.Dockerfile").read_text())
     port = free_port()
     command_of_check = [sys.executable, "-c", check.replace("9468", str(port))]
@@ -172,6 +178,7 @@ def test_a_collector_is_healthy_while_it_serves(tmp_path):
 
 @pytest.mark.needs("systemd-analyze")
 def test_systemd_takes_every_unit(tmp_path):
+    """`systemd-analyze verify` has nothing to say of any of them; a collector that hangs is restarted by its own."""
     units = [Path(shutil.copy(path, tmp_path)) for path in DEPLOY_FILES.glob("edgemeter-*")]
     collector_unit = (DEPLOY_FILES / "edgemeter-collector.service").read_text()
     assert "\nType=notify\n" in collector_unit

@@ -107,6 +107,7 @@ def filled(influx_place, tmp_path, bucket_of):
 
 
 def test_every_query_of_a_dashboard_or_an_alert_rule_returns_data(filled):
+    """Of each panel, annotation, variable and rule, on a real InfluxDB 2, with everything chosen and with some devices and models."""
     narrowed = {"device": "board-0001|board-0002|server-1", "model": "tiny-detector|small-detector", "precision": "(fp32|int8)"}
     of_rules = [(rule["uid"], step["model"]["query"]) for rule in alert_rules() for step in rule["data"] if "query" in step["model"]]
     for title, query in [*of_rules, *(entry for path in DASHBOARDS for entry in queries(dashboard(path)))]:
@@ -116,6 +117,7 @@ def test_every_query_of_a_dashboard_or_an_alert_rule_returns_data(filled):
 
 
 def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, bucket_of, tmp_path):
+    """Of the chosen case on the chosen device, day by day: the medians of values and of both bounds, by Python from the records."""
     runs = [with_bounds(run) for run in fleet_records(Fleet(devices=2, days=3, cases=2))]
     repeats = [
         msgspec.structs.replace(run, session=99, seq=number, id=f"again {number}", started_at_ns=run.started_at_ns + 30 * 10**9)
@@ -140,6 +142,7 @@ def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, buck
 
 
 def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, bucket_of, tmp_path):
+    """Of twins in every field: each panel has each run's own figure and no other, under a legend of its own."""
     runs = twins()
     drained(fill(tmp_path / "ledger.sqlite", runs.values()), bucket_of(influx_place.config()))
     measured = {run.latency.p50_ms for run in runs.values()}
@@ -170,6 +173,7 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, bucket_o
 
 
 def test_a_device_that_stopped_is_below_the_threshold_of_its_rule(filled):
+    """The mean of the last two days is 0 for who sent nothing, and at least a half for who sent one run today."""
     (rule,) = (rule_of_file for rule_of_file in alert_rules() if rule_of_file["uid"] == "edgemeter-silent-device")
     query = rule["data"][0]["model"]["query"]
     first, last = "2024-10-01T00:00:00Z", "2024-10-05T00:00:00Z"
@@ -200,6 +204,7 @@ def test_a_confirmed_step_is_within_the_period_of_its_rule(influx_place, tmp_pat
 
 
 def test_a_dashboard_is_whole():
+    """Ids are single, nothing overlaps, every panel has a kind and a unit that Grafana knows, and every variable is defined."""
     for document in map(dashboard, DASHBOARDS):
         panels = document["panels"]
         assert len({panel["id"] for panel in panels}) == len(panels)
@@ -234,6 +239,7 @@ def test_a_panel_names_fields_that_a_point_has():
 
 
 def test_the_provisioning_names_what_ships():
+    """Uids in one place are those in another: a rule's dashboard and panel, the data source, the folder of the dashboards."""
     (source,) = yaml.safe_load((GRAFANA / "influxdb.yaml").read_text())["datasources"]
     by_uid = {document["uid"]: document for document in map(dashboard, DASHBOARDS)}
     assert len(by_uid) == len(DASHBOARDS) == 4

@@ -62,6 +62,7 @@ def operator(fleet):
 
 
 def test_a_device_publishes_what_is_its_own_and_receives_what_is_for_it(fleet, operator):
+    """What the product needs is allowed: in any fleet, below its own name."""
     device, collector = fleet.client("pi-1"), fleet.client("edgemeter-collector")
     collector.subscribe("$share/collectors/edgemeter/v1/+/+/result")
     collector.subscribe("edgemeter/v1/+/+/activity")
@@ -83,6 +84,7 @@ def test_a_device_publishes_what_is_its_own_and_receives_what_is_for_it(fleet, o
 
 
 def test_a_device_writes_nothing_of_another_and_forges_no_receipt_or_command_even_to_itself(fleet, operator):
+    """Not retained either; receipts are the collector's, commands the operator's, and a collector that is broken into hands out no more."""
     device, collector = fleet.client("pi-1"), fleet.client("edgemeter-collector")
     for kind in ("birth", "state", "result", "activity", "progress", "receipt", "command"):
         for retain in (False, True):
@@ -97,6 +99,7 @@ def test_a_device_writes_nothing_of_another_and_forges_no_receipt_or_command_eve
 
 
 def test_a_device_cannot_read_what_is_not_its_own(fleet, operator):
+    """Whatever it subscribes to; what is retained neither."""
     owner = fleet.client("pi-2")
     owner.publish(f"{OTHER}/birth", b"secret", retain=True)
     patterns = ("#", "edgemeter/#", "edgemeter/v1/+/+/+", f"{OTHER}/receipt", f"{OTHER}/state")
@@ -130,6 +133,7 @@ def test_a_certificate_whose_name_is_a_pattern_opens_nothing(fleet, operator):
 
 
 def test_without_a_certificate_of_our_authority_nobody_comes_in(fleet, tmp_path):
+    """No certificate, and one that another authority signed for a known name."""
     foreign = Authority(tmp_path / "foreign", "other ca").signed("edgemeter-operator")
     for pair in (None, foreign):
         try:
@@ -141,6 +145,7 @@ def test_without_a_certificate_of_our_authority_nobody_comes_in(fleet, tmp_path)
 
 
 def test_records_and_presence_go_the_whole_way(fleet, tmp_path):
+    """The access list allows what the product does, in a group too."""
     with (
         collecting(fleet.address("edgemeter-collector"), tmp_path / "ledger", group="collectors") as receiver,
         Outbox(tmp_path / "outbox") as outbox,
@@ -158,6 +163,7 @@ def test_records_and_presence_go_the_whole_way(fleet, tmp_path):
 
 @pytest.mark.nightly
 def test_an_agent_with_another_devices_certificate_is_refused_aloud(fleet, tmp_path):
+    """It keeps its records, and reports the broker's reason."""
     with Outbox(tmp_path / "outbox") as outbox, publishing(fleet.address("pi-2"), outbox) as device:
         outbox.put(make_record())
         device.wake()

@@ -15,6 +15,7 @@ from tests.fixtures.servers import LOOPBACK, Influx, running
 
 
 def test_a_reply_is_sorted_by_what_somebody_has_to_do():
+    """Configuration aloud, points that are refused by themselves, the rest later; one line each."""
     for status, message, error, words in (
         (400, "unable to parse", PointsRejectedError, "unable to parse"),
         (401, "nope", ConfigError, "EDGEMETER_INFLUX_TOKEN"),
@@ -33,6 +34,7 @@ def test_a_reply_is_sorted_by_what_somebody_has_to_do():
 
 
 def test_rejected_points_are_found_and_those_of_one_cause_are_rejected_together():
+    """By halves; at once where the server says that it dropped all; a batch that is too large (413) ends in parts."""
     sizes = []
 
     def post(lines):
@@ -53,6 +55,7 @@ def test_rejected_points_are_found_and_those_of_one_cause_are_rejected_together(
 
 
 def test_a_type_conflict_and_a_malformed_point_take_only_themselves_out(influx_place, bucket_of):
+    """Of the first the server stores the rest, of the second nothing; somebody else had written the column with another type."""
     bucket = bucket_of(influx_place.config())
     assert bucket.write(["run,device=x seq=1.5 1760000000000000001"]) == {}
     own_points = [point_line(make_record(session=5, seq=seq)) for seq in (1, 2, 3)]
@@ -66,6 +69,7 @@ def test_a_type_conflict_and_a_malformed_point_take_only_themselves_out(influx_p
 
 
 def test_points_older_than_what_is_kept_are_rejected_together(influx_place, bucket_of):
+    """After an outage longer than the retention, and those within it are stored."""
     bucket = bucket_of(influx_place.config())
     bucket.create(2)
     now_ns = time.time_ns()
@@ -76,6 +80,7 @@ def test_points_older_than_what_is_kept_are_rejected_together(influx_place, buck
 
 
 def test_a_deleted_point_leaves_its_neighbours(influx_place, bucket_of):
+    """Those of the same device a nanosecond before and after, and that of another device."""
     bucket = bucket_of(influx_place.config())
     bucket.write([f'run,device=pi\\ "1" seq={number}i 176000000000000000{number}' for number in (1, 2, 3)])
     bucket.write(["run,device=other seq=9i 1760000000000000002"])
@@ -92,6 +97,7 @@ def limited_token(server, action):
 
 
 def test_a_wrong_token_organisation_or_bucket_is_one_clear_line(influx_place, bucket_of):
+    """What was tried, on what, and what to do."""
     server = influx_place.server
     for changes, words in (
         ({"token": "wrong"}, "does not accept the token"),
@@ -126,6 +132,7 @@ class WithoutOrganisations(http.server.BaseHTTPRequestHandler):
 
 @pytest.mark.services
 def test_what_has_no_organisations_gets_the_writes_of_version_2(bucket_of):
+    """The path is the same, the organisation is ignored."""
     WithoutOrganisations.writes = []
     with http.server.ThreadingHTTPServer((LOOPBACK, 0), WithoutOrganisations) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -137,6 +144,7 @@ def test_what_has_no_organisations_gets_the_writes_of_version_2(bucket_of):
 
 @pytest.mark.influx
 def test_a_connection_that_the_server_closed_is_opened_again(influxd, tmp_path, bucket_of):
+    """Killed and started between two writes: the second one goes through; in between one line says that nobody responds."""
     server = Influx(influxd, tmp_path)
     with running(server):
         bucket = bucket_of(InfluxConfig(server.url, server.token, server.org, server.bucket))

@@ -50,6 +50,7 @@ def seqs_in(influx_place):
 
 @pytest.mark.usefixtures("in_tens")
 def test_batches_are_written_in_order_and_what_was_not_noted_is_written_again(path, monkeypatch):
+    """The ledger fails once after a write: everything from the last position follows."""
     put(path, *range(1, 36))
     bucket, advance, failures = InfluxFunction(), SqliteLedger.advance, [TransientError("the ledger is locked")]
 
@@ -93,6 +94,7 @@ def test_the_next_batch_is_read_while_the_server_stores_one(path, monkeypatch):
 
 
 def test_a_point_that_the_server_rejects_is_quarantined_once_and_stops_nothing(path, caplog):
+    """By reference to its record; the position passes it; one that is only too old is named in the log, and nothing is wrong with it."""
     put(path, *range(1, 5))
     bad, old = "unable to parse: out of range", "points beyond retention policy dropped=1"
     bucket = InfluxFunction((400, bad), (400, bad), (400, bad), (422, old))
@@ -108,6 +110,7 @@ def test_a_point_that_the_server_rejects_is_quarantined_once_and_stops_nothing(p
 
 
 def test_each_bucket_goes_on_where_it_was(path):
+    """Each has its own position in the ledger, by its name."""
     put(path, 1, 2)
     first, second, other = InfluxFunction(), InfluxFunction(), InfluxFunction(name="other")
     drained(path, first)
@@ -118,6 +121,7 @@ def test_each_bucket_goes_on_where_it_was(path):
 
 
 def test_a_server_that_is_busy_is_asked_again_later_and_gets_the_same_lines(path, caplog):
+    """429 and 5xx: growing pauses, at most a minute, the same points each time; each trouble is one line."""
     put(path, 1)
     bucket = InfluxFunction(*[(status, "") for status in (429, 503, 500, 502) * 3], (500, "disk is full"), (500, "disk is full"))
     drain = Drain(path, bucket)
@@ -151,6 +155,7 @@ def test_a_server_too_slow_for_a_whole_batch_gets_smaller_ones(path, monkeypatch
 
 
 def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipped(path, caplog):
+    """401 in the middle of the work: an error in the log, the position stays."""
     put(path, 1)
     bucket = InfluxFunction((401, ""), (401, ""))
     drain = Drain(path, bucket)
@@ -163,6 +168,7 @@ def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipp
 
 
 def test_a_run_that_is_withdrawn_leaves_the_bucket_and_a_server_that_cannot_delete_is_asked_in_an_hour(path):
+    """By device and time of its point; noted once it is gone, and not before."""
     runs = [make_record(session=5, seq=seq) for seq in (1, 2)]
     fill(path, runs)
     now, bucket = [0.0], InfluxFunction()
@@ -178,6 +184,7 @@ def test_a_run_that_is_withdrawn_leaves_the_bucket_and_a_server_that_cannot_dele
 
 
 def test_the_state_of_devices_and_collector_is_written_as_often_as_it_is_asked_for(path):
+    """Between batches too."""
     put(path, 1)
     report(path, PresenceChange("lab", "pi-1", make_health(), 1))
     now, bucket = [0.0], InfluxFunction()
@@ -221,6 +228,7 @@ def test_a_server_that_is_away_is_reported_at_the_start_and_a_wrong_token_ends_i
 
 @pytest.mark.usefixtures("in_tens")
 def test_a_ledger_in_a_real_influxdb_without_rejected_and_withdrawn_runs(influx_place, bucket_of, path):
+    """Several batches; what the server does not take stops nothing; a run of another device at the same nanosecond stays."""
     # In that week somebody else has written a field with another type.
     bucket_of(influx_place.config()).write([f"run,device=x seq=1.5 {STARTED_AT_NS - 4 * WEEK_NS}"])
     starts_ns = {seq: STARTED_AT_NS + seq - (4 * WEEK_NS if seq == 13 else 0) for seq in range(1, 36)}
@@ -242,6 +250,7 @@ def test_a_ledger_in_a_real_influxdb_without_rejected_and_withdrawn_runs(influx_
 
 
 def test_what_is_drained_again_changes_no_point(influx_place, bucket_of, path):
+    """The same measurement, tags and time: as many points and the same value of each field as before."""
     fill(path, [make_record(session=5, seq=seq, suite=f"nightly-{seq % 3}") for seq in range(1, 31)])
     drained(path, bucket_of(influx_place.config()))
     before = influx_place.query("SELECT * FROM run")

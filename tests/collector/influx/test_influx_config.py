@@ -8,6 +8,7 @@ TOKEN = {"EDGEMETER_INFLUX_TOKEN": "t0ken"}
 
 
 def test_the_url_goes_before_the_environment():
+    """And the environment before the default."""
     environ = {**TOKEN, "EDGEMETER_INFLUX_ORG": "env-org", "EDGEMETER_INFLUX_BUCKET": "env-bucket"}
     assert parse_influx("http://h:8086/", environ=TOKEN).url == "http://h:8086"
     plain = parse_influx("http://h:8086", environ=environ)
@@ -31,6 +32,7 @@ def test_what_is_no_url_is_refused():
 
 
 def test_the_token_comes_from_a_file_or_the_environment_and_is_never_shown(tmp_path):
+    """A file before our variable before InfluxDB's own; one that is absent, or that no header can hold, is refused by its place."""
     file = tmp_path / "token"
     file.write_text("from-file\n")
     assert parse_influx("http://h", token_file=file, environ=TOKEN).token == "from-file"

@@ -29,6 +29,7 @@ def init(influx2_server, tmp_path):
 
 @pytest.mark.influx
 def test_the_two_tokens_may_do_one_thing_each_at_the_url_that_is_printed(init, influx2_server, tmp_path, bucket_of):
+    """The collector writes and cannot read; Grafana reads by InfluxQL and cannot write; nobody else may read their files."""
     result = init("--keep-days", "400")
     assert result.exit_code == 0, result.exception
     # The token that may only write sees no organisation: the URL has to name it.
@@ -46,6 +47,7 @@ def test_the_two_tokens_may_do_one_thing_each_at_the_url_that_is_printed(init, i
 
 @pytest.mark.influx
 def test_it_may_be_done_again_and_changes_what_differs(init, influx2_server, tmp_path):
+    """Another retention is brought in line; tokens that are there stay."""
     assert init().exception is None
     before = (tmp_path / "write").read_text()
     result = init("--keep-days", "5", "--format", "json")
@@ -58,6 +60,7 @@ def test_it_may_be_done_again_and_changes_what_differs(init, influx2_server, tmp
 
 @pytest.mark.influx
 def test_a_refused_user_leaves_no_token_file_and_a_file_that_cannot_be_written_no_token(init, tmp_path):
+    """A token file is made with its token or not at all."""
     (tmp_path / "file").write_text("")
     assert isinstance(init("--write-token-to", str(tmp_path / "file" / "below")).exception, ConfigError)
     (tmp_path / "admin").write_text("no:body")

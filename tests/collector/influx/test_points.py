@@ -32,6 +32,7 @@ def numbered(session=5, seq=1, **changes):
 
 
 def test_whatever_a_record_holds_a_column_keeps_its_type():
+    """Over random records: extreme numbers, odd texts, names from the wire; a whole float is no integer."""
     kinds = {}
     for seed in range(20):
         for name, text in fields_of(random_record(seed)).items():
@@ -57,12 +58,14 @@ def test_a_line_is_the_same_whatever_was_written_before():
 
 
 def test_what_is_no_number_is_absent():
+    """The wire cannot carry it."""
     fields = fields_of(msgspec.structs.replace(numbered(), latency=make_latency(p50_ms=float("inf"))))
     assert "latency_p50_ms" not in fields
     assert fields["latency_mean_ms"]
 
 
 def test_the_variant_distinguishes_the_cases_of_a_model():
+    """Whatever a comparison keeps apart is another series."""
     for changes, expected in (
         ({}, "cpu, 2 threads, batch 1, 1x3x96x96"),
         ({"batch": 8}, "cpu, 2 threads, batch 8, 1x3x96x96"),
@@ -84,6 +87,7 @@ def test_the_variant_distinguishes_the_cases_of_a_model():
 
 
 def test_an_energy_carries_scope_sensor_and_provenance():
+    """In a tag that panels group by, and as fields."""
     for energy, source, provenance in (
         (make_energy(), "board-input, ina219, measured", "measured"),
         (make_energy(sensor="replay:demo"), "board-input, replay:demo, replayed", "replayed"),
@@ -98,6 +102,7 @@ def test_an_energy_carries_scope_sensor_and_provenance():
 
 
 def test_tags_are_escaped_sorted_and_absent_ones_left_out():
+    """Line ends and a final backslash have no escape in a tag; an empty value is an error to InfluxDB."""
     for text, tag in (("a,b=c d", r"a\,b\=c\ d"), ('grün "深"', r"grün\ " + '"深"'), ("a\nb\rc\td", r"a\ b\ c\ d"), ("a\\", "a/")):
         with table_row(text):
             assert f",precision={tag},role=device," in point_line(numbered(precision=text))
@@ -109,6 +114,7 @@ def test_tags_are_escaped_sorted_and_absent_ones_left_out():
 
 
 def test_two_records_of_the_same_start_are_two_points():
+    """Same tags, same nanosecond: session and seq tell them apart, and the millisecond stays."""
     points = {point_ns(numbered(session, seq)) for session in (1, 2, 2**52, 77 << 16 | 4, 78 << 16 | 4) for seq in range(1, 200)}
     assert len(points) == 5 * 199
     assert {point // 1_000_000 for point in points} == {numbered().started_at_ns // 1_000_000}
@@ -127,11 +133,13 @@ def test_a_record_stamped_by_two_collectors_is_one_point_of_the_day():
 
 
 def test_the_state_of_a_collector_is_how_many_records_wait():
+    """By the id of its ledger."""
     assert [*status_lines([], "c 1", 20, 5)] == [r"collector,collector=c\ 1 lag_rows=20i 5"]
 
 
 @pytest.mark.influx
 def test_any_text_comes_back_exactly_from_a_field_and_stays_one_tag(influx_place, bucket_of):
+    """Line ends, quotes, backslashes, commas, blanks, equals signs, Unicode: a real server reads what was meant."""
     texts = ['"', "\\", '\\"', "a\\\\", "two\nlines\r\n", "a,b c=d", "tab\t", "grün 深 🙂", "'; DROP", "\x01\x7f", "#", " ", "1 1=1"]
     lines = [
         point_line(

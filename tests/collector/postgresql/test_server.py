@@ -50,6 +50,7 @@ def member_of(server, lab, role):
 
 
 def test_a_writer_adds_and_never_changes_or_removes_a_record(postgresql_server, lab):
+    """It commits, quarantines, leases and drains; DELETE, UPDATE, CREATE and DROP are refused by the server."""
     writer = member_of(postgresql_server, lab, "edgemeter_write")
     with open_ledger(writer) as ledger:
         assert ledger.commit([arrival(make_record(session=5, seq=1))], [Rejection("t", b"x", "no", 1)]).inserted == 1
@@ -70,6 +71,7 @@ def test_a_writer_adds_and_never_changes_or_removes_a_record(postgresql_server, 
 
 
 def test_a_keeper_removes_what_retention_does_not_keep(postgresql_server, lab):
+    """And a reader reads, and writes nothing."""
     with open_ledger(member_of(postgresql_server, lab, "edgemeter_keep")) as ledger:
         ledger.commit([arrival(make_record(session=5, seq=1))])
         assert ledger.forget(Retention(records_days=1), 10**18).records == 1
@@ -82,6 +84,7 @@ def test_a_keeper_removes_what_retention_does_not_keep(postgresql_server, lab):
 
 
 def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_refused(postgresql):
+    """Four at the same moment; the version is newer, and older; a database without tables names the command that makes them."""
     address = PostgresAddress(postgresql)
     with pytest.raises(ConfigError, match="init-ledger"):
         open_ledger(address)
@@ -113,6 +116,7 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
 
 
 def test_figures_of_another_version_are_made_anew_from_the_records(lab):
+    """By who prepares the database, as its owner. Each run keeps its row, and its verdict among its siblings."""
     content = f"SELECT row, siblings, {', '.join(RUN_COLUMNS)} FROM runs ORDER BY row"  # noqa: S608 - our own names
     subjects = "SELECT * FROM subjects ORDER BY subject"
     runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 10.1, 14.0)])
@@ -132,6 +136,7 @@ def test_figures_of_another_version_are_made_anew_from_the_records(lab):
 
 
 def test_a_row_without_a_subject_is_never_stored(lab):
+    """Subjects that are gone, as after a failover to an old state, are noticed, and stored again by the next try."""
     with open_ledger(lab) as ledger:
         ledger.commit([arrival(make_record(session=5, seq=seq)) for seq in (1, 2)])
         with ledger._session.transaction() as owner:
@@ -145,6 +150,7 @@ def test_a_row_without_a_subject_is_never_stored(lab):
 
 
 def test_any_text_is_stored_as_it_is(lab):
+    """What means something in an array of PostgreSQL means nothing in an id or a precision."""
     texts = ['"', "\\", "{a,b}", "NULL", "", " ", 'a"b\\"c', "\t\n'%s?%", "\u00e9\u4e2d\U0001f600"]
     records = [make_record(session=5, seq=seq, id=text, precision=text) for seq, text in enumerate(texts, 1)]
     with open_ledger(lab) as ledger:
@@ -158,6 +164,7 @@ def test_any_text_is_stored_as_it_is(lab):
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
+    """A NUL in a precision or an id: that record goes to the quarantine, all others are held."""
     records = [make_record(session=5, seq=seq) for seq in range(1, 20)]
     records[4] = msgspec.structs.replace(records[4], precision="fp\x0032")
     records[11] = msgspec.structs.replace(records[11], model=make_model(name="fine"), id="a\x00b")
@@ -179,6 +186,7 @@ def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
 
 
 def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
+    """On the terminal, in a report, in a page, in an error: a server that trusts takes any password."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     where = lab.text.replace("edgemeter@", "edgemeter:s3cr3t@")
     with open_ledger(lab) as ledger:
@@ -202,6 +210,7 @@ def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
 
 
 def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
+    """The back-end is ended between two commits: the next call fails or connects again, and what comes again is there once."""
     with open_ledger(lab) as ledger:
         ledger.commit([arrival(make_record(session=5, seq=1))])
         name = lab.text.rpartition("/")[2]
@@ -215,6 +224,7 @@ def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
 
 
 def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted(server):
+    """The server answers COMMIT with success and a warning; until then `stall` names what is waited for."""
     address = initialised(server.new_database())
     server.sql("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (nobody)'")
     server.sql("SELECT pg_reload_conf()")
@@ -258,6 +268,7 @@ def test_a_server_that_does_not_sync_is_refused_for_writing(server):
 
 
 def test_what_a_receipt_promises_is_what_the_server_does_now(server):
+    """Standbys count where commits wait for their disks; a server that stops syncing under way takes no record and no receipt."""
 
     def set_to(value, standbys="*"):
         for statement in (f"synchronous_commit = {value}", f"synchronous_standby_names = '{standbys}'"):
@@ -291,6 +302,7 @@ def test_what_a_receipt_promises_is_what_the_server_does_now(server):
 
 @pytest.mark.needs("openssl")
 def test_encryption_is_verified_and_never_given_up_without_a_word(server, tmp_path):
+    """By the right authority it connects; by another, or to a server without TLS, it does not."""
     authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other", "another CA")
     pair = authority.signed("localhost", "DNS:localhost,IP:127.0.0.1")
     plain = server.new_database()

@@ -35,6 +35,7 @@ def held_of(peer):
 
 @pytest.mark.mosquitto
 def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_it(broker, lab, at_end):
+    """A repeat at another collector is a duplicate there, a cloned card a collision; gaps, devices and metrics are of the whole."""
     collectors = [at_end.enter_context(collecting(broker, lab, group="g")) for _ in range(2)]
     device = Peer(broker, "edgemeter/v1/+/+/receipt")
     at_end.callback(device.session.close)
@@ -58,6 +59,7 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
 @pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only_after_its_own_commit(broker, lab, at_end):
+    """One holds the counter for a while: nothing is receipted or seen meanwhile, then everything is there, in the order of commits."""
     collector = at_end.enter_context(collecting(broker, lab, group="g"))
     device = Peer(broker, "edgemeter/v1/+/+/receipt")
     at_end.callback(device.session.close)
@@ -79,6 +81,7 @@ def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only
 
 
 def test_a_lease_is_of_one_and_ends_with_it_or_after_its_time(lab):
+    """Given back at once by who closes; who is frozen or killed loses it."""
     with open_ledger(lab) as first, open_ledger(lab) as other:
         assert first.lease("drain x")
         assert first.lease("drain x")

@@ -86,12 +86,14 @@ POWER = [
 
 @pytest.mark.parametrize(("law", "cases"), [("memory", MEMORY), ("operations", OPERATIONS), ("power", POWER)])
 def test_a_law_judges_a_figure(law, cases):
+    """A step reads all weights; work is two operations a weight and token, or of an inference; a board draws what its supply gives."""
     for why, row, state in cases:
         with table_row(why):
             assert state_of(law, row) == state
 
 
 def test_energy_and_rate_of_one_case_give_a_power():
+    """1,000 mJ x 30 /s = 30 W; with a rate of other conditions nothing is said."""
     rate = published_row("throughput_per_s", 30.0)
     assert finding_of("power", published_row("energy_gross_mj", 1000.0), rate).value == pytest.approx(30.0)
     assert state_of("power", published_row("energy_gross_mj", 10_000.0), rate) == "impossible"
@@ -128,6 +130,7 @@ def test_the_verdicts_of_the_shipped_figures_are_those_of_the_laws():
 
 
 def test_a_doubt_goes_before_a_bound_that_holds():
+    """An impossibility before both; of what lacks a fact only where nothing else is said."""
     power = published_row("energy_mean_power_w", 5.0)
     for row, companion, state in (
         (published_row("tg", 11.5, LLAMA), power, "unclear"),

@@ -20,5 +20,6 @@ def test_a_model_is_known_by_any_spelling():
 
 
 def test_a_precision_states_the_bits_of_a_weight_at_least():
+    """Of llama.cpp's types with the scale of a block."""
     bits = {"Q4_K_M": 4.5, "Q8_0": 8.5, "INT4 GPTQ": 4, "w8a8": 8, "w4a16": 4, "FP32": 32, "4 bit": 4, "NVFP4": 4, "mixed": None}
     assert {precision: least_bits(precision) for precision in bits} == bits

@@ -9,6 +9,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_83_figures_ship_each_with_an_address_and_its_licence():
+    """Every file says above what its licence is, and what its source does not state."""
     rows = shipped_rows()
     assert len({row.key for row in rows}) == len(rows) == 83
     assert all(row.address.startswith("https://") and row.licence and row.stated_by for row in rows)
@@ -18,6 +19,7 @@ def test_83_figures_ship_each_with_an_address_and_its_licence():
 
 
 def test_a_users_figures_stand_beside_those_that_ship(tmp_path):
+    """A version tells when there is another file."""
     version = PublishedFolder(tmp_path / "references").version()
     row = published_row("latency_p50_ms", 10.0)
     folder = folder_of(tmp_path / "references", row)
@@ -26,6 +28,7 @@ def test_a_users_figures_stand_beside_those_that_ship(tmp_path):
 
 
 def test_a_damaged_file_and_a_wrong_figure_are_named(tmp_path):
+    """With the file, and the case in it."""
     for text, words in (("[{", "cannot read"), ('[[case]]\nfigures = [{ figure = "colour" }]', "case 1: no published figure")):
         (tmp_path / "own.toml").write_text(text)
         with table_row(text), pytest.raises(ConfigError, match=rf"own\.toml.*{words}|{words}.*own\.toml"):
@@ -33,6 +36,7 @@ def test_a_damaged_file_and_a_wrong_figure_are_named(tmp_path):
 
 
 def test_what_cannot_be_a_figure_is_refused():
+    """Whether to believe it is another question."""
     fields = {
         "source": "A page", "version": "1", "date": "2026-11-20", "address": "https://example.org", "model": "m", "device": "d",
         "figure": "latency_p50_ms", "value": "10", "unit": "ms",
@@ -67,6 +71,7 @@ def figures_of(result):
 
 
 def test_a_csv_table_has_a_figure_a_line(tmp_path):
+    """Its headings are fields; what is not understood, or stands twice, is left out and named with its line."""
     lines = (
         "model,figure,value,unit,batch", "yolo11n,p50,81.2,ms,", "yolo11s,throughput,120,fps,8", "yolo11n,p50,x,ms,", "yolo11n,p50,1,ms,",
         "yolo11m,p50,3,ms,1,more", "yolo11l,p50",
@@ -78,12 +83,14 @@ def test_a_csv_table_has_a_figure_a_line(tmp_path):
 
 
 def test_a_table_of_something_else_is_refused(tmp_path):
+    """With the fields that there are."""
     for text in ("Model,Latency (ms)\nyolo11n,81.2\n", "| model | value |\n|---|---|\n", ""):
         with table_row(text), pytest.raises(ConfigError, match=r"is not a field: source, version, .*CSV with the fields"):
             read_text(tmp_path, "page.md", text)
 
 
 def test_our_own_file_has_editions_cases_and_figures(tmp_path):
+    """What stands above holds below; the same figure twice is left out."""
     text = """
 runtime = "onnx"
 [[case]]
@@ -103,6 +110,7 @@ figures = [{ figure = "energy_gross_mj", value = 0.6, unit = "J" }, { figure = "
 
 
 def test_a_damaged_file_is_named(tmp_path):
+    """Nothing of it is taken."""
     for name in ("a.toml", "a.json", "a.csv"):
         (tmp_path / name).write_bytes(b'[{"ID": \xff')
         with table_row(name), pytest.raises(ConfigError, match=name):
@@ -113,6 +121,7 @@ DATE = {"date": "2026-11-20"}
 
 
 def test_a_claim_is_a_model_a_device_and_a_figure():
+    """Of a range the end that is easier to reach counts; the unit says what it is, unless options name another figure of it."""
     for text, *fields in (
         (EXAMPLE, "Llama 3.2 3B Q4", "Raspberry Pi AI HAT+ 2", "generation_decode_tokens_per_s", 18.0),
         ("YOLOv8n INT8 on Jetson Orin Nano (25W): 3-4 ms", "YOLOv8n INT8", "Jetson Orin Nano (25W)", "latency_p50_ms", 4.0),
@@ -128,12 +137,14 @@ def test_a_claim_is_a_model_a_device_and_a_figure():
 
 
 def test_what_is_not_understood_refuses_a_claim():
+    """With an example."""
     for text in ("m: 20 tokens/s", "m on RK3588: 20", "m on RK3588: 20 apples", "m on RK3588: 1,234 ms", "m on RK3588: fast"):
         with table_row(text), pytest.raises(ConfigError, match=r"such as 'Llama|Write for example"):
             parse_claim(text, DATE)
 
 
 def test_a_number_is_read_with_its_unit():
+    """A comma is a thousand only where nothing else can be meant; what may mean two things is no number."""
     cells = {"1,234.5": (1234.5, ""), "12,345,678": (12345678.0, ""), "3.3 ms": (3.3, "ms"), "1e3W": (1e3, "W")}
     assert {cell: quantity(cell) for cell in cells} == cells
     for cell in ("1,234", "fast", "", "3.2.1"):

@@ -71,6 +71,7 @@ def test_what_is_not_of_its_topic_or_of_no_outbox_is_rejected_with_the_reason():
 
 
 def test_one_bad_record_of_a_batch_does_not_take_the_others_along():
+    """Each record of a batch stands for itself: one that is none, one of another device."""
     for bad, reason in ((altered(latency="fast"), "got `str` - at `$.latency`"), (encoded(seq=2, device="pi-2"), "of device 'pi-1'")):
         with table_row(reason):
             admitted = admit(messages.join_records([encoded(seq=1), bad, encoded(seq=3)]))
@@ -81,6 +82,7 @@ def test_one_bad_record_of_a_batch_does_not_take_the_others_along():
 
 
 def test_a_batch_of_too_many_records_is_rejected(monkeypatch):
+    """What one message may hold is bounded; as many as that are taken."""
     monkeypatch.setattr(messages, "LONGEST_BATCH", 2)
     batch = [encoded(seq=seq) for seq in (1, 2, 3)]
     assert admit(messages.join_records(batch[:2])).batches
@@ -88,6 +90,7 @@ def test_a_batch_of_too_many_records_is_rejected(monkeypatch):
 
 
 def test_a_group_is_full_at_a_count_of_messages_of_rejections_and_of_bytes(monkeypatch):
+    """What is built of one group is bounded, whatever comes."""
     for name in ("GROUP_MESSAGES", "GROUP_REJECTIONS"):
         monkeypatch.setattr(admission, name, 2)
     monkeypatch.setattr(admission, "GROUP_TEXT_BYTES", 2 * len(encoded()))
@@ -105,6 +108,7 @@ def test_a_group_is_full_at_a_count_of_messages_of_rejections_and_of_bytes(monke
 
 
 def test_a_number_beyond_its_bounds_is_rejected_by_name():
+    """In any part of a record, in a batch too."""
     latency = msgspec.json.decode(encoded())["latency"]
     for fields, where in (
         ({"session": 0}, "$.session"),
@@ -140,6 +144,7 @@ def test_a_message_of_thousands_of_records_that_are_none_is_one_entry():
 
 
 def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_nothing():
+    """Who is there; a retained message that was deleted says nothing."""
     for kind, message in (("birth", BIRTH), ("state", STATE), ("health", HEALTH)):
         with table_row(kind):
             assert [change.message for change in admit(ENCODED[kind], f"edgemeter/v1/lab/pi-1/{kind}").changes] == [message]
@@ -147,6 +152,7 @@ def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_
 
 
 def test_what_is_measured_now_is_kept_by_topic_and_an_emptied_topic_takes_it_away():
+    """As it was understood: a field from the future is not kept, and what is no such message is rejected."""
     for topic, message in (("edgemeter/v1/lab/pi-1/activity", ACTIVITY), ("edgemeter/job/autumn/state", PROGRESS)):
         with table_row(topic):
             encoded_message = messages.encode_message(message)

@@ -44,6 +44,7 @@ def test_a_receipt_is_sent_after_the_commit_and_the_message_acknowledged_last(pa
 
 
 def test_a_record_is_the_same_by_device_session_and_seq_and_by_nothing_less(path):
+    """Each of the four is another record; brought again, all are receipted again and none is stored twice."""
     keys = [("pi-1", 5, 1), ("pi-1", 5, 2), ("pi-1", 6, 1), ("pi-2", 5, 1)]
     payloads = [(f"edgemeter/v1/lab/{device}/result", run(device=device, session=session, seq=seq)) for device, session, seq in keys]
     with intake(path) as bench:
@@ -56,6 +57,7 @@ def test_a_record_is_the_same_by_device_session_and_seq_and_by_nothing_less(path
 
 
 def test_a_receipt_names_what_is_held_and_not_the_gaps(path):
+    """In one receipt a session, batches and single records of one group; the gap stays missing until its record comes."""
     with intake(path) as bench:
         bench.bring(messages.join_records([run(1), run(2), run(4)]), run(7), run(1, session=6))
         ranges = {receipt.session: receipt.held for _, receipt in bench.receipts}
@@ -69,6 +71,7 @@ def test_a_receipt_names_what_is_held_and_not_the_gaps(path):
 
 
 def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(path):
+    """Garbage, another's topic, a second record of one number: each in quarantine with its reason, acknowledged, and not receipted."""
     good, same = run(1), run(1)
     with intake(path) as bench:
         bench.bring(b"\xff" * 100, good, same, good, run(9, device="pi-2"))
@@ -97,6 +100,7 @@ def test_a_record_without_a_time_of_its_own_is_receipted_with_the_time_of_its_fi
 
 
 def test_nothing_is_receipted_while_it_cannot_be_committed(path, monkeypatch, caplog):
+    """Reported once, as it has to be retried; unwell until it is committed, and then all is receipted, once."""
     monkeypatch.setattr(collector, "RETRY_S", 0.0)
     commit, troubles = SqliteLedger.commit, []
 
@@ -117,6 +121,7 @@ def test_nothing_is_receipted_while_it_cannot_be_committed(path, monkeypatch, ca
 
 
 def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(path):
+    """By its clock; a pass without work counts as well. Whoever is not connected receives nothing."""
     assert min(sqlite_file.BUSY_TIMEOUT_S, postgres_session.DEADLINE_S) > collector.UNWELL_S
     with intake(path) as bench:
         for at_s, is_well, is_stalled in (
@@ -134,6 +139,7 @@ def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(pa
 
 
 def test_who_may_not_subscribe_is_unwell_and_who_may_not_publish_its_state_is_not(path, caplog):
+    """What the broker refuses is named once, until the connection is gone."""
     with intake(path) as bench:
         for refusals, is_well in (
             ([None, "Not authorized"], True),
@@ -149,6 +155,7 @@ def test_who_may_not_subscribe_is_unwell_and_who_may_not_publish_its_state_is_no
 
 
 def test_a_fight_for_one_name_at_the_broker_is_named(path, caplog):
+    """Two collectors with copies of one ledger: the broker says so, or the connection ends early again and again."""
     with intake(path) as bench:
         bench.collector.disconnected(TAKEN_OVER)
         assert [entry.levelname for entry in caplog.records] == ["ERROR"]
@@ -165,6 +172,7 @@ def test_a_fight_for_one_name_at_the_broker_is_named(path, caplog):
 
 
 def test_its_state_is_retained_at_the_broker_and_flooders_are_named_once(path, monkeypatch):
+    """With every connection, as the Will may have been published; every half minute then, and when it goes."""
     monkeypatch.setattr(collector, "USELESS_AT_ONCE", 1.0)
 
     def online(*flooding, lasting="retained"):
@@ -193,6 +201,7 @@ def test_its_state_is_retained_at_the_broker_and_flooders_are_named_once(path, m
 
 
 def test_a_board_that_sends_its_whole_window_again_does_not_flood(path):
+    """A thousand messages at once; who sends five times as many does."""
     with intake(path) as bench:
         for count, flooding in ((1000, []), (4000, [("pi-1",)])):
             bench.bring(*[b"garbage"] * count)
@@ -212,6 +221,7 @@ def test_messages_of_a_device_that_sends_too_much_are_acknowledged_and_counted(p
 
 
 def test_old_records_are_removed_as_often_as_is_due(path):
+    """At once, and every minute then; a number that is known to have been here is receipted and not stored again."""
     with intake(path, retention=Retention(records_days=1e-9)) as bench:
         bench.bring(run(1))
         assert stored(path) == []
@@ -224,6 +234,7 @@ def test_old_records_are_removed_as_often_as_is_due(path):
 
 
 def test_a_ledger_has_one_collector_and_a_group_a_name(path):
+    """Started twice by mistake, the second ends with what to do; the first goes on, and after it the ledger is free."""
     with intake(path) as bench:
         assert (bench.profile.lasting, bench.topics[0]) == ("persistent", messages.topics_of("result"))
         with pytest.raises(UnavailableError, match="--ledger"):
@@ -237,6 +248,7 @@ def test_a_ledger_has_one_collector_and_a_group_a_name(path):
 
 
 def test_wrong_options_are_refused_before_anything_is_touched(path):
+    """By the value; a group needs a broker that can share."""
     for options, named in (
         (("--broker", "http://x"), "http://x"),
         (("--metrics", "x"), "'x'"),

@@ -18,6 +18,7 @@ def broker_threads():
 
 @pytest.mark.services
 def test_it_carries_messages_on_loopback_only_and_leaves_nothing_behind():
+    """At a free port; a port that is taken is refused; after a stop with clients connected, which may come twice, no thread is left."""
     before = broker_threads()
     broker = EmbeddedBroker()
     address = broker.start()
@@ -91,6 +92,7 @@ def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it():
 
 
 def test_without_amqtt_the_extra_is_named(monkeypatch):
+    """The pip command stands in the message."""
     monkeypatch.setitem(sys.modules, "amqtt", None)
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[collector\]'"):
         EmbeddedBroker().start()

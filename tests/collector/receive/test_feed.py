@@ -72,6 +72,7 @@ def tuned(tmp_path):
 
 @pytest.mark.mosquitto
 def test_what_was_not_acknowledged_comes_again_and_what_came_meanwhile_comes_too(tuned):
+    """A collector that died before its commit gets at once what it had not committed; in a group the others had it."""
     address = address_of(tuned)
     numbers = [b"%d" % number for number in range(10)]
     for lasting, expected in (("persistent", [*numbers[4:], b"missed"]), ("clean", [])):
@@ -93,6 +94,7 @@ def test_what_was_not_acknowledged_comes_again_and_what_came_meanwhile_comes_too
 
 @pytest.mark.mosquitto
 def test_a_full_handler_is_sent_nothing_and_loses_nothing(tuned, monkeypatch):
+    """The socket is not read for longer than two keep-alives; answers go on, the connection stays, and then everything comes."""
     monkeypatch.setattr(mqtt_session, "KEEP_ALIVE_S", 1)
     handler = Handler()
     with feeding(address_of(tuned), handler) as feed:
@@ -140,6 +142,7 @@ def test_a_broker_that_dies_is_found_again_and_old_acknowledgements_are_dropped(
 @pytest.mark.needs("openssl")
 @pytest.mark.mosquitto
 def test_many_messages_come_whole_through_mtls(tmp_path):
+    """What TLS has decrypted already is read too."""
     authority = Authority(tmp_path / "ca")
     pair = authority.signed("broker", "IP:127.0.0.1")
     files = (f"cafile {authority.certificate}", f"certfile {pair.certificate}", f"keyfile {pair.key}", "require_certificate true")
@@ -175,6 +178,7 @@ def came(reader, stream, *sizes, draw=random):
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_packets_are_the_same_however_the_stream_is_cut(version):
+    """Cut anywhere, even within the length: none lost, none doubled, none changed, order kept, also with packets of other kinds between."""
     draw = random.Random(7)  # noqa: S311
     properties = [b"", b"\x02\x00\x00\x00\x07", b"\x26\x00\x01a\x00" + bytes([200]) + b"v" * 200]
     other_packets = [b"\x20\x03\x00\x87\x00", b"\x90\x06\x00\x01\x00\x01\x87\x80", b"\xe0\x01\x8e", b"\xe0\x00", b"\xd0\x00"]
@@ -207,6 +211,7 @@ def test_a_message_beyond_the_limit_is_cut_and_the_next_one_is_whole():
 
 
 def test_what_is_not_mqtt_ends_the_connection_and_nothing_else():
+    """A length that runs out of its packet, one of five bytes: connect anew."""
     for garbage in (b"\x30\x01\x00", b"\x32\x02\x00\x09", b"\x20\xff\xff\xff\xff\x7f", b"\x32\x04\x00\x01a\x00"):
         with table_row(garbage), pytest.raises(TransientError, match="is not MQTT"):
             came(PacketReader("5", 1), garbage, 100)

@@ -60,6 +60,7 @@ def health(device, fleet, waiting):
 
 
 def test_rejections_are_counted_by_reason(bench):
+    """One, two, three ... of each; a reason that never occurred is 0, and no other label exists."""
     assert {value for (name, _), value in metrics(bench.collector).items() if name == "rejections_total"} == {0}
     sent = {
         "topic": [("edgemeter/v1/lab//result", run(1))],
@@ -80,6 +81,7 @@ def test_rejections_are_counted_by_reason(bench):
 
 
 def test_the_latency_of_receipts_is_from_the_reading_of_a_message_to_its_receipt(bench):
+    """What was rejected has no receipt and does not count; a value belongs to the bucket of its bound."""
     for seq, seconds in ((1, 1.0), (2, 2.2)):
         bench.watch = lambda seconds=seconds: setattr(bench, "now_s", bench.now_s + seconds)
         bench.bring(run(seq), b"garbage")
@@ -91,6 +93,7 @@ def test_the_latency_of_receipts_is_from_the_reading_of_a_message_to_its_receipt
 
 
 def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have(bench, monkeypatch):
+    """A sink that has everything has none."""
     bench.bring(run(1))
     bench.bring(run(2))
     with SqliteLedger(bench.collector.place) as ledger:
@@ -122,6 +125,7 @@ def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(in
 
 
 def test_the_backlog_is_what_all_devices_report(bench):
+    """A device that has delivered reports so, and one that cannot read its outbox adds nothing."""
     unknown = msgspec.structs.replace(health("pi-1", "barn", None), outbox_trouble="it is damaged")
     for report, expected in (
         (health("pi-1", "lab", 700), 700),
@@ -135,6 +139,7 @@ def test_the_backlog_is_what_all_devices_report(bench):
 
 
 def test_alerts_that_cannot_be_read_are_reported_not_absent(tmp_path):
+    """No alerts yet yield nothing; a damaged file is named in place of all metrics."""
     SqliteLedger(tmp_path / "ledger").close()
     monitored = Collector(NO_BROKER, tmp_path / "ledger")
     assert not any(name.startswith("alert_") for name, _ in metrics(monitored))
@@ -145,6 +150,7 @@ def test_alerts_that_cannot_be_read_are_reported_not_absent(tmp_path):
 
 
 def test_labels_are_escaped(bench):
+    """Whoever names a sink or a state breaks no line of the format."""
     with SqliteLedger(bench.collector.place) as ledger:
         ledger.advance('a "b"\n\\', 3)
     assert metrics(bench.collector)["sink_row", 'a "b"\n\\'] == 3
@@ -152,6 +158,7 @@ def test_labels_are_escaped(bench):
 
 @pytest.mark.services
 def test_metrics_and_health_are_served_and_what_cannot_be_is_reported(tmp_path, monkeypatch):
+    """200 while results are received, 503 with the reason while not, or while the ledger is busy; 404; a taken port."""
     SqliteLedger(tmp_path / "ledger").close()
     collector = Collector(NO_BROKER, tmp_path / "ledger")
     monitor = Monitor(collector)

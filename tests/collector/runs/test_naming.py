@@ -6,11 +6,13 @@ from tests.fixtures.comparison_factory import make_reference, make_run
 
 
 def test_a_case_that_no_other_is_called_like_has_the_short_name():
+    """Threads, back-end and the rest are shown only where they distinguish cases."""
     full, other = key_of(make_run()), key_of(make_run(precision="int8"))
     assert names_of([full, other, full]) == {full: named(full), other: named(other)}
 
 
 def test_no_two_cases_have_one_name():
+    """Whatever they differ in, by the fewest parts."""
     keys = [
         key_of(run)
         for run in (

@@ -19,6 +19,7 @@ def test_a_difference_in_any_field_makes_another_hash():
 
 
 def test_what_must_be_alike_is_unlike_where_it_differs():
+    """The relation names the field; what is not known of one case is no difference."""
     for field in FIELDS:
         if field.rule != "equal":
             continue
@@ -29,6 +30,7 @@ def test_what_must_be_alike_is_unlike_where_it_differs():
 
 
 def test_a_quantisation_matters_only_where_it_bears_on_the_work():
+    """That of a language model."""
     language = {"generation": make_generation()}
     key, other = (key_of(make_record(**language, precision=precision)) for precision in ("q4_0", "q8_0"))
     assert [field.name for field in relation(key, other).unlike] == ["precision"]
@@ -36,6 +38,7 @@ def test_a_quantisation_matters_only_where_it_bears_on_the_work():
 
 
 def test_what_may_differ_is_marked_with_both_values():
+    """But for a power mode that only one of two boards has."""
     for field in MARKED:
         with table_row(field.mark):
             key, other = keys_of(field.name)
@@ -53,6 +56,7 @@ def test_what_runtimes_call_a_precision_is_in_its_class():
 
 
 def test_other_keys_are_projections_of_the_identity():
+    """A field that is new in the table is missed here."""
     assert set(SeriesKey.__struct_fields__) == {*SERIES_FIELDS, "board"}
     key = key_of(make_record())
     assert series_of(make_record()).settings == key.settings

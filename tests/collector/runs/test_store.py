@@ -18,6 +18,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_ledgers_and_documents_are_recognised_by_their_content_and_read_oldest_first(tmp_path):
+    """The order is that of measuring, not of arrival; raw samples stay away unless they are asked for; two are read as one store."""
     path = tmp_path / "anything"
     later, earlier = make_record(session=1, seq=1, started_at_ns=20), make_record(session=1, seq=2, started_at_ns=10)
     with SqliteLedger(path) as ledger:
@@ -34,6 +35,7 @@ def test_ledgers_and_documents_are_recognised_by_their_content_and_read_oldest_f
 
 
 def test_what_lies_in_the_quarantine_is_left_out_with_its_reason(tmp_path):
+    """A record that the collector refused is not silently absent; garbage is counted."""
     path = tmp_path / "ledger.sqlite"
     record_there, refused = make_record(session=1, seq=1), contract_record.encode(make_record(id="from-tomorrow"))
     with SqliteLedger(path) as ledger:
@@ -65,6 +67,7 @@ def test_a_run_of_a_newer_schema_is_left_out_and_the_others_are_read(tmp_path):
 
 
 def test_a_file_that_is_not_ours_is_named(tmp_path):
+    """Whatever it is: a text, a file that is absent, a folder, a broker."""
     for content in (b"", b"hello", b"[1, 2]", b'{"rows": []}', b"\xff\xfe", b"[" * 100_000, b'{"runs": [1, 2'):
         with table_row(content[:80]):
             path = tmp_path / "notes.txt"
@@ -77,6 +80,7 @@ def test_a_file_that_is_not_ours_is_named(tmp_path):
 
 
 def test_a_database_of_somebody_else_is_refused_and_left_as_it_was(tmp_path):
+    """It is not turned into a ledger."""
     path = tmp_path / "photos.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE photos (name TEXT)")

@@ -17,6 +17,7 @@ def rows_of(text):
 
 
 def test_each_comparison_has_its_comment():
+    """The outcome of the gate, the table with value and change, what fails and why, what is left out."""
     texts = [f"## {name}\n{to_markdown(comparison, SIDES)}" for name, comparison in comparisons() if comparison.reference != "reference"]
     # Ids are made anew each time.
     same_as_snapshot("pull-request-comments", re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", "\n".join(texts)))
@@ -39,6 +40,7 @@ def test_the_mark_and_the_outcome_come_first_and_the_worst_case():
 
 
 def test_a_figure_has_its_interval_and_a_disturbed_run_its_reason():
+    """As in the table of a terminal."""
     after = make_side(agent="2", seed=2, start=100, verdict=violating("disturbed", "throttled"))
     text = to_markdown(changed(make_side(agent="1"), after), SIDES)
     assert "12.0 ± 3% → 12.0 ms ± 3%" in text
@@ -47,6 +49,7 @@ def test_a_figure_has_its_interval_and_a_disturbed_run_its_reason():
 
 @pytest.mark.nightly
 def test_a_comment_is_never_too_long_to_post():
+    """2,000 cases: the worst come first, the others are counted."""
     sides = [
         [run for number in range(2000) for run in make_side(agent=agent, runs=1, start=start + number, model=f"m{number}")]
         for agent, start in (("1", 0), ("2", 9000))
@@ -57,6 +60,7 @@ def test_a_comment_is_never_too_long_to_post():
 
 
 def test_texts_from_devices_are_only_text():
+    """No table is broken, nobody is mentioned, no page and no image is linked."""
     odd = "odd: a|b <img src=x> `c` @someone ![x](http://x)\n# head"
     after = make_side(agent="2 @all|x", start=100, verdict=violating("invalid", odd))
     comparison = changed(make_side(agent="1"), [*after, *make_side(agent="2 @all|x", start=200)])
@@ -66,6 +70,7 @@ def test_texts_from_devices_are_only_text():
 
 
 def test_where_nothing_is_on_both_sides_the_comment_says_how_there_is_a_baseline():
+    """And which case has none; a gate on it is inconclusive."""
     assert len(changed(make_side(agent="1", runs=1), make_side(agent="2", start=9, model="b")).rows) == 2
     before = [*make_side(agent="1", runs=3), *make_side(agent="1", start=1, runs=3, model="c")]
     text = to_markdown(changed(before, make_side(agent="2", start=9, model="b"), "slower:3%"), SIDES)
@@ -75,6 +80,7 @@ def test_where_nothing_is_on_both_sides_the_comment_says_how_there_is_a_baseline
 
 
 def test_of_two_cases_that_are_called_alike_only_the_one_that_fails_is_blamed():
+    """The same model with 1 thread and with 4: each has a name and findings of its own."""
     before = [*make_side(agent="1", threads=1), *make_side(agent="1", start=50, threads=4)]
     after = [*make_side(agent="2", start=100, threads=1), *make_side(agent="2", start=150, threads=4, factor=1.3)]
     four, single = rows_of(to_markdown(changed(before, after, "slower:3%"), SIDES))

@@ -20,6 +20,7 @@ def test_shares_are_computed_from_the_raw_samples():
 
 
 def test_of_many_queries_the_fastest_and_the_slowest_are_among_the_steps():
+    """An outlier is never thinned out."""
     latencies = [*np.random.default_rng(1).normal(10, 1, 5000).tolist(), 500.0]
     steps = steps_of(latencies, 100)
     assert len(steps) == 100
@@ -27,6 +28,7 @@ def test_of_many_queries_the_fastest_and_the_slowest_are_among_the_steps():
 
 
 def test_without_usable_samples_there_is_no_distribution():
+    """Absent, another series, damaged, or nothing above zero."""
     for series in (
         (),
         (record.Series(name="power", unit="mW", dtype="<u4", count=2, data="eJxjYGBgAAAABAAB"),),

@@ -34,10 +34,12 @@ from tests.fixtures.snapshot import same_as_snapshot
 
 
 def test_each_comparison_has_its_sentence():
+    """What is better, what is worse, what does not differ, what is open and what would decide it."""
     same_as_snapshot("comparison-sentences", "".join(f"{name}\n    {headline(comparison)}\n" for name, comparison in comparisons()))
 
 
 def test_several_cases_are_counted_by_their_outcome():
+    """Those with letters are named; one is recommended only where no other is similar."""
     base = make_side(agent="1")
     slow = [make_side(agent="1", seed=seed, model=name, factor=1.2) for seed, name in ((2, "b"), (3, "c"))]
     assert headline(in_turn(base, *slow)) == "2 cases compared: B and C worse."
@@ -48,6 +50,7 @@ def test_several_cases_are_counted_by_their_outcome():
 
 
 def test_what_does_not_compare_has_one_reason():
+    """And no interval."""
     runs = make_side(agent="1", seed=2, scenario="offline")
     (row,) = in_turn(make_side(agent="1"), [make_run(precision="int8", ap=None, energy=None, p50_ms=None)]).rows[1:]
     assert decisions_text(row) == "no figure compares (too few queries for a median)"
@@ -57,11 +60,13 @@ def test_what_does_not_compare_has_one_reason():
 
 
 def test_nothing_to_compare_is_said():
+    """Without a run, and without another case."""
     assert headline(Comparison("A", ())) == "No run could be compared."
     assert headline(in_turn(make_side(agent="1"))) == "There is nothing to compare the reference with."
 
 
 def test_what_keeps_its_limit_is_not_called_inconclusive():
+    """Heading, gate and sentence agree; a figure that has no limit is told apart from those that have one."""
     noisy = {"spread": 0.03}
     comparison = changed(make_side(agent="1", **noisy), make_side(agent="2", seed=3, start=100, factor=0.97, **noisy), "slower:5%")
     (row,) = comparison.rows
@@ -73,11 +78,13 @@ def test_what_keeps_its_limit_is_not_called_inconclusive():
 
 
 def test_a_limit_below_what_matters_is_what_matters():
+    """An answer does not say of one change that it is inconclusive and that there is no difference."""
     comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, factor=1.005), "slower:0.5%")
     assert (comparison.gate.outcome, comparison.rows[0].decisions[LATENCY].outcome) == ("inconclusive", "inconclusive")
 
 
 def test_what_a_choice_goes_by_is_decided_once():
+    """The change that the sentence says is the one by which cases are similar, in either direction."""
     noisy = {"spread": 0.03}
     base, other = make_side(agent="1", **noisy), make_side(agent="1", seed=5, precision="int8", **noisy)
     third = make_side(agent="1", seed=9, precision="fp16", factor=1.3)
@@ -108,6 +115,7 @@ def test_what_a_choice_goes_by_is_decided_once():
     ],
 )
 def test_a_finding_has_the_change_that_decides_it(limits, of_new, first, words):
+    """By how much it is worse, counted as the limit is."""
     comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **of_new), limits)
     lines = list(gate_lines(comparison, comparison.gate))
     assert lines[0] == first
@@ -115,6 +123,7 @@ def test_a_finding_has_the_change_that_decides_it(limits, of_new, first, words):
 
 
 def test_an_inconclusive_gate_names_its_limits_and_what_would_decide_them():
+    """How many more runs; or why nothing can be judged."""
     for of_new, words in (
         ({"runs": 3, "spread": 0.1}, r"about \d+ more runs would decide"),
         ({"runs": 1}, r"3 runs give an interval"),
@@ -128,6 +137,7 @@ def test_an_inconclusive_gate_names_its_limits_and_what_would_decide_them():
 
 
 def test_without_an_interval_a_limit_says_how_many_runs_give_one():
+    """How many would decide nothing shows; a gate and a requirement say the same."""
     comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, runs=2), "energy:5%")
     assert list(gate_lines(comparison, comparison.gate))[1].endswith(", 3 runs give an interval: measure with --repeats 3, limit energy:5%")
     comparison = in_turn(make_side(agent="1"), make_side(agent="1", seed=2, precision="int8", runs=2), required="p50<=1s")
@@ -135,6 +145,7 @@ def test_without_an_interval_a_limit_says_how_many_runs_give_one():
 
 
 def test_no_finding_that_is_printed_contradicts_its_outcome():
+    """Near a limit there are as many digits as tell the interval from it."""
     outcomes = set()
     for number in range(60):
         factor = 1.045 + 0.0003 * number
@@ -152,6 +163,7 @@ def test_no_finding_that_is_printed_contradicts_its_outcome():
 
 
 def test_a_recommended_accuracy_is_the_highest():
+    """Unlike a latency."""
     comparison = in_turn(
         make_side(agent="1"), make_side(agent="1", seed=2, precision="int8", ap=0.6), required="", cheapest="accuracy_value"
     )
@@ -159,6 +171,7 @@ def test_a_recommended_accuracy_is_the_highest():
 
 
 def test_a_choice_names_what_is_recommended_and_what_is_similar():
+    """With the interval of each requirement; a case whose energy another meter scope saw is undecided, with the reason."""
     base = make_side(agent="1")
     similar = make_side(agent="1", seed=3, precision="fp16")
     slow = make_side(agent="1", seed=4, precision="int8", factor=2, energy_factor=1.5)
@@ -198,10 +211,12 @@ def over(unit, value, error):
     ],
 )
 def test_a_figure_has_its_interval_from_three_runs_on(name, numbers, unit, text):
+    """One that is wide has its ends."""
     assert figure_text(figure(name), figure_of_values(values(*numbers)), unit) == text
 
 
 def test_an_accuracy_has_its_bounds():
+    """And what was not measured has no value."""
     scored = figure_of_values(values(0.40, 0.41, 0.42), "points")
     assert figure_text(figure("accuracy_value"), scored) == "0.410 (0.385 to 0.435)"
     assert figure_text(figure("accuracy_value"), None) == "-"
@@ -237,18 +252,21 @@ def test_an_accuracy_has_its_bounds():
     ],
 )
 def test_a_change_has_the_interval_that_decides_it_and_its_outcome(decision, text, interval, outcome):
+    """In per cent, from a factor of two on in times; what is not decided says how many more runs would."""
     with_interval = f"{text}{f' ({interval})' if interval else ''}"
     name = LATENCY if decision.scale == "ratio" else ACCURACY
     assert (change_text(name, decision), change_with_interval(name, decision), outcome_text(decision)) == (text, with_interval, outcome)
 
 
 def test_only_a_latency_is_so_many_times_as_long_or_as_fast():
+    """Other figures are so many times the other, or so many per cent lower."""
     assert change_with_interval(ENERGY, ratio(4.88, 0.02)) == "4.9 times (4.6 to 5.2)"
     assert change_with_interval(ENERGY, ratio(0.25, 0.02)) == "-75% (-76 to -74%)"
     assert change_with_interval(ENERGY, ratio(0.0001, 0.02)) == "-99.99%"
 
 
 def test_no_interval_that_is_printed_contradicts_its_outcome():
+    """Near no change and near the margin there are as many digits as tell on which side a bound lies."""
     chance = random.Random(1)  # noqa: S311 - the same decisions every time, no secret
     for _ in range(2000):
         is_ratio = chance.random() < 0.6
@@ -275,6 +293,7 @@ def test_no_interval_that_is_printed_contradicts_its_outcome():
 
 
 def test_a_confidence_that_is_not_95_is_written():
+    """What is almost sure is not written as sure."""
     assert [confidence_text(*pair) for pair in ((0.975,), (0.95, 1 - 0.05 / 3), (1 - 0.05 / 2000,))] == ["97.5%", "95% to 98.3%", "99.997%"]
     alone, of_two = ratio(0.9, 0.02), decide(Evidence(-0.1, 0.02, 4, 5, "run"), 0.975, 0.03, "lower")
     assert decided_together([alone]) == ""

@@ -17,6 +17,7 @@ def run_on(day, **changed):
 
 
 def test_a_new_firmware_is_one_change_at_the_first_run_that_has_it():
+    """Many runs before and after, of two cases, make one mark."""
     before = [run_on(day, environment=make_environment(firmware="a")) for day in range(5)]
     after = [run_on(day, environment=make_environment(firmware="b")) for day in range(5, 9)]
     (change,) = changes_of([*before, *after])
@@ -48,11 +49,13 @@ def test_two_runtimes_in_turn_are_no_change():
 
 
 def test_a_point_bears_any_text():
+    """Quotes and backslashes of a firmware's name do not break the line."""
     runs = [run_on(day, environment=make_environment(firmware=name)) for day, name in enumerate(('a"b', "c\\"))]
     assert change_point_line(changes_of(runs)[0]) == f'change,device=pi-1,fleet=lab,kind=firmware text="firmware: a\\"b to c\\\\" {DAY_NS}'
 
 
 def test_the_command_lists_and_writes_them(influx_place, tmp_path, monkeypatch):
+    """Once or twice, InfluxDB holds each change once."""
     path = tmp_path / "ledger.sqlite"
     runs = [run_on(20_000 + day, session=1, seq=day + 1, environment=make_environment(firmware=f"v{day}")) for day in range(3)]
     fill(path, runs)
@@ -69,6 +72,7 @@ def test_the_command_lists_and_writes_them(influx_place, tmp_path, monkeypatch):
 
 
 def test_confirmed_steps_and_notes_are_changes_too(tmp_path):
+    """A step of a tenth with new firmware: both are there, and a remark of somebody about all devices."""
     path = tmp_path / "ledger.sqlite"
     chance = random.Random(1)  # noqa: S311 - the same series every time, no secret
     runs = []

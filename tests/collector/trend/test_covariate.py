@@ -23,6 +23,7 @@ def test_an_exchanged_sensor_confirms_a_step_in_at_most_one_stable_series_of_25(
 
 
 def test_a_jump_is_taken_out_at_the_place_and_of_the_sign_that_are_asked_for():
+    """Three degrees up on day 20: without them the level is that of the days after; down there is none."""
     heat = 45 + np.repeat([0.0, 3.0], 20)
     assert without_jump(heat, range(10, 30), 1.0) == pytest.approx(np.full(40, 48.0))
     assert without_jump(heat, range(10, 30), -1.0) == pytest.approx(heat)
@@ -30,6 +31,7 @@ def test_a_jump_is_taken_out_at_the_place_and_of_the_sign_that_are_asked_for():
 
 
 def test_a_board_that_did_get_warmer_keeps_its_readings():
+    """The metric moves with them, half a per cent a degree: nothing is taken out, and no step is left."""
     draw = np.random.default_rng(5)
     warmth = 45 + 4 * np.sin(np.arange(120) / 40) + 0.5 * draw.normal(size=120)
     warmth[70:] += 8
@@ -38,6 +40,7 @@ def test_a_board_that_did_get_warmer_keeps_its_readings():
 
 
 def test_the_readings_before_an_exchange_become_those_of_the_newest_sensor():
+    """Eight degrees, known to a degree; days without a reading stay without one."""
     draw = np.random.default_rng(6)
     warmth = 45 + 4 * np.sin(np.arange(120) / 40) + 0.5 * draw.normal(size=120)
     x = 0.5 * warmth + 0.3 * draw.normal(size=120)
@@ -52,12 +55,14 @@ def test_the_readings_before_an_exchange_become_those_of_the_newest_sensor():
 
 
 def test_few_or_no_temperatures_are_left_as_they_are():
+    """None, one, and a constant one."""
     x = np.arange(5.0)
     for temperature_c in (np.full(5, np.nan), np.array([np.nan, 40, np.nan, np.nan, np.nan]), np.full(5, 40.0)):
         assert regressor(temperature_c, x) == pytest.approx(temperature_c, nan_ok=True)
 
 
 def test_a_step_on_another_day_than_the_exchange_is_still_found():
+    """Five per cent on day 90, a sensor exchanged on day 60."""
     draw = np.random.default_rng(7)
     warmth = 45 + 4 * np.sin(np.arange(120) / 40) + 0.5 * draw.normal(size=120)
     values = np.array(noisy(100, 120, seed=8, step_at=90, step_ratio=1.05)) * np.exp(0.005 * warmth)

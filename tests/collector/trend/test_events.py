@@ -31,6 +31,7 @@ def found_in(*boards):
 
 
 def test_a_firmware_on_several_boards_is_one_event():
+    """Four boards in two metrics are eight steps and one event, with all of them as its members."""
     trends, (event,) = found_in(*(board(number) for number in range(1, 5)))
     assert (event.kind, event.cause, event.devices) == ("fleet", "firmware a to b", ("pi-1", "pi-2", "pi-3", "pi-4"))
     assert len(event.members) == sum(len(trend.steps) for trend in trends) == 8
@@ -38,6 +39,7 @@ def test_a_firmware_on_several_boards_is_one_event():
 
 
 def test_boards_that_were_updated_weeks_apart_are_two_events():
+    """The cause is the same and the day is not."""
     early = [board(number, step_at=25, firmwares=["a"] * 25 + ["b"] * 45) for number in (1, 2)]
     _, events = found_in(*early, board(3), board(4))
     assert [(event.kind, event.devices) for event in events] == [("fleet", ("pi-3", "pi-4")), ("fleet", ("pi-1", "pi-2"))]
@@ -53,6 +55,7 @@ def test_a_step_found_the_day_before_the_change_belongs_to_the_event_of_the_othe
 
 
 def test_a_board_with_an_issue_is_distinguished_from_the_fleet():
+    """On the same day, without the cause: an event of its own; a board that is steady is in none."""
     _, events = found_in(board(1), board(2), board(3, firmwares=None, step_ratio=1.25), board(4, step_ratio=1.0))
     assert {(event.kind, event.cause, event.devices) for event in events} == {
         ("fleet", "firmware a to b", ("pi-1", "pi-2")),
@@ -61,6 +64,7 @@ def test_a_board_with_an_issue_is_distinguished_from_the_fleet():
 
 
 def test_the_update_of_a_single_board_is_its_own():
+    """One device is no fleet, whatever changed beside it; a finding that is alone is no event."""
     _, (event,) = found_in(board(1), board(2, firmwares=None, step_ratio=1.0))
     assert (event.kind, event.cause, event.devices) == ("device", "firmware a to b", ("pi-1",))
     trends = trends_of(history_of(board(1)), (), ("energy_gross_mj",))
@@ -69,12 +73,14 @@ def test_the_update_of_a_single_board_is_its_own():
 
 
 def test_a_board_that_is_gone_is_reported_once():
+    """Every series of it has the same gap."""
     _, events = found_in(board(1, firmwares=None, step_ratio=1.0), board(2, firmwares=None, step_ratio=1.0, days=60))
     (event,) = events
     assert (event.kind, event.devices, len(event.members)) == ("missing", ("pi-2",), 2)
 
 
 def test_what_ran_and_does_not_count_is_another_gap_than_what_did_not_run():
+    """A board that throttles since its meter is gone: its latencies are not ok, its energies are missing."""
     throttling = {"energy": None, "verdict": violating("disturbed", "throttled")}
     runs = board(2, firmwares=None, step_ratio=1.0, days=60)
     trends, events = found_in(
@@ -86,6 +92,7 @@ def test_what_ran_and_does_not_count_is_another_gap_than_what_did_not_run():
 
 
 def test_a_board_type_that_is_gone_is_reported_as_missing():
+    """In words, too: no step of it was found."""
     runs = [run for number in (1, 2) for run in board(number, firmwares=None, step_ratio=1.0)]
     trends = trends_of(history_of(runs), (), METRICS, by_type=True)
     (event,) = events_of(trends, FIRST_DAY + DAYS + 9)
@@ -93,6 +100,7 @@ def test_a_board_type_that_is_gone_is_reported_as_missing():
 
 
 def test_the_command_shows_the_event_and_its_members_on_demand(tmp_path):
+    """A row each for the fleet and the board that is gone; with --members twelve, and no event; JSON has the members by series."""
     store = str(tmp_path / "runs.json")
     gone = board(7, firmwares=None, step_ratio=1.0, days=60)
     (tmp_path / "runs.json").write_bytes(document(*(run for number in range(1, 6) for run in board(number)), *gone))

@@ -43,6 +43,7 @@ def ledger(path):
 
 
 def test_the_rows_give_the_same_figures_as_the_records(ledger):
+    """Every figure of every point, and every finding."""
     of_rows = of_ledger(ledger)
     with SqliteLedger(ledger, "read") as opened:
         direct = history_of([entry.record for entry in opened.records()])
@@ -66,6 +67,7 @@ def fleet(ledger):
 
 
 def test_columns_hold_the_figures_of_the_points(fleet, monkeypatch):
+    """Of the series in the order asked for, each with its own runs and facts, few looked up, many read in pages; what is unknown is NaN."""
     monkeypatch.setattr(histories, "_PAGE", 70)
     history, names = of_ledger(fleet), names_of(KNOWN.values())
     keys = list(history.series())
@@ -80,6 +82,7 @@ def test_columns_hold_the_figures_of_the_points(fleet, monkeypatch):
 
 
 def test_the_days_of_many_series_are_those_of_each_alone(fleet):
+    """No run counts for the series beside its own."""
     history = of_ledger(fleet)
     keys = history.series()
     for name, metric in KNOWN.items():
@@ -97,6 +100,7 @@ def test_the_days_of_many_series_are_those_of_each_alone(fleet):
 
 
 def test_what_came_since_is_in_the_next_history(ledger):
+    """Its findings are new."""
     points = []
     for came in ([], make_days([None] * 60 + noisy(108, 5, seed=9), seq=60)):
         keep(ledger, came)
@@ -125,6 +129,7 @@ def shuffled(seed):
 
 
 def test_only_what_changed_is_computed(path):
+    """Nothing the second time; with a run of one board its series and its type; with one that is removed the same."""
     runs, results = shuffled(1), {}
     keep(path, runs[:-1])
     trends, computed = trends_in(path, results)
@@ -140,6 +145,7 @@ def test_only_what_changed_is_computed(path):
 
 
 def test_a_declared_level_is_computed_anew_for_its_series(path):
+    """The trends follow when a level is declared and when it is taken back."""
     keep(path, shuffled(2))
     note, results = Annotation(day=FIRST_DAY + 35, text="new firmware", device="pi-1"), {}
     for annotations in ((), (note,), ()):
@@ -148,6 +154,7 @@ def test_a_declared_level_is_computed_anew_for_its_series(path):
 
 
 def test_the_history_of_one_board_is_that_of_all_for_this_board(fleet):
+    """Its figures and its findings; no series of another board is in it, but the newest day is that of all."""
     of_board, of_all = of_ledger(fleet, "pi-9"), of_ledger(fleet)
     keys = of_board.series()
     assert keys == [key for key in of_all.series() if key.device == "pi-9"]
@@ -157,6 +164,7 @@ def test_the_history_of_one_board_is_that_of_all_for_this_board(fleet):
 
 
 def test_the_first_day_asked_for_is_among_those_returned():
+    """A day before it is not."""
     history = history_of(make_days([100.0] * 5))
     (key,) = history.series()
     assert [run.day - FIRST_DAY for run in history.points(key, FIRST_DAY + 3)] == [3, 4]

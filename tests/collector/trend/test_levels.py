@@ -20,10 +20,12 @@ def test_levels_that_come_and_go_are_neither_steps_nor_drifts(name, limit):
 
 @pytest.mark.parametrize("name", ["hot 14 days", "hot 14 days, unread"])
 def test_two_hot_weeks_are_no_step(name):
+    """The room is twelve degrees warmer and the figure six per cent higher, with a thermometer and without."""
     assert sum(bool(reported(trend)) for trend in findings(world(name, "all", SERIES))) <= 1
 
 
 def test_a_step_among_levels_that_come_and_go_is_found():
+    """Ten per cent, a month ago, where each boot differs by two per cent, or two levels by five."""
     for name in ("step 10 in boots 2 of 10 days", "step 10 in modes 5 of 6 days"):
         trends = findings(world(name, "all", SERIES))
         days = [[step.day - 20_000 for step in trend.steps if is_event("latency_p50_ms", step)] for trend in trends]
@@ -31,6 +33,7 @@ def test_a_step_among_levels_that_come_and_go_is_found():
 
 
 def test_the_level_now_is_the_mean_of_those_that_come_and_go():
+    """A series of many boots has one level since its first day, and that of its last boot is one sample of it."""
     trends = [trend for trend in findings(world("boots 3 of 10 days", "white", SERIES)) if not trend.steps]
     assert all(trend.last_day - trend.begin_day >= DAYS - 10 for trend in trends)
     assert np.mean([abs(np.log(trend.level / 20)) for trend in trends]) < 0.01

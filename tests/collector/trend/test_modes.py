@@ -13,6 +13,7 @@ from tests.collector.trend.worlds import findings, world
 
 
 def test_a_series_that_alternates_for_days_has_two_modes_and_no_step():
+    """Both levels, the share of each and how often it changed."""
     trends = findings(world("modes 5 of 6 days", "all", 4))
     assert sum(trend.modes is not None for trend in trends) >= 3
     assert not any(is_event("latency_p50_ms", step) for trend in trends for step in trend.steps)
@@ -25,6 +26,7 @@ def test_a_series_that_alternates_for_days_has_two_modes_and_no_step():
 
 
 def test_what_does_not_return_again_and_again_has_no_modes():
+    """Neither noise, drifts, steps nor an episode, nor a level that stays after the modes or after two high days."""
     for name in ("flat", "drift 2.0", "steps 4 at 100 200 300", "season 2", "episode 20"):
         assert not any(two_modes(days.x, 2.7) for noise in ("ar .6", "heavy") for days in world(name, noise, 4)), name
     draw = np.random.default_rng(3)

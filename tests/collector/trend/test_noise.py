@@ -11,6 +11,7 @@ def full(x):
 
 
 def test_the_scatter_is_the_median_difference_of_neighbours_over_that_of_a_normal_variable():
+    """For odd and even numbers of differences, and with what all points have in common taken off."""
     for days in (14, 15):
         for own_variance in (0.0, 0.1):
             with table_row(days, own_variance):
@@ -23,6 +24,7 @@ def test_the_scatter_is_the_median_difference_of_neighbours_over_that_of_a_norma
 
 
 def test_runs_of_a_day_show_their_own_scatter():
+    """Days far apart, runs of a day by 0.5: it is the runs' that comes out; too few pairs show nothing."""
     draw = np.random.default_rng(3)
     day = np.repeat(np.arange(300), 4)
     value = np.repeat(10 * draw.normal(size=300), 4) + 0.5 * draw.normal(size=1200)
@@ -43,6 +45,7 @@ def test_what_neighbours_share_lengthens_the_memory():
 
 
 def test_the_median_of_the_least_values_is_that_of_numpy():
+    """Odd and even counts, and none."""
     medians = noise.row_medians(np.array([[3.0, 9.0, 1.0, 7.0], [3.0, np.inf, 1.0, 7.0], [1.0] * 4]), np.array([4, 3, 0]))
     assert list(medians[:2]) == [5.0, 3.0]
     assert np.isnan(medians[2])

@@ -13,6 +13,7 @@ def looked(x, known_variance=None, temperature=None, only=None, present=None):
 
 
 def test_a_step_is_that_of_a_regression_that_is_computed_the_long_way():
+    """Suffix sums give size and error that weighted least squares of [1, temperature, step] give for that day."""
     draw = np.random.default_rng(2)
     x, heat = draw.uniform(-1, 1, size=(1, 50)), draw.normal(size=(1, 50))
     known_variance = draw.uniform(0.5, 4.0, size=(1, 50))
@@ -29,6 +30,7 @@ def test_a_step_is_that_of_a_regression_that_is_computed_the_long_way():
 
 
 def test_a_large_step_is_not_taken_for_outliers():
+    """Forty sigma: every day after it lies beyond what is clipped, and the size is right all the same."""
     x = np.random.default_rng(3).normal(size=(20, 60))
     x[:, 50:] += 40.0
     result = looked(x)
@@ -37,6 +39,7 @@ def test_a_large_step_is_not_taken_for_outliers():
 
 
 def test_a_shorter_series_beside_longer_ones_has_the_score_that_it_has_alone():
+    """Its points stand at the end of the row."""
     x = np.random.default_rng(4).normal(size=(5, 60))
     wide, present = np.pad(x, ((0, 0), (30, 0))), np.pad(np.ones_like(x, dtype=bool), ((0, 0), (30, 0)))
     assert looked(wide, present=present).score == pytest.approx(looked(x).score)

@@ -35,6 +35,7 @@ def may_step(x, known_variance, floor, heat, end):
 
 
 def test_no_step_that_a_scan_would_report_is_screened_out():
+    """Of series with steps of any size, in windows of any length, with and without temperature, and days of unequal variance."""
     reported = 0
     for kind, uneven, has_heat in itertools.product(("steps", "tails", "neighbours", "share"), (0.0, 0.5, 3.0), (False, True)):
         with table_row(kind, uneven, has_heat):
@@ -50,6 +51,7 @@ def test_no_step_that_a_scan_would_report_is_screened_out():
 
 
 def test_days_that_only_scatter_are_nearly_all_screened_out():
+    """As most series of a fleet: 95 of 100 scans need not be run."""
     draw = np.random.default_rng(5)
     x, heat = draw.normal(size=(400, DAYS)), 48 + draw.normal(size=(400, DAYS))
     shares = [may_step(x, np.zeros_like(x), np.full(400, 0.05), heat, end)[0].mean() for end in range(15, DAYS, 5)]
@@ -57,6 +59,7 @@ def test_days_that_only_scatter_are_nearly_all_screened_out():
 
 
 def test_series_of_any_length_are_found_together_what_each_is_found_alone():
+    """A series that ended earlier than those beside it is neither screened by what is not there, nor warned of."""
     boards = [
         make_days(noisy(100, days, seed=days, step_at=days * 2 // 3, step_ratio=1.1), device=f"pi-{days}") for days in (12, 20, 45, 90, 200)
     ]

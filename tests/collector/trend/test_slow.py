@@ -9,6 +9,7 @@ from tests.collector.trend.worlds import findings, reported, until, world
 
 
 def test_a_quarter_of_a_per_cent_a_month_is_a_drift_within_a_year_and_no_step():
+    """Told in nearly every series, with an interval that holds it, from when on, and what it came to."""
     trends = findings(world("drift 0.25", "all", 8))
     drifts = [trend.drift for trend in trends if trend.drift]
     assert len(drifts) >= 7
@@ -18,6 +19,7 @@ def test_a_quarter_of_a_per_cent_a_month_is_a_drift_within_a_year_and_no_step():
 
 
 def test_a_fast_drift_makes_no_step():
+    """Also where it begins late, or is over."""
     for name in ("drift 2 from day 300", "drift 2 until day 150"):
         trends = findings(world(name, "all", 4))
         assert all(trend.drift and trend.drift.low < 2.02 < trend.drift.high for trend in trends[:3])
@@ -27,12 +29,14 @@ def test_a_fast_drift_makes_no_step():
 
 
 def test_steps_are_no_drift():
+    """Three of 4% within a year, all upwards: three steps, on their days."""
     for trend in findings(world("steps 4 at 100 200 300", "all", 4)):
         assert [step.day - 20_000 for step in trend.steps] == pytest.approx([100, 200, 300], abs=3)
         assert trend.drift is None
 
 
 def test_a_step_in_a_drift_has_its_own_size():
+    """Six per cent while the level drifts by half a per cent a month: two months of that are not in the step."""
     trends = findings(world("step 6 in drift .5", "all", 6))
     sizes = [step.size for trend in trends for step in trend.steps if is_event("latency_p50_ms", step)]
     assert len(sizes) == 6
@@ -41,6 +45,7 @@ def test_a_step_in_a_drift_has_its_own_size():
 
 
 def test_stable_series_have_no_drift():
+    """At any of three looks in a year."""
     series = world("flat", "ar .6", 6)
     for points in (60, 200, 390):
         assert not any(reported(trend) for trend in findings([until(days, points) for days in series]))

@@ -41,6 +41,7 @@ def changed():
 
 
 def test_a_finding_at_80_columns_is_its_sentence_then_what_it_is_of(changed):
+    """What changed, by how much and since when begins the first line; no line is longer than the terminal."""
     lines = lines_of(changed, 80, with_members=False)
     assert max(map(len, lines[:-1])) <= 80
     first = [line for line in lines if line and not line.startswith(" ")]
@@ -50,6 +51,7 @@ def test_a_finding_at_80_columns_is_its_sentence_then_what_it_is_of(changed):
 
 
 def test_every_word_of_a_finding_is_shown(changed):
+    """On terminals of any width; in a file the columns stay: a row a finding, for grep and awk."""
     trends = watch.trends_of(history_of(changed), (), ("latency_p50_ms", "energy_gross_mj"))
     expected = [text for trend in trends for _, text in finding_lines(trend, max(trend.last_day for trend in trends))]
     for width in (80, 200):

@@ -18,6 +18,7 @@ def throttling_days(before, after, *, device="pi-1"):
 
 
 def test_throttling_is_a_sentence_in_the_trend_and_in_its_alert():
+    """How often, since when, and how often before, not points: the same words in both."""
     for before, after, sentence in (
         (False, True, "always throttles since 2024-12-03, never before"),
         (True, False, "no longer throttles since 2024-12-03, always before"),

@@ -26,6 +26,7 @@ def of_type(*ratios):
 
 
 def test_what_two_boards_show_is_a_step_of_their_type_and_what_one_shows_is_none():
+    """The step of one moves the mean of two or three by 5 and 7%; that of two counts also where a third has none."""
     for ratios in ((1.1, 1.0), (1.2, 1.0, 1.0)):
         assert of_type(*ratios).steps == (), ratios
     for ratios in ((1.08, 1.08), (1.1, 1.06, 1.0)):
@@ -35,6 +36,7 @@ def test_what_two_boards_show_is_a_step_of_their_type_and_what_one_shows_is_none
 
 
 def test_a_day_of_a_type_is_the_mean_of_the_devices_that_ran():
+    """Each counted from its own level; a device without a run that day counts for nothing."""
 
     def device(ran_on, levels):
         size = len(ran_on)

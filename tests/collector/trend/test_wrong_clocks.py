@@ -53,6 +53,7 @@ def ledgers(tmp_path):
 
 
 def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
+    """Index, days and figures are those of right clocks; the run itself is shown as it was stored."""
     right, wrong = ledgers
     books = [book_of(LedgerStore(path)) for path in (right, wrong)]
     spans = [[(case.first_ns // NS_PER_DAY, case.newest_ns // NS_PER_DAY) for case in book.cases] for book in books]
@@ -67,12 +68,14 @@ def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
 
 
 def test_a_comparison_counts_the_runs_of_the_current_level_only(ledgers):
+    """With wrong clocks the same runs as with right ones, of the ledger and of its records in memory."""
     for source in (LedgerStore, lambda path: MemoryStore(open_store(str(path)).contents().runs)):
         right, wrong = (book_of(source(path)).summaries() for path in ledgers)
         assert [(summary.run_ids, summary.p50_ms) for summary in wrong] == [(summary.run_ids, summary.p50_ms) for summary in right]
 
 
 def test_the_stored_record_is_what_the_device_stated(ledgers):
+    """Nothing is rewritten; retention goes by the time of receipt."""
     with SqliteLedger(ledgers[1]) as ledger:
         years = sorted(round((entry.record.started_at_ns - entry.received_ns) / YEAR_NS) for entry in ledger.records())
         assert {*years} == {0, 30, -50}
@@ -84,6 +87,7 @@ def test_the_stored_record_is_what_the_device_stated(ledgers):
 
 
 def test_a_bucket_with_a_retention_takes_every_point(influx_place, bucket_of, tmp_path):
+    """At the time of receipt: none is rejected as beyond the retention, none lies in a year to come."""
     set_up_influx(influx_place.config(), 30, {})
     now_ns = time.time_ns()
     runs = [msgspec.structs.replace(run, started_at_ns=now_ns) for run in level_runs([10.0] * 6)]
@@ -113,6 +117,7 @@ def test_a_bucket_with_a_retention_takes_every_point(influx_place, bucket_of, tm
 
 
 def test_the_device_is_listed_with_the_remedy(tmp_path):
+    """Its own report says synchronised; the collector knows better, and again not when the clock is right."""
     path = tmp_path / "ledger"
     with intake(path) as bench:
         for off_ns, remedy in ((10 * YEAR_NS + 3 * NS_PER_DAY, "10.0 years ahead"), (0, None), (-40 * YEAR_NS, "years behind")):

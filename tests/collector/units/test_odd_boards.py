@@ -28,6 +28,7 @@ def judged(runs, metric="energy_gross_mj"):
 
 
 def test_a_board_with_an_issue_is_named_over_all_of_its_cases():
+    """By how much, on how many cases."""
     board_type = judged(fleet(20, odd=7, ratio=1.15))
     (outlier,) = board_type.odd
     assert (outlier.device, outlier.cases) == ("pi-07", 2)
@@ -36,11 +37,13 @@ def test_a_board_with_an_issue_is_named_over_all_of_its_cases():
 
 
 def test_a_healthy_fleet_is_not_accused_and_a_small_one_not_judged():
+    """None among twelve; five are too few to judge."""
     assert judged(fleet(12)).odd == ()
     assert judged(fleet(5, odd=1)).odd == ()
 
 
 def test_another_meter_scope_gives_no_board_an_issue():
+    """One board is measured at the wall: its energies are left out, not accused; a reference stands apart by nature."""
     runs = [
         replace(run, energy=replace(run.energy, scope="wall-ac")) if run.device == "pi-02" else run for run in fleet(8, odd=2, ratio=1.5)
     ]
@@ -52,6 +55,7 @@ def test_another_meter_scope_gives_no_board_an_issue():
 
 
 def test_boards_that_do_not_report_their_type_accuse_nobody():
+    """Ten PCs whose board is not known are ten types: that one draws three times as much is no issue."""
     runs = [replace(run, environment=replace(run.environment, board=None)) for run in fleet(10, odd=3, ratio=3.0)]
     history = history_of(runs)
     spreads = board_types(history, "energy_gross_mj", list(history.series()))
@@ -62,6 +66,7 @@ def test_boards_that_do_not_report_their_type_accuse_nobody():
 
 
 def test_a_board_far_away_widens_no_spread_and_a_trifle_is_none():
+    """Two boards do not hide each other; where all are alike the least spread holds."""
     effects = {str(board): effect for board, effect in enumerate([20.0, 0.1, -1.0, 1.5, 0.4, -0.7, 19.0])}
     assert [board for board, _, score in scores(effects, 1.5) if score > 3.6] == ["0", "6"]
     assert scores({"a": 1.0, "b": 0.0, "c": 0.0}, 1.5)[0] == ("a", 1.0, pytest.approx(1 / 1.5))

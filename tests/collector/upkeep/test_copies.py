@@ -33,6 +33,7 @@ def keep(path, *seqs, received_ns=7, session=1):
 
 
 def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
+    """Records, their order, numbers that were taken, what sinks have, annotations; and a collector can go on with it."""
     path, copy = tmp_path / "ledger.sqlite", tmp_path / "elsewhere" / "copy.sqlite"
     keep(path, 1, 2, 3)
     with watch_file.open_watch(path) as file:
@@ -71,6 +72,7 @@ def test_a_restore_overwrites_nothing(tmp_path):
 
 
 def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
+    """Every copy holds a beginning of what was committed, whole, and the writer is not stopped."""
     path = tmp_path / "ledger.sqlite"
     keep(path, 1)
     stop = threading.Event()
@@ -100,6 +102,7 @@ def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
 
 
 def test_what_is_no_backup_is_refused_and_leaves_nothing_behind(tmp_path):
+    """An empty file, a foreign one, and a backup with overwritten pages."""
     path, copy, target = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite", tmp_path / "new" / "ledger.sqlite"
     write_ledger(path, Fleet(devices=3, days=20, cases=4))
     copies.backup(path, copy)
@@ -116,6 +119,7 @@ def test_what_is_no_backup_is_refused_and_leaves_nothing_behind(tmp_path):
 
 @pytest.mark.services
 def test_a_full_disk_leaves_no_half_of_a_copy(tmp_path):
+    """One line, and the folder as it was."""
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=40, days=40, cases=4))
     with small_disk(tmp_path / "small", 1) as folder:
@@ -125,6 +129,7 @@ def test_a_full_disk_leaves_no_half_of_a_copy(tmp_path):
 
 
 def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
+    """Runs, devices, cases and verdicts counted another way; the parts are the file."""
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=7, days=30, cases=4))
     keep(path, 1)
@@ -144,6 +149,7 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
 
 
 def test_the_commands_do_as_their_functions(tmp_path):
+    """Backup, restore and status from the command line; an absent ledger is one line."""
     path, copy, second_copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite", tmp_path / "again.sqlite"
     keep(path, 1, 2)
     run = CliRunner().invoke
@@ -158,6 +164,7 @@ def test_the_commands_do_as_their_functions(tmp_path):
 
 
 def test_the_status_names_what_was_rejected_and_why(tmp_path):
+    """The newest first, a line each that no terminal obeys; beyond twenty their number."""
     path = tmp_path / "ledger.sqlite"
     topic = "edgemeter/v1/lab/pi-1/result"
     with SqliteLedger(path) as ledger:

@@ -51,6 +51,7 @@ def texts(path):
 
 
 def test_a_ledger_that_is_gone_comes_back_from_every_device(broker, tmp_path):
+    """The same texts, each once; a second request finds everything there."""
     with device(broker, tmp_path) as (outbox, publisher), device(broker, tmp_path, "pi-2") as (other, second):
         with collecting(broker, tmp_path / "old"):
             deliver(outbox, publisher, 30)
@@ -77,6 +78,7 @@ def test_a_ledger_that_is_gone_comes_back_from_every_device(broker, tmp_path):
 def test_a_record_without_a_time_of_its_own_is_one_point_wherever_it_comes_again(
     influx2_server, bucket_of, broker, tmp_path, monkeypatch, clock
 ):
+    """Its first receipt came days before: it lies in the new ledger and in the bucket where it lay in the old ones."""
     config = InfluxConfig(influx2_server.url, influx2_server.token, influx2_server.org, f"again-{tmp_path.name}")
     bucket_of(config).create(None)
     with device(broker, tmp_path) as (outbox, publisher):
@@ -99,6 +101,7 @@ def test_a_record_without_a_time_of_its_own_is_one_point_wherever_it_comes_again
 
 @pytest.mark.nightly
 def test_a_device_that_is_away_serves_a_request_when_it_is_back_and_only_once(broker, tmp_path):
+    """The broker keeps the request; it comes with each connection and is served with the first."""
     with collecting(broker, tmp_path / "old"), device(broker, tmp_path) as (outbox, publisher):
         deliver(outbox, publisher, 4)
     with collecting(broker, tmp_path / "new") as collector:
@@ -115,6 +118,7 @@ def test_a_device_that_is_away_serves_a_request_when_it_is_back_and_only_once(br
 
 @pytest.mark.nightly
 def test_the_command_names_who_sends_when(broker, tmp_path):
+    """One that is away is known from the ledger or the broker; since a day leaves out what is older."""
     ledger = str(tmp_path / "ledger")
     with collecting(broker, tmp_path / "ledger") as collector, device(broker, tmp_path) as (outbox, publisher):
         deliver(outbox, publisher, 2)

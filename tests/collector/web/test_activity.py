@@ -52,6 +52,7 @@ def page(ledger):
 
 
 def test_a_device_measures_while_the_process_that_reported_it_is_there():
+    """A device that is lost does not measure for ever, nor does one whose agent was started again."""
     for presence, is_shown in (
         ([], True),
         ([present("online")], True),
@@ -97,6 +98,7 @@ def test_what_nobody_reports_on_is_called_stale_and_a_job_is_shown_for_a_day_aft
 
 
 def test_overview_and_device_show_what_is_measured(page, ledger):
+    """Case, run of how many, suite, failures, job, and when that was received; the job with its counts."""
     at_ns = time.time_ns()
     report(ledger, activity(received_ns=at_ns), job(received_ns=at_ns))
     overview, measured = (
@@ -112,6 +114,7 @@ def test_overview_and_device_show_what_is_measured(page, ledger):
 
 
 def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(page, ledger, monkeypatch):
+    """Its tag is another one when time alone makes it stale, and when the device is lost; that of another view stays."""
     report(ledger, activity())
     tags = []
     for now_ns in (NOW_NS, NOW_NS + ACTIVITY_STALE_NS + 1):

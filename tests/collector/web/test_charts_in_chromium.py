@@ -60,6 +60,7 @@ def charted(tab, lab):
 @pytest.mark.needs("npm")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious_in_any_view(charted, dark):
+    """By the rules of axe-core, in both colours; with its charts, their tools and a table behind one."""
     for address in (*VIEWS, "compare?require=ap>=.3,+p50<=40ms"):
         page = charted(address, dark=dark)
         page.run(f"({FIRST} && {TOOL.format('Table')})?.click()")
@@ -71,6 +72,7 @@ def test_axe_finds_nothing_serious_in_any_view(charted, dark):
 
 
 def test_a_chart_is_zoomed_and_moved_by_wheel_buttons_and_drag(charted):
+    """The wheel without Control scrolls the page; the buttons work by the keyboard; a drag to the right brings smaller values."""
     page = charted("trend?device=simulated-pi5-01")
     x, top, width, height = page.place_of(PLOT)
     before = page.run(DOMAIN)
@@ -97,6 +99,7 @@ def test_a_chart_is_zoomed_and_moved_by_wheel_buttons_and_drag(charted):
 
 
 def test_no_day_of_an_axis_is_cut_off(charted):
+    """However far it is moved: the last label stands within the drawing."""
     page = charted("trend?device=simulated-pi5-01", width=1400)
     cut = f"""(() => {{ const plot = {PLOT}.getBoundingClientRect();
         const days = [...{PLOT}.querySelectorAll('.role-axis-label text')].filter(one => /[a-z]/.test(one.textContent));
@@ -112,6 +115,7 @@ def test_no_day_of_an_axis_is_cut_off(charted):
 
 
 def test_labels_of_a_front_cover_neither_marks_nor_each_other(charted):
+    """The name of a case stands beside its mark, clear of all others; numbers of marks that are near each other are one."""
     for address, width in (("compare", 390), ("compare?board=simulated+Jetson+Orin+Nano", 1000), ("compare?device=simulated-pi5-01", 1400)):
         plots = charted(address, width=width).run("""[...document.querySelectorAll('#against-accuracy .chart svg')].map(plot => {
             const boxes = (what) => [...plot.querySelectorAll(what)].map(one => [one.textContent, one.getBoundingClientRect()]);
@@ -128,6 +132,7 @@ def test_labels_of_a_front_cover_neither_marks_nor_each_other(charted):
 
 
 def test_a_dot_has_a_tooltip_and_leads_to_its_run(charted):
+    """With value, interval, verdict and run; the table behind has the same runs; the back button is right."""
     page = charted("trend?metric=energy_gross_mj&device=simulated-pi5-01")
     x, top, width, height = page.place_of(f"{PLOT}.querySelector('.mark-symbol path')")
     page.mouse("mouseMoved", x + width / 2 - 1, top + height / 2)
@@ -148,6 +153,7 @@ def test_a_dot_has_a_tooltip_and_leads_to_its_run(charted):
 
 
 def test_labels_of_an_axis_cover_none_and_no_column_is_lost_without_a_word(charted):
+    """On a phone, where there is least room; at 1000 pixels a table that is wider than its place can be scrolled, and says so."""
     for address in VIEWS:
         page = charted(address, width=390)
         covered = page.run("""[...document.querySelectorAll('.mark-text.role-axis-label')].filter(group => {
@@ -164,6 +170,7 @@ def test_labels_of_an_axis_cover_none_and_no_column_is_lost_without_a_word(chart
 
 
 def test_zoom_and_hidden_series_are_in_the_permalink(charted):
+    """Opened again, the chart shows the same; and no field is left once all is shown again."""
     page = charted("compare")
     name = page.run(f"{LEGEND}.querySelector('button').dataset.series")
     page.run(f"{LEGEND}.querySelector('button').click()")
@@ -182,6 +189,7 @@ def test_zoom_and_hidden_series_are_in_the_permalink(charted):
 
 
 def test_covering_marks_are_one_as_they_are_drawn(browser):
+    """Boards of different types, a little apart: zoomed in they are more marks, and each has one interval at most each way."""
     boards = [make_environment(board=f"board {number}") for number in range(12)]
     runs = [make_run(f"b-{n}", p50_ms=10 + 0.01 * n, environment=board, id=f"run-{n}") for n, board in enumerate(boards)]
     counts = "drawn[0].view.data('marks').map(one => one.boards)"
@@ -201,6 +209,7 @@ def test_covering_marks_are_one_as_they_are_drawn(browser):
 
 
 def test_no_mark_of_a_front_covers_another(charted):
+    """Of the whole fleet, and of what is left of it when a series is hidden."""
     page = charted("compare")
     covering = """[...document.querySelectorAll('#against-accuracy .chart svg')].map(plot => {
         const boxes = [...plot.querySelectorAll('.mark-symbol.role-mark path')].map(one => one.getBoundingClientRect());
@@ -251,6 +260,7 @@ def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted,
 
 
 def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(charted):
+    """Panels over time show one period: by a drag, by the wheel, after a reload and after "All days"."""
     page = charted("trend?board=simulated+Raspberry+Pi+5&model=tiny-detector")
     domains = "drawn.map(one => one.view.scale('x').domain().map(Number))"
     before = page.run(domains)
@@ -274,6 +284,7 @@ def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(charted):
 
 
 def test_without_a_script_the_page_names_where_its_figures_are(browser, lab):
+    """No chart is drawn; the tables and the exports are there."""
     page = browser.open(lab.url + "compare", has_scripts=False)
     assert "no charts: its tables, CSV and JSON have the figures" in page.run("document.querySelector('noscript').innerText")
     assert page.run("document.querySelectorAll('figure.chart-figure .chart *').length") == 0

@@ -24,6 +24,7 @@ def view_of(address, runs=None):
 
 
 def test_each_case_is_marked_by_the_requirement_that_decides_with_its_interval():
+    """The best first; what is recommended is said in one sentence above the table."""
     view = view_of(ADDRESS)
     (table,) = [table for table in view.tables if table.name == "choice"]
     assert {row["case"]: row["outcome"] for row in table.dicts()} == {"int8 on litert": "met", "fp32 on onnx": "not met"}
@@ -34,12 +35,14 @@ def test_each_case_is_marked_by_the_requirement_that_decides_with_its_interval()
 
 
 def test_what_misses_a_limit_can_be_hidden():
+    """And the page says so."""
     view = view_of(f"{ADDRESS}&show=met")
     assert len(re.findall(r'<tr id="case-', view.body)) == 1
     assert "Not shown, because a limit is not met: 1 case." in view.body
 
 
 def test_without_limits_there_is_no_choice():
+    """The table is of every case, and there is no column for it."""
     view = view_of("compare")
     assert [table.name for table in view.tables] == ["comparison"]
     assert "Limits</th>" not in view.body
@@ -54,6 +57,7 @@ def test_without_limits_there_is_no_choice():
     ],
 )
 def test_an_error_stands_above_the_table_and_the_form_keeps_its_values(address, words):
+    """The reader mends the limits, and need not write them again."""
     view = view_of(address)
     assert words in view.body
     picked = {field.name: field.picked for field in view.inputs if field.picked}
@@ -63,6 +67,7 @@ def test_an_error_stands_above_the_table_and_the_form_keeps_its_values(address, 
 @pytest.mark.chromium
 @pytest.mark.parametrize("address", [ADDRESS, "compare?require=p99<=33ms", "compare?require=p50<=9mJ"])
 def test_form_and_first_row_are_on_one_screen_of_a_phone(browser, address):
+    """Where a case is out, where nothing is certain, and where a limit is wrong."""
     with served(runs_of_days()) as server:
         page = browser.open(f"{server.url}{address.replace(' ', '+')}", width=390)
         assert page.fits()
@@ -73,6 +78,7 @@ def test_form_and_first_row_are_on_one_screen_of_a_phone(browser, address):
 
 @pytest.mark.chromium
 def test_the_form_works_without_a_script(browser):
+    """The button sends what was written."""
     with served(runs_of_days()) as server:
         page = browser.open(f"{server.url}{ADDRESS}", has_scripts=False)
         page.run("document.querySelector('[name=require]').value = 'p50<=1ms'; document.querySelector('form.filters').submit()")

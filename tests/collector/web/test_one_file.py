@@ -116,6 +116,7 @@ def odd_page(name):
 
 @pytest.mark.nightly
 def test_every_page_is_well_formed_and_every_number_drawn_is_one():
+    """Each element is closed, and no coordinate is NaN, infinite or missing."""
     for name in ODD:
         with table_row(name):
             page = Page(odd_page(name))
@@ -126,6 +127,7 @@ def test_every_page_is_well_formed_and_every_number_drawn_is_one():
 
 
 def test_the_page_refers_to_nothing_outside():
+    """No address, no style sheet, no font, no picture, no script from anywhere else."""
     html = odd_page("60 cases")
     page = Page(html)
     outside = [
@@ -152,6 +154,7 @@ def test_the_page_may_run_nothing_but_its_own_scripts():
 
 
 def test_what_a_device_sent_stays_text_everywhere():
+    """Reasons, files, boards, libraries: none becomes an element."""
     hostile = make_run(
         task=HOSTILE,
         environment=make_environment(board=HOSTILE, libraries={HOSTILE: HOSTILE}, power_mode=HOSTILE),
@@ -173,6 +176,7 @@ def test_what_a_device_sent_stays_text_everywhere():
 
 
 def test_every_link_leads_to_a_view_that_the_file_holds():
+    """And every link within a view to a place in it."""
     html = odd_page("60 cases")
     addresses = {attributes["data-address"] for tag, attributes in Page(html).elements if "data-address" in attributes}
     first = Page(shown_first(html))
@@ -184,6 +188,7 @@ def test_every_link_leads_to_a_view_that_the_file_holds():
 
 
 def test_what_is_left_out_or_disturbed_is_named_with_its_reason():
+    """A case that nothing matches with its newest run, an invalid run, and what keeps a figure from being believed."""
     verdicts = [violating("invalid", "outputs-differ"), violating("disturbed", "under-voltage")]
     runs = [make_run(id=verdict.state, device=verdict.state, verdict=verdict) for verdict in verdicts]
     text = Page(first_of(make_run(), make_run(id="left", data=OTHER_DATA), *runs, make_reference())).text
@@ -197,12 +202,14 @@ def test_what_is_left_out_or_disturbed_is_named_with_its_reason():
 
 
 def test_the_page_says_what_changes_between_days_include():
+    """In one sentence, whatever the number of cases."""
     sides = make_side(agent="1", runs=4), make_side(agent="1", start=2 * 86_400, runs=4, role="reference", precision="fp16")
     text = Page(first_of(*sides[0], *sides[1])).text
     assert text.count("changes between days include an assumed scatter of 2% between days") == 1
 
 
 def test_energies_of_different_scopes_are_drawn_apart_and_the_page_states_why():
+    """A wall socket's millijoules are not on a board's axis."""
     page = Page(first_of(make_run(), make_reference(energy=make_energy(scope="wall-ac"))))
     labels = [attributes["aria-label"] for attributes in page.all("div") if "Energy" in attributes.get("aria-label", "")]
     assert [label.partition(": Up and left")[0].rpartition(", ")[2] for label in labels] == ["board-input"]

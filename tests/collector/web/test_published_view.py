@@ -37,6 +37,7 @@ def rows_of(view, name="published"):
 
 
 def test_each_row_has_its_verdict_the_sentence_own_runs_and_the_source(tmp_path):
+    """On the page as in what is exported; the line on top says what these figures are."""
     view = view_of(folder_of(tmp_path, IMPOSSIBLE, LATENCY), source="A guide")
     assert view.lead == published_view.LEAD
     impossible, latency = rows_of(view)
@@ -50,6 +51,7 @@ def test_each_row_has_its_verdict_the_sentence_own_runs_and_the_source(tmp_path)
 
 
 def test_the_filters_leave_what_they_name(tmp_path):
+    """Words, model, device, verdict and source; results of MLPerf stand apart; what is left of a filter that fits nothing is said."""
     folder = folder_of(tmp_path, IMPOSSIBLE, LATENCY)
     for fields in ({"verdict": "impossible"}, {"model": "Llama 3.2 3B", "source": "A guide"}, {"q": "q4_0  LLAMA"}, {"q": "gb/s guide"}):
         assert [row["model"] for row in rows_of(view_of(folder, **fields))] == ["Llama 3.2 3B"]
@@ -79,6 +81,7 @@ def test_a_search_sees_also_what_is_not_listed(tmp_path):
 
 
 def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path):
+    """An added row changes the tag by which a browser asks again."""
     folder = folder_of(tmp_path, LATENCY)
     server = page_of(own_runs(), published=folder)
     request = ViewRequest("published", {"source": "A guide"})
@@ -103,6 +106,7 @@ def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(t
 
 
 def test_what_a_source_states_stays_text(tmp_path):
+    """It becomes no element."""
     view = view_of(
         folder_of(tmp_path, *(published_row("latency_p50_ms", 20.0, **{name: MARKUP}) for name in ("source", "model", "version")))
     )

@@ -36,6 +36,7 @@ def rows_of(page, path):
 
 
 def test_every_view_is_served_in_every_form(fleet_page):
+    """Also where nothing matches: a page that states that; only a CSV file would have nothing in it. A page is small, of 40 devices."""
     for view in ("", "compare", "trend?metric=accuracy", "device", "device?device=nobody"):
         prefix = f"/{view}{'&' if '?' in view else '?'}format="
         with table_row(view):
@@ -52,6 +53,7 @@ def test_every_view_is_served_in_every_form(fleet_page):
 
 
 def test_a_run_is_there_down_to_its_raw_samples_compressed_and_once(fleet_page):
+    """CSV has every query of it; the tag of the page is answered with 304, that of another view is not."""
     rows = rows_of(fleet_page, f"{RUN}&format=csv")
     assert (len(rows), {row["series"] for row in rows}) == (256, {"latency"})
     _, headers, body = ask(fleet_page, RUN)
@@ -63,6 +65,7 @@ def test_a_run_is_there_down_to_its_raw_samples_compressed_and_once(fleet_page):
 
 
 def test_a_page_may_run_nothing_but_our_script(fleet_page):
+    """Nothing inline, nothing from elsewhere, in no frame; the script of the charts is loaded once for good."""
     _, headers, body = ask(fleet_page, "/compare")
     assert "script-src 'self'" in headers["Content-Security-Policy"]
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
@@ -77,6 +80,7 @@ def test_a_page_may_run_nothing_but_our_script(fleet_page):
 
 
 def test_a_picked_period_narrows_what_is_exported(fleet_page):
+    """CSV and JSON hold what is seen."""
     trend = "/trend?device=simulated-pi5-01&format="
     at_ms = sorted(int(row["started_at_ns"]) // 1_000_000 for row in rows_of(fleet_page, f"{trend}csv"))
     between = f"&between={at_ms[2]},{at_ms[5] + 1}"
@@ -87,6 +91,7 @@ def test_a_picked_period_narrows_what_is_exported(fleet_page):
 
 
 def test_every_series_is_on_one_page_of_the_trend(fleet_page):
+    """One leads to the next."""
     devices, address = set(), "/trend"
     while address:
         body = text_of(fleet_page, address)
@@ -97,6 +102,7 @@ def test_every_series_is_on_one_page_of_the_trend(fleet_page):
 
 
 def test_unknown_views_methods_and_names_are_refused(two_runs):
+    """A name that was pointed at this machine, a path outside the views, a POST; a HEAD has the length and no body."""
     assert ask(two_runs, "/", Host="attacker.example")[0] == 421
     for name in ("localhost:8000", "127.0.0.1", "[::1]:8000", "[::1]"):
         assert ask(two_runs, "/", Host=name)[0] == 200, name
@@ -108,6 +114,7 @@ def test_unknown_views_methods_and_names_are_refused(two_runs):
 
 
 def test_without_the_token_nothing_is_shown():
+    """Neither page nor figures nor script; a wrong one is none. From the address it goes into a cookie and leaves the address."""
     page = page_of(TWO, token="open sesame")
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "edgemeter_token=wrong"}):
         status, _, body = ask(page, "/compare?format=csv", **headers)
@@ -177,6 +184,7 @@ def test_a_ledger_that_cannot_be_opened_is_tried_again(tmp_path, caplog):
 
 @pytest.mark.services
 def test_a_page_is_served_at_a_port_until_it_is_stopped():
+    """Whoever asks again gets 304 as long as nothing is new; a HEAD has no body; a port in use is one line."""
     with served(TWO) as server:
         connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
 

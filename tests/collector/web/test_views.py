@@ -40,6 +40,7 @@ def charts_in(text):
 
 
 def test_the_page_of_a_run_has_every_field_of_its_conditions_in_words():
+    """Also the processes that were busiest."""
     assert set(run.FIELDS) == set(record_conditions.Condition.__struct_fields__) - {"when"}
     busiest = {"make": 0.25}
     around = record_conditions.Condition(when="before", temperatures_c={"soc": 61.3}, busiest_other=busiest)
@@ -51,12 +52,14 @@ def test_the_page_of_a_run_has_every_field_of_its_conditions_in_words():
 
 
 def test_the_device_of_a_fleet_is_its_first():
+    """Where no device was picked; of a fleet without runs the page says so."""
     runs = [make_run(), make_run(id="b", device="pi-9", fleet="field"), make_reference()]
     field, first, absent = answers(runs, "device?fleet=field", "device", "device?fleet=nosuch")
     assert ["pi-9" in field, "pi-1" in first, "No run has this device" in absent] == [True, True, True]
 
 
 def test_a_language_model_has_the_figures_of_the_field_on_every_page():
+    """Of a case as in the terminal, of a run and of a device: neither the latency nor the energy of a whole call."""
     generation = make_generation(energy=make_generation_energy())
     runs = [make_run(id="generated", generation=generation, ap=None), make_reference(generation=generation, ap=None)]
     comparison, run, device = answers(runs, "compare", "run?id=generated", "device?device=pi-1")
@@ -69,6 +72,7 @@ def test_a_language_model_has_the_figures_of_the_field_on_every_page():
 
 
 def test_a_case_has_the_accuracy_and_the_energy_of_its_earlier_runs_as_in_the_command():
+    """A suite scores its first run only, and a meter was unplugged: the newest run has neither, its case has both."""
     first = make_run(id="first")
     later = make_run(
         id="later",
@@ -90,6 +94,7 @@ def test_a_case_has_the_accuracy_and_the_energy_of_its_earlier_runs_as_in_the_co
 
 
 def test_another_reference_gives_other_ratios():
+    """Five times the latency of the server is twice that of the other board."""
     runs = (make_reference(), make_run("pi-1"), make_run("pi-2", p50_ms=5.0))
     tables = answers(runs, "compare?format=csv", "compare?reference=pi-2&format=csv")
     ratios = [{row["device"]: row["latency_p50_ms_ratio"] for row in rows_of(table)} for table in tables]
@@ -109,6 +114,7 @@ def sixty_devices():
 
 
 def test_title_front_and_export_are_of_every_case_and_each_is_on_one_page_of_the_table(sixty_devices):
+    """Of 120 cases on two pages; CSV and JSON hold each."""
     *pages, table, document = answers(
         sixty_devices, "compare?page=1", "compare?page=2", "compare?page=2&format=csv", "compare?page=2&format=json"
     )
@@ -123,6 +129,7 @@ def test_title_front_and_export_are_of_every_case_and_each_is_on_one_page_of_the
 
 
 def test_a_column_in_which_no_row_has_a_value_is_not_shown():
+    """Neither an energy that nothing measured nor the health that no device reported; exports have all."""
     runs = [make_reference(energy=None), *(make_run(f"pi-{n}", energy=None) for n in range(3))]
     compared, overview, exported = answers(runs, "compare", "", "compare?format=csv")
     headings = [
@@ -136,6 +143,7 @@ def test_a_column_in_which_no_row_has_a_value_is_not_shown():
 
 
 def test_equal_boards_are_one_row_and_one_mark():
+    """With their number, the interval over them and the worst by name; each of them within, and in the export. There is one legend."""
     board = make_environment(board="Raspberry Pi 5")
     runs = [make_run(f"pi-{n:02}", environment=board, p50_ms=10 + n / 100, id=f"pi {n}") for n in range(24)]
     text, exported = answers([make_reference(environment=make_environment(board="a server")), *runs], "compare", "compare?format=csv")
@@ -153,6 +161,7 @@ def test_equal_boards_are_one_row_and_one_mark():
 
 
 def test_one_device_in_two_roles_is_drawn_under_two_names():
+    """So are devices of two fleets that have one name."""
     both = [make_run("here", role=role, id=role, p50_ms=p50_ms) for role, p50_ms in (("reference", 10.0), ("device", 11.0))]
     runs = [make_reference(), *(make_run("pi-1", fleet=fleet, id=fleet) for fleet in ("north", "south"))]
     charts = [charts_in(answers(of, "compare"))[0] for of in (both, runs)]
@@ -160,6 +169,7 @@ def test_one_device_in_two_roles_is_drawn_under_two_names():
 
 
 def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy():
+    """Before the reference and before the healthy ones by name; the figures are of the case that most of them ran."""
     hot = (record_conditions.Condition(when="during", throttled_now=True),)
     newest_ns = time.time_ns() - DAY_NS
     runs = [
@@ -180,6 +190,7 @@ def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy
 
 
 def test_a_comparison_of_power_modes_has_their_marks():
+    """Runs of one case in two modes of a board have a table; of one run each nobody can say which is the faster."""
     runs = [make_run(id=f"run-{mode}", p50_ms=p50_ms, environment=make_environment(power_mode=mode)) for mode, p50_ms in MODES.items()]
     section = answers((*runs, make_reference()), "compare").partition('id="modes"')[2].partition("</section>")[0]
     cells = re.findall(r'<td class="text"[^>]*>([^<]*)</td>', section)
@@ -188,6 +199,7 @@ def test_a_comparison_of_power_modes_has_their_marks():
 
 
 def test_the_level_of_a_board_type_is_that_of_all_its_boards(fleet_page):
+    """Since when, on how many boards, and all their earlier runs: not those of one of them."""
     text = text_of(fleet_page, "/compare?board=simulated+Raspberry+Pi+5&precision=int8")
     first, *boards = re.findall(r'class="level">(.*?)</small>', text)
     count, period, earlier = re.fullmatch(r"(\d+) of 24 boards since (.*); (\d+) earlier runs left out", first).groups()
@@ -198,6 +210,7 @@ def test_the_level_of_a_board_type_is_that_of_all_its_boards(fleet_page):
 
 
 def test_the_health_of_a_device_stands_on_the_overview_and_on_its_page(tmp_path):
+    """The agent in the table; what needs attention among the first things; its sensors on its page."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(device="pi-1"), make_reference()])
     sensors, now_ns = (Sensor(name="pi5_pmic", id="pi5_pmic"),), time.time_ns()
     health = make_health(device="pi-1", told_ns=now_ns, agent="9.8.7", sensors=sensors)

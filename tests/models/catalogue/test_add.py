@@ -37,6 +37,7 @@ def own_copy(tmp_path):
 
 
 def test_a_model_with_a_card_is_added_as_the_card_states(own_copy, invoke):
+    """Shapes, types and scales come from the file: the int8 input of the shipped detector."""
     source = SHIPPED / "edgemeter-shapes_int8.tflite"
     path = own_copy(source)
     shutil.copyfile(model_card.card_path(source), model_card.card_path(path))
@@ -53,6 +54,7 @@ def test_a_model_with_a_card_is_added_as_the_card_states(own_copy, invoke):
 
 
 def test_a_model_that_cannot_be_recognised_names_what_to_write(own_copy, invoke, home):
+    """Its input is no picture; nothing is written."""
     path = own_copy(ROOT / "tests" / "fixtures" / "runtimes" / "onnx.onnx")
     with pytest.raises(ConfigError, match="card"):
         invoke("add", path)
@@ -84,6 +86,7 @@ def shapes(own_copy):
 
 
 def test_a_taken_name_is_refused(shapes, own_copy, invoke):
+    """Of another file of the user's, or of ours; the same file again is no conflict."""
     invoke("add", shapes, "--name", "mine")
     assert invoke("add", shapes, "--name", "mine").exit_code == 0
     other = own_copy(shapes, "other.onnx")
@@ -97,6 +100,7 @@ def test_a_taken_name_is_refused(shapes, own_copy, invoke):
 
 
 def test_a_card_of_another_file_is_refused(shapes, invoke):
+    """The file was changed since; one that changes later, or goes, is missed by `verify`, which says which."""
     invoke("add", shapes, "--name", "mine")
     with shapes.open("ab") as file:
         file.write(b"\0")
@@ -126,6 +130,7 @@ def test_a_folder_that_is_not_ours_is_reported(shapes, invoke, tmp_path, monkeyp
 
 
 def test_what_is_no_model_is_reported(own_copy, invoke, home, tmp_path):
+    """Empty, garbled, of an unknown kind: one line, and nothing written."""
     for name, body in (("m.onnx", b""), ("m.onnx", b"garbled"), ("m.xyz", b"x"), ("m.tflite", b"TFL3")):
         with table_row(name, body):
             (tmp_path / "body").write_bytes(body)

@@ -26,6 +26,7 @@ MODELS = shipped_models.shipped_models()
 
 
 def test_one_model_ships_in_every_format_and_precision_as_its_card_describes():
+    """Five files of one name: hash, at most 1 MB, how it was made; AP at least 0.60 in fp32, every int8 within 0.03 of it."""
     assert {model.about.name for model in MODELS} == {"edgemeter-shapes"}
     scores = {(model.path.suffix[1:], model.about.precision): model.about.accuracy["value"] for model in MODELS}
     assert set(scores) == {("onnx", "fp32"), ("onnx", "int8"), ("tflite", "fp32"), ("tflite", "int8"), ("torchscript", "fp32")}
@@ -43,6 +44,7 @@ def test_one_model_ships_in_every_format_and_precision_as_its_card_describes():
 
 @pytest.mark.torch
 def test_a_shipped_file_scores_what_its_card_states():
+    """The very file, run by its runtime on the shipped scenes, within 0.002; the int8 LiteRT file has no float at either end."""
     scenes = open_folder(shipped_models.SCENES / "images", shipped_models.SCENES / "annotations.json")
     for model in MODELS:
         with table_row(model.path.name):
@@ -59,6 +61,7 @@ def test_a_shipped_file_scores_what_its_card_states():
 
 
 def test_a_card_is_read_back_as_it_was_written(tmp_path):
+    """Text and card agree both ways."""
     for model in MODELS:
         with table_row(model.path.name):
             text = shipped_models.card_text(model.about)
@@ -72,6 +75,7 @@ BY_NAME = {entry.name: entry for entry in EVERY}
 
 
 def test_every_entry_can_be_acted_on():
+    """It names a decoder, an address or a way to make it, and its licence; the card of a fetched file fits it."""
     for entry in EVERY:
         with table_row(entry.name):
             assert entry.licence in {"Apache-2.0", "AGPL-3.0", "MIT", "Llama-3.2", "Gemma"}
@@ -102,6 +106,7 @@ def test_label_maps_agree_with_each_other():
 
 @pytest.mark.realdata
 def test_an_entry_states_what_its_file_states(realdata):
+    """Hash and size; input, normalisation, decoder and classes, as recognised from the real file by its real runtime."""
     for entry in EVERY:
         if entry.sha256:
             path = realdata / ("mlperf_tiny" if entry.name.startswith("mlperf-tiny") else "models") / entry.file
@@ -122,6 +127,7 @@ def test_an_entry_states_what_its_file_states(realdata):
 
 
 def test_the_users_entries_come_before_ours(home):
+    """And one of another name beside them; of a name twice, neither would count."""
     write_catalogue(home / "catalogue.toml", make_entry("yolox-nano", "http://mine.example/m"), make_entry("mine", "http://mine.example/n"))
     entries = catalogue.all_entries()
     assert entries["yolox-nano"].address == "http://mine.example/m"
@@ -133,6 +139,7 @@ def test_the_users_entries_come_before_ours(home):
 
 
 def test_a_wrong_catalogue_is_reported_with_the_key(home):
+    """One key changed in an entry that is right; and a file that is no TOML."""
     right = {**msgspec.to_builtins(make_entry("mine", "http://mine.example/m"))}
     path = home / "catalogue.toml"
     for change, why in (
@@ -159,6 +166,7 @@ def test_a_wrong_catalogue_is_reported_with_the_key(home):
 
 
 def test_a_catalogue_is_read_back_as_it_was_written(tmp_path):
+    """All entries of ours, every odd character, and one whose input is no picture."""
     odd = make_entry("odd", "http://mine.example/m", source='"quotes" \\ back\n\ttab \x7f é 猫 🐈')
     words = {"classes": 2, "labels": ["yes", "no"]}
     heard = make_entry("ears", "http://mine.example/n", input={"kind": "tensor"}, task="keywords", labels=None, output=words)

@@ -15,6 +15,7 @@ from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, SHIPPED_B
 
 
 def test_a_sample_has_what_the_pages_name(tmp_path):
+    """Models with their cards, photographs, and annotations of these photographs."""
     folder = tmp_path / "new" / "trial"
     assert write_sample(folder) == sorted(["instances.json", "photos/", *SHIPPED_BY_NAME, *(f"{name}.toml" for name in SHIPPED_BY_NAME)])
     assert all(read_card(folder / f"{name}.toml").name == "edgemeter-shapes" for name in SHIPPED_BY_NAME)
@@ -24,6 +25,7 @@ def test_a_sample_has_what_the_pages_name(tmp_path):
 
 
 def test_a_sample_overwrites_nothing(tmp_path):
+    """A folder with anything in it stays as it is; an empty one is filled."""
     folder = tmp_path / "full"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
@@ -37,6 +39,8 @@ def test_a_sample_overwrites_nothing(tmp_path):
 
 
 def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path, monkeypatch):
+    """Neither the folder nor a draft of it."""
+
     def full(*_paths):
         raise OSError(errno.ENOSPC, "No space left on device", "b.jpg")
 
@@ -47,6 +51,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path, monkeypatc
 
 
 def test_the_shipped_language_files_are_those_of_the_index_and_small():
+    """Hashes match, and all files together have less than 2 MB: they are part of the wheel."""
     index = msgspec.toml.decode((LANGUAGE_FOLDER / "language.toml").read_bytes())
     hashes = {entry["file"]: entry["sha256"] for entry in index["files"]}
     assert hashes == {path.name: model_file.sha256(path) for path in LANGUAGE_FOLDER.glob("*.gguf")}

@@ -47,6 +47,7 @@ def test_each_step_is_made_once(monkeypatch, tmp_path):
 
 
 def test_a_converter_that_fails_ends_no_other(monkeypatch, tmp_path):
+    """Each format that is not there has a reason: of its own, of the file that it is made from, or that it needs images or a program."""
     converted_files, bases = converted(monkeypatch, tmp_path / "m.pt2", failing=("litert-fp32",))
     assert converted_files.reasons["litert-fp32"] == "no converter for litert-fp32"
     assert converted_files.reasons["litert-fp16"].startswith("litert-fp32, ")
@@ -57,6 +58,7 @@ def test_a_converter_that_fails_ends_no_other(monkeypatch, tmp_path):
 
 
 def test_what_a_model_cannot_become_has_a_reason(monkeypatch, tmp_path):
+    """LiteRT is made from PyTorch only."""
     reasons = converted(monkeypatch, tmp_path / "m.onnx", calibration=tmp_path)[0].reasons
     reason = "made from a PyTorch model only (.pt2 or TorchScript): give that"
     assert (reasons["litert-int8"], reasons["litert-fp32"], "onnx-fp16" in reasons) == (reason, reason, False)
@@ -65,6 +67,7 @@ def test_what_a_model_cannot_become_has_a_reason(monkeypatch, tmp_path):
 
 
 def test_an_extra_that_is_not_installed_is_named_before_the_first_conversion(monkeypatch, tmp_path):
+    """With the command; no conversion to its formats begins."""
     monkeypatch.setattr(board_formats, "which", lambda _: "compiler")
     monkeypatch.setattr(board_formats, "find_spec", lambda _: None)
     monkeypatch.setattr(board_formats, "_convert", lambda *_: tmp_path / "m_fp16.engine")
@@ -76,6 +79,7 @@ def test_an_extra_that_is_not_installed_is_named_before_the_first_conversion(mon
 
 
 def test_every_runtime_that_reads_a_file_is_measured(tmp_path):
+    """ONNX files by OpenVINO too; a LiteRT file not by an Edge TPU unless it was compiled for it."""
     converted_files = BoardFormats({"litert-fp32": tmp_path / "m_fp32.tflite", "edgetpu": tmp_path / "m_int8_edgetpu.tflite"})
     assert [(name, path.name, runtime) for name, (path, runtime) in converted_files.candidates(tmp_path / "m.onnx").items()] == [
         ("m.onnx", "m.onnx", "onnx"), ("m.onnx, openvino", "m.onnx", "openvino"), ("litert-fp32", "m_fp32.tflite", "litert"),
@@ -84,6 +88,7 @@ def test_every_runtime_that_reads_a_file_is_measured(tmp_path):
 
 
 def test_wrong_usage_names_the_remedy(tmp_path):
+    """One line, before anything is converted."""
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     replay_model(tmp_path)
     for words, message in (
@@ -148,6 +153,7 @@ def test_the_formats_are_compared_and_one_is_recommended(monkeypatch, tmp_path):
 @pytest.mark.convert
 @pytest.mark.nightly
 def test_a_shipped_model_is_converted_measured_and_one_is_picked(tmp_path):
+    """The real converters in their sandboxes and the real runtimes: a row a file and runtime, the files in the folder that was named."""
     command = [
         "-m",
         "edgemeter.agent.cli",

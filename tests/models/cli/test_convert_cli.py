@@ -29,6 +29,7 @@ def invoke(*arguments):
 
 
 def test_a_format_is_asked_for_and_annotations_need_their_pictures():
+    """Usage, not a default that writes every format; ground truth alone scores nothing."""
     assert invoke("model.onnx").exit_code == 2
     result = invoke("model.onnx", "--to", "onnx-fp16", "--annotations", "val.json")
     assert (result.exit_code, "--annotations" in result.output) == (2, True)
@@ -48,6 +49,7 @@ def test_the_command_in_the_sandbox_has_every_word_and_the_models_path(tmp_path,
 
 
 def test_a_source_that_is_no_model_is_one_line(tmp_path):
+    """Absent, empty, a pickle, half an archive."""
     for content in (None, b"", b"\x80\x02}q\x00.", b"PK\x03\x04 truncated"):
         with table_row(content):
             model = tmp_path / "model.pt2"
@@ -59,6 +61,7 @@ def test_a_source_that_is_no_model_is_one_line(tmp_path):
 
 
 def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
+    """One line with what to install; no file is written."""
     monkeypatch.setitem(sys.modules, "onnx", None)
     result = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--output", tmp_path / "out")
     assert (result.exit_code, "pip install 'edgemeter[convert]'" in result.stderr) == (1, True)
@@ -110,6 +113,7 @@ def test_a_machine_without_a_sandbox_converts_only_what_is_called_trusted(tmp_pa
 @pytest.mark.convert
 @pytest.mark.nightly
 def test_the_json_has_every_figure(tmp_path):
+    """One document on stdout: verdict, accuracy before and after, sizes, how it was made."""
     result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--output", tmp_path, "--format", "json")
     assert result.exit_code == 0
     (row,) = json.loads(result.stdout)["conversions"]
@@ -122,6 +126,7 @@ def test_the_json_has_every_figure(tmp_path):
 @pytest.mark.convert
 @pytest.mark.nightly
 def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
+    """Status 1, a line that begins with RUINED, and no file under the name asked for."""
     (tmp_path / "black").mkdir()
     Image.new("RGB", (160, 160)).save(tmp_path / "black" / "black.png")
     result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--calibration", tmp_path / "black", "--output", tmp_path / "out")
@@ -147,6 +152,7 @@ def test_a_file_that_stayed_fp32_is_not_called_fp16(realdata, tmp_path):
 
 @pytest.mark.convert
 def test_a_quantiser_works_in_its_sandbox(tmp_path):
+    """The real command in a process of its own, as a user calls it: its files are written, and nobody may execute them."""
     command = ["-m", "edgemeter.agent.cli", "models", "convert", SHIPPED_FOLDER / "edgemeter-shapes_fp32.tflite"]
     command += ["--to", "litert-int8", "--to", "litert-fp16", "--output", tmp_path / "out"]
     completed = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -83,6 +83,7 @@ def program(tmp_path, monkeypatch):
 
 
 def test_operations_on_both_processors_are_read():
+    """63 and 2, with why each of the two stayed."""
     facts = dict(compilers.read_coverage(PARTLY))
     left_on_cpu = facts.pop("left_on_cpu").split("; ")
     assert facts == {"edgetpu_compiler": "16.0.384591198", "edgetpu_operations": 63, "cpu_operations": 2}
@@ -95,6 +96,7 @@ def test_operations_on_both_processors_are_read():
 
 
 def test_without_a_compiler_one_line_names_where_to_get_it(tmp_path):
+    """Neither is a Python package."""
     with pytest.raises(UnavailableError, match=r"coral\.ai"):
         compilers.make_edgetpu(MODEL, tmp_path / "out.tflite", NO_INPUTS)
     with pytest.raises(UnavailableError, match="install TensorRT"):

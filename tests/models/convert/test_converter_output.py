@@ -14,6 +14,7 @@ class Foreign(Exception):  # noqa: N818 - as ONNX Runtime names its own
 
 
 def test_a_converters_error_is_one_line_with_what_to_do():
+    """Its kind, its words and the advice; a missing library with what to install."""
     for raised, becomes in (
         (ValueError("no\nlegs"), ConfigError),
         (AssertionError(), ConfigError),
@@ -28,6 +29,7 @@ def test_a_converters_error_is_one_line_with_what_to_do():
 
 
 def test_what_is_no_converters_passes():
+    """Ctrl-C, the end of the program and an error of ours leave the block as the same object."""
     for raised in (KeyboardInterrupt(), MeasurementError("ours"), SystemExit(3)):
         with table_row(raised):
             with pytest.raises(type(raised)) as raised_error, converter_output.converter_errors("converting", "export it again"):

@@ -9,6 +9,7 @@ CONVERT = Path(formats.__file__).parent
 
 
 def test_the_way_leads_over_the_forms_between():
+    """Each form is made from the one before it; no way leads back or across, and no two formats write one file."""
     for start, goal in (("onnx-fp32", "litert-int8"), ("litert-int8", "litert-fp16"), ("onnx-int8", "tensorrt-int8")):
         assert formats.steps_to(start, goal) is None, f"{start!r}, {goal!r}"
     endings = [entry.ending for entry in formats.FORMATS.values()]
@@ -23,6 +24,7 @@ def test_the_way_leads_over_the_forms_between():
 
 
 def test_every_format_has_a_maker():
+    """The table names functions that are there; the module is not imported, because it may need PyTorch."""
     for entry in formats.FORMATS.values():
         module, _, function = entry.maker.partition(":")
         source = (CONVERT / f"{module.rpartition('.')[2]}.py").read_text()

@@ -84,6 +84,7 @@ def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
 
 
 def test_fp16_stays_close(joined, tmp_path):
+    """Relative to the largest value, boxes and scores by themselves; input and output stay float32."""
     target = tmp_path / "fp16.onnx"
     onnx_precisions.make_fp16(joined, target, MakerInputs())
     expected, actual = run(joined)[0], run(target)[0]

@@ -20,6 +20,7 @@ def test_outputs_in_another_order_are_matched_by_their_values():
 
 
 def test_the_same_file_agrees_with_itself():
+    """A tiny ONNX model on noise, by ONNX Runtime."""
     model = Path(__file__).parents[2] / "fixtures" / "runtimes" / "onnx.onnx"
     runtime = runtimes.create("onnx")
     loaded = runtime.load(model, runtimes.Options())

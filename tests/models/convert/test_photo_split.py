@@ -39,6 +39,7 @@ def test_of_what_both_hold_each_gets_a_half_unless_that_leaves_too_few(tmp_path)
 
 
 def test_the_parts_are_the_same_whatever_the_photographs_are_called(tmp_path):
+    """They follow from the contents: renamed, or in another order, none changes its part."""
     data = photographs(tmp_path / "d", 40)
     first = parts_of(data, None)
     assert len(set.union(*first)) == sum(len(part) for part in first) == 40
@@ -53,6 +54,7 @@ def test_the_parts_are_the_same_whatever_the_photographs_are_called(tmp_path):
 
 
 def test_ground_truth_goes_with_its_photographs(tmp_path):
+    """Each part has the classes of its photographs, and a hash of its own."""
     data = photographs(tmp_path / "d", 60)
     truth = {item.name: number for number, item in enumerate(data.items)}
     data = replace(data, classes=truth)

@@ -40,6 +40,7 @@ def traced(path):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("maker", "runtime", "ending"), [("make_onnx", "onnx", "onnx"), ("make_litert", "litert", "tflite")])
 def test_a_program_of_sizes_and_squares_is_converted(tmp_path, maker, runtime, ending):
+    """The values are those of PyTorch."""
     torch = import_module("torch")
     program = import_module("edgemeter.models.convert.torch_program")
     model, target = traced(tmp_path / "m.torchscript"), tmp_path / f"m.{ending}"

@@ -18,6 +18,7 @@ def fetched(server, home, invoke):
 
 
 def test_what_is_fetched_is_listed_and_cleared(home, invoke):
+    """By name, then all; a name that is not there is an error in one line."""
     assert [line.split()[:2] for line in invoke("cache", "list").stdout.splitlines()[-2:]] == [["a", "fetched"], ["b", "fetched"]]
     assert invoke("cache", "clear", "a").stdout == "removed: a\n"
     assert [folder.name for folder in (home / "models").iterdir()] == ["b"]
@@ -29,6 +30,7 @@ def test_what_is_fetched_is_listed_and_cleared(home, invoke):
 
 
 def test_a_model_being_fetched_is_not_removed(home, invoke):
+    """Its folder is locked by another process."""
     with (home / "models" / "a" / LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert invoke("cache", "clear").stdout == "being fetched, kept: a\nremoved: b\n"
@@ -36,6 +38,7 @@ def test_a_model_being_fetched_is_not_removed(home, invoke):
 
 
 def test_what_is_not_the_caches_is_never_removed(home, invoke):
+    """Folders and files that somebody else put there."""
     photographs = home / "models" / "photographs"
     photographs.mkdir(parents=True)
     (photographs / "mine.jpg").write_bytes(b"x")
@@ -45,6 +48,7 @@ def test_what_is_not_the_caches_is_never_removed(home, invoke):
 
 
 def test_unfinished_downloads_are_listed_and_cleared(home, invoke):
+    """They take room too: the list shows them with their size, and `clear` removes them."""
     folder = home / "models" / "c"
     folder.mkdir()
     (folder / LOCK).touch()

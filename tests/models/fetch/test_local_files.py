@@ -15,6 +15,7 @@ SHIPPED = "edgemeter-shapes_int8.tflite"
 
 
 def test_a_fetched_model_is_its_file_in_the_cache(server, home, invoke):
+    """`edgemeter run NAME` after `edgemeter models fetch NAME`."""
     body = content(4_000)
     write_catalogue(home / "catalogue.toml", make_entry("mine", server.put("/mine.onnx", body), body))
     invoke("fetch", "mine")
@@ -23,6 +24,7 @@ def test_a_fetched_model_is_its_file_in_the_cache(server, home, invoke):
 
 @pytest.mark.usefixtures("inspected_here")
 def test_an_added_model_is_its_file_where_it_lies(tmp_path, invoke):
+    """The user's own models have names too, until their file goes."""
     path = tmp_path / "own.tflite"
     path.write_bytes((SHIPPED_FOLDER / SHIPPED).read_bytes())
     invoke("add", path, "--name", "mine")
@@ -44,6 +46,7 @@ def test_a_shipped_model_needs_no_folder(tmp_path, monkeypatch):
 
 
 def test_a_name_without_a_file_names_the_remedy(home):
+    """Fetch it, make it, spell it, or look it up: one line each."""
     exported = make_entry("made", None, how="yolo export")
     write_catalogue(home / "catalogue.toml", make_entry("mine", "http://h/m", b"m"), make_entry("unsure", "http://h/u"), exported)
     for name, says in (

@@ -15,6 +15,10 @@ pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "ss
 
 
 def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_path):
+    """Copied, installed by the real installer, joined, configured; the second time each step is done already.
+
+    A unit and a rule that somebody changed by hand are put right.
+    """
     with contextlib.closing(Bench(tmp_path)) as bench:
         first = bench.apply()
         assert first.remedy is None
@@ -40,6 +44,7 @@ def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_pa
 
 
 def test_a_dry_run_prints_the_same_and_does_nothing(bench):
+    """Neither below the prefix nor in the home folder; no token is made."""
     outcome = bench.apply(is_dry=True)
     assert outcome.remedy is None
     assert states(outcome)["release"] == states(outcome)["units"] == states(outcome)["join"] == "changed"
@@ -47,6 +52,7 @@ def test_a_dry_run_prints_the_same_and_does_nothing(bench):
 
 
 def test_a_refused_token_is_reported_and_the_next_run_goes_on_from_there(bench):
+    """What was done stays done, the secret does not stay."""
     first = bench.apply(join_file=lambda _device: "refused = true\ntoken = 'secret-token'\n")
     assert "the token is not known" in first.remedy
     assert (states(first)["release"], states(first)["join"]) == ("changed", "failed")
@@ -86,6 +92,7 @@ def test_a_board_with_a_newer_release_keeps_it(bench):
 
 
 def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_path):
+    """Known by its hash; what is not the beginning of the file, or longer, is overwritten."""
     content = hashlib.shake_256(b"release").digest(200_000)
     file, copy = tmp_path / "release.tar", bench.device.home / "staged files/release.tar"
     file.write_bytes(content)
@@ -99,6 +106,7 @@ def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_
 
 
 def test_a_run_that_was_cut_off_goes_on_where_it_was(bench):
+    """In the middle of copying, and between the installation and the join: the board was rebooted."""
     release = bench.releases[0]
     bench.staged.parent.mkdir(parents=True)
     bench.staged.write_bytes(release.read_bytes()[:200_000])

@@ -18,6 +18,7 @@ from tests.fixtures.servers import LOOPBACK, free_port
 
 
 def test_fleet_toml_states_where_a_device_is(tmp_path):
+    """Port 22 is left to ssh's own configuration; without a host, the message names the lines to add."""
     folder = FleetFolder(tmp_path)
     folder.fleet_file.write_text(
         'fleet = "lab"\n[server]\nbroker = "broker.example"\n[device.nowhere]\n'
@@ -58,6 +59,7 @@ def command(bench):
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command):
+    """The table has a row for both, the remedy of the one that failed stands below it, and no secret; done already, it is 0."""
     result = command("--on", "rack & board=* | device=board | device=away")
     assert result.exit_code == 1
     rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.startswith(("board", "away"))}

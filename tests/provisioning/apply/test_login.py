@@ -23,6 +23,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a test user can be made 
 
 
 def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_path):
+    """A refused key, an absent key file, a closed port, an unknown name, a proxy that is no ssh: nothing is asked."""
     device, user = bench.device, bench.device.user
     for target, options, remedy in (
         (device.target(), device.options(keygen(tmp_path / "stranger")), "ssh-copy-id"),
@@ -42,6 +43,7 @@ def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_p
 
 
 def test_a_host_whose_key_has_changed_is_refused(bench):
+    """Another machine at the same address gets neither release nor token; with StrictHostKeyChecking an unknown one neither."""
     strict = ("StrictHostKeyChecking=yes", *bench.device.options())
     assert "connect once by hand" in bench.apply(ssh_options=strict).remedy
     assert bench.apply().remedy is None
@@ -82,6 +84,7 @@ def _another_user(sudo):
 @as_root
 @pytest.mark.usefixtures("quick_installer")
 def test_sudo_with_a_password_installs_as_root():
+    """The password goes over standard input: no process of the run shows it in its arguments or environment, and no word of ours."""
     with _another_user("ALL=(ALL) ALL") as bench:
         with _watched(bench.password) as watched:
             outcome = bench.apply(sudo_password=bench.password)
@@ -122,6 +125,7 @@ def _watched(secret):
 @as_root
 @pytest.mark.usefixtures("quick_installer")
 def test_a_wrong_password_and_none_are_reported():
+    """Without a password the remedy names its option, a wrong one is refused: both before anything is copied."""
     with _another_user("ALL=(ALL) ALL") as bench:
         assert "--sudo-password-file" in bench.apply().remedy
         assert "refuses the password" in bench.apply(sudo_password="wrong").remedy

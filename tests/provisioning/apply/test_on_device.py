@@ -55,6 +55,7 @@ def inside(tmp_path):
 @pytest.mark.needs("useradd")
 @pytest.mark.skipif(os.geteuid() != 0, reason="useradd --prefix needs root")
 def test_the_user_gets_the_groups_that_the_board_has(inside):
+    """Those of the board and no others; the second time nothing; a group that comes later is added."""
     (inside.prefix / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     (inside.prefix / "etc/group").write_text("root:x:0:\nvideo:x:44:\ngpio:x:994:pi\n")
     for name in ("shadow", "gshadow", "login.defs"):
@@ -73,6 +74,7 @@ def test_the_user_gets_the_groups_that_the_board_has(inside):
 
 @pytest.mark.needs("systemctl")
 def test_units_are_enabled_below_the_prefix(inside):
+    """By systemctl itself."""
     shutil.copytree(UNITS, inside.prefix / "opt/edgemeter/current/units")
     assert inside.sent("units")[0] == "changed"
     for unit in ("agent", "supervisor"):
@@ -82,6 +84,7 @@ def test_units_are_enabled_below_the_prefix(inside):
 
 @pytest.mark.services
 def test_rules_that_changed_are_applied_to_what_is_plugged_in(inside):
+    """By udev where it runs, and again until the agent has started with them; later nothing is triggered."""
     shutil.copytree(UNITS, inside.prefix / "opt/edgemeter/current/units")
     control, calls = inside.prefix / "run/udev/control", inside.prefix / "calls"
     control.parent.mkdir(parents=True)
@@ -97,6 +100,7 @@ def test_rules_that_changed_are_applied_to_what_is_plugged_in(inside):
 
 
 def test_the_supervisor_gets_the_python_that_was_brought(inside):
+    """And no longer, when there is none."""
     python = "/opt/edgemeter/pythons/3.11/bin/python3"
     assert inside.step("units", python=python)[0] == "changed"
     drop_in = inside.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"

@@ -50,6 +50,7 @@ def service(tmp_path, no_broker, monkeypatch):  # noqa: ARG001 - for what it doe
 
 
 def test_the_replies_are_shown_device_by_device(service):
+    """As text, whatever it would do to a terminal; a doctor's report as the table that `edgemeter doctor` prints."""
     text, status, _ = service.call("doctor", "--on", "pi-1")
     assert (text.partition("\n")[2], status) == ("ok\n?[2Jline 2\n", 0)
     assert text.startswith("== pi-1, doctor-")
@@ -62,6 +63,7 @@ def test_the_replies_are_shown_device_by_device(service):
 
 
 def test_a_device_that_fails_states_why_and_the_command_fails(service):
+    """The others are shown all the same; a board is rebooted instead of its agent."""
     text, status, _ = service.call("logs", "--on", "a b | device=pi-[12]", "--lines", "50")
     answers = [line for line in text.splitlines() if line.startswith("==")]
     assert [(line.split(",")[0], line.partition(": ")[2]) for line in answers] == [

@@ -48,6 +48,7 @@ def lines_until(service, text):
 
 
 def test_a_second_service_of_one_fleet_is_refused(served):
+    """The first waits for a broker that is not up yet, and reports that once; when it has gone, however it went, the next one serves."""
     service = served.start()
     assert "retrying until it answers" in service.stderr.readline()
     served.broker.start()
@@ -64,6 +65,7 @@ def test_a_second_service_of_one_fleet_is_refused(served):
 
 
 def test_a_broker_that_resumes_sessions_is_named_at_the_start(broker_lab):
+    """It was started without the settings that its unit gives to OpenSSL; the service serves all the same."""
     broker_lab.broker.command = broker_lab.broker.command[2:]
     broker_lab.start_broker()
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "--folder", str(broker_lab.folder.path), "serve"]
@@ -74,6 +76,7 @@ def test_a_broker_that_resumes_sessions_is_named_at_the_start(broker_lab):
 
 
 def test_a_bad_board_fills_no_disk(served):
+    """A thousand garbled messages of one board are a line of each module."""
     served.broker.start()
     service = served.start()
     lines_until(service, "serving the fleet")

@@ -12,6 +12,7 @@ from edgemeter.provisioning.registry.registry import Registry
 
 
 def test_what_an_open_job_or_a_release_names_is_kept(tmp_path):
+    """What only an ended job names goes; nothing goes before its hour, nor while it is young."""
     folder = FleetFolder(tmp_path)
     store = ContentStore(folder.content)
     referenced, gone = {}, {}

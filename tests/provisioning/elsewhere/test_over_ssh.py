@@ -31,6 +31,10 @@ on_board = pytest.mark.needs("openssl", "ssh", "sshd")
 @pytest.mark.usefixtures("index")
 @pytest.mark.needs(module="ai_edge_litert")
 def test_a_run_over_ssh_has_the_record_of_a_local_run_and_leaves_the_release_only(board, workstation, tmp_path):
+    """A release of what is installed here, with the runtime that the model needs; photographs and annotations travel with the suite.
+
+    The next run copies nothing but the suite, and waits for another measurement on the board, as any does.
+    """
     write_sample(tmp_path / "sample")
     model = SHIPPED / "edgemeter-shapes_int8.tflite"
     data = {"data": str(tmp_path / "sample/photos"), "annotations": str(tmp_path / "sample/instances.json")}
@@ -73,6 +77,7 @@ def test_a_run_over_ssh_has_the_record_of_a_local_run_and_leaves_the_release_onl
 @pytest.mark.system_python
 @pytest.mark.usefixtures("index")
 def test_two_models_are_measured_in_rounds_on_the_board(board, workstation, tmp_path):
+    """The runs of a round are pairs when they come home."""
     models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
     runs = workstation.measure(*models, mode="rapid", power="none")
     assert len({run.session_started_at_ns for run in runs.records} - {0}) == 1
@@ -89,6 +94,7 @@ def test_two_models_are_measured_in_rounds_on_the_board(board, workstation, tmp_
 @pytest.mark.system_python
 @pytest.mark.usefixtures("index")
 def test_ctrl_c_keeps_the_run_that_had_ended_and_ends_the_other_on_the_board(board, workstation, tmp_path):
+    """In the middle of the second case of two."""
     interrupted = []
 
     def report(line):
@@ -105,6 +111,7 @@ def test_ctrl_c_keeps_the_run_that_had_ended_and_ends_the_other_on_the_board(boa
 @pytest.mark.system_python
 @pytest.mark.usefixtures("index")
 def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_folder_to_the_next(board, workstation, tmp_path):
+    """The connection ends as input does; the folder of a program that was killed is locked by none."""
     model = write_replay(tmp_path)
 
     def lose():
@@ -127,6 +134,7 @@ def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_
 @pytest.mark.system_python
 @pytest.mark.usefixtures("index")
 def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
+    """An agent that cannot measure: one line, by the board's name, and no folder stays."""
     this_version = over_ssh.metadata.version("edgemeter").partition("+")[0]
     for version, kind, message in (
         (f"{this_version}+1", UnavailableError, "No module named 'edgemeter"),
@@ -152,6 +160,7 @@ def test_a_silent_connection_counts_as_lost(tmp_path):
 
 
 def test_what_cannot_be_measured_over_ssh_is_refused_in_one_line(tmp_path):
+    """Before any board is asked; whoever means devices of the fleet is told the command for them."""
     for name in ("a", "b"):
         write_replay(tmp_path, name)
     (tmp_path / "f.py").write_text("def make(): ...\n")
@@ -189,6 +198,7 @@ BOARD = BoardFacts(
 @pytest.mark.services
 @pytest.mark.usefixtures("index")
 def test_a_board_of_another_kind_gets_the_wheels_of_its_own():
+    """Those of this machine are not for it, and the message names what it would need."""
     other = replace(BOARD, arch="aarch64" if TARGET.arch == "x86_64" else "x86_64")
     with pytest.raises(ConfigError, match=f"no wheels for .*{other.arch}, Python {TARGET.python_text}"):
         bring.made_release(other, PYTHON, (), print)

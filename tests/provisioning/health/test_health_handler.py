@@ -10,6 +10,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_an_online_device_without_a_challenge_takes_no_orders_and_the_list_has_the_reason(lab):
+    """A run that delivers is online, too; with the agent's challenge the note is gone."""
 
     def noted():
         (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)
@@ -43,6 +44,7 @@ def test_a_late_will_changes_nothing_about_the_session_after_it(lab):
 
 
 def test_what_was_received_before_a_revocation_and_is_written_after_it_leaves_nobody_online(lab):
+    """The broker disconnected the device meanwhile, which reports nothing any more."""
     lab.says("pi-1", "online")
     with lab.registry.transaction() as connection:
         devices.put(connection, Device("pi-1", "lab", "1000", "pi5", (), "revoked", 5))
@@ -51,12 +53,14 @@ def test_what_was_received_before_a_revocation_and_is_written_after_it_leaves_no
 
 
 def test_a_health_that_is_none_or_of_another_device_is_refused(lab):
+    """Its topic names the device."""
     for payload in (b"{", b'{"device": "pi-2", "fleet": "lab", "session": 1, "told_ns": 5, "agent": "1"}'):
         with table_row(payload), pytest.raises(ConfigError):
             lab.handler.received(Message("edgemeter/v1/lab/pi-1/health", payload))
 
 
 def test_what_a_device_measures_is_listed_until_it_is_gone(lab):
+    """A run begins, the next one does, the line breaks."""
 
     def listed():
         (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)

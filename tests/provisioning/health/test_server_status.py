@@ -31,6 +31,7 @@ def problems(lab):
 
 @pytest.mark.mosquitto
 def test_what_is_down_is_listed(broker_lab):
+    """The service, then the collector, then nothing, then the collector again."""
     lab = broker_lab
     assert problems(lab)[0].startswith("the fleet's service is not running")
     lab.broker.start()
@@ -48,6 +49,7 @@ def test_what_is_down_is_listed(broker_lab):
 
 
 def test_a_server_without_a_service_is_named_with_its_broker(lab):
+    """By when it was last there, where the service runs and has no broker."""
     with lab.registry.transaction() as statements:
         statements.execute("INSERT INTO server_parts VALUES ('broker', ?)", (100 * S,))
     assert "service is not running" in server_status.server_issues(lab.folder, 100 * S)[0]
@@ -89,6 +91,7 @@ def watched(lab):
 
 
 def test_take_overs_by_its_own_key_are_shown_when_they_repeat(watched):
+    """A line that breaks now and then makes one or two; an hour later nothing is left of them."""
     for number, expected in ((1, {}), (2, {}), (3, {"pi-1": 3})):
         watched.logs("Client pi-1 already connected, closing old connection.")
         watched.comes("pi-1", "pi-1")
@@ -116,6 +119,7 @@ def test_a_session_that_is_taken_over_for_hours_is_told_with_what_was_counted(wa
 
 
 def test_who_takes_anothers_client_id_is_banned(watched):
+    """A second session of its own is nothing, nor is what no device is; the reason names whose it was."""
     for client_id, user in (("pi-1", "pi-1"), ("pi-1~2", "pi-1"), ("nobody", "pi-1"), ("pi-1", "edgemeter-operator"), ("pi-1", "stranger")):
         watched.comes(client_id, user)
     assert watched.banned() == set()
@@ -130,6 +134,7 @@ def test_who_takes_anothers_client_id_is_banned(watched):
 
 
 def test_who_connects_again_and_again_is_banned(watched):
+    """Hundreds of sessions of one certificate, each with another client id; a banned one that comes is thrown out again."""
     for number in range(240):
         watched.comes(f"pi-1~{number}", "pi-1")
     assert watched.banned() == set()
@@ -143,6 +148,7 @@ def test_who_connects_again_and_again_is_banned(watched):
 
 
 def test_the_client_ids_of_a_device_are_known_while_it_is_connected(watched):
+    """Whatever it calls itself; not those of services and strangers."""
     for client_id, user in (
         ("pi-1", "pi-1"),
         ("x disconnected. y", "pi-1"),
@@ -175,6 +181,7 @@ def test_a_revoked_device_that_comes_all_the_same_is_thrown_out(watched):
 
 
 def test_who_floods_the_collector_is_banned(watched):
+    """The collector names it with its own state."""
     state = CollectorState(state="online", flooding=("pi-2",))
     watched.handler.received(Message("edgemeter/collector/1/state", encode_message(state)))
     assert watched.banned() == {"pi-2"}

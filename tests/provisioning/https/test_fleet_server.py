@@ -90,6 +90,7 @@ def refusal(judged, path, document=b"", certificate=None):
 
 
 def test_accepted_devices_are_admitted_by_their_certificates(judged):
+    """Not one that is revoked, of a device that is not accepted or banned, or of two names, or none; a ban ends by itself."""
     certificate = judged.joins("pi-1", "key 1", "1")
     judged.lab.token("pi-2")
     assert judged.server.admitted(certificate)[0] == "pi-1"
@@ -107,6 +108,7 @@ def test_accepted_devices_are_admitted_by_their_certificates(judged):
 
 
 def test_a_token_ends_when_the_certificate_is_used_and_a_lost_answer_is_given_again(judged):
+    """A board that was cut off before it had the answer asks again; the first use of the certificate ends the token."""
     token = identity.read_join_file(judged.lab.token("pi-1")).token
     first, repeated = (identity.decode_answer(judged.posts("/enrol", asking("key 1", "1", token))) for _ in range(2))
     assert (first.state, first.number) == ("accepted", repeated.number)
@@ -119,6 +121,7 @@ def test_a_token_ends_when_the_certificate_is_used_and_a_lost_answer_is_given_ag
 
 
 def test_a_board_that_asks_again_and_again_is_one_line_of_the_log(judged, caplog):
+    """What it can cause at will fills no disk; another certificate is another line."""
     caplog.set_level("INFO")
     limit = LogLimit(lambda: 0.0)
     certificates_of = [judged.joins(f"pi-{number}", f"key {number}", str(number)) for number in (1, 2)]
@@ -129,6 +132,7 @@ def test_a_board_that_asks_again_and_again_is_one_line_of_the_log(judged, caplog
 
 
 def test_an_accepted_board_has_its_certificate_when_it_asks_again(judged):
+    """The decision is a person's, by command."""
     file = judged.lab.folder.fleet_file
     file.write_text(file.read_text().replace("[server]\n", '[server]\naccept = "hand"\n'))
     request = asking("key 1", "1", identity.read_join_file(judged.lab.token("pi-1")).token)
@@ -139,6 +143,7 @@ def test_an_accepted_board_has_its_certificate_when_it_asks_again(judged):
 
 
 def test_what_is_no_request_is_refused_in_one_line(judged):
+    """Bytes that mean nothing, a signature of another's, and another address; a broken fleet.toml is no fault of the board."""
     token = identity.read_join_file(judged.lab.token("pi-1")).token
     request, other = asking("key 1", "1", token), asking("key 2", "1", token)
     lines, other_lines = request.csr.splitlines(), other.csr.splitlines()
@@ -156,6 +161,7 @@ def test_what_is_no_request_is_refused_in_one_line(judged):
 
 
 def test_guesses_at_tokens_are_limited_by_address(judged):
+    """Wrong ones are refused alike; after some hundreds nobody of that address is heard for a while, others are."""
     for number in range(500):
         answer = identity.decode_answer(judged.posts("/enrol", asking_cheaply(f"guess {number}")))
         assert (answer.state, "expired" in answer.reason) == ("refused", True)
@@ -171,6 +177,7 @@ def asking_cheaply(token):
 
 
 def test_without_certificates_there_is_no_server(tmp_path):
+    """Nor with files that hold none."""
     folder = FleetFolder(tmp_path / "fleet")
     folder.path.mkdir()
     for content in (None, "none"):
@@ -204,6 +211,7 @@ def ask(connection, path, method="GET", **headers):
 @pytest.mark.needs("openssl")
 @pytest.mark.services
 def test_a_device_gets_content_and_parts_of_it(served):
+    """Whole, from an offset on, and its head only; no other address has anything, and no other method."""
     lab, files = served
     content = bytes(range(256)) * 40
     put = ContentStore(lab.folder.content).put_bytes(content, "model")
@@ -230,6 +238,7 @@ def test_a_device_gets_content_and_parts_of_it(served):
 @pytest.mark.needs("openssl")
 @pytest.mark.services
 def test_who_has_no_certificate_of_the_fleet_has_no_content(served, tmp_path):
+    """None at all is refused; a stranger's, or one that has run out, gets no TLS; plain HTTP nothing."""
     lab, files = served
     put = ContentStore(lab.folder.content).put_bytes(b"abc", "model")
     path = f"/content/{put.sha256}"
@@ -248,6 +257,7 @@ def test_who_has_no_certificate_of_the_fleet_has_no_content(served, tmp_path):
 
 @pytest.mark.services
 def test_a_body_that_is_too_large_or_does_not_come_is_ended(served, monkeypatch):
+    """The first at once, the second as a head that does not come."""
     lab, files = served
     monkeypatch.setattr(HttpServer, "head_s", 1.0)
     for head in ("Content-Length: 16385", f"Content-Length: {'9' * 5000}", "Transfer-Encoding: chunked"):
@@ -272,6 +282,7 @@ def raw(lab, files, text):
 @pytest.mark.needs("openssl")
 @pytest.mark.services
 def test_an_agent_fetches_and_goes_on_where_it_was(served, tmp_path):
+    """Half of it is there already; a part that was wrong is found out, and fetched again."""
     lab, files = served
     content = bytes(range(256)) * 8192
     put = ContentStore(lab.folder.content).put_bytes(content, "model")
@@ -299,6 +310,7 @@ sys.stdin.read()
 @pytest.mark.services
 @pytest.mark.parametrize("count", [250, 1100])
 def test_silent_connections_close_the_enrolment_to_nobody(broker_lab, count):
+    """As many strangers as may be connected, and four times as many: a board joins meanwhile."""
     broker_lab.serve_boards()
     command = [sys.executable, "-c", SILENT, str(broker_lab.https_port), str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as strangers:

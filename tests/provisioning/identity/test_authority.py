@@ -48,6 +48,7 @@ def test_a_certificate_has_the_name_that_the_handler_chose(pair):
 
 
 def test_a_request_with_another_key_is_refused():
+    """RSA, another curve, another scheme; nor does anybody guess which of two names counts."""
     rsa_key = rsa.generate_private_key(65537, 2048)
     for key, scheme in (
         (rsa_key, hashes.SHA256),
@@ -61,6 +62,7 @@ def test_a_request_with_another_key_is_refused():
 
 
 def test_a_request_that_another_key_signed_is_refused():
+    """One byte of the signature changed: whoever sends it has not the key."""
     lines = csr("pi-1").strip().splitlines()
     der = bytearray(base64.b64decode("".join(lines[1:-1])))
     der[-3] ^= 1
@@ -70,6 +72,7 @@ def test_a_request_that_another_key_signed_is_refused():
 
 
 def test_what_is_no_request_is_one_line():
+    """Empty, garbled and cut-off text."""
     for text in ("", "x", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "\0" * 100, "ä" * 50):
         with table_row(text):
             with pytest.raises(ConfigError, match="not a certificate signing request") as error:
@@ -90,6 +93,7 @@ def test_every_list_is_newer_than_the_one_before(pair):
 
 
 def test_a_damaged_authority_is_an_error(pair):
+    """A truncated key, a key of another authority."""
     with pytest.raises(ConfigError, match="cannot be read"):
         Authority(KeyPair(pair.certificate, pair.key[:40]))
     with pytest.raises(ConfigError, match=r"not the key of ca\.crt"):
@@ -100,6 +104,7 @@ def test_a_damaged_authority_is_an_error(pair):
 
 @pytest.mark.needs("openssl")
 def test_openssl_takes_what_the_authority_signs(pair, tmp_path):
+    """A chain under strict rules, for clients alone; the list of revoked certificates, by the hash of the name; and a release key."""
     issued = Authority(pair).issue_device(authority.read_request(csr("pi-1")), "pi-7", "1", int(NOW.timestamp()) * NS)
     files = {"ca.crt": pair.certificate, "own.crt": issued.pem.encode(), "list": Authority(pair).revoked_list([issued.number], NOW, None)}
     for name, data in files.items():

@@ -22,6 +22,7 @@ def rules(text):
 
 
 def test_the_fleets_rules_are_the_labs():
+    """Neither has a rule that the other lacks, but for what is measured now, and that a lab's broker serves any fleet."""
     fleet_rules, lab_rules = rules(broker_files.access_rules(["+"])), rules((SHIPPED / "acl").read_text())
     assert lab_rules - fleet_rules == set()
     assert fleet_rules - lab_rules == {
@@ -31,6 +32,7 @@ def test_the_fleets_rules_are_the_labs():
 
 
 def test_the_fleets_broker_has_the_labs_settings(tmp_path):
+    """All but paths."""
 
     def settings(text):
         lines = {line for line in text.splitlines() if line.strip() and not line.startswith("#")}

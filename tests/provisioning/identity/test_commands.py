@@ -17,6 +17,7 @@ from tests.provisioning.identity.lab import open_tokens
 
 
 def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
+    """Not in what is printed, nor in the registry; the file is its owner's alone; the device is expected from then on."""
     with lab.folder.fleet_file.open("a") as file:
         file.write('[device.pi-1]\nserial = "77"\nboard = "pi5"\ntags = ["coral"]\n')
     text = lab.run("token", "pi-1", "pi-2", "pi-1", "--output", tmp_path / "cards", "--hours", "48")
@@ -56,6 +57,7 @@ def test_a_device_that_can_have_no_token_stops_no_other_and_keeps_the_one_before
 
 
 def test_a_device_is_revoked_without_a_broker_too(lab):
+    """It is on the list that the broker reads when it starts; twice is no error."""
     lab.token("pi-1")
     with lab.registry.transaction() as statements:
         certificates.put(statements, Certificate("a1", "pi-1", "1", "k", "", 0, 0))
@@ -75,6 +77,7 @@ def test_a_broker_on_another_machine_is_not_said_to_have_the_list(lab, monkeypat
 
 
 def test_a_ban_is_ended_by_accepting_the_device(lab):
+    """That of another device stays."""
     now_ns = time.time_ns()
     with lab.registry.transaction() as statements:
         for device in ("pi-1", "pi-2"):
@@ -84,6 +87,7 @@ def test_a_ban_is_ended_by_accepting_the_device(lab):
 
 
 def test_without_a_fleet_every_command_names_how_to_make_one(tmp_path):
+    """And makes no folder; one that needs no fleet names its own option."""
     for command in (["token", "x"], ["revoke", "x"], ["accept", "x"], ["requests"]):
         printed = CliRunner().invoke(fleet, ["--folder", str(tmp_path / "none"), *command])
         assert "edgemeter fleet init" in str(printed.exception), command

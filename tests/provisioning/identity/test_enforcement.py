@@ -64,6 +64,7 @@ def enforced(lab, monkeypatch):
 
 
 def test_a_session_that_cannot_be_ended_now_is_ended_when_the_broker_runs(enforced):
+    """All that the device has; the broker is asked again after a second, two, four."""
     assert not enforced.passes()
     enforced.write(devices.put, Device("pi-1", "lab", trust="revoked", changed_ns=BEGIN_S * NS))
     enforced.write(certificates.note_sessions, {"pi-1": "pi-1", "mine": "pi-1", "gone": "pi-1", "pi-2": "pi-2"}, [])
@@ -103,6 +104,7 @@ def test_no_session_ends_before_its_device_is_on_the_list(enforced, monkeypatch)
 
 
 def test_a_ban_ends_by_itself(enforced):
+    """The certificates of a banned device are refused, also new ones, and it is said to be offline; a minute later it may come back."""
     enforced.answers = True
     enforced.write(devices.put, Device("pi-1", "lab", trust="accepted"))
     enforced.passes()
@@ -142,6 +144,7 @@ def end(*_arguments):
 
 
 def test_the_list_of_a_ban_that_ended_meanwhile_is_mended_at_the_start(enforced):
+    """The service was down when the minute was over."""
     enforced.answers = True
     enforced.write(lambda connection: certificates.ban_device(connection, enforced.lab.registry, "pi-1", "why", time.time_ns()))
     enforced.write(lambda connection: connection.execute("UPDATE bans SET until_ns = ?", ((BEGIN_S + 60) * NS,)))
@@ -153,6 +156,7 @@ def test_the_list_of_a_ban_that_ended_meanwhile_is_mended_at_the_start(enforced)
 
 
 def test_a_revoked_certificate_stays_refused_where_the_registry_was_lost(enforced):
+    """Nobody knows its device any more."""
     enforced.write(certificates.revoke, "pi-1", BEGIN_S * NS, "stolen")
     enforced.passes()
     enforced.write(lambda connection: connection.execute("DELETE FROM certificates"))
@@ -168,6 +172,7 @@ def folder(tmp_path):
 
 
 def test_without_a_process_of_its_own_no_broker_is_running(folder):
+    """No file, an empty one, a number that is no process of ours, or that of another program."""
     for text in (None, "", "x", "0", "1", "-1", "99999999999", str(os.getpid())):
         with table_row(text):
             if text is not None:

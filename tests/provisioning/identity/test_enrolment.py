@@ -94,6 +94,7 @@ def fleet(tmp_path, pair):
 
 
 def test_a_token_is_enough_to_join(fleet):
+    """The certificate has the token's name, the device is accepted with what is known of its board, and the answer says all of it."""
     answer = fleet.joins()
     device = devices.find(fleet.registry, "pi-1")
     assert (device.trust, device.fleet, device.serial, device.board) == ("accepted", "lab", "1", "A Board")
@@ -104,6 +105,7 @@ def test_a_token_is_enough_to_join(fleet):
 
 
 def test_a_token_holds_until_its_time_and_not_a_nanosecond_longer(fleet):
+    """By the server's clock; one that nobody made holds never."""
     for late_ns, state in ((-1, "accepted"), (0, "refused")):
         with table_row(late_ns):
             token = fleet.token(f"pi{late_ns}", hours=2.0)
@@ -113,6 +115,10 @@ def test_a_token_holds_until_its_time_and_not_a_nanosecond_longer(fleet):
 
 
 def test_a_token_serves_one_key_and_ends_when_its_device_has_the_certificate(fleet):
+    """Asked again, as an answer was lost, it gives the same certificate; another key has none of it, and afterwards nobody has.
+
+    It ends the token that the device had before.
+    """
     lost, token = fleet.token(), fleet.token()
     assert fleet.asks(lost).state == "refused"
     first = fleet.asks(token)
@@ -130,6 +136,7 @@ def test_a_token_serves_one_key_and_ends_when_its_device_has_the_certificate(fle
 
 
 def test_a_token_gives_its_own_name_alone(fleet):
+    """A board may leave it out, and ask for no other."""
     token = fleet.token()
     assert fleet.asks(token, common_name="pi-2").state == "refused"
     assert fleet.asks(token, common_name="edgemeter-operator").state == "refused"
@@ -147,6 +154,7 @@ def test_the_key_of_another_board_is_to_be_made_anew(fleet):
 
 
 def test_a_board_has_one_name(fleet):
+    """A token for another is refused, with the remedy for copies of one system image; that of a board that was revoked is free."""
     fleet.joins()
     token = fleet.token("pi-2")
     refused = fleet.asks(token, "key 2", "1", source="installation")
@@ -159,6 +167,7 @@ def test_a_board_has_one_name(fleet):
 
 
 def test_a_revoked_device_joins_when_it_was_admitted_again(fleet):
+    """Its certificates and tokens end, it gets no token; then its name is its own again."""
     answer, token = fleet.joins(), fleet.token()
     fleet.decides(admission.revoke, "pi-1", "stolen", "lab")
     assert fleet.asks(token, "key 2").state == "refused"
@@ -178,6 +187,7 @@ def test_a_revoked_device_joins_when_it_was_admitted_again(fleet):
 
 
 def test_a_name_of_another_board_waits_for_a_person(fleet):
+    """Once it is approved the first board is out: its certificate ends, and it is disconnected."""
     first, token = fleet.joins(), fleet.token()
     assert fleet.asks(token, "key 2", "2").state == "pending"
     assert fleet.asks(token, "key 2", "2").state == "pending"
@@ -199,6 +209,7 @@ def test_a_name_of_another_board_waits_for_a_person(fleet):
 
 
 def test_a_rejected_board_is_refused_and_its_token_ends(fleet):
+    """The board that has the name keeps it."""
     first, token = fleet.joins(), fleet.token()
     fleet.asks(token, "key 2", "2")
     (waiting,) = certificates.undecided_requests(fleet.registry)
@@ -210,6 +221,7 @@ def test_a_rejected_board_is_refused_and_its_token_ends(fleet):
 
 
 def test_the_inventory_decides_who_waits_for_a_person(fleet):
+    """A serial number that differs from fleet.toml's, and every board where a person accepts by hand."""
     token = fleet.token()
     fleet.file = FleetFile(
         fleet="lab", server=ServerEntry(broker="b"), device={"pi-1": DeviceEntry(serial="7", board="pi5", tags=("coral",))}
@@ -227,6 +239,7 @@ def test_the_inventory_decides_who_waits_for_a_person(fleet):
 
 
 def test_a_board_that_was_flashed_anew_keeps_its_name(fleet):
+    """The same serial number with a new key: the old certificate is out, and nobody is thrown off for it."""
     first = fleet.joins()
     second = fleet.joins(key="key 2")
     assert (certificates.refused(fleet.registry, time.time_ns()), fleet.valid()) == ({first.number}, [second.number])
@@ -253,6 +266,7 @@ def test_a_board_that_was_flashed_anew_is_ordered_again_what_it_repeated(fleet):
 
 
 def test_a_device_renews_its_own_name_while_it_is_accepted(fleet):
+    """Not another's, nor none; nor where the registry does not know it, or waits for a decision."""
     fleet.joins()
     fleet.joins("pi-2", "key 2", "2")
     for wished in ("pi-2", "edgemeter-operator"):
@@ -295,6 +309,7 @@ def test_the_certificates_before_end_when_the_new_one_is_in_use(fleet):
 
 
 def test_a_board_that_asks_in_a_loop_gets_ten_certificates_a_day(fleet):
+    """Each with another key; after a day it may again."""
     fleet.joins()
     answers = [fleet.renews(key=f"key {number}").state for number in range(2, MOST_A_DAY + 2)]
     assert answers == ["accepted"] * (MOST_A_DAY - 1) + ["refused"]
@@ -305,6 +320,7 @@ def test_a_board_that_asks_in_a_loop_gets_ten_certificates_a_day(fleet):
 
 
 def test_a_copied_card_makes_a_key_and_waits_for_a_name_of_its_own(fleet):
+    """Under another than the first board's, which keeps its certificate; asked again it gets the same."""
     first = fleet.joins()
     assert fleet.renews(serial="2").state == "again"
     assert fleet.renews(key="key 2", serial="2").state == "pending"
@@ -321,6 +337,7 @@ def test_a_copied_card_makes_a_key_and_waits_for_a_name_of_its_own(fleet):
 
 
 def test_a_request_is_named_by_its_device_or_by_itself(fleet):
+    """More than one that match have to be told apart by their requests; an unknown one is an error."""
     fleet.joins()
     for number in (2, 3):
         fleet.renews(key=f"key {number}", serial=str(number))
@@ -334,6 +351,7 @@ def test_a_request_is_named_by_its_device_or_by_itself(fleet):
 
 
 def test_a_name_that_no_device_may_have_gets_no_token(fleet):
+    """Those of services, and whatever a topic, a certificate or a file name cannot hold."""
     for name in ("edgemeter-operator", "edgemeter-", "a/b", "+", "#", "", " x", "x" * 65, "a\nb", "../x", "a;b"):
         with table_row(name):
             with pytest.raises(ConfigError) as error:

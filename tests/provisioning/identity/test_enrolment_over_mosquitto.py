@@ -52,6 +52,7 @@ def is_out(address):
 
 
 def test_a_board_joins_once_and_its_token_is_gone(lab, caplog, tmp_path):
+    """Its key is its owner's alone; neither the folder nor a log of the server holds the token."""
     path = lab.token("pi-1")
     copy = tmp_path / "copy.toml"
     shutil.copy(path, copy)
@@ -71,6 +72,7 @@ def test_a_board_joins_once_and_its_token_is_gone(lab, caplog, tmp_path):
 
 
 def test_killed_in_mid_enrolment_the_service_serves_when_it_is_back(broker_lab, monkeypatch):
+    """It has issued the certificate, and ends before its answer is out: the board asks again, and has that one."""
     lab = broker_lab
     server = lab.serve_boards()
     board, path = lab.board("pi-1", "100000001"), lab.token("pi-1")
@@ -93,6 +95,7 @@ def test_killed_in_mid_enrolment_the_service_serves_when_it_is_back(broker_lab, 
 
 
 def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
+    """Nothing of another's, of the service's or of another fleet, from which it hears nothing; a renamed fleet keeps both names."""
     board = lab.joined()
     device = board.client("pi-1", "edgemeter/v1/+/pi-1/command")
     operator = lab.service_client("operator")
@@ -116,6 +119,7 @@ def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
 
 
 def test_a_revoked_device_is_out_and_stays_out(lab):
+    """Its session ends, and a second one of another name too; one revoked in the same second is out as well, the other stays."""
     board, other, third = (lab.joined(f"pi-{number}", f"10000000{number}") for number in (1, 2, 3))
     device, second, neighbour = board.client("pi-1"), board.client("pi-1~2", f"{OWN}/command"), other.client("pi-2", f"{OTHER}/command")
     operator, fleet_client = lab.service_client("operator"), lab.service_client("fleet")
@@ -152,6 +156,7 @@ def test_a_tls_session_from_before_lets_no_revoked_device_in(lab, version):
 
 
 def test_a_broker_that_resumes_sessions_is_named(broker_lab):
+    """Without either setting of `fleet init`, each for one version of TLS, and without the file; not with it, nor where none runs."""
     lab = broker_lab
     address = fleet_broker_address(lab.folder)
     assert resumption_issues(lab.folder, address) == []
@@ -186,6 +191,7 @@ def said_hello(lab, context, session=None):
 
 
 def test_changes_made_without_a_broker_hold_when_it_starts_and_after_a_restart(broker_lab):
+    """By the list, which it reads when it starts; a board that was admitted again joins with a new token."""
     lab = broker_lab
     lab.serve_boards()
     board, other = lab.joined(), lab.joined("pi-2", "100000002")
@@ -203,6 +209,7 @@ def test_changes_made_without_a_broker_hold_when_it_starts_and_after_a_restart(b
 
 
 def test_a_broker_without_the_list_lets_a_revoked_device_in_and_the_service_ends_each_session(broker_lab, tmp_path):
+    """The broker runs from a copy of the folder, as on another machine; with the copied list it refuses the device."""
     lab, copy = broker_lab, tmp_path / "copy"
     shutil.copytree(lab.folder.path, copy)
     settings = copy / "broker/mosquitto.conf"

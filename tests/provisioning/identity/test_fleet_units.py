@@ -25,6 +25,7 @@ def setting(text, name):
 
 @pytest.mark.needs("systemd-analyze")
 def test_systemd_takes_the_units(tmp_path):
+    """`systemd-analyze verify` says nothing about them, whatever the folder is called."""
     program = tmp_path / "mosquitto"
     for unit, text in fleet_units.unit_texts(FleetFolder(tmp_path / ODD_NAME)).items():
         (tmp_path / unit).write_text(text if shutil.which("mosquitto") else text.replace("/usr/sbin/mosquitto", str(program)))
@@ -36,6 +37,7 @@ def test_systemd_takes_the_units(tmp_path):
 
 
 def test_its_command_is_one_of_ours(tmp_path):
+    """Its words, read as systemd reads them, begin the service of that folder; here with `--help` behind them."""
     folder = tmp_path / ODD_NAME
     for unit, group in ((SERVICE_UNIT, fleet), (COLLECTOR_UNIT, collector)):
         text = fleet_units.unit_texts(FleetFolder(folder))[unit]

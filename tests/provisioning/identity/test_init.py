@@ -25,6 +25,7 @@ def content(folder):
 
 
 def test_a_second_time_changes_nothing(tmp_path):
+    """Not one byte, and that is reported; the folder and each private key in it are their owner's alone."""
     first = json.loads(
         run(tmp_path / "f", "--broker", "broker.example", "--broker-name", "192.0.2.10", "--broker-name", "::1", "--format", "json")
     )
@@ -41,6 +42,7 @@ def test_a_second_time_changes_nothing(tmp_path):
 
 
 def test_a_new_fleet_is_a_few_lines(tmp_path):
+    """What was made, the commands that start it, what to know about the release key, and the next command."""
     printed = run_fleet(tmp_path / "f", "init", "--broker", "broker.example")
     assert len(printed.output.splitlines()) <= 8
     (first_line,) = printed.stdout.splitlines()
@@ -50,11 +52,13 @@ def test_a_new_fleet_is_a_few_lines(tmp_path):
 
 
 def test_commands_on_the_default_fleet_need_no_folder(tmp_path, monkeypatch):
+    """A folder in the environment is the default."""
     monkeypatch.setenv("EDGEMETER_FLEET_FOLDER", str(tmp_path / "f"))
     assert "edgemeter fleet token DEVICE" in run_fleet(tmp_path / "f", "init", "--broker", "broker.example").stderr
 
 
 def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
+    """It holds the old names too."""
     folder = tmp_path / "f"
     run(folder, "--broker", "broker.example", "--broker-name", "192.0.2.10")
     before = content(folder)
@@ -65,6 +69,7 @@ def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
 
 
 def test_what_was_lost_is_made_again(tmp_path):
+    """One file is gone, or an earlier run was cut off before it; the authority stays the same, and each pair fits."""
     folder = tmp_path / "f"
     run(folder, "--broker", "broker.example")
     before = content(folder)
@@ -95,6 +100,7 @@ def test_half_an_authority_is_not_replaced(tmp_path):
 
 
 def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):
+    """The inventory is where it is changed. No broker and names that nothing can hold are errors."""
     for arguments, why in (([], "--broker HOST"), (["--broker", "b", "--fleet", "a/b"], "'a/b'"), (["--broker", "bröker"], "ASCII")):
         with table_row(arguments), pytest.raises(ConfigError, match=why):
             run(tmp_path / "none", *arguments)

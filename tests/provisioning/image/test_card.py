@@ -29,6 +29,7 @@ CARDS = {
 
 @cards.on_disk
 def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
+    """The payload is the release and our files; all else of the image keeps every byte; a second call changes no file."""
     release = (fleet / "release-0.0.1.tar").read_bytes()
     programs = {"firstboot.sh", "on_device.py", "install.py", "edgemeter-firstboot.service"}
     for name, (files, geometry, written) in CARDS.items():
@@ -53,6 +54,7 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
 
 @cards.on_disk
 def test_another_release_takes_the_place_of_the_old(tmp_path, fleet):
+    """What was there goes, and nothing is lost of the file system."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     cards.prepare(fleet, image)
     cards.run("mcopy", "-i", f"{image}@@{cards.OFFSET}", image.with_suffix(".source"), "::edgemeter/left-over")
@@ -66,6 +68,7 @@ def test_another_release_takes_the_place_of_the_old(tmp_path, fleet):
 
 
 def test_a_mounted_boot_partition_works_by_plain_files(tmp_path, fleet):
+    """A card in a reader whose boot partition the desktop has mounted; an empty stick is recognised by its name there."""
     for name, text in TRIXIE.items():
         (tmp_path / name).write_text(text)
     assert cards.prepare(fleet, tmp_path)["first_boot"] == "cloudinit"
@@ -78,6 +81,7 @@ def test_a_mounted_boot_partition_works_by_plain_files(tmp_path, fleet):
 
 @cards.on_disk
 def test_a_prepared_image_names_the_commands_that_write_it(tmp_path, fleet):
+    """Both ways, with the image's name."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     printed = cards.card(fleet, image).stdout
     assert f"sudo dd if={image} of=/dev/sdX bs=4M conv=fsync" in printed
@@ -86,6 +90,7 @@ def test_a_prepared_image_names_the_commands_that_write_it(tmp_path, fleet):
 
 @cards.on_disk
 def test_secrets_are_never_printed(tmp_path, fleet):
+    """Not the token, not the passphrase, not the key made of it, whatever is asked for."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     (tmp_path / "psk").write_text("correct horse battery\n")
     wifi = ["--wifi-ssid", "Garden", "--wifi-psk-file", tmp_path / "psk"]
@@ -110,6 +115,7 @@ def refused(fleet: Path, image: Path, text: str, *further_options: str | Path, s
 
 @cards.on_disk
 def test_garbage_is_refused(tmp_path, fleet):
+    """Nothing, noise, a file of zeros, a compressed image, a disk without FAT, one that is cut short, one without room."""
     image = tmp_path / "card.img"
     refused(fleet, image, "there is no image")
     for content in (b"", os.urandom(100_000), bytes(100_000), gzip.compress(bytes(1000))):
@@ -127,6 +133,7 @@ def test_garbage_is_refused(tmp_path, fleet):
 
 
 def test_a_missing_program_is_named_with_its_package(tmp_path, fleet, monkeypatch):
+    """An image needs mtools; a mounted folder needs none."""
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "card.img").write_bytes(bytes(1000))
     refused(fleet, tmp_path / "card.img", "mcopy is not installed: `sudo apt install mtools`", status=1)
@@ -134,6 +141,7 @@ def test_a_missing_program_is_named_with_its_package(tmp_path, fleet, monkeypatc
 
 @cards.on_disk
 def test_a_release_that_was_changed_or_is_anothers_is_refused(tmp_path, fleet):
+    """One byte, or another fleet's key; the card is not touched."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     folder = small_release.unpacked(fleet / "release-0.0.1.tar", tmp_path / "changed")
     wheel = next((folder / "wheels").glob("edgemeter-*"))
@@ -146,6 +154,7 @@ def test_a_release_that_was_changed_or_is_anothers_is_refused(tmp_path, fleet):
 
 @cards.on_disk
 def test_a_join_file_that_has_served_is_refused(tmp_path, fleet):
+    """Its token was taken out after it had served; a message never repeats it."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     text, used = (fleet / "pi5-01.join.toml").read_text(), tmp_path / "used.toml"
     used.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("token")))
@@ -156,6 +165,7 @@ def test_a_join_file_that_has_served_is_refused(tmp_path, fleet):
 
 @cards.on_disk
 def test_an_image_of_jetpack_is_refused_and_apply_named(tmp_path, fleet):
+    """Its FAT partition is the firmware's, and nothing reads a seed in it."""
     image, names = tmp_path / "jetpack.img", ("APP", "A_kernel", "A_kernel-dtb", "recovery", "esp", "UDA")
     with image.open("wb") as file:
         file.truncate(64 << 20)
@@ -168,6 +178,7 @@ def test_an_image_of_jetpack_is_refused_and_apply_named(tmp_path, fleet):
 
 @cards.on_disk
 def test_the_partition_that_boots_is_chosen(tmp_path, fleet):
+    """Two are FAT: the one with a system's boot files; with those in neither, it is not guessed at."""
     for name, files in (("booting", TRIXIE), ("empty", {})):
         image = cards.disk(tmp_path / f"{name}.img", files)
         cards.run("sfdisk", "-q", "--append", image, input="start=10240,size=6144,type=c\n")

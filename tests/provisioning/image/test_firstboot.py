@@ -99,6 +99,7 @@ def check_no_secret(board):
 
 
 def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
+    """The whole way once; called again it does nothing worse."""
     assert board.run("install").returncode == 0
     assert systemctl_calls(board) == ["daemon-reload", "enable edgemeter-firstboot.service", "start --no-block edgemeter-firstboot.service"]
     first = board.run()
@@ -138,6 +139,7 @@ def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
 
 @pytest.mark.nightly
 def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
+    """The file goes, cloud-init forgets that it has been there, the board starts again; then it joins."""
     torn, instance = board.root / "etc/netplan/50-cloud-init.yaml", board.root / "var/lib/cloud/instance"
     torn.parent.mkdir(parents=True)
     torn.touch()
@@ -154,6 +156,7 @@ def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
 
 @pytest.mark.nightly
 def test_killed_at_twenty_random_moments_it_recovers_each_time(payload, tmp_path):
+    """Twenty boards, each killed once anywhere in its first boot, join at the next."""
     begin_s = time.monotonic()
     assert make_board(tmp_path / "whole", payload).run().returncode == 0
     whole_s = time.monotonic() - begin_s

@@ -42,6 +42,7 @@ CARDS = (
 
 
 def test_a_card_shows_its_format(tmp_path):
+    """By the date in its issue.txt, then by its files; what an earlier tool left behind decides nothing."""
     for number, (form, why, files) in enumerate(CARDS):
         with table_row(form, why, *files):
             chosen_form, reason = detect.choose_format(boot(tmp_path / str(number), files))
@@ -50,6 +51,7 @@ def test_a_card_shows_its_format(tmp_path):
 
 
 def test_a_card_that_shows_no_format_is_not_guessed_at(tmp_path):
+    """Neither is one of a system that is too old."""
     with pytest.raises(ConfigError, match=r"cannot tell .*\(--first-boot\), or .*`edgemeter fleet apply`"):
         detect.choose_format(boot(tmp_path / "unknown", LEFTOVER))
     with pytest.raises(ConfigError, match="Raspberry Pi OS of 2023-05-03, whose Python is too old"):
@@ -57,6 +59,7 @@ def test_a_card_that_shows_no_format_is_not_guessed_at(tmp_path):
 
 
 def test_what_would_also_fire_is_reported(tmp_path):
+    """Left over from another tool: it stays, and is named."""
     line = f"{TRIXIE.strip()} systemd.run=/boot/firstrun.sh\n"
     files = {**CLOUD_INIT, "firstrun.sh": "", "custom.toml": "", "cmdline.txt": line}
     warnings = " ".join(detect.misfits(boot(tmp_path / "boot", files), "cloudinit", "aarch64", "3.13"))
@@ -95,6 +98,7 @@ USER_DATA = ("", "#cloud-config\n# only comments\n#bootcmd:\n", IMAGERS, "#cloud
 
 @pytest.mark.needs("cloud-init")
 def test_user_data_satisfies_cloud_init(tmp_path):
+    """Empty, commented, written by rpi-imager, with Windows' line ends: cloud-init finds no fault."""
     program = requirements.program("cloud-init")
     for text in USER_DATA:
         (tmp_path / "user-data").write_text(cloudinit.user_data(text, "user-data"))
@@ -104,6 +108,7 @@ def test_user_data_satisfies_cloud_init(tmp_path):
 
 
 def test_user_data_is_the_same_the_second_time():
+    """Our part takes the place of our part; what people wrote stays, and our command comes before theirs."""
     for text in USER_DATA:
         with table_row(text):
             prepared_text = cloudinit.user_data(text, "user-data")
@@ -152,6 +157,7 @@ def test_the_wifi_key_is_that_of_the_standard(tmp_path):
 
 @pytest.mark.needs(module="yaml")
 def test_a_network_config_is_what_netplan_reads():
+    """A name with quotation marks and letters beyond ASCII; an open network has no key."""
     yaml = import_module("yaml")
     read = yaml.safe_load(cloudinit.network(WIFI))
     assert read["wifis"]["wlan0"]["access-points"] == {'Café "Öst"': {"password": WIFI.psk_hex}}
@@ -164,6 +170,7 @@ IMAGERS_SCRIPT = "#!/bin/bash\n\nset +e\n\necho theirs\nrm -f /boot/firstrun.sh\
 
 
 def test_firstrun_runs_once_and_its_line_stays_one(tmp_path):
+    """The kernel's line is one line however often it is edited; a script of rpi-imager keeps its part."""
     card = boot(tmp_path / "boot", FIRSTRUN)
     once = changed(card, firstrun.adapter_files(card, WIFI))
     assert changed(card, firstrun.adapter_files(card, WIFI)) == once
@@ -184,6 +191,7 @@ def test_firstrun_survives_what_raspberry_pi_os_does_to_it():
 
 @pytest.mark.needs("bash", "sh")
 def test_what_starts_us_is_plain_sh_and_needs_no_escapes():
+    """It stands within a string of YAML, and runs under whatever /bin/sh is; firstrun.sh is a script of bash."""
     subprocess.run(["sh", "-n", "-c", adapter_text.START], check=True)
     assert not set(adapter_text.START) & set("\"'[],#\\")
     subprocess.run(["bash", "-n", "-c", firstrun.script("", WIFI)], check=True)
@@ -206,6 +214,7 @@ def test_a_network_that_cannot_be_is_refused(tmp_path):
 
 
 def test_a_release_that_does_not_fit_the_system_warns(tmp_path):
+    """By its kernels and the date of its release; one that fits, or a system that shows neither, is silent."""
     for number, (files, form, why) in enumerate(
         (
             ({"kernel7.img": "", "kernel8.img": ""}, "cloudinit", "as one of 32 bits"),

@@ -11,6 +11,7 @@ SAMPLE = fleet_file.SAMPLE
 
 
 def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
+    """Every key that it shows exists."""
     assert fleet_file.read(SAMPLE).device["pi5-01"].tags == ("coral",)
     bare = tmp_path / "fleet.toml"
     bare.write_text(re.sub(r"^# ", "", SAMPLE.read_text(), flags=re.MULTILINE))
@@ -18,6 +19,7 @@ def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
 
 
 def test_a_wrong_file_is_one_line(tmp_path):
+    """Missing, unknown, doubled, half a file."""
     for text, message in (
         ("", "fleet"),
         ('fleet = "a"\nfleets = 1', "fleets"),

@@ -99,6 +99,7 @@ def identity(data, images):
 
 
 def test_a_device_opens_the_same_data_set(store, tmp_path):
+    """Name, hash, photographs, boxes, classes, groups, warnings, subset: all as here."""
     for form in FORMS:
         folder = tmp_path / form.__name__
         images, annotations = form(folder / "here")
@@ -116,6 +117,7 @@ def test_a_device_opens_the_same_data_set(store, tmp_path):
 
 
 def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
+    """And those of each case that wants another part of the same data set, once; they need not be more here either."""
     names = [f"{number}.png" for number in range(20)]
     photographs(tmp_path / "p", *names)
     write(tmp_path / "t.json", json.dumps(dict.fromkeys(names, 1)))
@@ -134,6 +136,7 @@ def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
 
 
 def test_the_same_photographs_are_the_same_content(store, tmp_path):
+    """Touched, copied elsewhere, packed again, in a rehearsal: one file in the store, and none of the rehearsal."""
     for folder in ("x", "y"):
         coco(tmp_path / folder)
     first = packed(store, tmp_path / "x", "val 2017", "annotations/instances.json")
@@ -148,6 +151,7 @@ def test_the_same_photographs_are_the_same_content(store, tmp_path):
 
 
 def test_what_is_missing_is_named_before_anything_is_kept(store, tmp_path):
+    """A photograph that the ground truth names, the ground truth itself, the folder."""
     images, annotations = coco(tmp_path)
     (tmp_path / images / "deep" / "d.png").unlink()
     with pytest.raises(ConfigError, match=r"1 of the 3 files .* first 'deep/d\.png'") as error:
@@ -160,6 +164,7 @@ def test_what_is_missing_is_named_before_anything_is_kept(store, tmp_path):
 
 
 def test_more_than_an_order_carries_is_refused(store, tmp_path, monkeypatch):
+    """By the number of files or by their bytes, before it is packed, with what to do."""
     images, annotations = coco(tmp_path)
     for room, limit in ((packing, "LARGEST_DATA_BYTES"), (data_archive, "MOST_FILES")):
         with monkeypatch.context() as patched, table_row(limit):

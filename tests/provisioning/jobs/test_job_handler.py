@@ -18,6 +18,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(bench):
+    """queued, sent, accepted, running, done, with versions that count up."""
     job = bench.add("a", "b")
     assert bench.poll() == []
     bench.online("a")
@@ -41,6 +42,7 @@ def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(ben
 
 
 def test_one_execution_at_a_time_is_in_flight_on_a_device(bench):
+    """The second goes out when the first has ended; what is no measurement goes first."""
     first, second = bench.add("a"), bench.add("a")
     doctor = bench.add("a", work=Doctor())
     bench.online("a")
@@ -54,6 +56,7 @@ def test_one_execution_at_a_time_is_in_flight_on_a_device(bench):
 
 
 def test_an_order_that_is_not_acknowledged_comes_again_later_and_later(bench):
+    """10 s, 20 s, 40 s ..., always the same attempt and version; when the device comes back as soon as it could have reported."""
     _, order = bench.send(timeout_s=10_000.0)
     times = []
     for second in range(160):
@@ -79,6 +82,7 @@ def test_an_order_that_a_session_has_taken_is_not_given_to_the_one_that_replaces
 
 
 def test_a_service_that_lacks_the_challenge_of_an_online_device_asks_for_it(bench):
+    """Its order waits meanwhile, and goes out with the state that brings the challenge; a service that starts again asks again."""
     bench.add("a")
     topic = str(Topic("lab", "a", "state"))
     for session in (1, 2):
@@ -121,6 +125,7 @@ def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
 
 
 def test_a_repeating_device_takes_other_orders_and_ends_when_it_is_requested(bench):
+    """It is given up at no deadline; the request is sent until it is answered, also by a service that was killed meanwhile."""
     job, order = bench.send(work=Measure(suite=SUITE, every_s=3600), timeout_s=100.0)
     bench.report_and_poll("a", order, "repeating", order.version, reason="every 3600 s")
     assert bench.poll(1000) == []
@@ -140,6 +145,7 @@ def test_a_repeating_device_takes_other_orders_and_ends_when_it_is_requested(ben
 
 
 def test_a_stale_report_changes_nothing_and_gets_the_version_held(bench):
+    """Reported twice, late, of another attempt, or after the end."""
     job, order = bench.send(retries=0)
     bench.report_and_poll("a", order, "running", order.version)
     for state, attempt, version in (("accepted", 1, order.version), ("running", 1, order.version), ("done", 2, order.version + 1)):
@@ -171,6 +177,7 @@ def test_nobody_reports_for_another_device(bench):
 
 
 def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
+    """By the server's clock; the second attempt has its own number, and after it there is no third."""
     job, order = bench.send()
     bench.report_and_poll("a", order, "accepted", order.version)
     assert bench.poll(159) == []
@@ -187,6 +194,7 @@ def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
 
 
 def test_a_pause_of_the_service_gives_nobody_up(bench):
+    """Down for longer than the job may take: the device has a minute to report that it is done."""
     job, order = bench.send(retries=0)
     bench.kill()
     bench.now_ns += 1000 * S
@@ -197,6 +205,7 @@ def test_a_pause_of_the_service_gives_nobody_up(bench):
 
 
 def test_a_device_that_is_silent_after_the_pause_is_given_up(bench):
+    """A device that is silent when its time is over has a minute more, then its execution is timed out."""
     job = bench.add("a", retries=0)
     bench.online("a")
     bench.poll()
@@ -208,6 +217,7 @@ def test_a_device_that_is_silent_after_the_pause_is_given_up(bench):
 
 
 def test_a_result_that_comes_late_is_not_measured_again(bench):
+    """Given up, but not yet sent again."""
     job, order = bench.send()
     bench.poll(161)
     assert bench.held(job, "a").state == "queued"
@@ -217,6 +227,7 @@ def test_a_result_that_comes_late_is_not_measured_again(bench):
 
 
 def test_a_device_that_comes_back_reports_how_it_ended_before_it_is_ordered_again(bench):
+    """It measured while it was away; the retry is due, and its report is still on the way."""
     job, order = bench.send()
     bench.report_and_poll("a", order, "running", order.version)
     bench.online("a", state="lost")
@@ -250,6 +261,7 @@ def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench):
 
 
 def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
+    """What nobody has is over; what a device has, it is ordered to end, until it reports that."""
     job = bench.add("a", "b")
     bench.online("a")
     ((_, order),) = bench.poll()
@@ -284,6 +296,7 @@ def revoked_while_running(bench):
 
 
 def test_a_device_that_was_revoked_and_comes_back_learns_at_once_what_is_over(bench):
+    """Without a report of its own, and once."""
     order = revoked_while_running(bench)
     bench.online("a", session=2)
     ((device, cancel),) = bench.poll()

@@ -65,6 +65,7 @@ class Answering:
 
 
 def test_a_repeated_measurement_is_one_job_until_it_is_cancelled(lab, monkeypatch):
+    """The command returns when all devices have it; its devices are requested to end it."""
     answering = Answering(lab.registry)
     monkeypatch.setattr(job_view.time, "sleep", answering.sleep)
     for option, value, times in (("--at", "02:30", ("02:30", None)), ("--every", "6h", (None, 21_600))):
@@ -83,6 +84,7 @@ def test_a_repeated_measurement_is_one_job_until_it_is_cancelled(lab, monkeypatc
 
 
 def test_a_followed_job_shows_the_runs_that_its_devices_named(lab, monkeypatch):
+    """And why they ended."""
     monkeypatch.setattr(job_view.time, "sleep", Answering(lab.registry).sleep)
     document = json.loads(lab.call("run", lab.suite, "--on", "a", "--format", "json")[0])
     text, _ = lab.call("jobs", document["job"][:-1], "--follow")
@@ -95,6 +97,7 @@ def test_a_followed_job_shows_the_runs_that_its_devices_named(lab, monkeypatch):
 
 
 def test_a_rehearsal_orders_nothing(lab):
+    """Whom and what, by name and hash; no job, no content."""
     text, _ = lab.run("--dry-run")
     assert "would order a: one, wave 1" in text
     assert "would send edgemeter-shapes_int8.tflite" in text
@@ -105,6 +108,7 @@ def test_a_rehearsal_orders_nothing(lab):
 
 
 def test_cancel_ends_one_device_or_all(lab):
+    """Nothing was sent, so it is over at once; twice is no error."""
     job = lab.run("--detach")[0].strip()
     assert lab.call("jobs", job)[0].count("waiting for its device") == 3
     for options, count in ((("--device", "a"), 1), ((), 2), ((), 0)):
@@ -120,6 +124,7 @@ def test_cancel_ends_one_device_or_all(lab):
 
 
 def test_a_wrong_option_is_an_error_before_anything_is_written(lab):
+    """A mistake in the suite before one in the selection."""
     for arguments, message in (
         (("run", "nothing.toml", "--on", "nobody"), "cannot read the suite"),
         (("run", "SUITE", "--on", "board=("), "is not a condition"),

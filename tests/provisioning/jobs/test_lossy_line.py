@@ -129,6 +129,7 @@ def run_to_the_end(path, seed):
 
 
 def test_every_job_is_done_once_over_any_line(tmp_path, monkeypatch):
+    """Interrupted runs are tried again; nothing is carried out to its end twice, nothing is lost, no state goes back."""
     monkeypatch.setattr(scheduler, "RETRY_PAUSE_S", 5.0)
     for seed in range(3):
         (tmp_path / str(seed)).mkdir()

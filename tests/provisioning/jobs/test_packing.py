@@ -42,6 +42,7 @@ def unpacked(work, store, folder, data=None):
 
 
 def test_a_device_measures_the_same_cases(store, tmp_path):
+    """Lists, defaults, a folder beside: each case with its model, whose bytes are the same."""
     path = write(
         tmp_path / "s" / "suite.toml",
         'name = "two"\nmatters_ratio = 0.02\n[defaults]\nmode = "rapid"\nthreads = [1, 2]\n[[case]]\n'
@@ -68,6 +69,7 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
 
 
 def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
+    """By names that still belong together, also where another model has the name."""
     for folder, weights in (("a", b"A"), ("b", b"B")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "net 1.param").write_text("7767517\n")
@@ -83,6 +85,7 @@ def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
 
 
 def test_a_model_under_another_file_name_keeps_its_name(store, tmp_path):
+    """The one that it has in runs of this machine: they are the same case."""
     write(tmp_path / "a" / "x", "", net=1.0)
     write(tmp_path / "b" / "x", "", net=2.0)
     write(tmp_path / "x", "", **{"my mödel": 3.0})
@@ -93,6 +96,7 @@ def test_a_model_under_another_file_name_keeps_its_name(store, tmp_path):
 
 
 def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
+    """What is no file beside the suite."""
     write(tmp_path / "cache" / "x", "", big=1.0)
     searched = []
 

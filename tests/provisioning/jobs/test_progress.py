@@ -34,6 +34,7 @@ class World(Bench):
 
 
 def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(bench):
+    """In flight first, then what failed, with the reason; nothing twice; also by a service that was killed meanwhile."""
     job = bench.add("a", "b", "c")
     bench.online("a", "b")
     orders = dict(bench.poll())
@@ -66,6 +67,7 @@ def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(b
 
 
 def test_a_job_on_many_devices_is_a_message_that_a_collector_takes(bench):
+    """Fifty devices at most are in it, with notes that are cut; the counts are of all."""
     job = bench.add(*(f"device-{number:05d}-{'x' * 40}" for number in range(60)))
     with bench.registry.transaction() as connection:
         connection.execute("UPDATE executions SET state = 'failed', ended_ns = 1, reason = ?", ("\u2603" * 2000,))

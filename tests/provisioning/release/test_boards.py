@@ -15,6 +15,7 @@ def test_the_ladder_holds_every_tag_up_to_the_glibc():
 
 
 def test_what_cannot_work_is_refused_with_the_remedy():
+    """Boards, versions of Python and of glibc that do not go together, before anything is downloaded."""
     for name, python, glibc, why in (
         ("pi2", None, None, "install a 64-bit system if"),
         ("pi-zero", "3.11", "2.36", "no 32-bit wheels"),

@@ -67,6 +67,10 @@ def installed(releases, tmp_path_factory):
 
 
 def test_a_release_becomes_the_release_that_runs(releases, installed, tmp_path):
+    """With no network and no ensurepip; its manifest, installer, units and key stay with it; twice changes nothing.
+
+    Without a key nothing is believed.
+    """
     release = installed / "releases/1.0"
     assert release_of(installed) == "1.0"
     assert str((installed / "current").readlink()) == "releases/1.0"
@@ -107,6 +111,7 @@ def test_every_module_starts_from_bytecode_that_stays_valid(releases, tmp_path):
 
 @pytest.mark.nightly
 def test_two_releases_stay_and_older_ones_go(releases, tmp_path):
+    """The one that runs and the one before; `--switch no` leaves the switch to the supervisor; an older one wants to be allowed."""
     root = tmp_path / "opt"
     assert start(releases.v10, root, releases.public).returncode == 0
     assert start(releases.v11, root, root / "release.pub", "--switch", "no").returncode == 0
@@ -212,6 +217,7 @@ REFUSED = [
 
 
 def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(releases, installed, tmp_path, capsys):
+    """Whatever is wrong with a release: status 1, the reason, and the device as it was."""
     before = picture(installed)
     for number, (make_release, why) in enumerate(REFUSED):
         folder, mask = tmp_path / str(number), os.umask(0o022)
@@ -230,6 +236,7 @@ def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(releases, inst
 
 
 def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp_path):
+    """A wheel that asks for what is not in the release, rightly signed: the smoke test refuses it and nothing of it stays."""
 
     def change(document, release):
         wheel = next((release / "wheels").glob("msgspec-*"))
@@ -245,6 +252,7 @@ def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(releases, tmp_path):
+    """SIGKILL of the installer and all that it started, at random moments of an installation: what ran runs, and then the new one does."""
     root = tmp_path / "opt"
     assert start(releases.v10, root, releases.public).returncode == 0
     began_s = time.monotonic()

@@ -23,6 +23,7 @@ def test_the_same_files_give_the_same_tar(releases, tmp_path):
 
 
 def test_a_key_that_devices_cannot_check_is_refused(tmp_path):
+    """Absent, garbage, or of another kind: ConfigError before a release is made."""
     key = tmp_path / "release.key"
     with pytest.raises(ConfigError, match="there is no release key"):
         sign(b"x", key)

@@ -50,6 +50,7 @@ def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - th
 
 
 def test_a_wheel_that_no_index_has_is_included_with_what_it_needs(index, tmp_path):  # noqa: ARG001 - the world
+    """A maker's runtime; one for another processor or Python, or whose requirements are nowhere, is refused."""
     wheel, shop = own_wheel(tmp_path), tmp_path / "shop"
     shop.mkdir()
     maker = write_wheel(shop, "maker", "1.0", ("backport",))
@@ -65,6 +66,7 @@ def test_a_wheel_that_no_index_has_is_included_with_what_it_needs(index, tmp_pat
 
 
 def test_what_is_missing_is_named(index, tmp_path):  # noqa: ARG001 - the world
+    """A requirement with the target; an extra, of which pip only warns, so that the board would come without a runtime."""
     with pytest.raises(ConfigError, match=r"no wheels for pi5: .*nowhere"):
         collected(tmp_path, PI5, own_wheel(tmp_path, "nowhere>=3"))
     with pytest.raises(ConfigError, match="edgemeter has no extra lightrt"):

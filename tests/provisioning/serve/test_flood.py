@@ -113,6 +113,7 @@ def may_publish(board, name):
 
 
 def test_a_flooder_is_banned_for_a_time_and_others_have_their_jobs(running_lab):
+    """Cut, refused, named in the list; `accept` ends the ban, and where it ends by itself the next one is longer."""
     lab = running_lab
     honest, attacker = HonestBoard(lab.joined("honest", "1"), "honest"), lab.joined("attacker", "2")
     pool = lab.stack.enter_context(ThreadPoolExecutor())

@@ -36,6 +36,7 @@ def test_devices_take_turns_and_each_keeps_its_order():
 
 
 def test_a_device_fills_no_more_than_its_share_and_its_newest_messages_stay():
+    """By messages and by bytes: the last state counts."""
     inbox = ServiceInbox(still)
     for number in range(1000):
         inbox.put(message("bad", number))
@@ -46,6 +47,7 @@ def test_a_device_fills_no_more_than_its_share_and_its_newest_messages_stay():
 
 
 def test_a_flooder_is_named_once_and_what_a_banned_one_sends_is_dropped():
+    """A burst is no flood, nor is what the server's own parts send."""
     inbox = ServiceInbox(still)
     for number in range(1000):
         inbox.put(message("busy", number))
@@ -63,6 +65,7 @@ def test_a_flooder_is_named_once_and_what_a_banned_one_sends_is_dropped():
 
 
 def test_a_message_is_its_senders():
+    """A device's, or that of a part of the server, which nobody bans."""
     for topic, expected in (
         ("edgemeter/v1/lab/pi-1/job", "pi-1"),
         ("edgemeter/v1/lab/edgemeter-operator/state", "edgemeter/v1/lab/edgemeter-operator/state"),

@@ -15,6 +15,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_handler_receives_what_fits_its_subscription():
+    """A subscription's wildcards stand for what they stand for at the broker."""
     for pattern, topic, expected in (
         ("edgemeter/v1/+/+/job", "edgemeter/v1/lab/pi/job", True),
         ("edgemeter/v1/+/+/job", "edgemeter/v1/lab/pi/state", False),
@@ -35,6 +36,7 @@ def service(lab):
 
 
 def test_a_board_that_floods_is_banned(service, lab, caplog):
+    """One who sends no more than it may is not."""
     for _ in range(1000):
         service.received(Message("edgemeter/v1/lab/pi-3/health", b"{"))
     for _ in range(2001):

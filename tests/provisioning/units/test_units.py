@@ -18,6 +18,7 @@ CORAL = ("1a6e", "089a"), ("18d1", "9302")
 
 @pytest.mark.needs("systemd-analyze")
 def test_systemd_accepts_every_unit(tmp_path):
+    """No unknown key, no wrong value; programs that a device has and this machine has not are stood in for."""
     for unit in UNITS.glob("*.service"):
         (tmp_path / unit.name).write_text(
             re.sub(r"^ExecStart=\S+", f"ExecStart={shutil.which('true')}", unit.read_text(), flags=re.MULTILINE)
@@ -29,6 +30,7 @@ def test_systemd_accepts_every_unit(tmp_path):
 
 
 def test_the_agent_can_be_watched_and_comes_back():
+    """It says when it is ready, is ended when it hangs, and started again without an end of tries."""
     unit = (UNITS / "edgemeter-agent.service").read_text()
     for line in (
         "Type=notify",
@@ -48,6 +50,7 @@ def test_the_agent_can_be_watched_and_comes_back():
 
 @pytest.mark.services
 def test_a_sensor_becomes_readable_by_the_group_and_nothing_else_does(tmp_path):
+    """The very command of the rule, on a folder as the kernel shows it to root alone."""
     group = grp.getgrgid(os.getgid()).gr_name
     for subsystem, opened, closed in (("powercap", ["energy_uj"], ["uevent"]), ("hwmon", ["in1_input", "power1_average"], ["name"])):
         folder = tmp_path / subsystem

@@ -24,6 +24,7 @@ def choose(report, *releases, device=DEVICE, **options):
 
 
 def test_a_device_gets_what_fits_its_python_c_library_and_board():
+    """Of several that fit, the one for the newest C library."""
     everything = (PI4, TRIXIE, OLD_GLIBC, BOOKWORM)
     assert choose(health(), *everything) == (BOOKWORM, "")
     assert choose(health(python="3.13.1", glibc="2.41"), *everything) == (TRIXIE, "")
@@ -32,6 +33,7 @@ def test_a_device_gets_what_fits_its_python_c_library_and_board():
 
 
 def test_a_device_that_stays_has_a_note_with_the_reason():
+    """No release is chosen, and the note names the reason."""
     for report, why in (
         (None, "has not reported its state"),
         (health(arch="armv7l"), "no release fits pi5, armv7l"),
@@ -49,6 +51,7 @@ def test_a_device_that_stays_has_a_note_with_the_reason():
 
 
 def test_what_is_refused_can_be_allowed():
+    """Going back, and trying again; an update under way is not ordered twice."""
     assert choose(health(agent="3.0"), BOOKWORM, even_if=("older",))[0] == BOOKWORM
     assert choose(health(bad_agents=("2.0",)), BOOKWORM, even_if=("bad",))[0] == BOOKWORM
     assert choose(health(), BOOKWORM, even_if=("older", "bad"), under_way="update-1")[1].startswith("update-1 is not finished here")

@@ -63,6 +63,7 @@ def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(board, new_ke
 
 
 def test_keys_come_from_the_release_that_was_built_last(tmp_path, monkeypatch):
+    """Not from an older one, nor from one that is newer than such a one alone; where there are none, those that are there stay."""
     monkeypatch.syspath_prepend(Path(install.__file__).parent)
     supervisor = importlib.import_module("supervisor")
     device = supervisor.Supervisor(argparse.Namespace(**{**supervisor.OPTIONS, "root": tmp_path, "home": tmp_path}))

@@ -33,6 +33,7 @@ def locked(board):
 
 
 def test_a_good_release_is_gone_to_and_two_are_kept(board):
+    """From 1.0 to 2.0 to 3.0: 3.0 runs, 2.0 is there to go back to."""
     board.start()
     assert board.runs("1.0")
     for version in ("2.0", "3.0"):
@@ -46,6 +47,7 @@ def test_a_good_release_is_gone_to_and_two_are_kept(board):
 
 
 def test_a_bad_release_is_rolled_back_and_not_tried_again(board):
+    """Until allowed: the version is known as bad, the disk is as it was, and a second order is refused by the agent."""
     board.start()
     release = board.release("2.0", CRASHES)
     board.want(release, "2.0")
@@ -69,6 +71,7 @@ def test_a_bad_release_is_rolled_back_and_not_tried_again(board):
 
 @pytest.mark.nightly
 def test_whatever_is_wrong_with_a_release_it_is_rolled_back(board):
+    """It reports that it is broken, or reports nothing."""
     board.options = {"healthy-within-s": 6}
     board.start()
     for number, (agent, why) in enumerate(
@@ -99,6 +102,7 @@ def test_a_broker_that_is_away_is_held_against_a_release_the_second_time(board):
 
 
 def test_a_release_that_was_changed_is_refused(board):
+    """One byte of the manifest, of its signature, of a wheel; another version than the one ordered."""
     board.start()
     for job, changes, why in (
         ("manifest", {"change": "manifest.json"}, "is not signed by"),
@@ -117,6 +121,7 @@ def test_a_release_that_was_changed_is_refused(board):
 
 @pytest.mark.nightly
 def test_an_update_request_with_anything_else_in_it_is_refused(board):
+    """A path, a field that nobody knows, another type."""
     board.start()
     release = board.release("2.0")
     for number, (field, value) in enumerate(
@@ -149,6 +154,7 @@ def test_a_request_from_before_the_first_start_is_not_granted(board):
 @pytest.mark.nightly
 @pytest.mark.parametrize("content", [b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
 def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, content):
+    """In every file that the agent may write."""
     for name in ("wanted.json", "healthy.json", "withdrawn.json", "reboot"):
         (board.home / "update" / name).write_bytes(content)
     board.start()
@@ -177,6 +183,7 @@ def test_a_link_or_a_pipe_in_place_of_a_file_harms_nothing(board, tmp_path):
 
 
 def test_it_waits_for_the_end_of_a_measurement(board):
+    """Nothing is installed, nothing switched; when the lock is free the update goes on."""
     board.start()
     lock = locked(board)
     board.want(board.release("2.0"), "2.0")
@@ -189,6 +196,7 @@ def test_it_waits_for_the_end_of_a_measurement(board):
 
 @pytest.mark.nightly
 def test_a_measurement_that_does_not_end_blocks_the_update(board):
+    """After the deadline it is reported, and the version is not bad."""
     board.start()
     with locked(board):
         board.want(board.release("2.0"), "2.0", timeout_s=1)
@@ -199,6 +207,7 @@ def test_a_measurement_that_does_not_end_blocks_the_update(board):
 
 @pytest.mark.nightly
 def test_no_measurement_begins_while_a_release_is_tried(board):
+    """The lock is held until the verdict."""
     board.start()
     board.want(board.release("2.0", SILENT), "2.0")
     assert wait_until(lambda: (board.root / "current").resolve().name == "2.0", LONG_S)
@@ -208,6 +217,7 @@ def test_no_measurement_begins_while_a_release_is_tried(board):
 
 @pytest.mark.nightly
 def test_a_release_that_proved_itself_brings_its_supervisor(board):
+    """The process goes on as the new one; a release with one that is no program is refused."""
     board.script = board.root / "proven" / "supervisor.py"
     board.start()
     board.want(board.release("2.0", tools={"supervisor.py": board.script.read_text() + "# newer\n"}), "2.0")
@@ -223,6 +233,7 @@ def test_a_release_that_proved_itself_brings_its_supervisor(board):
 
 @pytest.mark.nightly
 def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path):
+    """One that is too large is not begun; if the space goes in the middle, what was written is removed, and later there is room again."""
     with small_disk(tmp_path / "disk", 64) as disk:
         board = copied(first, tmp_path, disk)
         board.start()
@@ -250,6 +261,7 @@ def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_every_good_release_runs_in_the_end_and_no_bad_one(board):
+    """Of supervisor and agent, again and again in each update, of which every third is bad; the moments are printed."""
     seed = os.environ.get("EDGEMETER_SEED") or str(time.time_ns())
     print("EDGEMETER_SEED", seed)
     chance = random.Random(seed)  # noqa: S311 - moments, no secret
@@ -310,6 +322,7 @@ def test_a_good_release_is_gone_to_through_interruptions_at_any_step(board, name
 
 @pytest.mark.parametrize("installer", [QUICK_INSTALLER, pytest.param(None, marks=pytest.mark.nightly)], ids=["quick", "real"])
 def test_a_power_cut_at_any_step_leaves_a_board_that_ends_the_update(first, tmp_path, installer):
+    """Before each sync, rename, removal and start of a program: the next boot completes it, nothing is in the way, no version is bad."""
 
     def steps_of(number):
         folder = tmp_path / str(number)
@@ -344,6 +357,7 @@ def test_a_power_cut_at_any_step_leaves_a_board_that_ends_the_update(first, tmp_
 @pytest.mark.nightly
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_an_interrupted_installation_that_is_withdrawn_is_not_resumed(board, moment):
+    """While it rests, or at the next start; nothing of it stays, the version is not bad, and it can be requested again."""
     board.options = {"first-pause-s": 1000}
     board.plan_kills(1, "Supervisor._build", moment)
     board.start()
@@ -379,6 +393,7 @@ def test_a_release_under_which_the_board_goes_down_is_rolled_back_and_bad_the_se
 
 @pytest.mark.nightly
 def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before(board):
+    """Outside an update: a file of the release is damaged, the agent ends again and again."""
     board.start()
     board.want(board.release("2.0"), "2.0")
     assert board.outcome()["state"] == "done"
@@ -394,6 +409,7 @@ def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before
 
 @pytest.mark.nightly
 def test_a_link_that_was_lost_is_made_anew(board):
+    """`current` is absent, or points to nowhere."""
     for target in (None, "releases/7.0"):
         (board.root / "current").unlink()
         if target:
@@ -423,6 +439,7 @@ def test_the_board_is_started_again_once_and_never_during_a_measurement(board):
 
 @pytest.mark.nightly
 def test_there_is_one_supervisor(board):
+    """A second one ends by itself with status 1."""
     board.start()
     assert board.runs("1.0")
     assert wait_until((board.root / "supervisor.lock").exists)

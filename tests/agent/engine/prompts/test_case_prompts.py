@@ -63,6 +63,7 @@ def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_a_record_names_the_file_and_holds_no_text_of_it(tmp_path):
+    """Name, hash, number, and that no template was there to apply; with other right answers it is other data."""
     questions = write_questions(tmp_path, {"prompt": "A secret question", "answer": "4711"}, {"prompt": "Another", "answer": "x"})
     run = measure_questions(replayed(tmp_path), questions=questions)
     assert run.generation.prompts == "questions.jsonl"
@@ -76,6 +77,7 @@ def test_a_record_names_the_file_and_holds_no_text_of_it(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
+    """More questions than a mode has queries; half of the answers are made to be right."""
     entries = []
     for number in range(40):
         prompt = f"Question {number:02}"
@@ -115,6 +117,7 @@ class TextsOnly(PlayedTextServer):
 
 @pytest.mark.usefixtures("played")
 def test_the_texts_that_a_server_is_sent_differ_from_run_to_run(monkeypatch):
+    """So that no cache has them."""
     sent = []
     for _ in range(2):
         server = TextsOnly()
@@ -126,6 +129,7 @@ def test_the_texts_that_a_server_is_sent_differ_from_run_to_run(monkeypatch):
 
 @pytest.mark.usefixtures("played")
 def test_a_server_of_chats_gets_messages_and_is_scored(monkeypatch, tmp_path):
+    """Its own template is applied to them, and the record states it."""
     server = TextsOnly()
     questions = write_questions(tmp_path, {"prompt": "The capital of France?", "answer": "Paris"})
     run = measure_text(monkeypatch, server, questions=questions, queries=3)

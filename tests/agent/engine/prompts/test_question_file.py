@@ -13,6 +13,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_right_answers_are_texts_numbers_or_choices(tmp_path):
+    """Choices stand in the prompt, and their letter is what is right."""
     question = {"prompt": "Which is a city?", "choices": ["Seine", "Paris"]}
     file = read_questions(
         write_questions(
@@ -29,6 +30,7 @@ def test_right_answers_are_texts_numbers_or_choices(tmp_path):
 
 
 def test_a_subset_is_drawn_by_its_seed_and_has_a_hash_of_its_own(tmp_path):
+    """The same draw everywhere; a subset asks other questions than all. The file's hash is the one that sha256sum gives."""
     path = write_questions(tmp_path, *({"prompt": f"Number {number}", "answer": number} for number in range(50)))
     file, subset = read_questions(path), read_questions(path, 10, 3)
     assert subset == read_questions(path, 10, 3)
@@ -38,6 +40,7 @@ def test_a_subset_is_drawn_by_its_seed_and_has_a_hash_of_its_own(tmp_path):
 
 
 def test_what_is_no_question_is_named(tmp_path):
+    """With the line, and what to give instead."""
     for entry, message in [
         ({"prompt": 3, "answer": 3}, r"line 1: Expected `str`"),
         ({"prompt": " ", "answer": 3}, "line 1: the prompt is empty"),

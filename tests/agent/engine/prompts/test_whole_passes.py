@@ -44,6 +44,8 @@ def test_models_of_other_speeds_are_asked_the_same_questions(tmp_path):
 
 
 def test_a_query_that_fails_asks_no_further_pass():
+    """It was asked, and what was asked is whole: six answers and a failure."""
+
     def answer(number, _):
         if number == 1:
             raise AnswerError("busy", kind="http 500")

@@ -72,12 +72,14 @@ def test_tokens_of_one_piece_and_of_one_burst_are_of_the_first_moment():
 
 
 def test_a_late_second_token_is_later_however_short_the_others_are():
+    """Jitter of a stream is no burst: 40% of the mean gap."""
     assert later_tokens([0, 400, 2000, 3000]) == [3]
     assert later_tokens() == []
     assert later_tokens([0, 400, 800, 60_000]) == [3]
 
 
 def test_one_token_has_no_tpot_and_no_gap():
+    """A prefill alone is no decode."""
     alone = moments([100], [120])
     assert summarise_tpot(alone) is None
     assert summarise_gaps(alone) is None

@@ -12,6 +12,7 @@ def shuffled(count: int):
 
 
 def test_a_percentile_needs_as_many_queries_as_in_mlperf():
+    """The minimum query counts are those of MLPerf's early stopping."""
     for percentile, queries in [(0.50, 11), (0.90, 64), (0.95, 130), (0.99, 662), (0.999, 6636)]:
         assert latency_statistics.queries_needed(percentile) == queries, f"{percentile!r}"
     # With 126,593 queries MLPerf v4.1 (Dell L4 RetinaNet) discarded 12,410 for p90.
@@ -19,6 +20,7 @@ def test_a_percentile_needs_as_many_queries_as_in_mlperf():
 
 
 def test_the_binomial_distribution_is_exact():
+    """The cumulative distribution equals the sum of the exact terms."""
     exact = np.cumsum([comb(30, k) * 0.2**k * 0.8 ** (30 - k) for k in range(31)])
     np.testing.assert_allclose(latency_statistics.binomial_cdf(30, 0.2), exact, rtol=1e-12)
 
@@ -40,6 +42,7 @@ def test_a_percentile_that_too_few_queries_support_is_refused():
 
 
 def test_one_query_has_no_percentiles_and_no_spread():
+    """It is counted, and nothing is claimed about its distribution; a stage without samples is absent."""
     latency = latency_statistics.summarise_latency(np.array([5_000_000], dtype=np.int64), "single_stream")
     assert latency.count == 1
     assert latency.mean_ms == 5.0

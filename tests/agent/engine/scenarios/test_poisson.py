@@ -16,6 +16,7 @@ def serve(service_ns, **changes):
 
 
 def test_arrivals_are_fixed_beforehand_and_exponential():
+    """The same seed gives the same schedule; gaps have the mean and the spread of an exponential distribution."""
     due = poisson.schedule_ns(plan(queries=20_000, rate_per_s=200.0))
     np.testing.assert_array_equal(due, poisson.schedule_ns(plan(queries=20_000, rate_per_s=200.0)))
     gaps = np.diff(due)
@@ -25,6 +26,7 @@ def test_arrivals_are_fixed_beforehand_and_exponential():
 
 
 def test_a_schedule_lasts_for_queries_and_seconds():
+    """100 a second for 10 s are 1,000 arrivals; 64 queries at 1 a second are 64."""
     assert poisson.schedule_ns(plan(queries=64, seconds=10.0, rate_per_s=100.0)).size == 1000
     assert poisson.schedule_ns(plan(queries=64, seconds=10.0, rate_per_s=1.0)).size == 64
 
@@ -39,6 +41,7 @@ def test_waiting_follows_queueing_theory():
 
 
 def test_a_slow_query_delays_those_behind_it():
+    """One stall of a second is in the latency of every query that arrived meanwhile: none is omitted."""
     world = World(lambda n: 1_000 * MS if n == 500 else MS)
     timed = schedule.run_poisson(world.ticking_watch(), plan(queries=1000, rate_per_s=100.0))
     late = timed.latency_ns > 50 * MS
@@ -47,6 +50,7 @@ def test_a_slow_query_delays_those_behind_it():
 
 
 def test_utilisation_is_the_busy_share_of_the_timed_part():
+    """It is about rate times service, and never above 1; a run at ten times the capacity gives up, and counts whom it left."""
     assert poisson.utilisation_ratio(serve(5 * MS, queries=6_000)) == pytest.approx(0.5, abs=0.03)
     assert 0.99 < poisson.utilisation_ratio(serve(15 * MS)) <= 1
     timed = serve(100 * MS)
@@ -82,6 +86,7 @@ def test_a_rate_that_leaves_time_is_seldom_called_unsustained(utilisation, queri
 
 @pytest.mark.parametrize("is_even", [True, False], ids=["M/D/1", "M/M/1"])
 def test_a_rate_that_is_a_fifth_too_high_is_found_in_1024_queries(is_even):
+    """Nine in ten are found, and all where services are constant."""
     generator = np.random.default_rng(8)
     assert sum(queue(1.2, 1024, generator, is_even).is_sustained is False for _ in range(40)) >= (40 if is_even else 36)
 

@@ -16,6 +16,7 @@ def timed(arrivals_ms, latency_ms, unserved=0):
 
 
 def test_the_most_in_flight_are_counted():
+    """A query that ends when another starts is over."""
     assert poisson.in_flight_max(timed([0, 10, 20], [10, 10, 10])) == 1
     assert poisson.in_flight_max(timed([0, 5, 9, 30], [10, 10, 10, 1])) == 3
 
@@ -33,6 +34,7 @@ def served(rate_ratio, places, queries=400):
 
 
 def test_a_rate_above_what_a_server_can_leaves_a_backlog():
+    """However many it serves at once, which nobody reports; at 80% of it there is none, although queries overlap all the time."""
     for places in [1, 16]:
         with table_row(places):
             assert poisson.keeps_up(served(0.8, places))

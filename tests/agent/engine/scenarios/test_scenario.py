@@ -24,6 +24,7 @@ OFFLINE = 'scenario = "offline"'
 
 
 def test_the_models_shape_and_the_scenario_make_the_query(tmp_path):
+    """Samples are joined where the batch dimension is open; else a query has as many as the model takes."""
     for lines, inputs, shape in [
         ((), OPEN, (1, 1)),
         ((), ONE, (1, 1)),
@@ -38,6 +39,7 @@ def test_the_models_shape_and_the_scenario_make_the_query(tmp_path):
 
 
 def test_what_the_model_cannot_take_is_refused(tmp_path):
+    """The message names both numbers and the remedy."""
     for lines, message in [
         ((OFFLINE, "batch = 2"), "takes 4 samples a call, not 2"),
     ]:
@@ -46,12 +48,14 @@ def test_what_the_model_cannot_take_is_refused(tmp_path):
 
 
 def test_an_input_without_a_batch_makes_a_model_without_one():
+    """A model with an open batch beside a plain number takes one sample at a time."""
     assert scenario.declared_batch(takes((None, 3), (1,))) == 1
     assert scenario.declared_batch(takes((None, 3), (None, 4))) is None
     assert scenario.declared_batch(takes((4, 3), (4, 4))) == 4
 
 
 def test_batches_are_made_of_the_items_and_fit_the_memory():
+    """Samples stand along the first dimension, input by input; no more batches than fit."""
     items = [[np.full((1, 2), n, np.float32), np.full((1, 1), 10 * n, np.int8)] for n in range(5)]
     batches = scenario.joined_batches(items, 3, 3 * 9 * 2, seed=1)
     assert len(batches) == 2

@@ -147,6 +147,7 @@ def test_a_frame_without_a_reply_of_the_server_is_dropped_and_counted_by_its_kin
 
 
 def test_inputs_are_drawn_or_taken_in_order():
+    """In order frame n takes input n, over and over; else the same seed draws the same, and all of them."""
     assert list(plan(in_order=True).drawn(5)) == [0, 1, 2, 3, 4]
     order = plan().drawn(5)
     assert order == plan().drawn(5) != plan(seed=4).drawn(5)
@@ -163,6 +164,7 @@ def test_a_schedule_has_queries_and_seconds():
 
 
 def test_a_frame_that_is_answered_at_its_deadline_is_in_time():
+    """One that takes a nanosecond longer is not."""
     schedule = FrameSchedule(15.0, 60 * MS, 2)
     assert steady.in_time(schedule, schedule.arrivals_ns(np.arange(2)), np.array([60 * MS, 60 * MS + 1])).tolist() == [0]
 

@@ -11,12 +11,14 @@ from tests.fixtures.vision_factory import same_size
 
 
 def test_the_sigmoid_is_applied_once():
+    """Logits become probabilities, probabilities stay, and far logits neither overflow nor warn."""
     assert decoders_boxes.sigmoid(np.array([0, -1000, 1000], np.float32)).round(6).tolist() == [0.5, 0, 1]
     assert decoders_boxes.sigmoid(np.array([0, 0.25, 1], np.float32)).tolist() == [0, 0.25, 1]
     assert decoders_boxes.sigmoid(np.zeros((0, 3), np.float32)).shape == (0, 3)
 
 
 def test_every_score_above_the_threshold_is_found_also_beside_one_that_is_no_number():
+    """Class by class, as numpy's own search over both axes."""
     for shape, order in product([(0, 5), (3, 0), (1, 1), (7, 40)], ["C", "F"]):
         with table_row(shape, order):
             rng = np.random.default_rng(3)
@@ -56,6 +58,7 @@ def scene(seed, count, classes):
 
 
 def test_blocks_keep_what_a_plain_loop_keeps():
+    """Whatever the number of candidates, the kept indices and their order are those of the definition."""
     for iou, count in [(0.0, 2), (0.45, 1), (0.7, 191), (0.45, 192), (0.7, 193), (0.45, 260)]:
         boxes, scores, classes = scene(count, count, 3)
         surviving = decoders_boxes.suppress_class_wise(boxes, scores, classes, iou, 10_000).tolist()
@@ -63,6 +66,7 @@ def test_blocks_keep_what_a_plain_loop_keeps():
 
 
 def test_the_limit_takes_the_best_over_all_classes():
+    """A limit cuts the full answer short, it does not change it."""
     for limit in [0, 1, 50, 300]:
         boxes, scores, classes = scene(7, 1000, 20)
         everything = decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.6, 10_000)
@@ -79,6 +83,7 @@ def test_an_overlap_of_exactly_the_threshold_stays():
 
 
 def test_boxes_without_area_neither_fall_nor_suppress():
+    """A zero-area box divides nothing by zero, even at threshold 0."""
     boxes = np.array([[1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 4, 4]], np.float32)
     scores, classes = np.array([0.9, 0.8, 0.7], np.float32), np.zeros(3, np.int32)
     assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.0, 10).tolist() == [0, 1, 2]
@@ -92,6 +97,7 @@ def test_boxes_turned_inside_out_neither_fall_nor_suppress():
 
 
 def test_suppression_is_by_class_and_best_comes_first():
+    """The weaker of two alike falls; another class stays."""
     boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 10]], np.float32)
     scores, classes = np.array([0.3, 0.9, 0.5], np.float32), np.array([1, 1, 2], np.int32)
     detections = decoders_boxes.select(boxes, scores, classes, model_card.CardOutput(nms_iou=0.5), same_size())
@@ -100,6 +106,7 @@ def test_suppression_is_by_class_and_best_comes_first():
 
 
 def test_the_weakest_of_too_many_are_dropped_first():
+    """Beyond MOST_CANDIDATES only the best are looked at, and their order does not change."""
     count = decoders_boxes.MOST_CANDIDATES + 500
     scores = (np.arange(count) % 1000 / 1000).astype(np.float32)
     corner = np.arange(count, dtype=np.float32)[:, None] * 2

@@ -58,6 +58,7 @@ def check(card, outputs):
 
 
 def test_every_convention_is_read_by_its_values():
+    """Corners or centres, parts or pixels, background first, last or none, probabilities or logits, either order, few rows or many."""
     for count, form, unit, background, are_logits, is_reversed in product(
         (100, 290, GRID, PRIORS), ("corners", "centres"), ("parts", "pixels"), (None, "first", "last"), (False, True), (False, True)
     ):
@@ -70,6 +71,7 @@ def test_every_convention_is_read_by_its_values():
 
 
 def test_the_axes_may_be_in_any_order():
+    """[1, 4, n] and [1, classes, n] are the same; YOLOv4 gives [1, n, 1, 4]."""
     boxes, scores = tables(PRIORS)
     for outputs in ([boxes.transpose(0, 2, 1), scores.transpose(0, 2, 1)], [boxes[:, :, None], scores], [scores.transpose(0, 2, 1), boxes]):
         card, _ = recognised(outputs, categories=NAMES)
@@ -89,6 +91,7 @@ def test_a_grid_is_prepared_as_yolo_nas_and_other_rows_as_jetsons_ssd():
 
 
 def test_labels_count_the_classes():
+    """With the background among them, which is no class, or without."""
     for labels, offset in ((NAMES, 0), (["BACKGROUND", *NAMES], 1)):
         outputs = tables(PRIORS, background="first")
         card, guesses = recognised(outputs, metadata={"names": str(labels)})
@@ -98,6 +101,7 @@ def test_labels_count_the_classes():
 
 
 def test_a_background_that_no_column_shows_is_an_error():
+    """One class too few on the card would shift all others."""
     outputs = tables(PRIORS)
     with pytest.raises(ConfigError, match=r"none of 5 scores is a background.*output\.classes"):
         check(make_card("boxes-scores", classes=CLASSES - 1, nms_iou=0.5), outputs)

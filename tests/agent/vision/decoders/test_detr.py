@@ -39,11 +39,13 @@ def test_sigmoid_scores_stand_each_for_itself():
 
 
 def test_probabilities_are_left_as_they_are():
+    """An export may hold the sigmoid or the softmax: 0.75 stays 0.75."""
     assert decode(BOXES, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2).scores.tolist() == [0.75]
     assert decode(BOXES, np.array([[[0.75, 0, 0.25], [0, 0, 1]]], np.float32), classes=2).scores.tolist() == [0.75]
 
 
 def test_pixels_are_left_as_they_are():
+    """An export that scaled its boxes itself."""
     pixels = BOXES * np.array([64, 32, 64, 32], np.float32)
     assert decode(pixels, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2).boxes.tolist() == [LEFT]
 
@@ -63,6 +65,7 @@ def test_boxes_beyond_the_picture_are_still_centres_and_the_last_score_is_no_obj
 
 
 def test_a_set_may_have_the_background_first_and_corners():
+    """Where nearly all rows show both."""
     boxes = np.tile(np.array([0.7, 0.7, 0.95, 0.95], np.float32), (1, 40, 1))
     boxes[0, 3] = [0.5, 0.25, 0.75, 1]
     scores = np.tile(np.array([0.98, 0.01, 0.01], np.float32), (1, 40, 1))

@@ -36,6 +36,7 @@ def test_boxes_are_given_in_pixels_of_the_photograph_and_clipped_to_it():
 
 
 def test_scores_below_the_threshold_are_background_and_the_best_are_kept():
+    """The threshold and the limit are the card's."""
     cells = [(cell, (0.1, 0.1, 0.1, 0.1), 1, 0.05 + 0.05 * cell) for cell in range(8)]
     assert len(decode(*cells, score_threshold=0.1499).scores) == 6
     np.testing.assert_allclose(decode(*cells, max_detections=2).scores, [0.40, 0.35], rtol=1e-6)

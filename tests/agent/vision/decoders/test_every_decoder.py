@@ -74,10 +74,12 @@ def case_of(family):
 
 
 def test_every_family_stands_here():
+    """A new decoder is held to the same."""
     assert set(SHAPES) == set(decoders.DECODERS)
 
 
 def test_a_broken_model_gives_no_box_that_is_no_number():
+    """Dead, overflown or exploded outputs end in finite boxes or in one line; decoding keeps nothing and changes nothing."""
     for family, value in product(SHAPES, (0.0, np.nan, np.inf, -np.inf, 1e30, -1e30)):
         card, loaded, outputs = case_of(family)
         spoilt = [np.full(output.shape, value, np.float32) for output in outputs]
@@ -93,6 +95,7 @@ def test_a_broken_model_gives_no_box_that_is_no_number():
 
 
 def test_open_shapes_wait_for_the_first_query():
+    """A wrong model is refused when its decoder is made; a dynamic one is taken as it comes, until its outputs do not fit."""
     for family in SHAPES:
         card, loaded, outputs = case_of(family)
         is_open = replace(loaded, outputs=tuple(replace(info, shape=(None,) * len(info.shape)) for info in loaded.outputs))
@@ -106,6 +109,7 @@ def test_open_shapes_wait_for_the_first_query():
 
 
 def test_outputs_that_do_not_fit_are_refused():
+    """Where the file declares them, before anything is measured; else at the first query. Shapes of another rank wait for it."""
     for family, (settings, words, outputs) in REFUSED.items():
         card = make_card(family, image_input=make_input(), nms_iou=0.5, **settings)
         for shapes in outputs:
@@ -118,6 +122,7 @@ def test_outputs_that_do_not_fit_are_refused():
 
 
 def test_a_family_is_one_file_that_can_be_read_at_once():
+    """All that is said of a family, on one screen or two."""
     lengths = {
         address: len(Path(resolve_name(address.partition(":")[0]).__file__).read_text().splitlines())
         for address in decoders.DECODERS.values()

@@ -15,6 +15,7 @@ def decode(tensor, classes):
 
 
 def test_boxes_and_scores_may_be_one_tensor():
+    """RT-DETR as Ultralytics exports it: [1, queries, 4 + classes]."""
     tensor = np.concatenate([BOXES, np.array([[[0, 0.5, 0], [0.25, 0, 0]]], np.float32)], axis=2)
     detections = decode(tensor, classes=3)
     assert (detections.boxes.tolist(), detections.classes.tolist()) == ([LEFT, MIDDLE], [1, 0])

@@ -41,6 +41,7 @@ def check(detections):
 
 
 def test_names_determine_the_roles_in_any_order():
+    """All 24 orders, also before the first call, when every shape reads []."""
     for names in [OPERATOR, SAVED_MODEL, WORDS]:
         with table_row(names):
             for order in permutations(PARTS):
@@ -58,6 +59,7 @@ def test_without_names_shapes_and_values_determine_the_roles():
 
 
 def test_a_single_detection_is_read():
+    """With one row, boxes alone have four values, and the operator's order tells the rest."""
     parts = [part[:, :1] if part.ndim > 1 else part for part in PARTS.values()]
     decoder = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), (), names=list(OPERATOR.values()))))
     assert decoder.decode(parts, same_size(64, 32)).boxes.tolist() == [[32, 8, 64, 24]]
@@ -79,6 +81,7 @@ def test_boxes_that_leave_the_photograph_are_scored_as_given():
 
 
 def test_tensors_that_are_no_detections_are_refused():
+    """No boxes at all, or not as many classes as boxes."""
     for shapes in [[(1, 3)] * 4, [(1, 3, 4), (1, 2), (1, 3), (1,)]]:
         decoder = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
         with table_row(shapes), pytest.raises(ConfigError, match="family"):

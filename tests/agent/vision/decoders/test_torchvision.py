@@ -26,6 +26,7 @@ def decode(lists, order=("boxes", "labels", "scores"), *, is_declared=True):
 
 
 def test_every_order_is_understood():
+    """Label 90 is class 89: the background is not counted."""
     for is_declared, order in product([True, False], permutations(LISTS)):
         detections = decode(LISTS, order, is_declared=is_declared)
         assert detections.boxes.tolist() == LISTS["boxes"].tolist(), f"{order!r}, {is_declared!r}"

@@ -15,6 +15,7 @@ def decode(rows, shape=None):
 
 
 def test_rows_are_corners_score_and_class():
+    """Best first; the rows that fill up to 300 have score 0."""
     detections = decode([[1, 2, 11, 12, 0.5, 2], [4, 5, 60, 30, 0.75, 0], [0, 0, 0, 0, 0, 0]])
     assert detections.boxes.tolist() == [[4, 5, 60, 30], [1, 2, 11, 12]]
     assert (detections.scores.tolist(), detections.classes.tolist()) == ([0.75, 0.5], [0, 2])
@@ -34,5 +35,6 @@ def test_class_numbers_that_are_not_whole_are_an_error():
 
 
 def test_one_stray_row_does_not_make_pixels_of_the_others():
+    """A row that found nothing, or little, may lie anywhere; most rows decide."""
     rows = [[0.25, 0.5, 1, 1, 0.5, 2], [0, 0, 0.5, 1, 0.4, 0], [0.1, 0.2, 2.6, 2.5, 0.3, 0], [9, 9, 9, 9, 0, 0]]
     assert decode(rows).boxes[:2].tolist() == [[16, 16, 64, 32], [0, 0, 32, 32]]

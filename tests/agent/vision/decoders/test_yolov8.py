@@ -26,6 +26,7 @@ def decode(tensor, **output):
 
 
 def test_boxes_are_centres_and_sizes_in_pixels():
+    """An ONNX file's boxes are pixels of the input."""
     tensor = head([[20, 30, 10, 20]], [[0, 0.8, 0]])
     detections = decode(tensor)
     assert detections.boxes.tolist() == [[15, 20, 25, 40]]
@@ -36,22 +37,26 @@ def test_boxes_are_centres_and_sizes_in_pixels():
 
 
 def test_an_anchor_may_find_several_classes():
+    """Every class above the threshold, the card's, is a detection of its own, best first."""
     assert decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.0005]])).classes.tolist() == [1, 0]
     assert decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.5]]), score_threshold=0.5).classes.tolist() == [1]
 
 
 def test_the_transposed_head_is_recognised_by_the_class_count():
+    """[1, anchors, 4 + classes] is the same answer."""
     tensor = head([[20, 30, 10, 20]], [[0, 0.8, 0]])
     assert decode(np.ascontiguousarray(tensor.transpose(0, 2, 1))).boxes.tolist() == [[15, 20, 25, 40]]
     assert decode(tensor, classes=None).boxes.tolist() == [[15, 20, 25, 40]]
 
 
 def test_a_second_output_is_refused():
+    """A segmentation model's masks are not left out silently."""
     with pytest.raises(ConfigError, match="needs one output"):
         decoders.create(make_card("yolov8", classes=3), make_loaded(tensors((1, 39, 84), (1, 32, 16, 16))))
 
 
 def test_invalid_values_are_read_as_in_a_tensor_without_them():
+    """NaN as 0, infinity as 1e9, in scores and boxes, whether few anchors or most lie above the threshold."""
     for threshold in [0.001, 0.6, 0.97]:
         with table_row(threshold):
             draw = np.random.default_rng(1)

@@ -55,6 +55,7 @@ def decoded(outputs, infos=None):
 
 
 def test_maps_of_each_stride_are_recognised_and_read():
+    """Six or nine maps in any order, probabilities or logits, channels first or last, cells in one axis or in two."""
     for order, layout, count, are_logits, is_flat in product(permutations(range(2)), LAYOUTS, (2, 3), (False, True), (False, True)):
         levels = maps(are_logits=are_logits)
         picked = [level[k].transpose(LAYOUTS[layout]) for level in levels[::-1] for k in (*order, 2)[:count]]
@@ -81,11 +82,13 @@ def test_a_distance_may_be_one_value_and_a_map_may_hold_both():
 
 
 def test_one_class_is_told_from_its_sum():
+    """Both have one channel and the same values."""
     card, detections = decoded([part for level in maps(classes=1) for part in level])
     assert (card.output.classes, len(detections.scores)) == (1, 3)
 
 
 def test_quantised_maps_are_read_by_their_scales():
+    """Every output has a scale of its own; a step of it moves an edge by a pixel at most."""
     outputs, infos = [], []
     for number, output in enumerate(part for level in maps() for part in level[:2]):
         scale, zero_point = (1 / 256, -128) if number % 2 else (0.2, 120)
