@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1448,
     "provisioning/serve": 323,
     "provisioning/update": 194,
-    "tests": 76551,
+    "tests": 78848,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
