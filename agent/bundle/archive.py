@@ -25,7 +25,6 @@ from edgemeter.agent.contract.model_file import BROKEN_ZIP
 from edgemeter.agent.contract.record import NO_SAMPLES, RunRecord, Series, decode, join_samples, split_samples
 
 BUNDLE_VERSION = 1
-BUNDLE_SUFFIX = ".edgemeter"
 MANIFEST_FILE, SIGNATURE, SIGNER, RECORD = "manifest.json", "manifest.sig", "signer.pem", "record.json"
 # The manifest cannot list itself and its signature.
 UNLISTED = frozenset({MANIFEST_FILE, SIGNATURE, SIGNER})

@@ -19,7 +19,7 @@ from edgemeter.agent.session import session
 
 def write_bundle(folder: Path, record: RunRecord, signer: Signer | None = None) -> Path:
     """Write the bundle of a run into `folder` and return its path; raises UnavailableError if it cannot be written."""
-    path = folder / f"{record.id}{archive.BUNDLE_SUFFIX}"
+    path = folder / f"{record.id}.edgemeter"
     durable_file.write(path, archive.pack(_files(record, signer)), 0o644)
     return path
 

@@ -9,12 +9,11 @@ from edgemeter.agent.contract.record_figures import Energy
 # `shared`: the energy of several models that ran at the same time.
 EnergyProvenance = Provenance | Literal["shared"]
 MEASURED = "measured"
-REPLAY_SENSOR = "replay"
 
 
 def sensor_provenance(sensor: str, stated_provenance: Provenance | None) -> Provenance | None:
     """Return the provenance of readings by `sensor` (an id): a replay's, or the one stated in the record; None if none is stated."""
-    return "replayed" if sensor.startswith(REPLAY_SENSOR) else stated_provenance
+    return "replayed" if sensor.startswith("replay") else stated_provenance
 
 
 def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyProvenance | None:

@@ -182,14 +182,12 @@ def field_name(path: str) -> str:
 
 
 def is_throttled(run: "RunRecord") -> bool | None:
-    """Return whether the processor throttled around the run, by a condition or by the verdict; None if unknown."""
     if run.verdict.violations and "throttled" in run.verdict.rules:
         return True
     return any_known([condition.throttled_now for condition in run.conditions])
 
 
 def hottest_c(run: "RunRecord") -> float | None:
-    """Return the highest temperature around the run, None without sensors."""
     temperatures_c = [value for condition in run.conditions for value in condition.temperatures_c.values()]
     return max(temperatures_c) if temperatures_c else None
 
@@ -225,7 +223,6 @@ def takes_a_minute(run: "RunRecord") -> bool:
 # Metrics whose value is the share of right answers.
 RIGHT_ANSWERS = frozenset({"exact_match", "accuracy"})
 TOO_FEW_QUERIES = "too few queries for a median"
-NO_TEXT = "generates no text"
 SINGLE = "queries of one token"
 NO_FRAMES = "no frames at a steady rate"
 
@@ -262,7 +259,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "generation.ttft.p50_ms", "TTFT", "ms", "generation", "lower", RUN | TABLE | JUDGED | CHART, trend=TrendRule(), rank=0,
-        why_absent=NO_TEXT,
+        why_absent="generates no text",
     ),
     Figure(
         "generation.tpot.p50_ms", "TPOT", "ms", "generation", "lower", RUN | TABLE | JUDGED | CHART, trend=TrendRule(), rank=1,

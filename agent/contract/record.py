@@ -16,10 +16,7 @@ from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.types import Count, Int64, Name, Positive, Role, TimeNs
 from edgemeter.agent.contract import operating_point, record_accuracy, record_conditions, record_figures, record_generation
 from edgemeter.agent.contract.operating_point import OperatingPoint
-from edgemeter.agent.contract.record_accuracy import (
-    Accuracy,
-    OutputCheck,
-)
+from edgemeter.agent.contract.record_accuracy import Accuracy, OutputCheck
 from edgemeter.agent.contract.record_conditions import (
     Condition,
     DatasetInfo,

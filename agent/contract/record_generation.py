@@ -96,5 +96,4 @@ class Generation(RecordPart, frozen=True, kw_only=True):
 
     @property
     def mean_output_tokens(self) -> float:
-        """The mean length of the answers."""
         return self.output_lengths.mean_tokens if self.output_lengths else self.output_tokens

@@ -261,7 +261,6 @@ def shape_of(owner: str, shape: msgspec.Raw | msgspec.UnsetType, key: str) -> An
 
 
 def _contradiction(document: CocoDocument) -> str | None:
-    """Return the contradiction in the document, None if it is consistent."""
     images = {image.id for image in document.images}
     categories = {category.id for category in document.categories}
     listed: dict[str, Sequence[int | str]] = {

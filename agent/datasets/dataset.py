@@ -220,7 +220,6 @@ def _sha256_of(hashes: Iterable[bytes], identity: Path | bytes | None = None) ->
 
 
 def _copied(items: Sequence[Item], copies: Mapping[int, int]) -> tuple[str, ...]:
-    """Return the note on items with the same content as others."""
     if not copies:
         return ()
     copy, first = next((items[index].name, items[first].name) for index, first in copies.items())

@@ -16,7 +16,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_json
 
 Row = TypeVar("Row")
-Kind = Literal["image", "tensor"]
 PHOTOGRAPHS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 ARRAYS = (".npy", ".npz", ".bin")
 
@@ -27,7 +26,7 @@ class Item:
 
     name: str
     path: Path
-    kind: Kind
+    kind: Literal["image", "tensor"]
     array: NDArray[Any] | None = field(default=None, compare=False)
 
     @property

@@ -24,8 +24,6 @@ from edgemeter.agent.sandbox.bubblewrap import no_sandbox
 from edgemeter.agent.verdict.environment_rules import environment_notes
 from edgemeter.agent.verdict.words import remedy_of, sentence_of
 
-FindingArea = Literal["machine", "software", "power", "delivery"]
-
 # bad: nothing can be measured or delivered; warn: figures suffer; absent: optional and not present.
 FindingState = Literal["ok", "warn", "bad", "absent"]
 
@@ -33,7 +31,7 @@ FindingState = Literal["ok", "warn", "bad", "absent"]
 class Finding(msgspec.Struct, frozen=True):
     """The result of one check; `remedy` is null if nothing has to be done."""
 
-    area: FindingArea
+    area: Literal["machine", "software", "power", "delivery"]
     name: str
     state: FindingState
     what: str
@@ -293,7 +291,6 @@ def _gpu(machine: Machine) -> Iterator[Finding]:
 
 
 def _set_up(machine: Machine, accelerator: str) -> str:
-    """Return how to install an accelerator's packages on this system and Python."""
     python = ".".join(platform.python_version_tuple()[:2])
     model, system = board.model(machine), fingerprint.operating_system(machine)
     of_accelerator = [setup for setup in setups.all_setups() if setup.accelerator == accelerator]

@@ -68,7 +68,6 @@ class Sampler:
         self._begun = False
 
     def start(self) -> None:
-        """Start reading, once."""
         if not self._begun:
             self._begun = True
             for thread in self._threads:

@@ -202,7 +202,6 @@ def _clock(machine: Machine, floor_ns: int, now_ns: int) -> Clock:
 
 
 def _outbox(path: Path, device: str) -> tuple[int | None, Dropped | None, str | None]:
-    """Return the number of waiting records, the dropped ones, and an error if the outbox cannot be read."""
     if not path.exists():
         return 0, Dropped(), None
     try:

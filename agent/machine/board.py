@@ -133,7 +133,6 @@ def detect_virtualisation(machine: Machine) -> str | None:
 
 
 def container(machine: Machine) -> str | None:
-    """Return the kind of the container of this process."""
     if named := machine.line("run/systemd/container"):
         return named
     if (machine.root / "run/.containerenv").exists():

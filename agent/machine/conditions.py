@@ -92,7 +92,6 @@ class ConditionWatcher:
         return load.read_usage(self._machine, self._pid, os.getpid(), self._served, self._neighbours() - {self._pid})
 
     def start(self) -> None:
-        """Start, unless already started."""
         if self._thread is not None:
             return
         self.taken, self._events, self._last = [], [], None

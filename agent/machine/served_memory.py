@@ -89,7 +89,6 @@ def _sockets(proc: str) -> Iterator[tuple[bytes, int, str]]:
 
 
 def _owners(inodes: set[str], proc: str) -> set[int]:
-    """Return the visible processes that have one of these sockets open."""
     names = {f"socket:[{inode}]" for inode in inodes}
     owners = set[int]()
     for folder in Path(proc).glob("[0-9]*"):

@@ -159,7 +159,6 @@ class HttpPlug(ABC):
         raise UnavailableError(f"{self._who} answers {status} to {path.partition('?')[0]}: check that it is a device of this kind")
 
     def _ask(self, client: HttpConnection, path: str) -> tuple[int, str, bytes]:
-        """Return status, challenge and body of the answer to GET `path`."""
         try:
             answer = client.request("GET", path, headers={"Authorization": self._login(path)} if self._login else {})
             body = answer.read(LARGEST_RESPONSE_BYTES + 1)

@@ -126,7 +126,6 @@ def label_in(path: Path) -> str | None:
 
 
 def ina3221_channels(chips: Sequence[Path]) -> list[JetsonChannel]:
-    """Return the connected channels of INA3221 chips in hwmon."""
     channels = []
     for chip in chips:
         for number in CHANNELS:

@@ -237,7 +237,6 @@ def _columns(names: Sequence[str], title: str | None, heading: re.Pattern[str], 
 
 
 def _volts_and_amperes(names: Sequence[str]) -> dict[int, str]:
-    """Return the column of volts and that of amperes, with their units, if there is one of each."""
     volts, amperes = ([index for index, name in enumerate(names) if heading.fullmatch(name)] for heading in (VOLTS, AMPERES))
     return {index: _unit(names[index], SCALES) for index in (*volts, *amperes)} if len(volts) == len(amperes) == 1 else {}
 

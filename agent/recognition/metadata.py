@@ -78,7 +78,6 @@ def _literal(text: Any) -> Any:
 
 
 def _names(names: Any) -> tuple[str, ...]:
-    """Return class names given as a list or by number."""
     if isinstance(names, list):
         return tuple(str(name) for name in names)
     if not isinstance(names, dict) or not all(str(key).isdigit() for key in names):

@@ -40,7 +40,6 @@ _READY_BYTES = 256_000_000
 # If the size of an answer to the same request differs by more, it may be an error, and is decoded.
 _UNLIKE_RATIO = 0.1
 _ERROR = b'"error"'
-_CLOSES = "closed by the server after each answer"
 
 
 class ServedModel(ConcurrentRuntime):
@@ -84,7 +83,7 @@ class ServedModel(ConcurrentRuntime):
             facts["server_machine"] = "this"
         if link.sock is None:
             # The server closes the connection after each answer, so each query opens one, within the clock.
-            facts["connection"] = _CLOSES
+            facts["connection"] = "closed by the server after each answer"
         return Loaded(
             package=description.server,
             version=description.server_version,
@@ -161,7 +160,6 @@ class ServedModel(ConcurrentRuntime):
         return Answered(partial(self._decode, answer, id(payload)), is_unlike)
 
     def _payload(self, inputs: Sequence[Array]) -> Payload:
-        """Return the request for these inputs, from the cache if possible."""
         key = tuple(map(id, inputs))
         if key in self._payloads:
             return self._payloads[key][1]

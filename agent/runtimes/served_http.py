@@ -3,7 +3,7 @@
 Source: https://github.com/triton-inference-server/server/tree/main/docs/protocol.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -32,7 +32,6 @@ from edgemeter.agent.runtimes.served_tensors import (
     wrong_answer,
 )
 
-_JSON: Mapping[str, str] = {}
 _BINARY = {"Content-Type": "application/octet-stream"}
 _HEAD_BYTES = "Inference-Header-Content-Length"
 PING_PATH = "/v2/health/ready"
@@ -151,7 +150,7 @@ class OpenInference:
         form = {"parameters": {"binary_data": True}} if self._is_binary else {}
         outputs = [{"name": tensor.info.name, **form} for tensor in self._outputs]
         head = msgspec.json.encode({"inputs": tensors, "outputs": outputs})
-        headers = _BINARY | {_HEAD_BYTES: str(len(head))} if self._is_binary else _JSON
+        headers = _BINARY | {_HEAD_BYTES: str(len(head))} if self._is_binary else {}
         return Payload(f"{self._path}/infer", b"".join((head, *contents)), headers)
 
     def outputs(self, reply: Answer) -> list[Array]:

@@ -156,7 +156,6 @@ def checked(array: Array, info: TensorInfo) -> Array:
 
 
 def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
-    """Return the error about an output that contradicts the server's declaration."""
     return AnswerError(f"output {info.name!r} of the served model {why}: correct the model's configuration on the server", kind="no answer")
 
 

@@ -126,7 +126,6 @@ def _in_order(names: Sequence[str]) -> tuple[str, ...]:
 def _inputs(
     model: Path, names: Sequence[str], hints: Mapping[str, tuple[int, ...]], input_shape: str | None, metadata: Mapping[str, str]
 ) -> tuple[TensorInfo, ...]:
-    """Return the inputs; empty if a shape is open."""
     declared = {
         match[1]: dict(word.partition("=")[::2] for word in match[2].split())
         for match in _INPUT.finditer(model.read_text(errors="replace"))

@@ -39,7 +39,6 @@ _ACCELERATORS = (
     "nvidia*", "nvhost*", "nvmap", "nvgpu", "nvsciipc", "host1x-fence", "dxg", "dri", "apex_*", "accel", "kfd", "dma_heap", "hailo*",
     "rknpu", "mpp_service", "rga", "galcore", "adsprpc*", "fastrpc*", "apusys", "mali*", "ethosu*", "kgsl-3d0", "metis*", "davinci*",
 )  # fmt: skip
-_USB = "bus/usb"
 # Variables that configure programs, Python and the libraries that compute.
 _VARIABLES = re.compile(
     r"PATH|LANG|LANGUAGE|TZ|TERM|LD_LIBRARY_PATH|LD_PRELOAD|SOURCE_DATE_EPOCH|(LC|PYTHON|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|MALLOC|GLIBC"
@@ -233,13 +232,12 @@ def _launch(command: list[str], *, is_confined: bool, **options: Any) -> Sandbox
 
 
 def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
-    """Return the command line of bubblewrap, without the program."""
     working_folder = os.getcwd()  # noqa: PTH109 - as text
     devices = [path for name in (_ACCELERATORS if grant.accelerator else ()) for path in map(str, sorted(Path("/dev").glob(name)))]
     words = ["bwrap", *_namespaces(network=grant.network), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own
     for path, kind in _mounts(grant, scratch):
         words += [kind, path, path]
-    for device in (*devices, *([f"/dev/{_USB}"] if grant.usb else [])):
+    for device in (*devices, *(["/dev/bus/usb"] if grant.usb else [])):
         words += [_DEVICE, device, device]
     # libcuda names its threads below /proc, and fails if it cannot; other processes could undo their order for the out-of-memory killer
     # there.
@@ -282,7 +280,6 @@ def _target(path: str, mounts: Mapping[str, str]) -> str | None:
 
 
 def _above(path: str, mounts: Mapping[str, str]) -> str | None:
-    """Return the nearest visible folder that contains a path."""
     return next((folder for folder in map(str, Path(path).parents) if folder in mounts), None)
 
 

@@ -59,7 +59,6 @@ def _filled(template: str, values: Mapping[str, NumberRange | str]) -> str | Non
 
 
 def remedy_of(violation: Violation) -> str:
-    """Return the remedy; empty if the rule is unknown."""
     rule = BY_NAME.get(violation.rule)
     return rule.remedy if rule else ""
 

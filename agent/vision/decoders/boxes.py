@@ -7,7 +7,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import CardOutput
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, tamed
 
-Ints = NDArray[np.int32]
 # The number of candidates compared together: large against numpy's call overhead, small enough for the cache.
 _BLOCK = 192
 # The most candidates for suppression, as in Ultralytics (`max_nms`); further ones never reach the first 300.
@@ -61,7 +60,7 @@ def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[
     return candidates[classes], anchors
 
 
-def suppress_class_wise(boxes: Floats, scores: Floats, classes: Ints, iou: float, limit: int) -> NDArray[np.int64]:
+def suppress_class_wise(boxes: Floats, scores: Floats, classes: NDArray[np.int32], iou: float, limit: int) -> NDArray[np.int64]:
     """Return the indices of the remaining boxes, best score first, at most `limit`: int64 [k].
 
     Boxes are float32 [n, 4] as x1, y1, x2, y2, in any unit. A box is suppressed if a better remaining box of its class overlaps it

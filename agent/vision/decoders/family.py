@@ -154,7 +154,6 @@ class Family:
 
     @classmethod
     def pictures(cls, facts: UnknownModel) -> Pictures:
-        """Return the preparation of photographs for a recognised model."""
         del facts
         return cls.PICTURES
 

@@ -16,12 +16,10 @@ _NAME = "orig_target_sizes"
 
 
 def size_input_names(inputs: Sequence[TensorInfo]) -> frozenset[str]:
-    """Return the names of the inputs that ask for a size."""
     return frozenset(info.name for info in inputs if info.name == _NAME and info.shape[-1:] in ((2,), (None,)))
 
 
 def pictures_of(inputs: Sequence[TensorInfo]) -> list[TensorInfo]:
-    """Return the inputs that ask for no size."""
     names = size_input_names(inputs)
     return [info for info in inputs if info.name not in names]
 
