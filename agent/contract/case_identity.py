@@ -87,7 +87,6 @@ class IdentityField:
     why: str = ""
 
     def text(self, key: CaseKey) -> str:
-        """Return its value in words, for names and marks."""
         value = getattr(key, self.name)
         if value in (None, ""):
             return self.absent

@@ -81,7 +81,6 @@ class ClassList:
     """A text index `file class` a line (.txt), or a table (.csv, .tsv)."""
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:
-        """Return whether the annotations end in .txt, .csv or .tsv."""
         return annotations is not None and annotations.suffix.lower() in (".txt", ".csv", ".tsv")
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
@@ -93,7 +92,6 @@ class Coco:
     """COCO's annotation document, or an index `{"file": class}`, as JSON."""
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:
-        """Return whether the annotations end in .json or begin like a JSON object."""
         if annotations is None or annotations.suffix.lower() == ".json":
             return annotations is not None
         return head_of(annotations, 64).removeprefix(BOM_UTF8).lstrip().startswith(b"{")
@@ -115,7 +113,6 @@ class VisualWakeWords:
     """
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:
-        """Return whether the annotations are JSON whose name begins with `vww`."""
         return annotations is not None and annotations.name.lower().startswith("vww") and annotations.suffix.lower() == ".json"
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:

@@ -116,7 +116,6 @@ class Yolo:
     """YOLO labels: their folder, or data.yaml, or classes.txt as annotations."""
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:
-        """Return whether the annotations are a folder, YAML or classes.txt."""
         return annotations is not None and (
             annotations.is_dir() or annotations.suffix.lower() in (".yaml", ".yml") or annotations.name == "classes.txt"
         )

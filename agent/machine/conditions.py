@@ -40,11 +40,7 @@ def inspect(when: When, machine: Machine = THIS_MACHINE, *, pid: int | None = No
     )
     if when == "during":
         return quick
-    return msgspec.structs.replace(
-        quick,
-        governor=governor(machine),
-        power_mode=board.power_mode(machine),
-    )
+    return msgspec.structs.replace(quick, governor=governor(machine), power_mode=board.power_mode(machine))
 
 
 class ConditionWatcher:

@@ -192,7 +192,6 @@ class ConfiguredSensor(PowerSensor):
         )
 
     def read(self) -> Reading:
-        """Return the newest reading, multiplied."""
         reading = self._sensor.read()
         return replace(reading, power_w=self._multiplied(reading.power_w), energy_mj=self._multiplied(reading.energy_mj))
 

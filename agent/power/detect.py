@@ -117,11 +117,9 @@ class MissingSensor(PowerSensor):
         self._why = why
 
     def describe(self) -> Description:
-        """Raise the error that explains why the sensor cannot be described."""
         raise UnavailableError(self._why)
 
     def read(self) -> Reading:
-        """Raise the error that explains why the sensor cannot be read."""
         raise UnavailableError(self._why)
 
 

@@ -30,7 +30,6 @@ class OnnxProfiler:
         timed_calls(self._session.bind, [inputs] * WARM_UP_QUERIES)
 
     def record(self, inputs: Sequence[list[Array]]) -> list[int]:
-        """Run the queries in the second session."""
         return timed_calls(self._session.bind, inputs)
 
     def events(self) -> list[ProfileEvent]:

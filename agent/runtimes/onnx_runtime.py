@@ -109,7 +109,6 @@ class OnnxRuntime(Runtime):
         _providers(options.backend or "cpu", load_library(_CANDIDATES, "onnx"))
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Copy the inputs; return `InferenceSession.run` on the copies."""
         import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
 
         check_inputs(inputs, self._inputs)

@@ -82,7 +82,6 @@ class OpenVino(Runtime):
         _device(library.module.Core(), options.backend or "cpu", library)
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Copy the inputs into tensors of the request; return its `infer`."""
         adapter.check_inputs(inputs, self._inputs)
         try:
             for index, array in enumerate(inputs):

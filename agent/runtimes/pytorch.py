@@ -142,7 +142,6 @@ class PyTorch(Runtime):
         _device(load_library(_CANDIDATES, "torch").module, options.backend or "cpu")
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Copy the inputs to the device; return the module's call on them."""
         if self._inputs:
             check_inputs(inputs, self._inputs)
         if not self._torch.is_inference_mode_enabled():

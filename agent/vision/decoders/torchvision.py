@@ -32,7 +32,6 @@ class Torchvision(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return models with the three lists."""
         if len(facts.shapes) < 3 or labelled_lists(facts.shapes) is None:
             return None
         doubt = "labels count from 1, 0 is the background, as torchvision's do; set `family` in its card if that is wrong"

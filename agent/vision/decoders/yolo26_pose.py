@@ -22,7 +22,6 @@ class Yolo26Pose(Yolo26):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return models called pose in metadata or name, by the width of their rows."""
         return facts.list_of_task(1, COLUMNS + cls._extra, classes=1)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:

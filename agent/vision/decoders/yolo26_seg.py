@@ -22,7 +22,6 @@ class Yolo26Seg(Yolo26):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return models called segmentation in metadata or name, by the width of their rows."""
         return facts.list_of_task(2, COLUMNS + PROTOTYPES)
 
     def __init__(self, model: Card, loaded: Loaded) -> None:

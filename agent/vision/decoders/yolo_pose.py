@@ -22,7 +22,6 @@ class YoloPose(YoloV8):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return models called pose in metadata or name, by the columns after the classes."""
         return facts.head_of_task(1, 4 + cls._extra)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:

@@ -23,7 +23,6 @@ class YoloSeg(YoloV8):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return models called segmentation in metadata or name, by the columns after the classes."""
         return facts.head_of_task(2, 4 + PROTOTYPES)
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
