@@ -117,7 +117,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The name of the case for people."""
         path, is_python = Path(self.model), self.runtime == PYTHON
         parts = (
             self.name or path.name,

@@ -65,6 +65,5 @@ def interpreters() -> Mapping[str, str]:
 
 
 def interpreter_of(libedgetpu: str) -> str | None:
-    """Return the matching interpreter of a version of libedgetpu; None if unknown."""
     # The package's version ends with the system that it was built for.
     return interpreters().get(re.sub(r"\.(?:trixie|bookworm|bullseye|ubuntu[0-9.]+)\Z", "", libedgetpu))

@@ -128,8 +128,7 @@ def _dmi(machine: Machine, file: str) -> str | None:
 
 def detect_virtualisation(machine: Machine) -> str | None:
     """Return the container and hypervisor, the innermost first (`docker in kvm`); None if there are no signs of either."""
-    guests = [name for name in (container(machine), hypervisor(machine)) if name]
-    return " in ".join(guests) or None
+    return " in ".join(filter(None, (container(machine), hypervisor(machine)))) or None
 
 
 def container(machine: Machine) -> str | None:

@@ -90,7 +90,6 @@ class LiteRtProfiler:
         return self._events
 
     def _bind(self, inputs: Sequence[Array]) -> Callable[[], None]:
-        """Copy the inputs to the model's buffers; return the call that runs the model."""
         for buffer, array in zip(self._inputs, inputs, strict=True):
             self._write(ctypes.c_void_p(buffer), array)
         function = self._library.LiteRtRunCompiledModel
