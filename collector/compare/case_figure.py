@@ -31,11 +31,6 @@ class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     has_ratio: bool = True
 
     @property
-    def with_meter(self) -> Evidence:
-        """The evidence on the value itself, with the error of the meter."""
-        return self.evidence if self.u is None else self.evidence.with_error(self.meter_error)
-
-    @property
     def meter_error(self) -> float:
         """The standard error of the meter, on the scale."""
         return 0.0 if self.u is None or self.value <= 0 else math.log1p(self.u / self.value) / REACH

@@ -151,7 +151,8 @@ def requirement_evidence(case: CaseSummary, limit: FigureLimit) -> Evidence | No
         return None
     if limit.figure.is_rare and figure.low is None and figure.runs >= FEWEST:
         return None
-    evidence = replace(figure.with_meter, counted_ratio=case.counted_ratio if figure.evidence.unit == "run" else 1.0)
+    with_meter = figure.evidence if figure.u is None else figure.evidence.with_error(figure.meter_error)
+    evidence = replace(with_meter, counted_ratio=case.counted_ratio if figure.evidence.unit == "run" else 1.0)
     return evidence.shifted(limit.value if scale_of(limit.figure.name) == "points" else math.log(limit.value))
 
 

@@ -152,7 +152,7 @@ def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, cost: 
         if board.case.accuracy and cost in board.case.figures
     ]
     ordered = sorted({styles.series(row): styles.of(row) for row in rows}.items(), key=lambda item: (item[0] == "reference", item[0]))
-    legend = tuple((name, style.paint, style.shape) for name, style in ordered)
+    legend = tuple((name, f"var(--{style.colour})", style.shape) for name, style in ordered)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
     spec = scatter.against_accuracy(COST_TITLES[cost], metric, legend, values)
     chart_title = f"{COST_TITLES[cost].partition(',')[0]} against {metric}: {title}"

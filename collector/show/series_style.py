@@ -21,10 +21,6 @@ class SeriesStyle:
     colour: str
     shape: str
 
-    @property
-    def paint(self) -> str:
-        return f"var(--{self.colour})"
-
 
 REFERENCE = SeriesStyle("reference", _STAR)
 

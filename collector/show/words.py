@@ -368,8 +368,7 @@ def case_names(cases: Sequence[CaseSummary]) -> list[str]:
 
 def telling_parts(cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return the fields that distinguish the cases, each a text for every case; `shown_texts` are those that a reader sees anyway."""
-    case_of_data = {case.key.dataset_sha256: case for case in cases}
-    names_of_data = {sha256: case.subject.dataset.name for sha256, case in case_of_data.items()}
+    names_of_data = {case.key.dataset_sha256: case.subject.dataset.name for case in cases}
     # If two data sets have one name, the start of their hashes distinguishes them.
     is_clear = len(set(names_of_data.values())) == len(names_of_data)
     telling: list[list[str]] = []

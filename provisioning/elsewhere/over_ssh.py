@@ -163,9 +163,12 @@ class BoardSuite:
         document = (self.folder / SUITE_NAME).read_bytes()
         self.cases = order_suite.read(document).case
         suite = msgspec.toml.decode(document)
+        keys = {data_archive.IMAGES: "data", data_archive.ANNOTATIONS: "annotations"}
         for case in suite["case"]:
-            if (name := case.get("data")) is not None:
-                case.update(_data_paths(self.folder / name))
+            if (archive := case.get("data")) is not None:
+                with zipfile.ZipFile(self.folder / archive) as opened:
+                    tops = {tuple(name.split("/")[:2]) for name in opened.namelist()}
+                case.update({keys[kind]: f"../data/{archive}/{kind}/{name}" for kind, name in tops})
         (self.folder / SUITE_NAME).unlink()
         (self.folder / SUITE_NAME).write_text(toml_document(suite))
         self.size_bytes = sum(path.stat().st_size for path in self.folder.iterdir())
@@ -192,14 +195,6 @@ def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
         extras |= {EXTRAS.get(runtime, runtime) for runtime in runtimes}
         extras |= {"video"} if is_video(case.data or "") else set()
     return tuple(sorted(extras & offered))
-
-
-def _data_paths(archive: Path) -> dict[str, str]:
-    """Return the paths of a case's data there, from the suite."""
-    with zipfile.ZipFile(archive) as opened:
-        tops = {tuple(name.split("/")[:2]) for name in opened.namelist()}
-    keys = {data_archive.IMAGES: "data", data_archive.ANNOTATIONS: "annotations"}
-    return {keys[kind]: f"../data/{archive.name}/{kind}/{name}" for kind, name in tops}
 
 
 class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):

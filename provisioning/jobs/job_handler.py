@@ -336,8 +336,7 @@ class JobHandler:
         """Sign a command for one device and its present challenge, and publish it; an offline device reports again when it is back."""
         challenge = self._sender.challenge(topic.device)
         if challenge is not None:
-            addressed = encode_addressed(topic.fleet, topic.device, challenge, encode_order(command))
-            self._publish(str(topic), self._key.seal(addressed))
+            self._publish(str(topic), self._key.seal(encode_addressed(topic.fleet, topic.device, challenge, encode_order(command))))
 
     def _start(self, queue: JobQueue, decisions: DecisionRound, now_ns: int) -> None:
         exclusive = {execution.exclusive for execution in queue.in_flight.values()} - {None}

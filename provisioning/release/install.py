@@ -272,7 +272,7 @@ class Installation:
         if platform.machine() != manifest.arch:
             refuse(f"the release is for {manifest.arch}, this is {platform.machine()}: build one for it")
         glibc = platform.libc_ver()
-        if glibc[0] != "glibc" or _numbers(glibc[1]) < _numbers(manifest.glibc):
+        if glibc[0] != "glibc" or version_numbers(glibc[1]) < version_numbers(manifest.glibc):
             refuse(f"the release needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it")
         if current is not None and version_key(manifest.version) < version_key(current) and not self.options.allow_downgrade:
             refuse(f"the release is version {manifest.version}, older than {current}, which runs: add --allow-downgrade")
@@ -381,7 +381,8 @@ class Installation:
         write(self.release / MANIFEST, self.document)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the first two numbers in a text, fewer if it has fewer."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 

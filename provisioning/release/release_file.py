@@ -92,8 +92,7 @@ def add_scripts(folder: Path) -> None:
 
 def file_entries(folder: Path) -> tuple[FileEntry, ...]:
     """Return the files below `folder` for a manifest, by name."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    names = [(path, path.relative_to(folder).as_posix()) for path in paths]
+    names = [(path, path.relative_to(folder).as_posix()) for path in sorted(folder.rglob("*")) if path.is_file()]
     return tuple(FileEntry(name, sha256_of(path), path.stat().st_size) for path, name in names if name not in FIRST)
 
 

@@ -1,6 +1,5 @@
 """An update of many devices: the release of each or why there is none, and the job that delivers it."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from edgemeter.provisioning.registry.devices import Device, read_presence
 from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.release.boards import all_boards
+from edgemeter.provisioning.release.install import version_numbers
 from edgemeter.provisioning.update.releases import Release, releases_of_version
 
 # Exceptions that an update may allow: an older version, or a version that failed there.
@@ -55,7 +55,7 @@ def choose_release(
         release
         for release in releases
         if (release.arch, release.python) == (health.arch, python)
-        and _numbers(release.glibc) <= _numbers(health.glibc or "")
+        and version_numbers(release.glibc) <= version_numbers(health.glibc or "")
         and (not is_known or release.board == device.board)
     ]
     if not fitting:
@@ -63,7 +63,7 @@ def choose_release(
         offered = "; ".join(f"{release.board}, {release.arch}, Python {release.python}, glibc {release.glibc}" for release in releases)
         return UpdateChoice(device, health, None, f"no release fits {target}; there are {offered}")
     # Among matching releases, the one for the newest C library has the newest wheels.
-    best = max(fitting, key=lambda release: (_numbers(release.glibc), release.built_ns))
+    best = max(fitting, key=lambda release: (version_numbers(release.glibc), release.built_ns))
     if why := _why_not(health, best.version, even_if, under_way):
         return UpdateChoice(device, health, None, why)
     note = "" if is_known else f"its board is not set in fleet.toml: it gets the release for {best.board}"
@@ -83,11 +83,6 @@ def _why_not(health: Health, version: str, even_if: Collection[Allowed], under_w
         if version_key(version) < version_key(running) and "older" not in even_if:
             return f"this is older than {running}: `--even-if older` allows it"
     return ""
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    # A device may report any text.
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
 
 def _running(health: Health) -> str:
