@@ -62,7 +62,11 @@ class BoardFormats:
 
 
 def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardFormats:
-    """Convert to each format in turn, or tell why not; raises ConfigError if the file cannot be converted, or its folder is not allowed."""
+    """Convert to each format in turn; a missing one has a reason.
+
+    Raises:
+        ConfigError: files of this kind cannot be converted, or the folder for the files is not allowed.
+    """
     runtime = runtime_for(request.source)
     form = formats.TORCH if runtime == "pytorch" else f"{runtime}-fp32"
     # The source is measured as it is, not converted to itself.

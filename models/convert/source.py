@@ -43,7 +43,11 @@ class ModelSource:
         return self.path.parent == SHIPPED_FOLDER
 
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of its one input, batch 1; raises ConfigError if it has several, or neither file nor card has the shape."""
+        """Return the shape of its one input, batch 1.
+
+        Raises:
+            ConfigError: it has several inputs, or neither the file nor a card has the shape.
+        """
         if len(self.loaded.inputs) > 1:
             names = ", ".join(info.name for info in self.loaded.inputs)
             raise ConfigError(f"{str(self.path)!r} takes {len(self.loaded.inputs)} inputs ({names}): export it with one tensor as input")

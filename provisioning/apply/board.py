@@ -177,7 +177,11 @@ class Board(contextlib.AbstractContextManager["Board"]):
         return self.run([*_SUDO[rights], "sh", "-c", _SKIP, "sh", *interpreter], password + _BEGIN + program, timeout_s)
 
     def copied_bytes(self, file: Path, path: str) -> int:
-        """Return how many bytes of `file` are at `path` there, 0 for another file; raises UnavailableError if the folder is not usable."""
+        """Return how many bytes of `file` are at `path` on the board; 0 for another file, or none.
+
+        Raises:
+            UnavailableError: the folder there cannot be made or read.
+        """
         result = self.run(["sh", "-c", _HASH, "sh", path], timeout_s=HASH_S)
         if result.returncode != 0:
             raise self._refused(path, result.stderr)

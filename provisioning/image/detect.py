@@ -24,7 +24,11 @@ FIRST_BOOT_FILES: dict[str, BootFormat | None] = {
 
 
 def choose_format(boot: BootPartition) -> tuple[BootFormat, str]:
-    """Return the format of the system, and why, by its issue.txt, else by its files; raises ConfigError if it is too old, or unknown."""
+    """Return the format of the system, and why: by the date in its issue.txt, else by the files of its boot partition.
+
+    Raises:
+        ConfigError: the system is too old, or nothing shows its format.
+    """
     names = boot.names()
     date = system_date(boot)
     why = f"its {ISSUE} names Raspberry Pi OS of {date}"
