@@ -78,7 +78,11 @@ USUAL = AlertRules(
 
 
 def read_rules(path: Path) -> AlertRules:
-    """Return the rules in `path`; raises ConfigError if it cannot be read, or has a wrong key, or an unknown channel or metric."""
+    """Return the rules in `path`.
+
+    Raises:
+        ConfigError: it cannot be read, has an invalid or unknown key, or a rule names an unknown channel or metric.
+    """
     rules = read_toml(path, AlertRules, "rules")
     for fault in faults(rules):
         raise ConfigError(f"rules {str(path)!r}: {fault}")

@@ -96,7 +96,11 @@ class CaseBook:
         return list(self._booked.values())
 
     def summaries(self, days: DaysCounted = "current") -> list[CaseSummary]:
-        """Return the summary of each case with a usable run, in the order of their first runs; raises UnavailableError without a run."""
+        """Return the summary of each case with a usable run, in the order of their first runs.
+
+        Raises:
+            UnavailableError: there is no run.
+        """
         if not self._booked:
             raise UnavailableError(
                 "the store has no run yet: measure one with `edgemeter run FILE --broker ADDRESS`, or see `edgemeter collector demo`"

@@ -15,7 +15,11 @@ LedgerPlace = Path | PostgresAddress
 
 
 def ledger_place(text: str) -> LedgerPlace:
-    """Return the place that `text` names: a file, or an address with `://`; raises ConfigError if that is not of PostgreSQL."""
+    """Return the place that `text` names: an address with `://`, else a file.
+
+    Raises:
+        ConfigError: it is an address, but not of PostgreSQL.
+    """
     if is_postgres(text):
         return PostgresAddress(text)
     if "://" in text:

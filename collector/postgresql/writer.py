@@ -61,7 +61,11 @@ def take_numbers(statements: Statements, row_count: int, chunk_count: int) -> An
 
 
 def numbers_before(cursor: Any, where: object) -> tuple[int, int]:
-    """Return the row and chunk numbers before the reserved ones; raises ConfigError as `check_version` and `refuse_unsafe`."""
+    """Return the row and chunk numbers before the reserved ones.
+
+    Raises:
+        ConfigError: the ledger is of another version, or the server syncs no commit any more.
+    """
     row, chunk, version, fsync, synchronous_commit = cursor.fetchone()
     check_version(version, where)
     refuse_unsafe(fsync, synchronous_commit, where)

@@ -112,7 +112,11 @@ def own_file() -> Path:
 
 
 def read_catalogue(path: Path) -> Catalogue:
-    """Return the catalogue in `path`, an empty one if it is absent; raises ConfigError if it is invalid, or has a name twice."""
+    """Return the catalogue in `path`, an empty one if it is absent.
+
+    Raises:
+        ConfigError: it cannot be read, has a wrong or unknown key (named with its path), or a duplicate name.
+    """
     catalogue = read_toml(path, Catalogue, "catalogue") if path.exists() else Catalogue()
     names = [entry.name for entry in catalogue.entry]
     if doubled := sorted({name for name in names if names.count(name) > 1}):

@@ -59,7 +59,11 @@ def find_model(model: str | Path) -> ModelFile:
 
 
 def write_sample(folder: Path) -> list[str]:
-    """Write the folder, atomically, and return the names in it; raises ConfigError if it is not empty, or cannot be written."""
+    """Write the folder, atomically, and return the names in it.
+
+    Raises:
+        ConfigError: the folder exists and is not empty, or cannot be written.
+    """
     with os_error_as(ConfigError, f"cannot write the sample to {str(folder)!r}", "free some space, or choose another folder"):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigError(f"{str(folder)!r} is there already: name a new folder")

@@ -30,7 +30,11 @@ from edgemeter.models.convert.source import ModelSource
 
 
 def routes_to(goals: Iterable[str], source: ModelSource) -> list[list[ModelFormat]]:
-    """Return for each format the steps to make it; raises ConfigError if it is unknown, or cannot be made from this source."""
+    """Return for each format the steps to make it from the source.
+
+    Raises:
+        ConfigError: a format is unknown, or cannot be made from this source.
+    """
     routes = []
     for goal in dict.fromkeys(goals):
         route = formats.steps_to(source.form, formats.find_format(goal).name)

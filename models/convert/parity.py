@@ -110,7 +110,11 @@ class ModelRun:
 
 @contextmanager
 def running(model: Path, runtime: str, inputs: ParityInputs) -> Iterator[ModelRun]:
-    """Yield the file, loaded by its runtime; raises EdgemeterError if that is not installed, or file, card and data do not match."""
+    """Yield the file, loaded by its runtime.
+
+    Raises:
+        EdgemeterError: its runtime is not installed, or the file, its card and the data do not match.
+    """
     opened = runtimes.create(runtime)
     try:
         with quiet():

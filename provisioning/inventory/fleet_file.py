@@ -72,7 +72,11 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def read(path: Path) -> FleetFile:
-    """Return the fleet file at `path`; raises ConfigError if it cannot be read, or has a wrong key, or one serial for two devices."""
+    """Return the fleet file at `path`.
+
+    Raises:
+        ConfigError: it cannot be read, has a wrong or unknown key, or two devices have one serial.
+    """
     fleet_file = read_toml(path, FleetFile, "fleet file", "`edgemeter fleet init` writes one")
     for fault in faults(fleet_file):
         raise ConfigError(f"fleet file {str(path)!r}: {fault}")

@@ -137,7 +137,11 @@ def undecided_requests(registry: Registry) -> list[EnrolmentRequest]:
 
 
 def waiting_request(registry: Registry, name: str) -> EnrolmentRequest | None:
-    """Return the undecided request of the device `name`, or whose id begins with it, or None; raises ConfigError if there are several."""
+    """Return the one undecided request of the device `name`, or whose id begins with it, or None.
+
+    Raises:
+        ConfigError: there is more than one.
+    """
     waiting = undecided_requests(registry)
     matching = [request for request in waiting if request.device == name] or [
         request for request in waiting if len(name) >= 4 and request.request.startswith(name)
