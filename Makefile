@@ -11,7 +11,7 @@
 #                arm64-short: a release installs under qemu-user and measures, in 3 minutes of one core
 # make fuzz      10,000,000 mutated messages through their readers
 # make bench     our figures next to peers' and bare limits' in one run, within 12 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
-# make bench-full  also a million runs and `make test` (half an hour)
+# make bench-full  also `make test` in a fresh clone
 # make libraries  the runtimes that `make test-services` uses if they are installed (gigabytes)
 # make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-nightly` makes them)
 # make docs      the documentation as a site in site/, which works offline; a dead link fails it

@@ -1,6 +1,6 @@
 """`make bench`: our figures next to those of peers and bare limits in the same run, within 12 minutes on two cores.
 
-`make bench ARGS=delivery` runs one part, `ARGS='engine drain'` several, `ARGS=--full` also what takes long: a ledger of a million runs.
+`make bench ARGS=delivery` runs one part, `ARGS='engine drain'` several, `ARGS=--full` also `make test` from nothing.
 A line ends when the interval of its ratio decides; where others disturb, pairs are measured again until its time is up. Each result is
 printed as it comes; all of them are in .bench/results.md and .bench/results.json. To publish them:
 
