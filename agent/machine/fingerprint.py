@@ -2,11 +2,8 @@
 
 import os
 import platform
-import re
 import struct
-import sys
-from contextlib import suppress
-from pathlib import Path
+from importlib import metadata
 
 from edgemeter.agent.contract.record_conditions import Environment
 from edgemeter.agent.machine import board, clock
@@ -66,35 +63,12 @@ def python() -> str:
 
 def libraries() -> dict[str, str]:
     """Return the versions of Python and of the installed LIBRARIES, without importing them."""
-    infos = _infos()
-    return {"python": python()} | {name: installed for name in LIBRARIES if (installed := _version(infos.get(_normalised(name))))}
+    return {"python": python()} | {name: installed for name in LIBRARIES if (installed := version(name))}
 
 
 def version(distribution: str) -> str | None:
     """Return the version of an installed distribution, None if it is absent or its metadata is damaged."""
-    return _version(_infos().get(_normalised(distribution)))
-
-
-def _infos() -> dict[str, Path]:
-    """Return the metadata of the installed distributions by their normalised names.
-
-    `importlib.metadata` finds the same, with a parser of mails, which would be in memory beside each run (1.3 MB).
-    """
-    infos: dict[str, Path] = {}
-    for folder in sys.path:
-        for info in Path(folder).glob("*.*-info"):
-            infos.setdefault(_normalised(info.stem.partition("-")[0]), info)
-    return infos
-
-
-def _normalised(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _version(info: Path | None) -> str | None:
-    # An older distribution has the second, or is a file itself.
-    for file in (info / "METADATA", info / "PKG-INFO", info) if info else ():
-        with suppress(OSError):
-            head = file.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
-            return line[1] if (line := re.search(r"^Version: *(\S+)", head, re.MULTILINE)) else None
-    return None
+    try:
+        return metadata.version(distribution) or None
+    except metadata.PackageNotFoundError:
+        return None

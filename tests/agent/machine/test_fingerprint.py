@@ -2,7 +2,6 @@
 
 import dataclasses
 import platform
-from importlib import metadata
 
 import msgspec
 import pytest
@@ -86,26 +85,6 @@ def test_this_machine_fits_the_record():
     assert environment.arch == platform.machine()
     assert environment.libraries["python"].startswith(platform.python_version())
     assert "numpy" in environment.libraries
-
-
-def test_versions_are_those_of_the_installed_distributions(tmp_path, monkeypatch):
-    """A wheel, a folder and a file of older installers, the first on the path; a name has three spellings."""
-    assert {name: metadata.version(name) for name in ("edgemeter", "NumPy")} == {
-        name: fingerprint.version(name) for name in ("edgemeter", "NumPy")
-    }
-    files = {
-        "a/ai_edge_litert-2.1.0.dist-info/METADATA": "Name: ai-edge-litert\nVersion: 2.1.0\n\nVersion: 9\n",
-        "a/torch-2.0.egg-info/PKG-INFO": "Version: 2.0+cpu\r\n",
-        "a/ncnn-1.egg-info": "Name: ncnn\nVersion: 1.0",
-        "a/tensorrt-8.dist-info/RECORD": "",
-        "b/torch-1.dist-info/METADATA": "Version: 1",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr("sys.path", [str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "none")])
-    versions = {"ai.edge_litert": "2.1.0", "torch": "2.0+cpu", "ncnn": "1.0", "tensorrt": None, "onnxruntime": None}
-    assert {name: fingerprint.version(name) for name in versions} == versions
 
 
 def test_the_kernels_own_error_bound_decides_about_the_clock(tmp_path):
