@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 521,
-    "agent/base": 6127,
+    "agent/base": 6117,
     "agent/bundle": 632,
     "agent/cli": 2486,
     "agent/contract": 3949,
@@ -28,7 +28,7 @@ LINES = {
     "agent/identity": 729,
     "agent/jobs": 1828,
     "agent/ledger": 1948,
-    "agent/machine": 1433,
+    "agent/machine": 1407,
     "agent/operating": 302,
     "agent/power": 2982,
     "agent/power_logs": 340,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1448,
     "provisioning/serve": 323,
     "provisioning/update": 189,
-    "tests": 78848,
+    "tests": 78827,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
