@@ -22,16 +22,16 @@ from tests.benchmarks.harness import ROOT, Comparison, LeftOutError, this_machin
 RESULTS = ROOT / ".bench"
 # Each part is a module with a generator `comparisons()`, and for `--full` perhaps `long_comparisons()`; how long it takes, s.
 PARTS = {
-    "engine": 140,
-    "coco": 40,
+    "engine": 100,
+    "coco": 100,
     "vision": 30,
     "generation": 25,
     "delivery": 105,
-    "drain": 40,
+    "drain": 45,
     "questions": 75,
     "commands": 45,
     "footprint": 55,
-    "setting_up": 115,
+    "setting_up": 130,
 }
 HEADINGS = ("benchmark", "ours", "peer", "peer's", "ratio (95%)", "pairs", "goal", "")
 

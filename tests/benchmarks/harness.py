@@ -16,7 +16,7 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -26,7 +26,7 @@ import numpy as np
 
 from edgemeter.agent.base.evidence import CONFIDENCE, RunValue, mean_of
 from edgemeter.agent.engine.process_usage import read_scheduling, scheduling_between
-from edgemeter.agent.machine.load import LOAD_RATIO, others_ratio, read_processes
+from edgemeter.agent.machine.load import LOAD_RATIO, ProcessTable, read_processes
 from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.verdict.condition_rules import WAITED_RATIO
 
@@ -147,10 +147,18 @@ class Watch:
     def is_disturbed(self) -> bool:
         """Return whether our threads waited for a core, or other processes used the cores, for longer than a run may."""
         if self._processes:
-            # The processes of a long block wait for each other, so only the time of others counts.
-            return (others_ratio(self._processes, read_processes(Machine()), os.getpid()) or 0.0) > LOAD_RATIO
+            # The processes of a long block wait for each other, so only the time of others counts: theirs, and not what ours leave of the
+            # whole, because nobody has the time of a process that ended in a sandbox.
+            now = read_processes(Machine())
+            ours = {*self._processes.tree(os.getpid()), *now.tree(os.getpid())}
+            return _ticks_without(now, ours) - _ticks_without(self._processes, ours) > LOAD_RATIO * (now.total - self._processes.total)
         scheduling = scheduling_between(self._scheduling, read_scheduling())
         return (scheduling.waited_ms or 0.0) > WAITED_RATIO * scheduling.window_ms
+
+
+def _ticks_without(table: ProcessTable, pids: Collection[int]) -> int:
+    """Return the clock ticks of all processes but these, with those of their finished children."""
+    return sum(ticks + table.children[pid] for (pid, _), ticks in table.ticks.items() if pid not in pids)
 
 
 def in_turn(measured: Callable[[], Value], peer: Callable[[], Value], seed: int = 0) -> Callable[[], tuple[Value, Value]]:

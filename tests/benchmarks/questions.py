@@ -40,7 +40,7 @@ FROM ledger.runs JOIN ledger.subjects USING (subject) ORDER BY board, model, sub
 TREND_SCANS, PAGE_SCANS, EVERYTHING_S = 10.0, 3.0, 5.0
 COPIES = 10
 # How often the trend of a million runs is measured; how long each ratio is.
-TIMES, SECONDS = 3, 10.0
+TIMES, SECONDS = 6, 10.0
 
 
 def comparisons() -> Iterator[Comparison]:

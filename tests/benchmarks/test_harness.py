@@ -118,6 +118,19 @@ def test_of_blocks_with_processes_only_others_disturb(monkeypatch):
             assert (result.pairs, result.repeated) == (4, repeated)
 
 
+def test_of_blocks_with_processes_the_time_of_one_that_ended_in_a_sandbox_is_nobodys(monkeypatch):
+    """No process has it any more, though the cores were busy."""
+    benchmark = os.getpid()
+    idle, busy = (
+        ProcessTable(total, used, {(benchmark, 1): 10}, children={benchmark: 0}, parents={benchmark: 1})
+        for total, used in ((0, 0), (300, 150))
+    )
+    tables = cycle([idle, busy])
+    monkeypatch.setattr(harness, "read_processes", lambda _: next(tables))
+    result = compared(Line("n", "ms", "p"), lambda: (2.0, 1.0), 0.0, has_processes=True)
+    assert (result.pairs, result.repeated) == (4, 0)
+
+
 def test_a_figure_has_a_goal_in_its_unit():
     """A single value decides; several have an interval."""
     assert str(figure("rest", "MB", 19.5, at_most(20))) == "rest: 19.5 MB; at most 20 MB: met"
