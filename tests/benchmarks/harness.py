@@ -150,8 +150,10 @@ class Watch:
             # The processes of a long block wait for each other, so only the time of others counts: theirs, and not what ours leave of the
             # whole, because nobody has the time of a process that ended in a sandbox.
             now = read_processes(Machine())
-            ours = {*self._processes.tree(os.getpid()), *now.tree(os.getpid())}
-            return _ticks_without(now, ours) - _ticks_without(self._processes, ours) > LOAD_RATIO * (now.total - self._processes.total)
+            own_pids = {*self._processes.tree(os.getpid()), *now.tree(os.getpid())}
+            return _ticks_without(now, own_pids) - _ticks_without(self._processes, own_pids) > LOAD_RATIO * (
+                now.total - self._processes.total
+            )
         scheduling = scheduling_between(self._scheduling, read_scheduling())
         return (scheduling.waited_ms or 0.0) > WAITED_RATIO * scheduling.window_ms
 
