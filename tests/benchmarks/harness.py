@@ -159,8 +159,11 @@ class Watch:
 
 
 def _ticks_without(table: ProcessTable, pids: Collection[int]) -> int:
-    """Return the clock ticks of all processes but these, with those of their finished children."""
-    return sum(ticks + table.children[pid] for (pid, _), ticks in table.ticks.items() if pid not in pids)
+    """Return the clock ticks of all processes but these, with those of their finished children.
+
+    Those of init's children are left out: it has adopted processes of a sandbox too.
+    """
+    return sum(ticks + (table.children[pid] if pid != 1 else 0) for (pid, _), ticks in table.ticks.items() if pid not in pids)
 
 
 def in_turn(measured: Callable[[], Value], peer: Callable[[], Value], seed: int = 0) -> Callable[[], tuple[Value, Value]]:

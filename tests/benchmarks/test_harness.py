@@ -118,7 +118,7 @@ def test_of_blocks_with_processes_only_others_disturb(monkeypatch):
             assert (result.pairs, result.repeated) == (4, repeated)
 
 
-def test_of_blocks_with_processes_the_time_of_one_that_ended_in_a_sandbox_is_nobodys(monkeypatch):
+def test_the_time_of_a_process_that_ended_in_a_sandbox_is_not_that_of_others(monkeypatch):
     """No process has it any more, though the cores were busy."""
     benchmark = os.getpid()
     idle, busy = (
