@@ -87,8 +87,8 @@ def point_line(record: RunRecord) -> str:
         for name, value in zip(VALUE_COLUMNS, values_of(record), strict=True)
         if math.isfinite(value)
     ]
-    run_facts = fields_text((name, read(record)) for name, read in _RUN_FACTS)
-    return f"{MEASUREMENT}{tags} {','.join(fields)},{run_facts},{facts} {point_ns(record)}"
+    fields += [fields_text((name, read(record)) for name, read in _RUN_FACTS), facts]
+    return f"{MEASUREMENT}{tags} {','.join(fields)} {point_ns(record)}"
 
 
 def _remember(shared: tuple[bytes, str | None], record: RunRecord) -> tuple[str, str]:
