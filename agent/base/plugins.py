@@ -25,11 +25,10 @@ _BROKEN = (ImportError, AttributeError, NameError, OSError, RuntimeError, Syntax
 
 
 def registered_in(group: str) -> "list[EntryPoint]":
-    """Return the entries that other packages register in an entry point group, or in all groups whose names begin so."""
+    """Return the entries that other packages register in an entry point group."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - it reads mails, and most plug-ins are in a table
 
-    registered = entry_points()
-    return [entry for name in sorted(registered.groups) if name.startswith(group) for entry in registered.select(group=name)]
+    return list(entry_points(group=group))
 
 
 def plugin_names(table: Mapping[str, str], group: str) -> list[str]:

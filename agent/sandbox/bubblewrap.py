@@ -21,8 +21,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.base.plugins import registered_in
-
 # Programs, libraries and their configuration; no keys and no homes are below these.
 _SYSTEM = (
     "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/sys", "/run/udev",
@@ -316,7 +314,11 @@ def _swap_bytes() -> int:
 def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
     """Return the paths of this interpreter's modules and libraries, of plug-ins and of a development install; no home."""
     packages = {"edgemeter.agent", "edgemeter.models", "edgemeter.collector", "edgemeter.provisioning"}
-    packages |= {entry.module.partition(".")[0] for entry in registered_in("edgemeter.")}
+    from importlib.metadata import entry_points  # noqa: PLC0415 - the process that is started reads this module too, and needs no mails
+
+    registered = entry_points()
+    groups = [group for group in registered.groups if group.startswith("edgemeter.")]
+    packages |= {entry.module.partition(".")[0] for group in groups for entry in registered.select(group=group)}
     specs = (find_spec(name) for name in sorted(packages))
     folders = [
         *(folder for spec in specs if spec for folder in (spec.submodule_search_locations or [spec.origin or ""])),

@@ -1,8 +1,7 @@
 """COCO's average precision: detections are matched with the objects once; the figures over any of the images are then counts of matches.
 
 The figures equal those of pycocotools, which matches anew for every threshold, range of area and set of images. Here one integer holds a
-bit for each of the ten thresholds in each range of area, so that one pass over the candidates matches at all of them. Precision is computed
-only at hits (matches with an object that counts), because it is highest there.
+bit for each of the ten thresholds in each range of area, so that one pass over the candidates matches at all of them.
 """
 
 from collections import Counter
@@ -17,20 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.tasks import similarity
+from edgemeter.agent.tasks.coco_counts import (
+    ALL,
+    IOU_THRESHOLDS,
+    LOOSE,
+    STEPS,
+    STRICT,
+    AnnotatedObjects,
+    AreaRange,
+    Bits,
+    CountedDetections,
+    Matches,
+)
 from edgemeter.agent.tasks.parts import Jackknifed
 from edgemeter.agent.tasks.similarity import Annotations, Compared, Flags, Floats, Integers, spread
 
 # Source: pycocotools' `Params`.
-IOU_THRESHOLDS, RECALL_THRESHOLDS = np.linspace(0.5, 0.95, 10), np.linspace(0.0, 1.0, 101)
 AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
-ALL, LOOSE, STRICT = slice(None), slice(0, 1), slice(5, 6)
-_STEPS = len(IOU_THRESHOLDS)
 # By the number of thresholds that an overlap passes, their bits.
-_PASSED = np.array([(1 << count) - 1 for count in range(_STEPS + 1)], np.uint64)
+_PASSED = np.array([(1 << count) - 1 for count in range(STEPS + 1)], np.uint64)
 # Ids further apart are looked up by binary search, not in a table.
 _LARGEST_TABLE = 1 << 22
-
-Bits = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +72,6 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class _Objects:
-    """The annotations, sorted by image and category; `index` is their index in the document.
-
-    `counts` [range, object] is false where COCO ignores the object.
-    """
-
-    index: Integers
-    image: Integers
-    category: Integers
-    pair: Integers
-    is_crowd: Flags
-    counts: Flags
-
-
-@dataclass(frozen=True, slots=True)
 class _Overlaps:
     """Candidate matches: detections, by their position in the counting order and their rank in the pair, and the objects they overlap."""
 
@@ -88,81 +79,6 @@ class _Overlaps:
     rank: Integers
     target: Integers
     iou: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class _Matches:
-    """Matches in the counting order. A detection counts in the ranges of its area, unless its match says otherwise.
-
-    `hits` are the bits at which it matches an object that counts. At bits of `added` it counts because of a hit, although its area lies
-    outside the range; at bits of `removed` it does not count, because its object is ignored.
-    """
-
-    position: Integers
-    rank: Integers
-    hits: Bits
-    added: Bits
-    removed: Bits
-
-
-class _Range:
-    """The hits in a range of area, by segment (threshold and category) and in the counting order, ready for counts over any of the images.
-
-    Detections, objects and hits have the number of their image. Detections count by their area; besides, `changes` (1 or -1) count because
-    of matches. A hit has the number of the detections and changes up to it, and a segment that of the changes before it.
-    """
-
-    def __init__(self, scored: "CocoAp", number: int) -> None:
-        objects, matches, categories = scored._objects, scored._matches, len(scored._categories)  # noqa: SLF001 - its part
-        hits, added, removed = (bits >> np.uint64(number * _STEPS) & _PASSED[-1] for bits in (matches.hits, matches.added, matches.removed))
-        (threshold, match), (threshold_changed, match_changed) = _set_bits(hits), _set_bits(added | removed)
-        is_added = (added[match_changed] >> threshold_changed.astype(np.uint64)) & np.uint64(1)
-        self._detection_image, self._is_counted, category = scored._image, scored._counts[number], scored._category  # noqa: SLF001 - its part
-        self._category_starts = np.searchsorted(category, np.arange(categories))
-        image, category = self._detection_image[matches.position], category[matches.position].astype(np.intp)
-        self.segment, segment_changed = threshold * categories + category[match], threshold_changed * categories + category[match_changed]
-        self.rank, self._detected, self._image = matches.rank[match], matches.position[match] + 1, image[match]
-        self._segment_ends = np.searchsorted(self.segment, np.arange(_STEPS * categories), side="right")
-        self._change_image, self._change = image[match_changed], np.where(is_added, 1, -1)
-        # A change counts from the first hit at its threshold that does not come before it.
-        first_hit = np.searchsorted(threshold * len(image) + match, threshold_changed * len(image) + match_changed)
-        self._changed = np.cumsum(np.bincount(first_hit, minlength=len(match) + 1))[:-1]
-        self._segment_changed = np.searchsorted(segment_changed, np.arange(_STEPS * categories))
-        counts = objects.counts[number]
-        self._object_image, self._object_category = objects.image[counts].astype(np.intp), objects.category[counts].astype(np.intp)
-
-    def counted(self, is_inside: Flags) -> "_Counts":
-        """Return the counts over the images that are inside."""
-        objects = np.bincount(self._object_category[is_inside.take(self._object_image)], minlength=len(self._category_starts))
-        by_area = np.zeros(len(self._is_counted) + 1, np.int32)
-        np.cumsum(is_inside.take(self._detection_image) & self._is_counted, out=by_area[1:])
-        by_match = np.zeros(len(self._change) + 1, np.int32)
-        np.cumsum(self._change * is_inside.take(self._change_image), out=by_match[1:])
-        before = np.tile(by_area.take(self._category_starts), _STEPS) + by_match.take(self._segment_changed)
-        hits = np.flatnonzero(is_inside.take(self._image))
-        ends = np.searchsorted(hits, self._segment_ends)
-        counted = by_area.take(self._detected) + by_match.take(self._changed)
-        return _Counts(self, hits, objects, _precision(ends, counted.take(hits) - np.repeat(before, np.diff(ends, prepend=0)), objects))
-
-
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """In a range of area: the indices of hits, objects [category], and precision [threshold, recall, category with objects]."""
-
-    range: _Range
-    hits: Integers
-    objects: Integers
-    precision: Floats
-
-    def ap(self, threshold: slice = ALL) -> float | None:
-        """Return AP over the categories with objects, summed in the order of pycocotools: the same to the last digit."""
-        return _mean(self.precision[threshold].ravel())
-
-    def ar(self, cut: int, threshold: slice = ALL) -> float | None:
-        """Return the recall over the categories with objects, where `cut` detections count at most."""
-        segment = self.range.segment[self.hits[self.range.rank[self.hits] < cut]]
-        hits = np.bincount(segment, minlength=_STEPS * len(self.objects)).reshape(_STEPS, -1)
-        return _mean(hits[threshold, self.objects > 0] / self.objects[self.objects > 0])
 
 
 class CocoAp:
@@ -191,8 +107,7 @@ class CocoAp:
         if is_beyond.any():
             order = np.delete(order, by_pair[self._most :][is_beyond])
             by_pair, pair = self._by_pair(image[order], category[order])
-        self._image, self._category = image[order].astype(np.intp), category[order]
-        self._counts = self._in_areas(compared.area[order])
+        self._detections = CountedDetections(image[order].astype(np.intp), category[order], self._in_areas(compared.area[order]))
         self._order, self._overlaps = order, _overlapping(self._objects, compared, order, by_pair, pair)
         self._matches = self._matched(self._overlaps)
 
@@ -200,7 +115,7 @@ class CocoAp:
         """Return the figures over these images, including images without detections or annotations."""
         is_inside = self._inside(image_ids)
         all_sizes = self._all_sizes.counted(is_inside)
-        sizes = [_Range(self, number).counted(is_inside) for number in range(1, len(self._counts))]
+        sizes = [self._in_range(number).counted(is_inside) for number in range(1, len(self.kind.areas))]
         overall = [*(all_sizes.ap(threshold) for threshold in (ALL, LOOSE, STRICT)), *(size.ap() for size in sizes)]
         overall += [*(all_sizes.ar(*recall) for recall in self.kind.recalls), *(size.ar(self._most) for size in sizes)]
         by_category = np.ascontiguousarray(all_sizes.precision.swapaxes(1, 2)).mean(axis=-1).mean(axis=0).tolist()
@@ -231,7 +146,7 @@ class CocoAp:
                 votes.setdefault(category, Counter())[self.truth["annotations"][index]["category_id"]] += 1
         return votes
 
-    def _read(self, annotations: Annotations, is_ignored: Flags) -> _Objects:
+    def _read(self, annotations: Annotations, is_ignored: Flags) -> AnnotatedObjects:
         image, category, area, is_crowd = (
             np.fromiter(map(itemgetter(key), annotations), dtype, len(annotations))
             for key, dtype in (("image_id", np.int64), ("category_id", np.int64), ("area", np.float64), ("iscrowd", bool))
@@ -241,7 +156,7 @@ class CocoAp:
         order = np.lexsort((category, image))
         order = order[(image[order] < len(self._images)) & (category[order] < len(self._categories))]
         image, category = image[order], category[order]
-        return _Objects(order, image, category, self._pair(image, category), is_crowd[order], counts[:, order])
+        return AnnotatedObjects(order, image, category, self._pair(image, category), is_crowd[order], counts[:, order])
 
     def _in_areas(self, area: Floats) -> Flags:
         return np.stack([~((area < low) | (area > high)) for low, high in self.kind.areas])
@@ -254,13 +169,13 @@ class CocoAp:
         by_pair = np.argsort(image, kind="stable")
         return by_pair, self._pair(image[by_pair], category[by_pair])
 
-    def _matched(self, overlaps: _Overlaps) -> _Matches:
+    def _matched(self, overlaps: _Overlaps) -> Matches:
         """Match detections with objects as COCO does, the best detection of each pair of image and category first.
 
         A detection takes the object that it overlaps most, of equal ones the later. It takes an ignored object only if no other is left.
         A crowd matches any number of detections.
         """
-        objects, ranges = self._objects, len(self._counts)
+        objects, ranges = self._objects, len(self.kind.areas)
         detection = np.cumsum(np.diff(overlaps.position, prepend=-1) != 0) - 1
         target, position = overlaps.target, overlaps.position
         passed = _repeated(_PASSED[np.searchsorted(IOU_THRESHOLDS, overlaps.iou, side="right")], np.ones((ranges, 1), bool))
@@ -278,12 +193,15 @@ class CocoAp:
         by_position = np.argsort(position[edge])
         edge, matched = edge[by_position], matched[by_position]
         hits, ignored = matched & counting[edge], matched & ~counting[edge]
-        in_range = _repeated(_PASSED[-1:], self._counts[:, position[edge]])
-        return _Matches(position[edge], overlaps.rank[edge], hits, hits & ~in_range, ignored & in_range)
+        in_range = _repeated(_PASSED[-1:], self._detections.counts[:, position[edge]])
+        return Matches(position[edge], overlaps.rank[edge], hits, hits & ~in_range, ignored & in_range)
 
     @cached_property
-    def _all_sizes(self) -> _Range:
-        return _Range(self, 0)
+    def _all_sizes(self) -> AreaRange:
+        return self._in_range(0)
+
+    def _in_range(self, number: int) -> AreaRange:
+        return AreaRange(self._objects, self._detections, self._matches, len(self._categories), number)
 
     def _inside(self, image_ids: Sequence[int]) -> Flags:
         return np.isin(self._images, np.asarray(image_ids))
@@ -319,7 +237,7 @@ def _counting_order(image: Integers, category: Integers, score: Floats) -> Integ
     return order
 
 
-def _overlapping(objects: _Objects, compared: Compared, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
+def _overlapping(objects: AnnotatedObjects, compared: Compared, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
     """Return the overlaps of at least the lowest threshold, in the order of `by_pair`."""
     pairs, first_object, object_counts = np.unique(objects.pair, return_index=True, return_counts=True)
     first, end = np.searchsorted(pair, pairs), np.searchsorted(pair, pairs, side="right")
@@ -373,47 +291,9 @@ def _match_greedily(detection: Integers, target: Integers, pair: Integers, allow
     return matched
 
 
-def _precision(ends: Integers, counted: Integers, objects: Integers) -> Floats:
-    """Return precision [threshold, recall, category with objects]: the best at this recall or a higher one, 0 if the recall is not reached.
-
-    `ends` are the hits up to the end of each segment, `counted` the counted detections up to each hit.
-    """
-    hits = np.diff(ends, prepend=0)
-    rank = np.arange(1.0, len(counted) + 1)
-    rank -= np.repeat((ends - hits).astype(np.float64), hits)
-    # Complex numbers are compared by their real part first: so a maximum does not reach beyond its segment.
-    keyed = np.zeros(len(counted) + 1, np.complex128)
-    keyed.real[:-1] = np.repeat(np.arange(len(hits), 0.0, -1.0), hits)
-    np.divide(rank, counted + np.spacing(1), out=keyed.imag[:-1])
-    best: Floats = np.maximum.accumulate(keyed[::-1])[::-1].imag
-    categories = np.flatnonzero(objects)
-    count = objects[categories].astype(np.float64)
-    # The fewest hits that reach each recall. COCO divides; a product may be off by one, so it is corrected.
-    recalls = RECALL_THRESHOLDS[:, np.newaxis]
-    least = np.ceil(recalls * count)
-    least -= (least - 1) / count >= recalls
-    least += least / count < recalls
-    least = np.maximum(least, 1).astype(np.intp)
-    starts, ends = (values.reshape(_STEPS, 1, -1).take(categories, axis=2) for values in (ends - hits, ends))
-    hit = starts - 1 + least
-    return best.take(np.where(hit < ends, hit, len(counted)))
-
-
 def _repeated(bits: Bits, ranges: Flags) -> Bits:
     """Return `bits`, repeated in each range of area in which they hold, `ranges` [range, n]."""
     repeated = np.zeros(np.broadcast_shapes(bits.shape, ranges.shape[1:]), np.uint64)
     for number, is_in_range in enumerate(ranges):
-        repeated |= np.where(is_in_range, bits << np.uint64(number * _STEPS), np.uint64(0))
+        repeated |= np.where(is_in_range, bits << np.uint64(number * STEPS), np.uint64(0))
     return repeated
-
-
-def _set_bits(bits: Bits) -> tuple[Integers, Integers]:
-    """Return threshold and index of each bit that is set, by threshold."""
-    set_in = np.flatnonzero(bits)
-    flags = np.unpackbits(bits[set_in].astype("<u2").view(np.uint8).reshape(-1, 2), axis=1, count=_STEPS, bitorder="little")
-    threshold, index = np.divmod(np.flatnonzero(np.ascontiguousarray(flags.T).view(np.bool_)), max(len(set_in), 1))
-    return threshold, set_in[index]
-
-
-def _mean(values: Floats) -> float | None:
-    return float(values.mean()) if values.size else None
