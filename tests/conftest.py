@@ -14,6 +14,7 @@ import pytest
 
 from tests import requirements
 from tests.isolation import COLLECTED, Guard, needs_python_only, set_of
+from tests.time_limit import TimeLimit
 
 MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
 _skipped: list[str] = []
@@ -53,8 +54,9 @@ def _of_marker(marker: str, path: Path | None) -> Path:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch what the tests of the first set do, in each process that runs tests."""
+    """Watch what the tests of the first set do, and bound what those of the first two start, in each process that runs tests."""
     config.pluginmanager.register(Guard())
+    config.pluginmanager.register(TimeLimit())
 
 
 @pytest.hookimpl(tryfirst=True)

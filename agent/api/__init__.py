@@ -12,7 +12,6 @@ These names, their parameters and the fields of what they return follow semantic
 Nothing is imported before a name is used.
 """
 
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pkgutil import resolve_name  # noqa: PLC0415 - until then, Ctrl-C prints a traceback
+
     attribute = globals()[name] = resolve_name(_PLACES[name])
     return attribute
 

@@ -1,5 +1,5 @@
 """`python -m edgemeter`: the command `edgemeter`."""
 
-from edgemeter.agent.cli.main import main
+from edgemeter.agent.cli.__main__ import main
 
 main()

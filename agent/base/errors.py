@@ -20,7 +20,7 @@ EXIT_STATUSES: Mapping[int, str] = {
     DONE: "Success.",
     FAILED: "Failure. Something is absent (a runtime, sensor, extra or broker), or a check failed (a gate, verdict, signature or finding).",
     USAGE: "Wrong option, file, model or setting. Nothing was measured or changed.",
-    INTERRUPTED: "Interrupted by Ctrl-C. Finished runs are kept.",
+    INTERRUPTED: "Interrupted by Ctrl-C. Finished runs are kept. A second Ctrl-C ends at once, without the rest of the output.",
     TERMINATED: "Ended by a service manager or `kill`. Finished runs are kept.",
 }
 

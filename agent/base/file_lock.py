@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.service_manager import notify_service_manager
@@ -121,7 +122,7 @@ def agent_lock(home: Path) -> Iterator[FileLock]:
             logger.warning("%s; this one waits", text)
             is_reported = True
         notify_service_manager("READY=1\nWATCHDOG=1")
-        time.sleep(POLL_S)
+        interrupts.sleep(POLL_S)
     try:
         yield lock
     finally:
@@ -233,7 +234,7 @@ class RunLock(SharedLock):
         note, self._note = self._note, None
         return note
 
-    def wait(self, holder: str, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> None:
+    def wait(self, holder: str, report: Callable[[str], None], sleep: Callable[[float], None] = interrupts.sleep) -> None:
         """Return once the lock is held; the holder and the number of waiting processes are reported once.
 
         Raises:

@@ -1,12 +1,12 @@
 """The threads of a service: if one dies of an error, the service ends, so that its supervisor restarts it."""
 
-import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import UnavailableError, one_line
 
 
@@ -39,16 +39,11 @@ def ended_by_dead_threads(end: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def until_stopped() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT, SIGTERM and a dying thread set; the former signal handlers are restored.
+    """Yield an event that SIGINT, SIGTERM and a dying thread set (`interrupts.calling`).
 
     Raises:
         UnavailableError: at the end, if a thread died of an error.
     """
     stopped = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with ended_by_dead_threads(stopped.set):
-            yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with interrupts.calling(stopped.set), ended_by_dead_threads(stopped.set):
+        yield stopped

@@ -1,5 +1,18 @@
-"""`python -m edgemeter.agent.cli`: the command `edgemeter`."""
+"""The program `edgemeter`, also `python -m edgemeter.agent.cli`: from its first line, Ctrl-C ends it without a traceback."""
 
-from edgemeter.agent.cli.main import main
+import os
+import signal
 
-main()
+
+def main() -> None:
+    """Run the command line; while it is imported, there is nothing to clean up."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: os._exit(128 + number))
+    from edgemeter.agent.cli.main import main as command
+
+    command()
+
+
+if __name__ == "__main__":
+    main()

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.options import PATH, config_option, format_option, quiet_option, save_option
@@ -43,7 +45,7 @@ def watch_suite(
     options: Mapping[str, Any],
     report: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], None] = interrupts.sleep,
 ) -> Iterator[SessionOutcome]:
     """Measure the suite at the start of every period and yield the outcome; a missed period is skipped.
 
@@ -161,15 +163,30 @@ def _print_log(path: Path, options: Mapping[str, Any]) -> None:
 def _run(command: tuple[str, ...], repeats: int) -> int:
     """Run the command, with its output on standard error, and return the first exit status that is not 0."""
     for _ in range(repeats):
+        process = None
         try:
-            # Its output must not be mixed with our document.
-            status = subprocess.run(command, check=False, stdout=sys.stderr).returncode
+            with interrupts.deferred():
+                # Its output must not be mixed with our document.
+                process = subprocess.Popen(command, stdout=sys.stderr)
+            status = interrupts.wait(process)
         except OSError as error:
             raise ConfigError(f"cannot run {command[0]!r}: {error.strerror}; give a command that is on this machine") from error
+        finally:
+            if process is not None and process.poll() is None:
+                _end(process)
         if status:
             click.echo(f"{command[0]} ended with status {status}", err=True)
             return status if status > 0 else 128 - status
     return 0
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a command that was interrupted: it has a second for what it does at its end."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(1.0)
+    process.kill()
+    process.wait()
 
 
 def _print(watched: "WatchedEnergy", repeats: int) -> None:

@@ -2,15 +2,15 @@
 
 import atexit
 import gc
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
 import click
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.command_group import CommandGroup, Sections
-from edgemeter.agent.base.errors import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, EdgemeterError
+from edgemeter.agent.base.errors import DONE, FAILED, INTERRUPTED, USAGE, EdgemeterError
 from edgemeter.agent.base.suggestions import did_you_mean
 
 COMMANDS: Sections = {
@@ -56,26 +56,18 @@ def cli() -> None:
         restore_leftover(home())
 
 
-class _Terminated(SystemExit):
-    """A signal arrived; a command measured by `edgemeter energy` may end with the same status."""
-
-
-def _terminate(*_: object) -> None:
-    raise _Terminated(TERMINATED)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with one of EXIT_STATUSES; an expected error is one line on standard error."""
     # Struct types that are garbage collected at exit may crash: SIGSEGV instead of the status (msgspec 0.22, its issue 717).
     atexit.register(gc.freeze)
-    # Ended by a service manager, or with the terminal: unwind, so that no child process, half-written file or changed board remains.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _terminate)
+    # A command that has the process to itself may start it again, in a sandbox.
+    caller = "process" if arguments is None else None
+    if caller is not None:
+        # Ended by a service manager, or with the terminal: unwind, so that no child process, half-written file or changed board remains.
+        interrupts.handle()
     try:
-        # A command that has the process to itself may start it again, in a sandbox.
-        caller = "process" if arguments is None else None
         status = cli.main(args=None if arguments is None else list(arguments), prog_name="edgemeter", standalone_mode=False, obj=caller)
+        interrupts.check()
     except click.UsageError as error:
         _print_usage_error(error)
         sys.exit(USAGE)
@@ -87,8 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_status)
     except (click.Abort, KeyboardInterrupt) as error:
         click.echo(f"edgemeter: {str(error.__cause__ or error) or 'interrupted'}", err=True)
+        # `python -m` ends by the signal if the exception has left an `exec` of text, as of dataclasses; the next `exec` forgets it.
+        exec("")  # noqa: S102 - nothing
         sys.exit(INTERRUPTED)
-    except _Terminated:
+    except interrupts.Terminated:
         # The terminal itself may be gone.
         with suppress(OSError):
             click.echo("edgemeter: terminated: the run in progress does not count", err=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from edgemeter.agent.base import config
+from edgemeter.agent.base import config, interrupts
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.model_names import model_path
@@ -158,6 +158,7 @@ def run_session(
             try:
                 undelivered_count = delivery.publisher.drain(timeout_s)
             except (KeyboardInterrupt, SystemExit) as error:
+                interrupts.acknowledge()
                 undelivered_count, interruption = delivery.waiting(), interruption or error
             undelivered = _undelivered(undelivered_count, delivery) if undelivered_count else None
         return SessionOutcome(keeping.records, keeping.errors, undelivered, interruption, saved, keeping.seconds)
@@ -262,10 +263,12 @@ class RecordKeeping:
         except KeyboardInterrupt as interruption:
             if not self.records:
                 raise KeyboardInterrupt("interrupted before the first run ended: there is no result") from interruption
+            interrupts.acknowledge()
             return KeyboardInterrupt(f"interrupted: {count(len(self.records), 'run')} ended, the one in progress does not count")
         except SystemExit as interruption:
             if not self.records:
                 raise
+            interrupts.acknowledge()
             return interruption
         return None
 

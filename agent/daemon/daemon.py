@@ -8,8 +8,8 @@ of a measurement: it takes 30 MB and 0.1% of a core.
 import logging
 import queue
 import random
-import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.base import broker_address
+from edgemeter.agent.base import broker_address, interrupts
 from edgemeter.agent.base import config as configuration
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.figures import count
@@ -192,23 +192,28 @@ def run_daemon(document: str) -> int:
     """Run the daemon with the options in `document` (JSON) until SIGTERM or SIGINT; return the exit status."""
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     logging.getLogger().addHandler(RECENT_LOG)
-    # Until there is a daemon to end.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
     options = msgspec.json.decode(document, type=DaemonOptions)
-    try:
-        daemon = Daemon(options)
+    stopped = threading.Event()
+    daemon: Daemon | None = None
+
+    def end() -> None:
+        stopped.set()
+        if daemon is not None:
+            daemon.end()
+
+    with interrupts.calling(end):
         try:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: daemon.end())
-            waiting = daemon.outbox.count(options.device)
-            logger.info("agent of %r, broker %s, %s waiting", options.device, daemon.address, count(waiting, "record"))
-            # On a terminal, it was started by hand, and nobody else reads its log.
-            with ended_by_dead_threads(daemon.end):
-                daemon.run(0.0 if sys.stderr.isatty() else FIRST_SPREAD_S)
-        finally:
-            daemon.close()
-    except EdgemeterError as error:
-        logger.error("%s", error)  # noqa: TRY400 - no traceback for an expected error
-        return error.exit_status
+            daemon = Daemon(options)
+            try:
+                waiting = daemon.outbox.count(options.device)
+                logger.info("agent of %r, broker %s, %s waiting", options.device, daemon.address, count(waiting, "record"))
+                with ended_by_dead_threads(daemon.end):
+                    if not stopped.is_set():
+                        # On a terminal, it was started by hand, and nobody else reads its log.
+                        daemon.run(0.0 if sys.stderr.isatty() else FIRST_SPREAD_S)
+            finally:
+                daemon.close()
+        except EdgemeterError as error:
+            logger.error("%s", error)  # noqa: TRY400 - no traceback for an expected error
+            return error.exit_status
     return 0

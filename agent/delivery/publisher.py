@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from edgemeter.agent.base import mqtt_session
+from edgemeter.agent.base import interrupts, mqtt_session
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
@@ -140,6 +140,7 @@ class Publisher:
         deadline = time.monotonic() + timeout_s
         self.wake()
         while not self._outbox.is_empty(self._birth.device):
+            interrupts.check()
             if self._refusal is not None:
                 raise UnavailableError(self.why_left())
             remaining = deadline - time.monotonic()

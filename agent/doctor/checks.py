@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.plugins import install_command, registered_in
 from edgemeter.agent.base.untried import untried_part
 from edgemeter.agent.doctor import setups
@@ -321,21 +322,21 @@ def library_finding(name: str, package: RuntimePackage, problem: str | None) -> 
     return _software(name, "bad", f"{named} is installed but cannot be imported: {problem}", remedy)
 
 
-def _begin(code: Sequence[str]) -> subprocess.Popen[str]:
+def _begin(code: Sequence[str]) -> interrupts.OwnedProcess[str]:
     # From a folder without Python files: a file in the current folder must not be imported instead.
-    return subprocess.Popen(
+    return interrupts.OwnedProcess(
         [sys.executable, "-c", *code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd="/"
     )
 
 
-def _end(process: subprocess.Popen[str], timeout_s: float | None = IMPORT_TIMEOUT_S) -> tuple[str, str | None]:
+def _end(process: interrupts.OwnedProcess[str], timeout_s: float | None = IMPORT_TIMEOUT_S) -> tuple[str, str | None]:
     """Return a process's output, and the last line of its errors; None if it succeeded."""
     try:
         output, errors = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
         return "", f"it took more than {timeout_s:.0f} s"
+    finally:
+        process.end()
     if process.returncode == 0:
         return output, None
     if process.returncode == -signal.SIGILL:

@@ -1,5 +1,6 @@
 """A model's facts by its runtime, or why it cannot be run, without running it: in a sandboxed process of its own."""
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -78,7 +79,7 @@ def why_not(case: Case) -> EdgemeterError | None:
     return None
 
 
-def _ask(case: Case, how: str, limit_s: float | None = None) -> Loaded | None:
+def _ask(case: Case, how: str, limit_s: float = math.inf) -> Loaded | None:
     advice = f"the process that loaded {case.model!r} with {case.runtime}", "fetch or export it again"
     return ask("edgemeter.agent.engine.inspection", [how], job.encode(case), Inspected, grant_for(case), advice, limit_s=limit_s).loaded
 

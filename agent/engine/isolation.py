@@ -1,6 +1,7 @@
 """One run in a fresh process: start it, follow its events, and turn a crash into an error that names its cause."""
 
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from edgemeter.agent.base import errors
+from edgemeter.agent.base import errors, interrupts
 from edgemeter.agent.contract.model_formats import SERVED
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.confinement import grant_for
@@ -69,7 +70,7 @@ def ask(
     answers: type[_Answer],
     grant: bubblewrap.SandboxGrant,
     advice: tuple[str, str],
-    limit_s: float | None = None,
+    limit_s: float = math.inf,
 ) -> _Answer:
     """Return the one answer of `python -m MODULE ARGUMENTS`, which reads `request` and runs in the sandbox.
 
@@ -79,7 +80,7 @@ def ask(
     pipe = subprocess.PIPE
     with bubblewrap.started(module, arguments, grant, None, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
-            output, stderr = process.communicate(request, timeout=limit_s)
+            output, stderr = interrupts.communicate(process, request, limit_s)
         except subprocess.TimeoutExpired as error:
             raise errors.TransientError(f"{advice[0]} did not answer in {limit_s:g} s") from error
     try:
@@ -95,8 +96,7 @@ def ask(
 def _run(work: job.RunJob, follow: Follow, answers: type[_Answer], meet: job.Meet | None = None) -> _Answer:
     cpus = [",".join(map(str, work.case.cpus))] if work.case.cpus else []
     grant = grant_for(work.case)
-    with tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) as name, tempfile.TemporaryFile() as stderr:
-        scratch = Path(name)
+    with bubblewrap.scratch_folder() as scratch, tempfile.TemporaryFile() as stderr:
         with bubblewrap.started(
             "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
         ) as process:
@@ -182,7 +182,7 @@ def _follow(
         _send(process.stdin, job.encode(work))
         limit.restart(None)
         pid = None
-        while line := process.stdout.readline(LONGEST_EVENT):
+        for line in interrupts.lines(process.stdout, LONGEST_EVENT):
             limit.pause()
             event = job.decode_event(line)
             pid = pid or process.inner_pid

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError, one_line
 from edgemeter.agent.base.http_client import FAILURES, open_url
 from edgemeter.agent.base.mqtt_session import backoff_s
@@ -65,7 +66,7 @@ class EnrolmentClient:
             until_s = time.monotonic() + wait_s
             while (left_s := until_s - time.monotonic()) > 0:
                 self._alive()
-                time.sleep(min(left_s, POLL_S))
+                interrupts.sleep(min(left_s, POLL_S))
 
     def confirm(self) -> bool:
         """Confirm that the certificate of this connection is on the disk; return whether the service knows. A failure does no harm."""

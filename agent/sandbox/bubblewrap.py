@@ -21,6 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from edgemeter.agent.base import interrupts
+
 # Programs, libraries and their configuration; no keys and no homes are below these.
 _SYSTEM = (
     "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/sys", "/run/udev",
@@ -78,7 +80,7 @@ class NoSandbox:
     remedy: str
 
 
-class SandboxProcess(subprocess.Popen[bytes]):
+class SandboxProcess(interrupts.OwnedProcess[bytes]):
     """The bubblewrap process that `started` yields; it waits for the process in the sandbox."""
 
     def __init__(self, command: Sequence[str], *, is_confined: bool, **options: Any) -> None:
@@ -102,16 +104,15 @@ class SandboxProcess(subprocess.Popen[bytes]):
         return 128 - status if self.is_confined and status > 128 else status
 
     def end(self) -> None:
-        """End it and all its child processes."""
-        for first in _children(self.pid) if self.is_confined and self.poll() is None else ():
-            # All other processes inside end with it, and bubblewrap after them.
-            with suppress(ProcessLookupError):
-                os.kill(first, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):
-                self.wait(_ENDING_S)
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self.wait()
+        """End it and all its child processes; an interrupt waits until then."""
+        with interrupts.deferred():
+            for first in _children(self.pid) if self.is_confined and self.poll() is None else ():
+                # All other processes inside end with it, and bubblewrap after them.
+                with suppress(ProcessLookupError):
+                    os.kill(first, signal.SIGKILL)
+                with suppress(subprocess.TimeoutExpired):
+                    self.wait(_ENDING_S)
+            super().end()
 
 
 def is_inside() -> bool:
@@ -140,35 +141,39 @@ def started(
     """
     # A program that a conversion starts is inside the sandbox already, and within the conversion's limits; it cannot set others.
     is_confined = not is_inside() and no_sandbox() is None
-    scratch_folder = (
-        tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) if scratch is None else nullcontext(str(scratch))
-    )
-    with scratch_folder as folder:
-        scratch = Path(folder)
+    with scratch_folder() if scratch is None else nullcontext(scratch) as folder:
         command = [sys.executable, "-m", module, *arguments]
         if is_confined:
-            command = [*_bubblewrap(grant, scratch), "--", *command]
+            command = [*_bubblewrap(grant, folder), "--", *command]
         elif shutil.which("setpriv"):
             # As bubblewrap does: it ends with this process, however that ends.
             command = ["setpriv", "--pdeathsig", "KILL", *command]
         limits = [] if is_inside() else _limits(grant)
-        process = _launch(
-            [*limits, *command],
-            is_confined=is_confined,
-            env=_environment(scratch, is_confined=is_confined or is_inside()),
-            start_new_session=True,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-        )
+        environment = _environment(folder, is_confined=is_confined or is_inside())
+        process = None
         try:
+            with interrupts.deferred():
+                process = _launch([*limits, *command], is_confined=is_confined, env=environment, stdin=stdin, stdout=stdout, stderr=stderr)
             yield process
         finally:
-            process.end()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with suppress(BrokenPipeError):
-                        pipe.close()
+            if process is not None:
+                process.end()
+                for pipe in (process.stdin, process.stdout):
+                    if pipe is not None:
+                        with suppress(BrokenPipeError):
+                            pipe.close()
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a new temporary folder, which is removed at the end of the block, or at the end of this process."""
+    with interrupts.deferred():
+        folder = tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True)
+    try:
+        yield Path(folder.name)
+    finally:
+        with interrupts.deferred():
+            folder.cleanup()
 
 
 @cache
@@ -177,8 +182,10 @@ def no_sandbox() -> NoSandbox | None:
     if shutil.which("bwrap") is None:
         return NoSandbox("bubblewrap is not installed", "`sudo apt install bubblewrap`")
     words = ["bwrap", *_namespaces(network=False), "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "true"]
-    process = _launch(words, is_confined=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    with interrupts.deferred():
+        process = _launch(words, is_confined=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     output = process.communicate()[1].decode(errors="replace").strip()
+    process.end()
     if process.returncode == 0:
         return None
     return NoSandbox(

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 
-from edgemeter.agent.base import config
+from edgemeter.agent.base import config, interrupts
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.energies import Energies
@@ -67,7 +67,7 @@ class EnergyWatch:
         settings: config.Config | None = None,
         report: Callable[[str], object] = lambda _: None,
         clock: Callable[[], int] = time.monotonic_ns,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = interrupts.sleep,
     ) -> None:
         self._power = power
         self._clock, self._sleep = clock, sleep

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.base import config
+from edgemeter.agent.base import config, interrupts
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, SuiteFile, expand
 from edgemeter.agent.engine import isolation, job
@@ -55,7 +55,7 @@ def measure_function(
         device, fleet = config.names(options["device"], options["fleet"], settings)
         context = SessionContext("function", device, fleet, settings.role, fingerprint.read(), 0)
         run = PlannedRun(case, 0, case.seed, sha256_of(target.function), context)
-        QuietMoment(THIS_MACHINE, time.monotonic, time.sleep).wait(on_event)
+        QuietMoment(THIS_MACHINE, time.monotonic, interrupts.sleep).wait(on_event)
         return measure_run(run, sensors, why_no_power, on_event, partial(_execute, target))
 
 

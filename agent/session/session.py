@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base import durable_file
+from edgemeter.agent.base import durable_file, interrupts
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.toml import parse_toml
@@ -92,7 +92,7 @@ def measure(
     started_at_ns = clock.wall_ns(time.monotonic_ns())
     context = SessionContext(suite.name, identity.device, identity.fleet, identity.role, fingerprint.read(), started_at_ns)
     hashes: dict[str, str] = {}
-    quiet = QuietMoment(THIS_MACHINE, time.monotonic, time.sleep)
+    quiet = QuietMoment(THIS_MACHINE, time.monotonic, interrupts.sleep)
 
     def measure_one(case: Case, repeat: int) -> RunRecord:
         hashes[case.model] = hashes.get(case.model) or checks.sha256(case.model)
@@ -100,7 +100,7 @@ def measure(
         if board is not None:
             point, is_written = board.set(case.operating_point)
             if is_written:
-                settle(THIS_MACHINE, time.monotonic, time.sleep, on_event)
+                settle(THIS_MACHINE, time.monotonic, interrupts.sleep, on_event)
             now = replace(context, environment=fingerprint.read())
         run = PlannedRun(case, repeat, case.seed + repeat, hashes[case.model], now, point)
         if case.runtime != "replay":  # A replay is not disturbed.
@@ -110,6 +110,7 @@ def measure(
     points = [case.operating_point for case in suite.cases if case.operating_point]
     with changed_board.changed_board(home(), points) if points else nullcontext() as board:
         for number, (case, repeat) in enumerate(plan, 1):
+            interrupts.check()
             begun_s = time.monotonic()
             on_event(RunBegins(case, repeat, number, *plan.expected()))
             outcome: RunRecord | EdgemeterError

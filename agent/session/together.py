@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.record import RunRecord
@@ -99,7 +100,7 @@ class _TogetherGroup:
     on_event: session.OnEvent
     keep: Callable[[RunRecord], RunRecord]
     outcomes: dict[Block, list[object]] = field(default_factory=lambda: defaultdict(list))
-    quiet: QuietMoment = field(default_factory=lambda: QuietMoment(THIS_MACHINE, time.monotonic, time.sleep))
+    quiet: QuietMoment = field(default_factory=lambda: QuietMoment(THIS_MACHINE, time.monotonic, interrupts.sleep))
     # In the current round, the mean latency of each member alone; None if the run is invalid.
     alone_ms: dict[Neighbour, float | None] = field(default_factory=dict)
     # The peak memory of each member when it ran alone.
@@ -117,6 +118,7 @@ class _TogetherGroup:
         try:
             for number in range(rounds):
                 for block in in_round(blocks, number):
+                    interrupts.check()
                     parts = (block, *((member,) for member in block))
                     if not any(has_failed(self.outcomes[part]) or any(map(is_worthless, self.outcomes[part])) for part in parts):
                         yield from self._measure(block, number, position, planned)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from edgemeter.agent.base import config
+from edgemeter.agent.base import config, interrupts
 from edgemeter.agent.base.errors import MeasurementError, TransientError, UnavailableError
 from edgemeter.agent.base.progress import warn
 from edgemeter.agent.base.toml import toml_document
@@ -63,15 +63,14 @@ def run_demo(folder: Path, report: Callable[[str], None], *, delivers: bool) -> 
 
 
 def _measure(suite: Path, options: Sequence[str], folder: Path) -> None:
-    agent = subprocess.Popen(
-        [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), *options, "--format", "json"],
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "EDGEMETER_HOME": str(folder)},
-    )
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), *options, "--format", "json"]
+    agent = None
     try:
-        status = agent.wait()
+        with interrupts.deferred():
+            agent = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "EDGEMETER_HOME": str(folder)})
+        status = interrupts.wait(agent)
     finally:
-        if agent.poll() is None:
+        if agent is not None and agent.poll() is None:
             agent.terminate()
             agent.wait()
     if status != 0:

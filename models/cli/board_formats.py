@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.plugins import install_command
@@ -109,7 +110,7 @@ def _convert(base: Path, goal: ModelFormat, request: FormatRequest) -> Path:
     read = (*model_files(base), request.calibration)
     pipe = subprocess.PIPE
     with confined(words, read, request.out, is_trusted=request.is_trusted, stdout=pipe, stderr=pipe) as process:
-        output, errors = process.communicate()
+        output, errors = interrupts.communicate(process)
     try:
         document = decode_json(output, dict[str, Any])
     except msgspec.DecodeError:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.progress import warn
 from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, SandboxProcess, is_narrow, is_started, no_sandbox, started
@@ -33,7 +34,7 @@ def run_confined(source: Path, read: Iterable[Path | None], out: Path, *, is_tru
     # A model of the catalogue is passed by its path: the sandbox has no catalogue.
     words = [str(source) if word == context.params["source"] else word for word in sys.argv[1:]]
     with confined(words, read, out, is_trusted=is_trusted) as process:
-        process.wait()
+        interrupts.wait(process)
     sys.exit(process.status if process.status >= 0 else 1)
 
 

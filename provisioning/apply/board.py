@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.provisioning.apply.facts import LOOK, BoardFacts, parse_facts
 from edgemeter.provisioning.apply.on_device import last_line
@@ -136,10 +137,10 @@ class Board(contextlib.AbstractContextManager["Board"]):
             raise self.why_lost(errors)
         return subprocess.CompletedProcess(command, completed.returncode, output, errors.strip())
 
-    def start(self, command: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    def start(self, command: list[str], output: IO[bytes]) -> interrupts.OwnedProcess[bytes]:
         """Start `command` on the board, with pipes for input and errors; it gets no Ctrl-C of this terminal."""
         line, pipe = [*self._ssh, "--", self.target.login, shlex.join(command)], subprocess.PIPE
-        return subprocess.Popen(line, stdin=pipe, stdout=output, stderr=pipe, start_new_session=True)
+        return interrupts.OwnedProcess(line, stdin=pipe, stdout=output, stderr=pipe)
 
     def why_lost(self, errors: str) -> EdgemeterError:
         """Return the error for ssh's output after it could not connect, or the connection ended."""

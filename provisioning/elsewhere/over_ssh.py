@@ -18,6 +18,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import (
     DONE,
     INTERRUPTED,
@@ -219,8 +220,7 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
         try:
             self._process.wait(CLOSE_S)
         finally:
-            self._process.kill()
-            self._process.wait()
+            self._process.end()
             self._stderr.close()
 
     def follow(self, suite: BoardSuite) -> None:
@@ -235,10 +235,11 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
         try:
             self._show()
         except (KeyboardInterrupt, SystemExit) as interruption:
+            interrupts.acknowledge()
             self.interruption = interruption
             self._end_input()
             self._show()
-        self.status = self._process.wait()
+        self.status = interrupts.wait(self._process)
 
     def records(self, output: bytes) -> list[RunRecord]:
         """Return the runs in the output; raises the reason if there are none."""
@@ -258,7 +259,7 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
         raise (ConfigError if self.status == USAGE else UnavailableError)(f"{self._login}: {reason}")
 
     def _show(self) -> None:
-        for line in self._stderr:
+        for line in interrupts.lines(self._stderr):
             text = on_one_line(line.decode(errors="replace"))
             if text.startswith("edgemeter: "):
                 self.errors.append(text.removeprefix("edgemeter: "))

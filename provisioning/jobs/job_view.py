@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.console import Console, Justify, Table, Text
 from edgemeter.agent.base.figures import ABSENT, count, iso_stamp, on_one_line
 from edgemeter.agent.base.live_lines import LiveLines
@@ -161,7 +162,7 @@ def follow_job(registry: Registry, name: str, console: Console) -> list[Executio
             if time.monotonic() > warn_s and not any(execution.attempt for execution in executions.values()):
                 warn_s = math.inf
                 console.print("nothing sent yet: is `edgemeter fleet serve` running, and are the devices online?")
-            time.sleep(POLL_S)
+            interrupts.sleep(POLL_S)
 
 
 def _print_change(console: Console, before: Execution | None, now: Execution) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from tests.chaos.interrupts import interrupt
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.replay_case import replay_model
@@ -61,6 +62,19 @@ def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path):
         assert outbox.count() == len(printed)
     with SqliteLedger(tmp_path / "home" / "ledger.sqlite", "read") as ledger:
         assert [run.record.id for run in ledger.records()] == [run["id"] for run in printed]
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("words", [("run",), ("compare", "--matters", "1%")], ids=lambda words: words[0])
+def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path, words, number):
+    """No process, no temporary folder, no traceback; `python -m tests.chaos.interrupts` does it a thousand times."""
+    (tmp_path / "b").mkdir()
+    models = [replay_model(tmp_path), replay_model(tmp_path / "b")][: 1 + (words[0] == "compare")]
+    for index in range(5):
+        command = [*words, *map(str, models), "--mode", "rapid", "--repeats", "60", "--power", "none"]
+        ended = interrupt(command, tmp_path / f"home-{index}", number, 2.0)
+        assert ended.faults(number, end_s=20.0) == []
 
 
 @pytest.mark.nightly

@@ -74,10 +74,53 @@ def test_a_forgotten_marker_fails_with_one_line(tmp_path):
         assert line in failure, result.stdout
 
 
+HANGING = """import subprocess, sys
+
+import pytest
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+@pytest.fixture(scope="module")
+def server():
+    with subprocess.Popen(SLEEP) as process:
+        yield process
+        process.kill()
+
+@pytest.mark.services
+@pytest.mark.limit_s(1)
+def test_waiting(server):
+    subprocess.run(SLEEP, check=False)
+
+@pytest.mark.services
+@pytest.mark.limit_s(1)
+def test_reading(server):
+    assert server.poll() is None
+    process = subprocess.Popen(SLEEP, stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout.read()
+
+@pytest.mark.services
+@pytest.mark.limit_s(60)
+def test_quick(server):
+    assert server.poll() is None
+    subprocess.run([sys.executable, "-c", ""], check=True)
+"""
+
+
+@pytest.mark.services
+def test_a_process_that_hangs_fails_its_test_with_its_command(tmp_path):
+    """Whatever waits for it; a server of several tests goes on."""
+    (tmp_path / "test_hanging.py").write_text(HANGING)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
+    result = subprocess.run([*command, tmp_path / "test_hanging.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "2 failed, 1 passed" in result.stdout, result.stdout
+    line = f"hung, and was ended after 1 s: {sys.executable} -c 'import time; time.sleep(600)': mark a test that needs longer"
+    assert result.stdout.count(line) == 2
+
+
 def test_a_set_does_not_grow(pytestconfig):
     """At most 3,000 tests need Python alone, at most 60 each of the services."""
     counts = pytestconfig.stash[isolation.COLLECTED]
     assert counts["python"] <= 3000
-    assert counts["command"] <= 8
+    assert counts["command"] <= 10
     assert counts["services"] <= 750
     assert {name: counts[name] for name in requirements.NEEDS if counts[name] > 60} == {}

@@ -13,7 +13,7 @@ from tests import requirements
 
 ROOT = Path(__file__).resolve().parents[2]
 # Markers that say when a test runs or how long it takes; `needs` names what it needs itself, `packaging` and `hardware` need no program.
-NO_ROW = {"services", "nightly", "command", "python", "alone", "packaging", "hardware", "needs"}
+NO_ROW = {"limit_s", "services", "nightly", "command", "python", "alone", "packaging", "hardware", "needs"}
 SKIPS = """import pytest
 
 @pytest.fixture

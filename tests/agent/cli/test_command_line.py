@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,35 @@ def test_ctrl_c_ends_a_run_with_its_status(tmp_path):
     status, _, err = ended(process)
     assert status == 130
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("interrupt", ["Dropped()", "exec('signal.raise_signal(signal.SIGINT)')"])
+def test_ctrl_c_ends_a_session_wherever_it_arrives(tmp_path, interrupt):
+    """Python drops what `__del__` raises, and ends by the signal what left an `exec`: the status is 130, and 999 runs are not measured."""
+    code = f"""
+        import signal
+        from edgemeter.agent.cli.main import main
+        from edgemeter.agent.engine import isolation
+
+        class Dropped:
+            def __del__(self):
+                signal.raise_signal(signal.SIGINT)
+
+        def interrupted(*arguments, run=isolation.run_isolated, interrupts=[1]):
+            while interrupts:
+                interrupts.clear()
+                {interrupt}
+            return run(*arguments)
+
+        isolation.run_isolated = interrupted
+        main()
+    """
+    (tmp_path / "interrupted.py").write_text(textwrap.dedent(code))
+    command = [sys.executable, "-m", "interrupted", *RUN, "--repeats", "1000"]
+    environment = os.environ | {"EDGEMETER_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    status, _, err = ended(process)
+    assert (status, err.splitlines()[-1]) == (130, "edgemeter: interrupted before the first run ended: there is no result")
 
 
 def test_a_process_that_held_many_records_collects_no_garbage_when_it_ends(tmp_path):

@@ -1,4 +1,5 @@
 import json
+import signal
 import subprocess
 import sys
 
@@ -51,6 +52,21 @@ def test_a_command_that_is_not_there_is_one_line(configuration):
     assert result.returncode == 2
     assert "idling" not in result.stderr
     assert result.stderr.splitlines()[-1].startswith("edgemeter: cannot run 'no-such-command'")
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_the_command_that_is_measured(configuration, number, status):
+    """Which gets a second for what it does at its end."""
+    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(print('saved'))); print('begun', flush=True); time.sleep(600)"
+    words = ["--idle", "0", "--config", str(configuration), "--", sys.executable, "-c", code]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "energy", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert any(line == "begun\n" for line in process.stderr)
+        process.send_signal(number)
+        _, err = process.communicate()
+    assert (process.returncode, err.splitlines()[0]) == (status, "saved")
+    assert err.splitlines()[-1].startswith("edgemeter: ")
 
 
 def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, monkeypatch):

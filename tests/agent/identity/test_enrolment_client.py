@@ -25,6 +25,7 @@ class Service:
         monkeypatch.setattr(enrolment_client, "open_url", self._open)
         monkeypatch.setattr(enrolment_client, "tls_context", lambda _files: None)
         monkeypatch.setattr(enrolment_client, "time", self)
+        monkeypatch.setattr(enrolment_client, "interrupts", self)
 
     def client(self):
         return EnrolmentClient("https://fleet.example:8443/", TlsFiles(), self._count)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import psutil
@@ -510,3 +510,33 @@ def test_a_kernel_that_refuses_namespaces_has_its_own_words_and_remedy(tmp_path)
     reason, remedy = printed_by(code, site=tmp_path, PATH=str(tmp_path)).splitlines()
     assert reason == "bubblewrap does not start (setting up uid map: Permission denied)"
     assert "kernel.apparmor_restrict_unprivileged_userns=0" in remedy
+
+
+@pytest.mark.services
+def test_an_interrupt_while_a_sandbox_starts_leaves_no_process(tmp_path):
+    """The signal comes when bubblewrap has started and its caller does not know of it: it waits for its map of ids."""
+    code = """if True:
+        import signal
+        from edgemeter.agent.base import interrupts
+        from edgemeter.agent.sandbox import bubblewrap
+        bubblewrap.no_sandbox()
+
+        def interrupted(process, command, start=bubblewrap.SandboxProcess.__init__, **options):
+            start(process, command, **options)
+            print(process.pid, flush=True)
+            signal.raise_signal(signal.SIGINT)
+
+        bubblewrap.SandboxProcess.__init__ = interrupted
+        interrupts.handle()
+        with bubblewrap.started("http.server", ["0"], bubblewrap.SandboxGrant(), stdin=-1):
+            print("the interrupt was lost")
+    """
+    variables = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
+    assert (ended.stderr.splitlines()[-1], list(tmp_path.iterdir())) == ("KeyboardInterrupt", [])
+    remaining = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        with suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == int(ended.stdout) and process.info["status"] != psutil.STATUS_ZOMBIE:
+                remaining.append(process.info["cmdline"])
+    assert remaining == []
