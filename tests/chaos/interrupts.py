@@ -6,6 +6,7 @@ another user, `--cold` without bytecode. Before the command's first line, Python
 
 import argparse
 import os
+import pwd
 import random
 import shutil
 import signal
@@ -60,11 +61,11 @@ def interrupt(
     environment = {**os.environ, **variables, **dict([mark.split("=", 1)])}
     if user is not None:
         for folder in (home, scratch):
-            shutil.chown(folder, user, user)
+            shutil.chown(folder, user)
     output = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
     process = subprocess.Popen(
         [*EDGEMETER, *words], env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-        user=user, group=user, extra_groups=None if user is None else [], cwd=home,
+        user=user, group=None if user is None else pwd.getpwnam(user).pw_gid, extra_groups=None if user is None else [], cwd=home,
     )  # fmt: skip
     try:
         _wait_for_handlers(process.pid)
@@ -128,7 +129,7 @@ def main() -> int:
     statuses, seconds, wrong = Counter[int](), [0.0], 0
     with tempfile.TemporaryDirectory(prefix="edgemeter-interrupts-") as name:
         if options.user is not None:
-            shutil.chown(name, options.user, options.user)
+            shutil.chown(name, options.user)
         for index in range(options.count):
             home = Path(name) / str(index)
             ended = interrupt(options.words, home, number, options.seconds, options.user, is_cold=options.cold)
