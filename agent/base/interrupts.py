@@ -11,13 +11,14 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import IO, Any, AnyStr
+from typing import IO, Any, AnyStr, NoReturn
 
 from edgemeter.agent.base.errors import INTERRUPTED, TERMINATED
 
@@ -196,16 +197,26 @@ def lines(pipe: IO[bytes], longest_bytes: int = 1 << 20) -> Iterator[bytes]:
             return
 
 
+def exit_now(status: int) -> NoReturn:
+    """End this process with the status, after its exit functions: child processes and temporary folders go.
+
+    Interrupted in the middle of an import, an interpreter may crash while it is taken apart, and end by another status.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    # It does what `weakref.finalize` does at each exit.
+    atexit._run_exitfuncs()  # noqa: SLF001 - nothing public calls them
+    os._exit(status)
+
+
 def _not_ignored(numbers: tuple[int, ...]) -> list[int]:
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-def _end_at_once(number: int) -> None:
-    """End this process; child processes and temporary folders that it knows go with it, nothing else is finished."""
+def _end_at_once(number: int) -> NoReturn:
     for other in SIGNALS:
         signal.signal(other, signal.SIG_DFL)
     with suppress(OSError):
         os.write(2, b"edgemeter: interrupted again: ended at once\n")
-    # It does what `weakref.finalize` does at each exit.
-    atexit._run_exitfuncs()  # noqa: SLF001 - nothing public calls them without unwinding
-    os._exit(INTERRUPTED if number == signal.SIGINT else TERMINATED)
+    exit_now(INTERRUPTED if number == signal.SIGINT else TERMINATED)

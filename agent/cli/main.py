@@ -5,12 +5,13 @@ import gc
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 import click
 
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.command_group import CommandGroup, Sections
-from edgemeter.agent.base.errors import DONE, FAILED, INTERRUPTED, USAGE, EdgemeterError
+from edgemeter.agent.base.errors import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, EdgemeterError
 from edgemeter.agent.base.suggestions import did_you_mean
 
 COMMANDS: Sections = {
@@ -60,11 +61,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with one of EXIT_STATUSES; an expected error is one line on standard error."""
     # Struct types that are garbage collected at exit may crash: SIGSEGV instead of the status (msgspec 0.22, its issue 717).
     atexit.register(gc.freeze)
-    # A command that has the process to itself may start it again, in a sandbox.
-    caller = "process" if arguments is None else None
-    if caller is not None:
+    has_process = arguments is None
+    if has_process:
         # Ended by a service manager, or with the terminal: unwind, so that no child process, half-written file or changed board remains.
         interrupts.handle()
+    try:
+        _run(arguments)
+    except (click.Abort, KeyboardInterrupt) as error:
+        click.echo(f"edgemeter: {str(error.__cause__ or error) or 'interrupted'}", err=True)
+        status = INTERRUPTED
+    except interrupts.Terminated:
+        # The terminal itself may be gone.
+        with suppress(OSError):
+            click.echo("edgemeter: terminated: the run in progress does not count", err=True)
+        status = TERMINATED
+    if has_process:
+        interrupts.exit_now(status)
+    sys.exit(status)
+
+
+def _run(arguments: Sequence[str] | None) -> NoReturn:
+    # A command that has the process to itself may start it again, in a sandbox.
+    caller = "process" if arguments is None else None
     try:
         status = cli.main(args=None if arguments is None else list(arguments), prog_name="edgemeter", standalone_mode=False, obj=caller)
         interrupts.check()
@@ -77,16 +95,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except EdgemeterError as error:
         _print_error(str(error))
         sys.exit(error.exit_status)
-    except (click.Abort, KeyboardInterrupt) as error:
-        click.echo(f"edgemeter: {str(error.__cause__ or error) or 'interrupted'}", err=True)
-        # `python -m` ends by the signal if the exception has left an `exec` of text, as of dataclasses; the next `exec` forgets it.
-        exec("")  # noqa: S102 - nothing
-        sys.exit(INTERRUPTED)
-    except interrupts.Terminated:
-        # The terminal itself may be gone.
-        with suppress(OSError):
-            click.echo("edgemeter: terminated: the run in progress does not count", err=True)
-        raise
     except OSError as error:
         _end_without_output(error)
     sys.exit(status if isinstance(status, int) else DONE)
@@ -113,7 +121,7 @@ def _print_error(message: str) -> None:
     click.echo(f"edgemeter: {printable(' '.join(message.split()))}", err=True)
 
 
-def _end_without_output(error: OSError) -> None:
+def _end_without_output(error: OSError) -> NoReturn:
     """Exit with one line if standard output failed, else raise `error`."""
     try:
         # The error may have come from another stream: try once more.

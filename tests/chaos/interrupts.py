@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,7 +88,8 @@ def interrupt(
     text = output.read().decode(errors="replace")
     output.close()
     for pid in processes:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     folders = tuple(path.name for path in scratch.iterdir())
     return Interrupted(at_s, status, seconds, tuple(processes.values()), folders, text)
 

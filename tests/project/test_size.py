@@ -13,9 +13,9 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 522,
-    "agent/base": 6323,
+    "agent/base": 6334,
     "agent/bundle": 632,
-    "agent/cli": 2513,
+    "agent/cli": 2521,
     "agent/contract": 3949,
     "agent/daemon": 345,
     "agent/datasets": 1518,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1448,
     "provisioning/serve": 323,
     "provisioning/update": 189,
-    "tests": 79451,
+    "tests": 79454,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
