@@ -45,7 +45,7 @@ def load(*sources: str | Path, columns: Sequence[str] | None = None) -> dict[str
     selections = [parse_selection(str(source)) for source in sources] or [selections_of("", {})]
     runs = oldest_first(run for selection in selections for run in selection.runs())
     for left_out in (entry for selection in selections for entry in selection.unreadable):
-        logger.warning("left out: %s: %s", left_out.run, left_out.reason)
+        logger.warning("left out: %s: %s", left_out.name, left_out.reason)
     started = np.array([run.started_at_ns for run in runs], np.int64).astype("datetime64[ns]")
     return {"started_at": started, **{column.name: _values(column, runs) for column in run_columns if column.name != "started_at_ns"}}
 

@@ -46,11 +46,6 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
 
     A replayed run is compared with replayed runs only, because provenance is part of the case.
     """
-    if group_name == "energy" and run.energy is not None and run.energy.gross_mj <= 0:
-        return (
-            f"energy: {run.energy.gross_mj:.4g} mJ gross by {run.energy.sensor} is not possible: "
-            "the clamp or shunt is reversed, or the load is below the resolution of the sensor"
-        )
     provenance = group_provenance(run, group_name)
     if provenance == "shared" and run.together is not None:
         return f"{group_name}: shared with {run.together.names}, which ran at the same time"

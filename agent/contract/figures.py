@@ -2,7 +2,8 @@
 
 An entry has the title of a figure, its unit, its better direction, its field in the record, its uncertainty, its rule for the trend, and
 its views. The name is the same everywhere: in the record, JSON, CSV, InfluxDB, the ledger's columns, the page's addresses and the options
-of commands. All of these are loops over the table, so a new figure needs an entry here and a field in the record only.
+of commands. All of these are loops over the table, so a new figure needs an entry here and a field in the record only. The bounds of a
+figure are those of the type of its field, so a record with a figure outside of them is refused where it is read.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from edgemeter.agent.base.figures import accuracy, plain_digits, share, significant, span, times
 from edgemeter.agent.base.flags import any_known
+from edgemeter.agent.base.types import LEAST
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.record import RunRecord
@@ -195,7 +197,7 @@ def hottest_c(run: "RunRecord") -> float | None:
 def _correct_answer_mj(run: "RunRecord") -> float | None:
     if run.energy is None or run.accuracy is None or why_unequal_questions(run):
         return None
-    if run.generation is None or run.accuracy.metric not in RIGHT_ANSWERS or run.accuracy.value <= 0:
+    if run.generation is None or run.accuracy.metric not in RIGHT_ANSWERS or run.accuracy.value < LEAST:
         return None
     return run.energy.gross_mj / run.accuracy.value
 

@@ -13,7 +13,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
-from edgemeter.agent.base.types import Count, Int64, Name, Positive, Role, TimeNs
+from edgemeter.agent.base.types import Count, Int64, Name, Positive, QuantityOrZero, Role, TimeNs
 from edgemeter.agent.contract import operating_point, record_accuracy, record_conditions, record_figures, record_generation
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record_accuracy import Accuracy, OutputCheck
@@ -97,7 +97,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     inputs: tuple[Tensor, ...]  # Inputs of the model.
     dataset: DatasetInfo  # The data set.
     latency: Latency  # Latency of a query; with a server to the last byte of the answer.
-    throughput_per_s: float  # Samples processed per second.
+    throughput_per_s: QuantityOrZero  # Samples processed per second.
     preprocess: Stage | None  # Pre-processing, over the accuracy pass.
     postprocess: Stage | None  # Post-processing, over the accuracy pass.
     cold_start: ColdStart  # Time to the first prediction.
@@ -155,12 +155,16 @@ def encode(record: RunRecord) -> bytes:
 
 
 def decode(payload: bytes | msgspec.Raw) -> RunRecord:
-    """Return the record in `payload` (JSON); raises ConfigError if it is not a record, or has a newer schema than this version."""
+    """Return the record in `payload` (JSON).
+
+    Raises:
+        ConfigError: it is not a record, a figure is out of its bounds, or its schema is newer than this version.
+    """
     try:
         record = _decoder.decode(payload)
     except _NOT_JSON as error:
         raise not_a_record(payload, error) from error
-    check_schema(record.schema)
+    _check(record)
     return record
 
 
@@ -170,7 +174,7 @@ def decode_head(payload: bytes | msgspec.Raw) -> RunRecord:
         record: RunRecord = _unread_decoder.decode(payload)
     except _NOT_JSON as error:
         raise not_a_record(payload, error) from error
-    check_schema(record.schema)
+    _check(record)
     for series in record.samples:
         text = bytes(series.data)  # type: ignore[arg-type]
         if not text.startswith(b'"') or not text.isascii() or b"\\" in text:
@@ -189,6 +193,14 @@ def decode_heads(array: bytes) -> Iterator[RunRecord]:
     except _NOT_JSON as error:
         raise ConfigError(f"not a batch of records: {error}") from error
     yield from map(decode_head, raw_records)
+
+
+def _check(record: RunRecord) -> None:
+    """Raise ConfigError if this version does not know the schema, or if an accuracy exceeds 1: only an error may."""
+    check_schema(record.schema)
+    accuracy = record.accuracy
+    if accuracy is not None and accuracy.value > 1 and accuracy.better == "higher":
+        raise ConfigError(f"not a run record: {accuracy.metric} exceeds 1, and lower is not better - at `$.accuracy.value`")
 
 
 def check_schema(schema: Count) -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 from pathlib import PurePath
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.types import Count, Int64, Name, Positive, Sha256
+from edgemeter.agent.base.types import Celsius, Count, Int64, Name, Positive, QuantityOrZero, Sha256, SignedQuantity
 
 # `replayed`: played back from a recording by the replay runtime or sensor; true of the recording, not of this run.
 Provenance = Literal["measured", "replayed", "published"]
@@ -104,7 +104,7 @@ class Environment(RecordPart, frozen=True, kw_only=True):
     firmware: str | None  # Firmware or BIOS version.
     governor: str | None  # CPU frequency governor at the start of the session.
     power_mode: str | None  # Power mode at the start of the session, e.g. nvpmodel's on a Jetson.
-    cache_mb: float | None = None  # Size of the last-level caches in MB.
+    cache_mb: QuantityOrZero | None = None  # Size of the last-level caches in MB.
     agent: str  # Version of edgemeter.
     boot_id: str | None  # The kernel's random id of this boot.
     libraries: dict[str, str] = {}  # Versions of Python and of the libraries that matter to a run.
@@ -129,19 +129,19 @@ class Condition(RecordPart, frozen=True, kw_only=True):
     """The state of the machine before, during or after the timed part; `during` summarises several readings."""
 
     when: Literal["before", "during", "after"]  # When the state was read.
-    temperatures_c: dict[str, float] = {}  # Temperature by sensor in °C; `during` holds the highest.
-    clock_hz: float | None = None  # CPU clock in Hz; `during` holds the median.
-    clock_max_hz: float | None = None  # Highest CPU clock allowed, in Hz.
+    temperatures_c: dict[str, Celsius] = {}  # Temperature by sensor in °C; `during` holds the highest.
+    clock_hz: QuantityOrZero | None = None  # CPU clock in Hz; `during` holds the median.
+    clock_max_hz: QuantityOrZero | None = None  # Highest CPU clock allowed, in Hz.
     throttled_now: bool | None = None  # Whether the processor is throttled; `during`: whether it ever was.
     throttled_since_boot: bool | None = None  # Whether the processor has been throttled since boot.
     under_voltage_now: bool | None = None  # Whether the supply voltage is too low; `during`: whether it ever was.
     under_voltage_since_boot: bool | None = None  # Whether the supply voltage has been too low since boot.
-    other_load_ratio: float | None = None  # CPU share, 0..1, of processes that are neither measured nor the agent.
-    steal_ratio: float | None = None  # CPU share, 0..1, that the hypervisor gave to other virtual machines.
-    swap_used_mb: float | None = None  # Swap in use, in MB.
-    served_load_ratio: float | None = None
+    other_load_ratio: SignedQuantity | None = None  # CPU share, 0..1, of processes that are neither measured nor the agent.
+    steal_ratio: SignedQuantity | None = None  # CPU share, 0..1, that the hypervisor gave to other virtual machines.
+    swap_used_mb: QuantityOrZero | None = None  # Swap in use, in MB.
+    served_load_ratio: SignedQuantity | None = None
     """CPU share, 0..1, of the model's server, which no other share includes; null if it cannot be read."""
-    busiest_other: dict[str, float] = {}  # CPU share, 0..1, of the busiest other processes, by name.
+    busiest_other: dict[str, SignedQuantity] = {}  # CPU share, 0..1, of the busiest other processes, by name.
     governor: str | None = None  # CPU frequency governor.
     power_mode: str | None = None  # Power mode, e.g. nvpmodel's on a Jetson.
     throttle_events: dict[str, Count] = {}  # Throttle counters since boot, by name: `oc1`..`oc3` on a Jetson, `core` on x86.
@@ -151,7 +151,7 @@ class Violation(RecordPart, frozen=True, kw_only=True):
     """A rule of the verdict that a run violates."""
 
     rule: str  # Name of the rule.
-    numbers: dict[str, float] = {}  # Numbers that show the violation, by field of the record.
+    numbers: dict[str, Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]] = {}  # Numbers that show the violation, by field of the record.
     subject: str | None = None  # Process, sensor, class or part that is concerned.
 
 

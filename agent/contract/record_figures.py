@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from edgemeter.agent.base.figures import count, significant
-from edgemeter.agent.base.types import Count, Int64, Ratio, TimeNs
+from edgemeter.agent.base.types import Celsius, Count, Int64, Quantity, QuantityOrZero, Ratio, SignedQuantity, TimeNs
 from edgemeter.agent.contract.record_conditions import Model, RecordPart, RuntimeInfo
 
 Scope = Literal["soc-rails", "module", "board-input", "wall-ac", "gpu-board", "cpu-package"]
@@ -20,37 +20,37 @@ class Latency(RecordPart, frozen=True, kw_only=True):
     """Inference latency over the timed queries."""
 
     count: Count  # Number of timed queries, or of gaps between tokens.
-    mean_ms: float  # Mean latency in ms.
-    max_ms: float  # Highest latency in ms.
-    p50_ms: float | None = None  # Median latency in ms; null if too few queries support it.
-    p90_ms: float | None = None  # 90th percentile in ms; null if too few queries support it.
-    p99_ms: float | None = None  # 99th percentile in ms; null if too few queries support it.
-    early_stopping_ms: dict[str, float] = {}
+    mean_ms: Quantity  # Mean latency in ms.
+    max_ms: Quantity  # Highest latency in ms.
+    p50_ms: Quantity | None = None  # Median latency in ms; null if too few queries support it.
+    p90_ms: Quantity | None = None  # 90th percentile in ms; null if too few queries support it.
+    p99_ms: Quantity | None = None  # 99th percentile in ms; null if too few queries support it.
+    early_stopping_ms: dict[str, Quantity] = {}
     """MLPerf's early-stopping estimate in ms, by percentile; only in scenario `single_stream`."""
 
 
 class Stage(RecordPart, frozen=True, kw_only=True):
     """Time of one step around the inference."""
 
-    p50_ms: float  # Median in ms.
-    p90_ms: float  # 90th percentile in ms.
+    p50_ms: QuantityOrZero  # Median in ms.
+    p90_ms: QuantityOrZero  # 90th percentile in ms.
 
 
 class ColdStart(RecordPart, frozen=True, kw_only=True):
     """Time from nothing to the first prediction, in the run's own fresh process."""
 
-    process_ms: float | None  # Start of the process in ms.
-    import_ms: float | None  # Import of the runtime in ms; null for a function.
-    load_ms: float | None  # Loading of the model in ms; null for a function.
-    first_ms: float  # First query, or first call of a function, in ms.
-    compile_ms: float | None = None
+    process_ms: QuantityOrZero | None  # Start of the process in ms.
+    import_ms: QuantityOrZero | None  # Import of the runtime in ms; null for a function.
+    load_ms: QuantityOrZero | None  # Loading of the model in ms; null for a function.
+    first_ms: QuantityOrZero  # First query, or first call of a function, in ms.
+    compile_ms: QuantityOrZero | None = None
     """First query minus the median of later ones, in ms; null if the model does not compile in the first query."""
 
 
 class WarmUp(RecordPart, frozen=True, kw_only=True):
     """Queries that ran before timing."""
 
-    duration_ms: float  # Duration of the warm-up in ms.
+    duration_ms: QuantityOrZero  # Duration of the warm-up in ms.
     steady: bool  # Whether the running median settled.
 
 
@@ -58,8 +58,8 @@ class Load(RecordPart, frozen=True, kw_only=True):
     """The load offered to the model; the offered rate is that of an open loop (scenarios `poisson` and `steady`)."""
 
     samples: Count  # Number of samples: a batch in each query, or several calls of a short function.
-    target_per_s: float | None = None  # Offered rate in queries per second.
-    utilisation_ratio: float | None = None
+    target_per_s: Quantity | None = None  # Offered rate in queries per second.
+    utilisation_ratio: QuantityOrZero | None = None
     """Share of the timed part in which a query or frame was processed; null for a server."""
     is_sustained: bool | None = None
     """Whether the model kept up with the offered rate. Null if a server's schedule is too short to decide."""
@@ -79,8 +79,8 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     A frame is dropped where a newer one took its place before it was begun, and late where its answer came after the deadline.
     """
 
-    rate_per_s: Annotated[float, msgspec.Meta(gt=0)]  # Frames per second.
-    deadline_ms: float  # Longest time from a frame's arrival to its answer in ms.
+    rate_per_s: Quantity  # Frames per second.
+    deadline_ms: QuantityOrZero  # Longest time from a frame's arrival to its answer in ms.
     frames: Count  # Frames that arrived.
     dropped: Count  # Frames that were never begun.
     late: Count  # Frames that were answered after the deadline.
@@ -115,7 +115,7 @@ class Together(RecordPart, frozen=True, kw_only=True):
     """
 
     neighbours: Annotated[tuple[Neighbour, ...], msgspec.Meta(min_length=1)]  # The other cases.
-    slow_down_ratio: float | None = None
+    slow_down_ratio: Quantity | None = None
     """Mean latency divided by that of the same model alone in the same round; null without such a run."""
 
     @property
@@ -135,32 +135,33 @@ class Together(RecordPart, frozen=True, kw_only=True):
 class CurvePoint(RecordPart, frozen=True, kw_only=True):
     """One interval of a sustained run."""
 
-    p50_ms: float | None = None  # Median latency in ms.
-    clock_hz: float | None = None  # Mean CPU clock in Hz.
-    temperature_c: float | None = None  # Mean of the highest temperature in °C.
-    power_w: float | None = None  # Mean power in W.
-    tpot_ms: float | None = None  # Median time per output token in ms.
+    p50_ms: Quantity | None = None  # Median latency in ms.
+    clock_hz: QuantityOrZero | None = None  # Mean CPU clock in Hz.
+    temperature_c: Celsius | None = None  # Mean of the highest temperature in °C.
+    power_w: SignedQuantity | None = None  # Mean power in W.
+    tpot_ms: QuantityOrZero | None = None  # Median time per output token in ms.
     missed: Count | None = None  # Frames of the interval without an answer by the deadline (scenario `steady`).
 
 
 class Sustained(RecordPart, frozen=True, kw_only=True):
     """A long run over time."""
 
-    interval_s: float  # Length of an interval in s.
+    interval_s: Quantity  # Length of an interval in s.
     points: tuple[CurvePoint, ...]  # The intervals in order, the first from 0 s on.
-    level_p50_ms: float | None = None  # Median latency of the first minute in ms.
-    throttled_after_s: float | None = None  # When latency or clock left the level of the first minute, in s; null if never.
+    level_p50_ms: Quantity | None = None  # Median latency of the first minute in ms.
+    throttled_after_s: QuantityOrZero | None = None  # When latency or clock left the level of the first minute, in s; null if never.
     throttled_by: tuple[Literal["latency", "clock"], ...] = ()  # Which of the two left the level.
 
 
 class Memory(RecordPart, frozen=True, kw_only=True):
     """Resident memory of the run's process, or of the server that answered it."""
 
-    peak_mb: float | None
+    peak_mb: QuantityOrZero | None
     """Peak resident memory at the end of the timed part in MB; for a server since its start. Several processes are added without shared
     memory. Null if it cannot be read."""
-    loaded_mb: float | None = None  # Resident memory after loading the model, in MB; null for a server.
-    grown_mb: float | None = None  # Growth during the timed part, in MB, without the memory of the benchmark itself; null if not measured.
+    loaded_mb: QuantityOrZero | None = None  # Resident memory after loading the model, in MB; null for a server.
+    grown_mb: SignedQuantity | None = None
+    """Growth during the timed part, in MB, without the memory of the benchmark itself; null if not measured."""
 
 
 class Energy(RecordPart, frozen=True, kw_only=True):
@@ -169,16 +170,16 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     sensor: str  # Id of the power sensor.
     scope: Scope  # Part of the machine that the sensor sees.
     excludes: tuple[str, ...]  # Consumers that the scope leaves out.
-    gross_mj: float  # Energy per inference in mJ, of all that the sensor sees.
-    gross_u_mj: float | None  # Expanded uncertainty (95%) of `gross_mj` in mJ; null if a term of the budget is unknown.
-    net_mj: float | None  # Energy per inference above idle power, in mJ; null if it is below the uncertainty of idle power.
-    net_u_mj: float | None  # Expanded uncertainty (95%) of `net_mj` in mJ; null if a term of the budget is unknown.
-    after_load_mj: float | None = None
+    gross_mj: Quantity  # Energy per inference in mJ, of all that the sensor sees.
+    gross_u_mj: QuantityOrZero | None  # Expanded uncertainty (95%) of `gross_mj` in mJ; null if a term of the budget is unknown.
+    net_mj: Quantity | None  # Energy per inference above idle power, in mJ; null if it is below the uncertainty of idle power.
+    net_u_mj: QuantityOrZero | None  # Expanded uncertainty (95%) of `net_mj` in mJ; null if a term of the budget is unknown.
+    after_load_mj: SignedQuantity | None = None
     """Energy of what ran on after the load, such as a fan, in mJ of the whole run; an estimate without an interval."""
-    mean_power_w: float  # Mean power over the timed part in W.
-    idle_before_w: float | None  # Mean idle power before the timed part in W.
-    idle_after_w: float | None  # Mean idle power after the timed part in W.
-    window_ms: float
+    mean_power_w: Quantity  # Mean power over the timed part in W.
+    idle_before_w: SignedQuantity | None  # Mean idle power before the timed part in W.
+    idle_after_w: SignedQuantity | None  # Mean idle power after the timed part in W.
+    window_ms: Quantity
     """Length of the timed part in ms, without random pauses; for single queries of a language model the length of the queries."""
     interval_reason: str | None = None  # Why an uncertainty is unknown, with the remedy; null if both are known.
 
@@ -229,6 +230,6 @@ class PowerTrace(RecordPart, frozen=True, kw_only=True):
     name: str  # Name of the sensor in the configuration.
     sensor: str  # Id of the sensor.
     scope: Scope  # Part of the machine that the sensor sees.
-    period_ms: float  # Sampling period in ms.
-    resolution_w: float | None = None  # Step of a power reading in W.
-    resolution_mj: float | None = None  # Step of an energy counter in mJ.
+    period_ms: QuantityOrZero  # Sampling period in ms.
+    resolution_w: QuantityOrZero | None = None  # Step of a power reading in W.
+    resolution_mj: QuantityOrZero | None = None  # Step of an energy counter in mJ.

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from edgemeter.agent.base.types import Count, Ratio, Sha256
+from edgemeter.agent.base.types import Count, Quantity, QuantityOrZero, Ratio, Sha256
 from edgemeter.agent.contract.record_conditions import RecordPart
 from edgemeter.agent.contract.record_figures import Latency
 
@@ -28,17 +28,17 @@ class LanguageModel(RecordPart, frozen=True, kw_only=True):
 class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
     """Energy per token, by the sensor of `energy`, whose `gross_mj` is that of a whole request. An unknown uncertainty is null."""
 
-    output_token_gross_mj: float  # Energy of the whole request per output token in mJ, prefill included.
-    output_token_gross_u_mj: float | None = None  # Expanded uncertainty (95%) of `output_token_gross_mj` in mJ.
-    prefill_token_gross_mj: float | None = None  # Energy per prompt token in mJ, for a run with one output token per query.
-    prefill_token_gross_u_mj: float | None = None  # Expanded uncertainty (95%) of `prefill_token_gross_mj` in mJ.
+    output_token_gross_mj: Quantity  # Energy of the whole request per output token in mJ, prefill included.
+    output_token_gross_u_mj: QuantityOrZero | None = None  # Expanded uncertainty (95%) of `output_token_gross_mj` in mJ.
+    prefill_token_gross_mj: Quantity | None = None  # Energy per prompt token in mJ, for a run with one output token per query.
+    prefill_token_gross_u_mj: QuantityOrZero | None = None  # Expanded uncertainty (95%) of `prefill_token_gross_mj` in mJ.
 
 
 class TokenLengths(RecordPart, frozen=True, kw_only=True):
     """How many tokens queries have, over all that were answered."""
 
     min_tokens: Count  # Minimum.
-    mean_tokens: float  # Mean.
+    mean_tokens: QuantityOrZero  # Mean.
     max_tokens: Count  # Maximum.
 
 
@@ -70,14 +70,14 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Time per output token of a query: (last - first) / (tokens after the first moment); null if there are none."""
     itl: Latency | None = None
     """Inter-token latency: every gap between two tokens; null if tokens came together."""
-    prefill_tokens_per_s: float | None = None
+    prefill_tokens_per_s: QuantityOrZero | None = None
     """Prompt tokens divided by the median time to first token (by the mean if lengths differ)."""
-    decode_tokens_per_s: float | None = None
+    decode_tokens_per_s: QuantityOrZero | None = None
     """Inverse of the median `tpot`; if queries overlap, tokens divided by the timed part (in `concurrent` without ramp-up
     and tail)."""
-    output_tokens_per_s: float | None = None
+    output_tokens_per_s: QuantityOrZero | None = None
     """All generated tokens divided by the time of the queries; if queries overlap, divided by the same time as above."""
-    user_tokens_per_s: float | None = None
+    user_tokens_per_s: QuantityOrZero | None = None
     """Output tokens per second of one user after the first token: the mean of 1 / TPOT; null for queries of one token."""
     model: LanguageModel  # The language model.
     energy: GenerationEnergy | None = None  # Energy per token.

@@ -104,12 +104,14 @@ def _energy(trace: SensorTrace, description: Description, run: EnergyRun) -> Ene
     return refusal or _energy_of_block(curve, description, run, block)
 
 
-def _energy_of_block(curve: Curve, description: Description, run: EnergyRun, block: Block) -> Energy:
+def _energy_of_block(curve: Curve, description: Description, run: EnergyRun, block: Block) -> Energy | str:
     timed, idle = run.timed, block.idle
     whole_mj, own_ms = curve.energy_mj(timed) + block.tail.energy_mj, run.own_ms()
     breaks_ns = None if run.queries is None else run.queries.pauses_ns[:, 0]
     terms = budget.budget_of(curve, description, timed, block, breaks_ns, whole_mj)
     own_mj, terms["gaps"] = _without_gaps(curve, run, whole_mj, 0.0 if idle is None else idle.mean_w)
+    if own_mj <= 0:
+        return "its readings leave no energy to the queries: they are too short beside the gaps between them"
     net_mj = None if idle is None else own_mj - idle.mean_w * own_ms
     # A net energy must exceed three uncertainties of idle power and its own (k = 2), without the gain's, which only scales it.
     hidden_mj = math.hypot(*(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name not in {"gain", "offset"}))
@@ -126,7 +128,7 @@ def _energy_of_block(curve: Curve, description: Description, run: EnergyRun, blo
         gross_mj=own_mj / run.inferences,
         gross_u_mj=each(budget.gross_u_mj(terms)),
         net_mj=each(net_mj) if net_mj is not None and net_mj > lost_mj else None,
-        net_u_mj=None if net_mj is None else each(budget.net_u_mj(terms, abs(net_mj / own_mj) if own_mj else 0.0)),
+        net_u_mj=None if net_mj is None else each(budget.net_u_mj(terms, abs(net_mj / own_mj))),
         after_load_mj=block.tail.after_load_mj,
         mean_power_w=own_mj / own_ms,
         idle_before_w=idle.before_w if idle else None,

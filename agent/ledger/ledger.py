@@ -283,6 +283,12 @@ class Ledger(ABC):
     def quarantined_count(self) -> int:
         return int(self._value("SELECT count(*) FROM quarantine"))
 
+    def left_out_count(self) -> int:
+        """Return how many quarantined messages are of devices, so that no view has their records."""
+        from edgemeter.agent.ledger import quarantine  # noqa: PLC0415 - a list of runs reads neither
+
+        return int(self._value(f"SELECT count(*) FROM quarantine WHERE {quarantine.FROM_DEVICES}"))  # noqa: S608 - our own words
+
     def sessions(self) -> "list[presence.SessionHeld]":
         """Return every session of every device, with its stored records and the number of missing ones."""
         from edgemeter.agent.ledger import presence  # noqa: PLC0415 - a list of runs reads neither

@@ -21,8 +21,9 @@ MOST_OF_A_MESSAGE = 100  # More rejected records of one message become one entry
 _ADD = """INSERT INTO quarantine (digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns, times)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)
 ON CONFLICT (digest) DO UPDATE SET times = quarantine.times + 1, last_ns = excluded.last_ns"""
-_FROM_DEVICES = f"substr(topic, 1, {len(TOPIC_ROOT) + 1}) = '{TOPIC_ROOT}/'"
-_TOTAL = f"SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine WHERE {_FROM_DEVICES}"  # noqa: S608 - our own words
+# A sink's rejection has the name of the sink instead of a topic: its record is in the ledger.
+FROM_DEVICES = f"substr(topic, 1, {len(TOPIC_ROOT) + 1}) = '{TOPIC_ROOT}/'"
+_TOTAL = f"SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine WHERE {FROM_DEVICES}"  # noqa: S608 - our own words
 
 # The share of an entry is the part of the limits that its device uses with it and its newer ones. Entries are kept by rising share until
 # the limits are reached. The sender is the topic without its last part.
@@ -35,7 +36,7 @@ _DROP = f"""DELETE FROM quarantine WHERE row IN (
             SELECT row, kept_bytes, CASE WHEN of_rows > of_bytes THEN of_rows ELSE of_bytes END AS share
             FROM (
                 SELECT row, kept_bytes, 1.0 * row_number() OVER newest / ? AS of_rows, 1.0 * sum(kept_bytes) OVER newest / ? AS of_bytes
-                FROM quarantine WHERE {_FROM_DEVICES}
+                FROM quarantine WHERE {FROM_DEVICES}
                 WINDOW newest AS (PARTITION BY rtrim(topic, replace(topic, '/', '')) ORDER BY row DESC ROWS UNBOUNDED PRECEDING)
             ) AS sums
         ) AS shares

@@ -20,7 +20,7 @@ from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
-from edgemeter.agent.ledger.chunks import REMOVED, arrived, pack_chunk, unpack_chunk
+from edgemeter.agent.ledger.chunks import REMOVED, arrived, pack_chunk, skipped_record, unpack_chunk, warn_of_skipped
 from edgemeter.agent.ledger.ledger import HeldRecord, Ledger, default_path
 from edgemeter.agent.ledger.run_row import judge_siblings
 
@@ -93,12 +93,12 @@ class LedgerRuns:
     """The runs of `ledger` and their history."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
 
     def events(self, run_id: str | None = None) -> list[RunEvent]:
         """Return the history, oldest first, of one run or of all."""
         condition, values = ("", ()) if run_id is None else ("WHERE id = ?", (run_id,))
-        return [RunEvent(*row) for row in self._ledger.query(f"{_EVENTS} {condition} ORDER BY number", *values)]
+        return [RunEvent(*row) for row in self.ledger.query(f"{_EVENTS} {condition} ORDER BY number", *values)]
 
     def runs(
         self, conditions: Mapping[str, str], since_ns: int | None = None, limit: int | None = None, rows: Container[int] | None = None
@@ -114,7 +114,7 @@ class LedgerRuns:
         values = [since_ns or 0, *(conditions[name] for name in columns)]
         bound = "" if limit is None or is_file or rows is not None else f"LIMIT {limit}"
         query = f"SELECT row {_JOINED} WHERE {where} ORDER BY started_at_ns DESC, row DESC {bound}"
-        listed_rows = [int(row) for (row,) in self._ledger.query(query, *values) if rows is None or row in rows]
+        listed_rows = [int(row) for (row,) in self.ledger.query(query, *values) if rows is None or row in rows]
         placed_runs = (placed(entry.record, entry.received_ns) for row in listed_rows for entry in self._entries(row))
         counted = [(record, "counted") for record in islice((run for run in placed_runs if _matches(run, conditions)), limit)]
         excluded = [
@@ -130,7 +130,7 @@ class LedgerRuns:
 
     def models(self) -> list[str]:
         """Return the names of the models that have runs, sorted."""
-        return [name for (name,) in self._ledger.query("SELECT DISTINCT model FROM runs JOIN subjects USING (subject) ORDER BY model")]
+        return [name for (name,) in self.ledger.query("SELECT DISTINCT model FROM runs JOIN subjects USING (subject) ORDER BY model")]
 
     def find(self, prefix: str) -> str:
         """Return the id that begins with `prefix`, of a counted or excluded run.
@@ -139,14 +139,14 @@ class LedgerRuns:
             ConfigError: there is none, or several.
         """
         if (run_id := self.lookup(prefix)) is None:
-            raise ConfigError(f"no run's id begins with {prefix!r} in {self._ledger.where}: list the runs with `edgemeter runs`")
+            raise ConfigError(f"no run's id begins with {prefix!r} in {self.ledger.where}: list the runs with `edgemeter runs`")
         return run_id
 
     def lookup(self, prefix: str) -> str | None:
         """Return the id as `find`, None if no run has or had it; raises ConfigError if there are several, or it was deleted."""
         query = "SELECT DISTINCT id FROM runs WHERE substr(id, 1, ?) = ?"
-        ids = {run_id for (run_id,) in self._ledger.query(query, len(prefix), prefix)}
-        ids |= {entry.record.id for entry in self._excluded() if entry.record.id.startswith(prefix)}
+        ids = {run_id for (run_id,) in self.ledger.query(query, len(prefix), prefix)}
+        ids |= {run_id for _, run_id, *_ in self.ledger.query(_EXCLUDED) if run_id.startswith(prefix)}
         if prefix in ids:
             return prefix
         if len(ids) == 1:
@@ -162,20 +162,20 @@ class LedgerRuns:
 
     def entry(self, run_id: str, *, with_samples: bool = False) -> HeldRecord:
         """Return the stored record of a run; the row of an excluded one is 0. Raises ConfigError if it cannot be read."""
-        for row, *_ in self._ledger.query(_ROWS, run_id):
+        for row, *_ in self.ledger.query(_ROWS, run_id):
             for entry in self._entries(row, with_samples=with_samples):
                 return entry
         for entry in self._excluded(with_samples=with_samples):
             if entry.record.id == run_id:
                 return entry
-        raise ConfigError(f"run {run_id} is in {self._ledger.where}, but cannot be read: the line above says why")
+        raise ConfigError(f"run {run_id} is in {self.ledger.where}, but cannot be read: the line above says why")
 
     def is_counted(self, run_id: str) -> bool:
-        return bool(self._ledger.query("SELECT 1 FROM runs WHERE id = ? LIMIT 1", run_id))
+        return bool(self.ledger.query("SELECT 1 FROM runs WHERE id = ? LIMIT 1", run_id))
 
     def note(self, run_id: str, text: str, author: str) -> None:
         entry = self.entry(run_id)
-        with self._ledger.writing() as statements:
+        with self.ledger.writing() as statements:
             _add(statements, "noted", _about(entry.record, entry.received_ns), author, text)
 
     def withdraw(self, run_id: str, action: Literal["excluded", "deleted"], author: str, reason: str) -> list[tuple[str, int, int]]:
@@ -183,7 +183,7 @@ class LedgerRuns:
         from edgemeter.agent.ledger.retention import remember  # noqa: PLC0415 - a list of runs needs it not
 
         numbers = []
-        with self._ledger.writing() as statements:
+        with self.ledger.writing() as statements:
             bodies = [] if action == "excluded" else statements.execute(f"{_EXCLUDED} AND id = ?", (run_id,)).fetchall()
             withdrawn = [(unpack_chunk(bytes(body))[0], received_ns) for _, _, received_ns, body in bodies]
             for row, received_ns, chunk, index, session_ns, case in statements.execute(_ROWS, (run_id,)).fetchall():
@@ -208,44 +208,49 @@ class LedgerRuns:
         from edgemeter.agent.contract.messages import Topic  # noqa: PLC0415 - as above
         from edgemeter.agent.ledger.retention import recall  # noqa: PLC0415
 
-        for number, _, received_ns, body in self._ledger.query(f"{_EXCLUDED} AND id = ?", run_id):
+        for number, _, received_ns, body in self.ledger.query(f"{_EXCLUDED} AND id = ?", run_id):
             (payload,) = unpack_chunk(bytes(body))
             record = decode(payload)
             # If interrupted in between, the run is still excluded, and the same call includes it again.
-            with self._ledger.writing() as statements:
+            with self.ledger.writing() as statements:
                 recall(statements, record.device, record.session or 0, record.seq or 0)
-            committed = self._ledger.commit([arrived(record, payload, str(Topic(record.fleet, record.device, "result")), received_ns)])
+            committed = self.ledger.commit([arrived(record, payload, str(Topic(record.fleet, record.device, "result")), received_ns)])
             if committed.collisions:
                 raise ConfigError(f"run {run_id} cannot be included: another record has its number, see `edgemeter collector status`")
-            with self._ledger.writing() as statements:
+            with self.ledger.writing() as statements:
                 statements.execute("UPDATE run_events SET body = NULL WHERE number = ?", (number,))
                 _add(statements, "included", _about(record, received_ns), author, reason)
 
     def withdrawn(self, sink: str) -> list[tuple[int, WithdrawnRun]]:
         """Return the excluded or deleted runs that the `sink` may still have, by the number of the event."""
         remaining = [
-            (number, WithdrawnRun(*about)) for number, sinks, *about in self._ledger.query(_WITHDRAWN) if sink not in sinks.split("\n")
+            (number, WithdrawnRun(*about)) for number, sinks, *about in self.ledger.query(_WITHDRAWN) if sink not in sinks.split("\n")
         ]
         return [(number, run) for number, run in remaining if not self.is_counted(run.id)]
 
     def note_removed(self, number: int, sink: str) -> None:
         """Note that the sink no longer has the run of an event."""
-        with self._ledger.writing() as statements:
+        with self.ledger.writing() as statements:
             statements.execute("UPDATE run_events SET left_sinks = left_sinks || ? WHERE number = ?", (f"{sink}\n", number))
 
     def _take_out(self, statements: Statements, chunk: int, index: int) -> bytes:
         """Remove a record from its chunk, and return its JSON text."""
         payloads = unpack_chunk(bytes(statements.execute("SELECT body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()[0]))
         payload, payloads[index] = payloads[index], REMOVED
-        statements.execute(self._ledger.set_body, (pack_chunk(payloads), chunk))
+        statements.execute(self.ledger.set_body, (pack_chunk(payloads), chunk))
         return payload
 
     def _entries(self, row: int, *, with_samples: bool = False) -> Iterator[HeldRecord]:
-        return self._ledger.records(with_samples=with_samples, rows=[row])
+        return self.ledger.records(with_samples=with_samples, rows=[row])
 
     def _excluded(self, *, with_samples: bool = False) -> Iterator[HeldRecord]:
-        for _, _, received_ns, body in self._ledger.query(_EXCLUDED):
-            record = decode(unpack_chunk(bytes(body))[0])
+        for _, _, received_ns, body in self.ledger.query(_EXCLUDED):
+            (payload,) = unpack_chunk(bytes(body))
+            try:
+                record = decode(payload)
+            except ConfigError as error:
+                warn_of_skipped(skipped_record(0, payload, error))
+                continue
             yield HeldRecord(0, received_ns, record if with_samples else msgspec.structs.replace(record, samples=()))
 
 

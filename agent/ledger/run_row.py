@@ -39,7 +39,7 @@ RUN_TYPES = {
 RUN_COLUMNS = tuple(RUN_TYPES)
 # A ledger with another number was written by another version of Edgemeter. A test computes it from the rows of records, so that it changes
 # with the tables, with the parts of a subject, and with the code that computes a figure or a fact.
-ROWS_VERSION = 1638325946
+ROWS_VERSION = 1483409220
 _MAY_BE_ABSENT = {"rules", "session_started_at_ns", "temperature_before_c", "job", *VALUE_COLUMNS}
 _DEFINITIONS = [f"{name} {kind}{'' if name in _MAY_BE_ABSENT else ' NOT NULL'}" for name, kind in RUN_TYPES.items()]
 RUNS_SCHEMA = f"""CREATE TABLE runs (
@@ -171,7 +171,7 @@ def likeness_of(run: RunRecord) -> bytes:
         (
             _parts(run),
             None if is_plain else (key_of(run), run.together is None),
-            energy and (_energy(energy), energy.gross_mj > 0),
+            energy and _energy(energy),
             accuracy and _accuracy(accuracy),
         )
     )

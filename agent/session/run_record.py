@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.base.types import Role
 from edgemeter.agent.contract.case_identity import served_model
 from edgemeter.agent.contract.energy_provenance import sensor_provenance
 from edgemeter.agent.contract.operating_point import OperatingPoint
-from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record import RunRecord, decode_head, encode
 from edgemeter.agent.contract.record_conditions import Condition, Environment, Provenance
 from edgemeter.agent.contract.record_figures import Energy, Sustained, Windows
 from edgemeter.agent.contract.suite import Case
@@ -67,13 +68,17 @@ def run_record(
     traces: Sequence[SensorTrace],
     sustained: Sustained | None,
 ) -> RunRecord:
-    """Return the record of a run; start, conditions and energy were read outside its process."""
+    """Return the record of a run; start, conditions and energy were read outside its process.
+
+    Raises:
+        MeasurementError: a figure is out of its bounds.
+    """
     case, environment = run.case, run.session.environment
     energies = power.all()
     shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in RunRecord.__struct_fields__}
     warnings = tuple(f"{trace.name}: {warning}" for trace in traces if trace.description for warning in trace.description.warnings)
     lost = lost_sensors(traces, energies)
-    return RunRecord(
+    record = RunRecord(
         id=uuid.uuid4().hex,
         device=run.session.device,
         fleet=run.session.fleet,
@@ -100,6 +105,11 @@ def run_record(
         windows=relative_windows(measured),
         **shared,
     )
+    try:
+        decode_head(encode(record))
+    except ConfigError as error:
+        raise MeasurementError(f"the run is not stored, because no reader would accept it: {error}") from error
+    return record
 
 
 def lost_sensors(traces: Iterable[SensorTrace], energies: Sequence[Energy]) -> tuple[str, ...]:

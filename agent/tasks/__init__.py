@@ -71,7 +71,10 @@ class Task(Protocol):
         """
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
-        """Return the accuracy of all predictions, None without ground truth; `value` omits bounds and classes, which take time."""
+        """Return the accuracy of all predictions, None without ground truth; `value` omits bounds and classes, which take time.
+
+        The accuracy is 0..1; only an error (`better="lower"`) may exceed 1.
+        """
 
 
 @runtime_checkable

@@ -13,11 +13,19 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.options import PATH, config_option
 from edgemeter.agent.base.plugins import require_extra
-from edgemeter.agent.base.progress import Tell, note, progress_bar, warn
+from edgemeter.agent.base.progress import Tell, note, progress_bar
 from edgemeter.agent.base.threads import until_stopped
 from edgemeter.agent.base.tls import password_from
 from edgemeter.agent.contract.record import RunRecord, encode
-from edgemeter.collector.cli.stores import all_days_option, chosen_stores, model_called, only_options, opened_store, store_option
+from edgemeter.collector.cli.stores import (
+    all_days_option,
+    chosen_stores,
+    model_called,
+    only_options,
+    opened_store,
+    store_option,
+    warn_of_left_out,
+)
 from edgemeter.collector.ledgers.place import shown_place
 
 if TYPE_CHECKING:
@@ -84,8 +92,7 @@ def report(
         _write_bundles(matching, output, config)
     else:
         _write_table(matching, total, output_text, columns)
-    for unread in chain.from_iterable(entry.unreadable for entry in selections):
-        warn(f"edgemeter: left out: {unread.run or 'something'}: {unread.reason}")
+    warn_of_left_out([*chain.from_iterable(entry.unreadable for entry in selections)])
 
 
 def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted") -> None:

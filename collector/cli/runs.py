@@ -23,8 +23,9 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun
 from edgemeter.agent.verdict.siblings import case_in_session, judged_together
-from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, opened_runs, since_option
+from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, opened_runs, since_option, warn_of_left_out
 from edgemeter.collector.ledgers.place import LedgerPlace
+from edgemeter.collector.runs.contents import left_out_of
 
 NEWEST = 20
 _run_ids = click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
@@ -66,9 +67,10 @@ def runs(
             return
         # One more, to know whether there are more.
         listed = _judged(history, history.runs(conditions, since_ns, limit + 1 if limit else None))
-        models = history.models()
+        models, left_out = history.models(), left_out_of(history.ledger)
     if listed or form != "table":
         show_list(listed[: limit or None], form)
+    warn_of_left_out(left_out)
     if limit and len(listed) > limit:
         note(f"there are more: -n 0 lists all, -n {2 * limit} twice as many")
     elif not listed and (conditions or since_ns):

@@ -13,13 +13,14 @@ import click
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import added
 from edgemeter.agent.base.postgres_address import is_postgres
-from edgemeter.agent.base.progress import progress_bar
+from edgemeter.agent.base.progress import progress_bar, warn
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 
 if TYPE_CHECKING:
     from edgemeter.agent.ledger.run_history import LedgerRuns
     from edgemeter.collector.compare.case_book import CaseBook
+    from edgemeter.collector.runs.contents import LeftOut
     from edgemeter.collector.runs.store import RunStore
 
 
@@ -172,6 +173,16 @@ def opened_store(stores: Sequence[str]) -> "RunStore":
     from edgemeter.collector.runs.store import open_store
 
     return open_store(*chosen_stores(stores))
+
+
+def warn_of_left_out(left_out: "Sequence[LeftOut]") -> None:
+    """Count and name what a view leaves out, one line a reason."""
+    from edgemeter.agent.base.figures import count, printable
+    from edgemeter.collector.runs.cases import grouped
+    from edgemeter.collector.show.words import listed
+
+    for reason, names in grouped((entry.reason, entry.name) for entry in left_out).items():
+        warn(f"edgemeter: left out: {count(len(names), 'record')}, {printable(listed(names))}: {printable(reason)}")
 
 
 def existing_store(store: str) -> str:

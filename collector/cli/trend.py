@@ -18,7 +18,16 @@ from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.series import SeriesKey, series_of
-from edgemeter.collector.cli.stores import FigureParam, chosen_stores, day_number, existing_store, model_called, only_options, store_option
+from edgemeter.collector.cli.stores import (
+    FigureParam,
+    chosen_stores,
+    day_number,
+    existing_store,
+    model_called,
+    only_options,
+    store_option,
+    warn_of_left_out,
+)
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch
@@ -132,6 +141,7 @@ def trend(
         click.echo(trends_document(trends, last))
     else:
         show_trends(trends, last, console_for(form), with_quiet=with_quiet, with_members=with_members)
+    warn_of_left_out(history.store.left_out())
 
 
 @click.command(short_help="Annotate a day: an expected new level, or a remark.")
@@ -191,6 +201,7 @@ def units(
     selection = watch.SeriesSelection(fleet=fleet, board=board, model=model_called(where, model))
     keys = watch.keys_of(history, selection)
     types = [board_type for name in metrics if METRICS[name].rule.scale != "share" for board_type in board_types(history, name, keys)]
+    warn_of_left_out(history.store.left_out())
     if not print_data(form, {"board_types": types}):
         console = console_for(form)
         if not types:

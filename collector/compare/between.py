@@ -93,7 +93,7 @@ def _side(
     """Return the cases of a side, the runs left out, and by the identity of a case why a run of it is unusable."""
     name, contents = side
     book = book_of(MemoryStore(contents.runs, contents.left_out))
-    left_out = [LeftOut(entry.run, f"{name}: {entry.reason}") for entry in book.left_out()]
+    left_out = [LeftOut(entry.run, f"{name}: {entry.reason}", entry.device) for entry in book.left_out()]
     refused = book.store.columns("is_usable = 0", names=FACTS).oldest_first()
     ruined: dict[Hashable, str] = {}
     for index, verdict in enumerate(refused.verdicts()):

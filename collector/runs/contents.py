@@ -17,11 +17,17 @@ UNREAD = "in the ledger, but it cannot be read"  # Begins the reason of a `LeftO
 _AT_ONCE = 500  # Values in one statement.
 
 
-class LeftOut(msgspec.Struct, frozen=True):
-    """A run, or a part of one, that is left out, and why; `run` is None if even its id could not be read."""
+class LeftOut(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A run, or a part of one, that is left out, and why; `run` is None if even its id could not be read, `device` if unknown."""
 
     run: str | None
     reason: str
+    device: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The run and its device: `run-7 of pi-1`."""
+        return f"{self.run or 'a record whose id cannot be read'}{f' of {self.device}' if self.device else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +47,9 @@ class _RunsDocument(msgspec.Struct):
     runs: list[msgspec.Raw]
 
 
-class _Identity(msgspec.Struct):
+class _Identity(msgspec.Struct, frozen=True):
     id: str
+    device: str | None = None
 
 
 def read_document(path: Path) -> StoreContents:
@@ -65,34 +72,40 @@ def read_document(path: Path) -> StoreContents:
         try:
             runs.append(decode(raw))
         except ConfigError as error:
-            left_out.append(LeftOut(_identity(raw), str(error)))
+            identity = _identity(raw)
+            left_out.append(LeftOut(identity.id, str(error), identity.device) if identity else LeftOut(None, str(error)))
     if left_out and not runs:
         raise ConfigError(f"no run in {str(path)!r} can be read: {left_out[0].reason}")
     return StoreContents(oldest_first(runs), left_out)
 
 
-def _identity(raw: bytes) -> str | None:
+def _identity(raw: bytes) -> _Identity | None:
     try:
-        return decode_json(raw, _Identity).id
+        return decode_json(raw, _Identity)
     except msgspec.MsgspecError:
         return None
 
 
 def unread_run(skipped: SkippedRecord) -> LeftOut:
     """Return the omission of a record in a ledger that cannot be read."""
-    return LeftOut(skipped.run, f"{UNREAD}: {skipped.reason}")
+    return LeftOut(skipped.run, f"{UNREAD}: {skipped.reason}", skipped.device or None)
 
 
 def left_out_of(ledger: Ledger) -> list[LeftOut]:
     """Return the entries of a ledger's quarantine, except runs in the ledger: runs rejected by InfluxDB are quarantined too."""
     messages = [(_identity(entry.payload), entry.reason) for entry in ledger.quarantined()]
-    ids = sorted({run for run, _ in messages if run is not None})
+    named = [(identity, reason) for identity, reason in messages if identity is not None]
+    ids = sorted({identity.id for identity, _ in named})
     stored: set[str] = set()
     for first in range(0, len(ids), _AT_ONCE):
         part = ids[first : first + _AT_ONCE]
         query = f"SELECT id FROM runs WHERE id IN ({', '.join('?' * len(part))})"  # noqa: S608 - question marks
         stored.update(run for (run,) in ledger.query(query, *part))
-    reasons: list[tuple[str | None, str]] = [(run, reason) for run, reason in messages if run is not None and run not in stored]
-    if unnamed := sum(run is None for run, _ in messages):
-        reasons.append((None, f"{count(unnamed, 'message')} without a run id"))
-    return [LeftOut(run, f"in the ledger's quarantine: {reason}") for run, reason in reasons]
+    left_out = [
+        LeftOut(identity.id, f"in the ledger's quarantine: {reason}", identity.device)
+        for identity, reason in named
+        if identity.id not in stored
+    ]
+    if unnamed := len(messages) - len(named):
+        left_out.append(LeftOut(None, f"in the ledger's quarantine: {count(unnamed, 'message')} without a run id"))
+    return left_out

@@ -17,7 +17,7 @@ from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.runs.contents import LeftOut, unread_run
+from edgemeter.collector.runs.contents import LeftOut, left_out_of, unread_run
 from edgemeter.collector.runs.store import LedgerStore, RunStore, ledger_at, open_store
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -87,6 +87,7 @@ class RunSelection:
             with open_ledger(store.place, "read") as ledger:
                 for entry in ledger.records(with_samples=with_samples, skipped=lambda skipped: self.unreadable.append(unread_run(skipped))):
                     yield entry.record
+                self.unreadable += left_out_of(ledger)
             return
         contents = store.contents(with_samples=with_samples)
         self.unreadable += contents.left_out

@@ -100,6 +100,10 @@ class RunStore(ABC):
         """Return the entries without a row: quarantined messages, and parts of a document that are not runs."""
 
     @abstractmethod
+    def left_out_count(self) -> int:
+        """Return the number of entries without a row, without reading them."""
+
+    @abstractmethod
     def version(self) -> str:
         """Return a text that changes with every commit."""
 
@@ -194,6 +198,10 @@ class LedgerStore(RunStore):
         with open_ledger(self.place, "read") as ledger:
             return left_out_of(ledger)
 
+    def left_out_count(self) -> int:
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.left_out_count()
+
     def version(self) -> str:
         return ledger_version(self.place)
 
@@ -249,6 +257,9 @@ class MemoryStore(RunStore):
 
     def left_out(self) -> list[LeftOut]:
         return self._left_out
+
+    def left_out_count(self) -> int:
+        return len(self._left_out)
 
     def version(self) -> str:
         """Return a constant: it was read once."""

@@ -98,7 +98,7 @@ def _cell(name: str, row: ComparedCase) -> str:
 def _left_out(left_out: Sequence[LeftOut], *, is_open: bool) -> list[str]:
     if not left_out:
         return []
-    lines = [f"- {_escaped(f'{entry.run}: {entry.reason}' if entry.run else entry.reason)}" for entry in left_out[:LEFT_OUT_SHOWN]]
+    lines = [f"- {_escaped(f'{entry.name}: {entry.reason}' if entry.run else entry.reason)}" for entry in left_out[:LEFT_OUT_SHOWN]]
     remainder = [f"- and {len(left_out) - LEFT_OUT_SHOWN} more: `--format json` lists all"] if len(left_out) > LEFT_OUT_SHOWN else []
     return [f"<details{' open' * is_open}><summary>Left out ({len(left_out)})</summary>", "", *lines, *remainder, "", "</details>", ""]
 

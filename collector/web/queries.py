@@ -135,4 +135,4 @@ def compare(context: ViewContext, cases_to_compare: Sequence[BookedCase], case_f
     references = [case for case in picked_cases(context.book, of_model) if belongs(case.key)]
     members = {case.key: case for case in (*cases_to_compare, *references)}
     known_cases = summaries(list(members.values()), case_filter)
-    return of_summaries(known_cases, belongs, reference)
+    return of_summaries(known_cases, belongs, reference, context.store.left_out())

@@ -186,8 +186,10 @@ class PageServer:
 
     def _remark(self) -> str:
         (stored,) = self.book.store.query("SELECT count(*) FROM runs")[0]
-        booked = sum(case.runs for case in self.book.cases)
-        return f"{count(booked, 'record')}.{f' {stored - booked:,} more are being read.' if stored > booked else ''}"
+        booked, left_out = sum(case.runs for case in self.book.cases), self.book.store.left_out_count()
+        reading = f" {stored - booked:,} more are being read." if stored > booked else ""
+        refused = f" {count(left_out, 'message')} left out, named below the comparison." if left_out else ""
+        return f"{count(booked, 'record')}.{reading}{refused}"
 
     def _view(self, http: Request) -> Response:
         request = read_address(f"{http.path_params.get('view', '')}?{http.url.query}")

@@ -135,7 +135,7 @@ def _marks(comparison: Comparison) -> list[tuple[str, int, str]]:
 
 def _left_out(comparison: Comparison, shown_cases: Sequence[BookedCase]) -> list[tuple[str, Sequence[str]]]:
     """Return each reason why runs are left out with their names, empty if unknown, the most frequent first."""
-    runs_by_reason = grouped((entry.reason, entry.run or "a record whose id cannot be read") for entry in comparison.left_out)
+    runs_by_reason = grouped((entry.reason, entry.name) for entry in comparison.left_out)
     if unusable := sum(case.runs - case.usable for case in shown_cases):
         runs_by_reason["invalid, or not comparable; the page of each says why"] = [""] * unusable
     return sorted(runs_by_reason.items(), key=lambda item: -len(item[1]))

@@ -97,16 +97,6 @@ def test_no_front_holds_both():
             assert len(titles) == len({row.case.energy.ranks_as for row in comparison.rows if ENERGY in row.case.figures})
 
 
-def test_a_stored_energy_at_or_below_zero_is_no_energy():
-    """A reversed clamp gives one: it has no value in any view, and the reason is named."""
-    for gross_mj in (-30_660.0, 0.0):
-        with table_row(gross_mj):
-            impossible = make_energy(gross_mj=gross_mj, mean_power_w=gross_mj / 10_000, net_mj=None)
-            (case,) = summarised([make_run(energy=impossible)])
-            assert ENERGY not in case.figures
-            assert "is not possible: the clamp or shunt is reversed" in case.energy_reason
-
-
 def test_the_page_never_draws_them_as_one_line():
     """Over the days; its table is that of the comparison."""
     for kind in UNMEASURED:

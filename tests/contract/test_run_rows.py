@@ -20,6 +20,7 @@ from edgemeter.agent.ledger.run_row import ROWS_VERSION, RUN_COLUMNS, RUNS_SCHEM
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.agent.verdict.siblings import apart_among, judged_together
 from tests.fixtures.comparison_factory import in_rounds, make_run
+from tests.fixtures.figure_bounds import PATHS, bounds_of
 from tests.fixtures.ledgers import arrival, arrived_batch
 from tests.fixtures.record_factory import (
     STARTED_AT_NS,
@@ -38,7 +39,6 @@ DAY_NS = 86_400 * 10**9
 RECORDS = [
     make_record(),
     make_record(energy=None, accuracy=None, preprocess=None, postprocess=None),
-    make_record(energy=make_energy(gross_mj=-2.0)),
     make_record(steady=make_steady(), accuracy=make_accuracy(low=None, high=None)),
     make_record(generation=make_generation(energy=make_generation_energy())),
     make_record(provenance={"latency": "measured", "energy": "published"}),
@@ -93,12 +93,13 @@ def test_a_row_has_every_figure_that_was_measured_and_its_bounds(ledger, is_batc
 
 
 def test_the_version_of_the_rows_is_that_of_what_they_hold():
-    """A figure that is worked out another way, under the same name, is another version, as another column or fact is."""
+    """A figure that is worked out another way, or has other bounds, is another version, as another column or fact is."""
     rows = [row_of(run, STARTED_AT_NS + DAY_NS) for run in numbered(FULL_RECORDS)]
     written = dict(zip(RUN_COLUMNS, zip(*(row.values for row in rows), strict=True), strict=False))
     assert [name for name, values in written.items() if all(isinstance(value, float) and math.isnan(value) for value in values)] == []
     siblings = apart_among([10.0, 10.1, 10.2, 14.0])[1]
-    text = repr((RUNS_SCHEMA, SUBJECTS_SCHEMA, [row.subject for row in rows], written, siblings))
+    bounds = [(path, bounds_of(path)) for path in PATHS]
+    text = repr((RUNS_SCHEMA, SUBJECTS_SCHEMA, [row.subject for row in rows], written, siblings, bounds))
     version = zlib.crc32(text.encode()) >> 1
     assert version == ROWS_VERSION, f"rows hold something else than before: set ROWS_VERSION to {version}"
 
@@ -116,7 +117,7 @@ def test_a_row_says_of_which_case_series_and_day_a_run_is_and_whether_it_may_be_
         of_machine = (machine.firmware, machine.kernel, machine.power_mode, machine.governor)
         meter = run.energy.sensor if run.energy else None
         assert subject.fingerprint == Fingerprint(machine.agent, package, *of_machine, run.model.sha256[:12], meter)
-    assert [row[1] for row in rows][: len(RECORDS)] == [1, 1, 1, 1, 1, 1, 1, 0, 0, 1]
+    assert [row[1] for row in rows][: len(RECORDS)] == [1, 1, 1, 1, 1, 1, 0, 0, 1]
     assert {row[2:4] for row in rows[:-1]} == {(STARTED_AT_NS, None), (STARTED_AT_NS + DAY_NS, "night")}
     assert {row[4] for row in rows} == {make_record().latency.count}
     assert ledger.query("SELECT count(*) FROM subjects")[0][0] == len(set(map(str, map(msgspec.msgpack.encode, subjects))))

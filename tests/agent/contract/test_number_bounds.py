@@ -14,6 +14,8 @@ from edgemeter.agent.contract import health, messages, order_suite, orders
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.mode_answer import ModeAnswer
 from edgemeter.agent.contract.order_suite import OrderedSuite
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import RecordPart
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.agent.contract.suite import Case
 from tests.fixtures.health_factory import make_health
@@ -55,6 +57,23 @@ def test_every_integer_that_travels_has_bounds():
         if unbounded(field.type)
     ]
     assert names == []
+
+
+def has_free_float(kind: inspect.Type) -> bool:
+    """Return whether a type holds a float without bounds; what other structs hold is theirs."""
+    if isinstance(kind, inspect.FloatType):
+        return kind.ge is None or kind.le is None
+    inner = [*getattr(kind, "types", ()), *getattr(kind, "item_types", ())]
+    inner += [getattr(kind, name) for name in ("item_type", "value_type") if hasattr(kind, name)]
+    return any(map(has_free_float, inner))
+
+
+def test_every_number_of_a_record_has_bounds():
+    """A new figure without bounds is named here: take a type of `agent/base/types.py`."""
+    parts = [struct for struct in structs() if issubclass(struct, RecordPart)]
+    assert RunRecord in parts
+    fields = [(struct, field) for struct in parts for field in inspect.type_info(struct).fields]  # type: ignore[attr-defined]
+    assert [f"{struct.__name__}.{field.name}" for struct, field in fields if has_free_float(field.type)] == []
 
 
 def test_a_message_with_a_larger_number_is_refused_in_one_line():

@@ -4,10 +4,13 @@ import dataclasses
 import math
 import random
 
+import numpy as np
 import pytest
 
 from edgemeter.agent.energy.curve import Curve
 from edgemeter.agent.energy.per_inference import EnergyRun, energies_of
+from edgemeter.agent.energy.per_inference import assess as assess_run
+from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Reading
@@ -184,6 +187,18 @@ def test_a_counter_that_hardly_moves_while_idle_gives_no_idle_power():
     energy = energy_of(trace)
     assert (energy.net_state, energy.idle_before_w, energy.idle_after_w) == ("no_idle", None, None)
     assert abs(energy.gross_mj - 240) <= energy.gross_u_mj
+
+
+def test_gaps_that_may_hold_all_of_the_energy_leave_none_to_the_queries():
+    """A peak of 100 W between answers of a language model that take a tenth of the time: a negative energy is refused with its reason."""
+    starts_ns = np.arange(20 * S, 50 * S, S)
+    queries = Queries(starts_ns, np.full(starts_ns.size, S // 10), 50 * S)
+    run = EnergyRun(TIMED, BEFORE, AFTER, starts_ns.size, queries, counts_inferences=False)
+    peaks = make_trace(lambda t: even(5.0)(t) + 95 * (35 <= t < 35.3), 70)
+    assert (
+        assess_run(peaks, run)[1] == "bench: its readings leave no energy to the queries: they are too short beside the gaps between them"
+    )
+    assert assess_run(make_trace(even(5.0), 70), run)[0].gross_mj == pytest.approx(500, rel=0.01)
 
 
 def test_a_step_at_the_edges_lies_within_the_interval():

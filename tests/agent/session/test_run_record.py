@@ -1,12 +1,18 @@
-import msgspec
+import re
+from contextlib import nullcontext
 
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.energy.energies import Energies
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext, run_record
 from tests.fixtures.measured_factory import measured
-from tests.fixtures.record_factory import SHA_MODEL, make_environment, make_generation
+from tests.fixtures.record_factory import SHA_MODEL, make_accuracy, make_environment, make_generation
+from tests.fixtures.rows import table_row
 
 
 def id_of(tmp_path, generation=None, settings=None, **facts):
@@ -46,3 +52,12 @@ def test_the_id_of_a_case_holds_the_threads_that_are_recorded(tmp_path):
         for both in recorded.values()
     ]
     assert list(map(len, ids)) == [2, 1]
+
+
+def test_a_run_with_a_figure_that_no_reader_accepts_gives_no_record(tmp_path):
+    """Such as an accuracy of a task that is no share: it would be lost at the collector, where nobody could measure again."""
+    for value, better, refusal in ((32.5, "lower", None), (32.5, "higher", "coco_ap exceeds 1"), (1e308, "lower", "`$.accuracy.value`")):
+        with table_row(value, better):
+            accuracy = make_accuracy(value=value, better=better)
+            with nullcontext() if refusal is None else pytest.raises(MeasurementError, match=re.escape(refusal)):
+                id_of(tmp_path, accuracy=accuracy)

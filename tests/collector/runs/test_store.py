@@ -45,7 +45,7 @@ def test_what_lies_in_the_quarantine_is_left_out_with_its_reason(tmp_path):
     contents = open_store(str(path)).contents()
     assert [run.id for run in contents.runs] == [record_there.id]
     assert contents.left_out == [
-        LeftOut("from-tomorrow", "in the ledger's quarantine: schema 2"),
+        LeftOut("from-tomorrow", "in the ledger's quarantine: schema 2", "pi-1"),
         LeftOut(None, "in the ledger's quarantine: 1 message without a run id"),
     ]
 

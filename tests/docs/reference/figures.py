@@ -16,6 +16,7 @@ from edgemeter.collector.receive.collector import Collector
 from edgemeter.collector.receive.monitor import PREFIX, CollectorMetrics
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
 from tests.docs.reference.tables import table
+from tests.fixtures.figure_bounds import bounds_of
 
 HEAD = """# Figures
 
@@ -26,6 +27,9 @@ A figure has the same name in JSON, CSV, Parquet, InfluxDB, the web page and the
 TTFT is the time to the first token, TPOT the mean time of each further token. *pp* is the rate of reading the prompt, *tg* that of
 generating text, *per user* that of one answer. *missed* is the share of frames that were dropped or late, *slow-down* the latency next to
 other models divided by that alone. `is_...` is true or false; the trend uses the share of runs.
+
+A record with a figure outside its bounds is refused, and quarantined by a collector. An accuracy may exceed 1 only if lower is better. A
+figure without bounds is computed from others.
 
 The trend and its alerts follow the figures with a number in the last column. The number is the smallest change that matters, in percent, or
 in points (hundredths) if the unit is 1. Figures with `*` are followed only if you name them.
@@ -50,12 +54,26 @@ HEALTH = """
 
 def page() -> str:
     """Return the page."""
-    return HEAD + table(["name", "title", "unit", "better", "trend"], map(_cells, FIGURES)) + _influx() + METRICS + _metrics() + HEALTH
+    return (
+        HEAD
+        + table(["name", "title", "unit", "better", "bounds", "trend"], map(_cells, FIGURES))
+        + _influx()
+        + METRICS
+        + _metrics()
+        + HEALTH
+    )
 
 
-def _cells(entry: Figure) -> tuple[str, str, str, str, str]:
+def _cells(entry: Figure) -> tuple[str, str, str, str, str, str]:
     trend = "" if entry.trend is None else f"{entry.trend.matters:g}{'' if entry.trend.is_default else ' *'}"
-    return f"`{entry.name}`", entry.title, entry.unit or "1", entry.better or "-", trend or "-"
+    return f"`{entry.name}`", entry.title, entry.unit or "1", entry.better or "-", _bounds(entry), trend or "-"
+
+
+def _bounds(entry: Figure) -> str:
+    if entry.of is not None:
+        return "-"
+    low, high = bounds_of(entry.path)
+    return f"{low:g} to {high:g}"
 
 
 def _influx() -> str:
