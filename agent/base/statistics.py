@@ -13,19 +13,22 @@ _SURE = 1e-12  # Relative tolerance of a quantile.
 # The error of Newton's method is about the square of its last step; within this ratio of the end, the probability itself decides on which
 # side a value is.
 _LAST_STEP, _NEAR, _MOST_STEPS = 1e-8, 1e-11, 200
+# With more degrees of freedom Student's t is normal to 7 digits, and the differences of logarithms of the gamma function lose theirs.
+_MOST_FREEDOM = 1e7
 
 
 def student_two_sided_p(t: float, freedom: float) -> float:
-    """Return P(|T| >= |t|), 0..1, of Student's t with `freedom` degrees of freedom (> 0, need not be whole)."""
+    """Return P(|T| >= |t|), 0..1, of Student's t with `freedom` degrees of freedom (> 0, need not be whole, may be infinite)."""
     if math.isinf(t):
         return 0.0
+    freedom = min(freedom, _MOST_FREEDOM)
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
 @lru_cache(maxsize=4096)
 def student_quantile(confidence: float, freedom: float) -> float:
     """Return the t that bounds `confidence` (0..1) of the distribution from both sides: P(|T| <= t) = confidence."""
-    tail = 1 - confidence
+    tail, freedom = 1 - confidence, min(freedom, _MOST_FREEDOM)
     near = _near_quantile(confidence, freedom)
 
     def is_below(t: float) -> bool:

@@ -1,9 +1,13 @@
 """Facts about `edgemeter.agent.base.statistics`, against published tables."""
 
+import math
+from statistics import NormalDist
+
 import pytest
 
 from edgemeter.agent.base import statistics
-from edgemeter.agent.base.statistics import jackknife_freedom, wilson_interval
+from edgemeter.agent.base.statistics import jackknife_freedom, student_quantile, student_two_sided_p, wilson_interval
+from tests.fixtures.rows import table_row
 
 
 def test_quantiles_are_those_of_the_tables():
@@ -67,3 +71,16 @@ def test_an_error_that_hangs_on_one_part_has_few_degrees_of_freedom():
     assert jackknife_freedom([0.5] * 19 + [0.9]) == 3
     assert jackknife_freedom([0.1, 0.2, 0.3]) == 2
     assert 3 < jackknife_freedom([0.5, 0.51] * 9 + [0.52, 0.55]) < 19
+
+
+def test_any_number_of_degrees_of_freedom_has_a_quantile():
+    """Figures that hardly differ have more than 10^64: from some on, Student's t is normal."""
+    normal = NormalDist()
+    for freedom in (1e5, 1e7, 1e12, 1e15, 1e16, 6.8e64, 1e300, math.inf):
+        for confidence in (0.5, 0.95, 0.999):
+            with table_row(freedom, confidence):
+                quantile = normal.inv_cdf((1 + confidence) / 2)
+                assert student_quantile(confidence, freedom) == pytest.approx(quantile, rel=4 / min(freedom, 1e7))
+                assert student_two_sided_p(quantile, freedom) == pytest.approx(1 - confidence, rel=40 / min(freedom, 1e7))
+    for freedom in (1e-3, 0.5, 1.0):
+        assert 0 <= student_two_sided_p(1e300, freedom) <= student_two_sided_p(1e-300, freedom) <= 1
