@@ -5,13 +5,13 @@ import logging
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from typing import Any
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.waiting_requests import HEAD_S, WaitingRequests
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
     most_connections = 256
-    head_s = 10.0  # Seconds from the connection to the end of a request's head, TLS included; slow single bytes do not extend it.
+    head_s = HEAD_S
 
     def __init__(self, host: str, port: int, handler: type[HttpHandler], options: str) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -84,7 +84,7 @@ class HttpServer(ThreadingHTTPServer):
         self.host = host
         self.port: int = self.server_address[1]
         self._room = threading.BoundedSemaphore(self.most_connections)
-        self._deadlines_s: dict[socket.socket, float] = {}
+        self._waiting = WaitingRequests[socket.socket](_shut_down)
         self._thread = threading.Thread(target=self.serve_forever, name=f"edgemeter-http-{self.port}", daemon=True)
 
     @property
@@ -104,18 +104,15 @@ class HttpServer(ThreadingHTTPServer):
 
     def await_head(self, connection: socket.socket) -> None:
         """Close the connection if its request's head does not arrive in time."""
-        self._deadlines_s[connection] = time.monotonic() + self.head_s
+        self._waiting.expect(connection, self.head_s)
 
     def end_wait(self, connection: socket.socket) -> None:
         """End the time limit of the connection."""
-        self._deadlines_s.pop(connection, None)
+        self._waiting.end(connection)
 
     def service_actions(self) -> None:
         """Close connections whose request is late; the base class calls this twice a second."""
-        now_s = time.monotonic()
-        for connection, deadline_s in list(self._deadlines_s.items()):
-            if now_s > deadline_s:
-                self._end(connection)
+        self._waiting.close_late()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread; if there are too many, close the connection that has waited longest for its request."""
@@ -132,18 +129,8 @@ class HttpServer(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def _make_room(self) -> bool:
-        # In order of their start. Connections of a reverse proxy share an address, so that cannot be the criterion.
-        waiting = list(self._deadlines_s)
-        if not waiting:
-            return False
-        self._end(waiting[0])
-        # Its thread has to notice.
-        return self._room.acquire(timeout=ROOM_S)
-
-    def _end(self, connection: socket.socket) -> None:
-        self.end_wait(connection)
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(connection, socket.SHUT_RDWR)
+        # The thread of the closed connection has to notice.
+        return self._waiting.close_longest() and self._room.acquire(timeout=ROOM_S)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -158,6 +145,11 @@ class HttpServer(ThreadingHTTPServer):
             self.shutdown()
             self._thread.join()
         self.server_close()
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def is_loopback(host: str) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -31,6 +30,7 @@ from edgemeter.collector.charts import vega
 from edgemeter.collector.compare.case_book import CaseBook
 from edgemeter.collector.published.readers import PublishedFolder, default_folder
 from edgemeter.collector.web.activity import read_activities
+from edgemeter.collector.web.connections import PageHttp, RequestLimits
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import render, text_of
 from edgemeter.collector.web.queries import ViewContext
@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 REFRESH_S = 2.0
 # A response takes some 20 MB, which the process keeps; more at once would not be faster.
 MADE_AT_ONCE = 2
-MOST_CONNECTIONS = 256
 # The figures that a page shows for every case, and those that it offers for limits if a case has them.
 SHOWN = tuple(entry.name for entry in in_view(FigureView.TABLE | FigureView.JUDGED))
 COOKIE = "edgemeter_token"
@@ -71,8 +70,9 @@ class PageServer:
     port: int = 0
     token: str | None = None
     published: PublishedFolder = field(default_factory=default_folder)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     app: Starlette = field(init=False)
-    _http: uvicorn.Server | None = field(init=False, default=None)
+    _http: PageHttp | None = field(init=False, default=None)
     _threads: list[threading.Thread] = field(init=False, default_factory=list)
     _ended: threading.Event = field(init=False, default_factory=threading.Event)
     _making: threading.Semaphore = field(init=False, default_factory=lambda: threading.Semaphore(MADE_AT_ONCE))
@@ -110,12 +110,7 @@ class PageServer:
             problem = f"cannot listen at {self.host!r}, port {self.port} ({reason})"
             raise UnavailableError(f"{problem}: name another address with --port or --listen") from error
         self.port = listener.getsockname()[1]
-        self._http = uvicorn.Server(
-            uvicorn.Config(
-                self.app, lifespan="off", ws="none", log_config=None, log_level="warning", access_log=False, server_header=False,
-                limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=1,
-            )
-        )  # fmt: skip
+        self._http = PageHttp(self.app, self.limits)
         self._threads = [
             threading.Thread(target=self._http.run, args=([listener],), name="edgemeter-http", daemon=True),
             threading.Thread(target=self._keep_up, name="edgemeter-page", daemon=True),
