@@ -18,13 +18,14 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.run_row import RUN_COLUMNS
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.postgresql import schema
+from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT
 from tests.fixtures.certificates import Authority
 from tests.fixtures.comparison_factory import in_rounds, make_reference, make_run
 from tests.fixtures.ledgers import arrival, initialised
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.postgresql import Postgresql
-from tests.fixtures.record_factory import make_model, make_record
+from tests.fixtures.record_factory import make_accuracy, make_model, make_record
 
 pytestmark = pytest.mark.postgresql
 
@@ -133,6 +134,21 @@ def test_figures_of_another_version_are_made_anew_from_the_records(lab):
             schema.init_ledger(session, WATCH_FORMAT.schema)
         assert (ledger.query(content), ledger.query(subjects)) == before
         assert ledger.commit([arrival(make_record(session=5, seq=3))]).inserted == 1
+
+
+def test_a_record_that_this_version_refuses_has_no_row_and_is_named(lab):
+    """As in a file: a finite accuracy of 1e308 that an earlier version stored."""
+    endless = make_record(session=5, seq=2, accuracy=make_accuracy(value=1e308))
+    with open_ledger(lab) as ledger:
+        ledger.commit([arrival(make_record(session=5, seq=1)), arrival(endless), arrival(make_record(session=5, seq=3))])
+        with ledger._session.transaction() as owner:
+            owner.execute("UPDATE ledger SET version = 1")
+        with closing(LedgerSession(lab)) as session:
+            schema.init_ledger(session, WATCH_FORMAT.schema)
+        assert (ledger.count(), ledger.left_out_count(), ledger.sessions()[0].missing) == (2, 1, 0)
+    (entry,) = LedgerStore(lab).left_out()
+    assert (entry.run, entry.device) == (endless.id, "pi-1")
+    assert "`$.accuracy.value`" in entry.reason
 
 
 def test_a_row_without_a_subject_is_never_stored(lab):
