@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.links import leads_out
 from edgemeter.agent.datasets import GroundTruth
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.items import Item, read_bytes
@@ -42,7 +43,8 @@ class Cifar10:
 
 
 def _test_batch(folder: Path) -> Path | None:
-    return next((folder / name for name in _TEST if (folder / name).is_file()), None)
+    paths = (folder / name for name in _TEST)
+    return next((path for path in paths if path.is_file() and (path.suffix or not leads_out(path, folder))), None)
 
 
 def _records(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:

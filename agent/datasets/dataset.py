@@ -15,6 +15,7 @@ from typing import Any
 
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.links import check_target, leads_out, links_out_of
 from edgemeter.agent.contract.case_settings import is_video
 from edgemeter.agent.datasets import GroundTruth, Reader, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
@@ -83,8 +84,11 @@ def open_folder(
     first: read only this many items, to see their kind; the hash then differs
 
     Raises:
-        ConfigError: there is no folder or no photograph in it, or the annotations are garbled or name photographs that do not exist.
+        ConfigError: there is no folder or no photograph in it, or the annotations are garbled or name photographs that do not exist,
+            or a link is not to be followed.
     """
+    for folder in filter(None, (images, annotations)):
+        links_out_of(folder)
     if is_video(images.name) and images.is_file():
         return _of_video(images, annotations, subset)
     truth = read_truth(images, annotations, reader)
@@ -107,6 +111,10 @@ def open_folder(
         _check_named(images, annotations, files, needed_names)
         needed_paths = [images / files[name] for name in needed_names]
         items = tuple(item_of_file(images, files[name]) for name in names_in_set)
+        for item in items:
+            # One of another name than photographs and arrays have.
+            if item.path.is_symlink() and leads_out(item.path, images):
+                check_target(item.path)
     hashes = _hashes(items)
     first_index = {content: index for index, content in reversed([*enumerate(hashes)])}
     copies = {index: first_index[content] for index, content in enumerate(hashes) if first_index[content] != index}

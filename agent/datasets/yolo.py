@@ -3,6 +3,7 @@
 The class names are in `classes.txt`, one a line, or in `names` of a data.yaml in its usual forms (no YAML reader is needed).
 """
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.links import leads_out, links_out_of
 from edgemeter.agent.datasets import GroundTruth, required
 from edgemeter.agent.datasets.class_lists import text_lines
 from edgemeter.agent.datasets.coco import Category, CocoAnnotation, CocoDocument
@@ -167,15 +169,19 @@ def find_labels(images: Path, annotations: Path) -> YoloLabels:
         raise ConfigError(f"no labels at {str(annotations)!r}: give the folder of labels, data.yaml or classes.txt as annotations")
     names = annotations if annotations.is_file() else None
     folders = [annotations] if annotations.is_dir() else _label_folders(images)
-    folder = next((candidate for candidate in folders if candidate.is_dir()), None)
+    shared = {path: Path(os.path.commonpath((path.absolute(), images.absolute()))) for path in folders}
+    # Nobody named a folder of another name: a link to it does not lead out of what it shares with the photographs.
+    folder = next((path for path in folders if path.is_dir() and (path == annotations or not leads_out(path, shared[path]))), None)
     if folder is None:
         raise ConfigError(
             f"no labels for {str(images)!r}: neither {' nor '.join(repr(str(candidate)) for candidate in folders)} is a folder; "
             "give the folder of labels as annotations"
         )
+    links_out_of(folder)
     if names is None:
-        places = [path for above in (folder, *folder.absolute().parents[:2]) for path in (above / "classes.txt", above / "data.yaml")]
-        names = next((path for path in places if path.is_file()), None)
+        paths = [above / name for above in (folder, *folder.absolute().parents[:2]) for name in ("classes.txt", "data.yaml")]
+        # As above, for those in other folders.
+        names = next((path for path in paths if path.is_file() and (path.parent == folder or not leads_out(path, path.parent))), None)
     if names is None:
         raise ConfigError(f"the classes of the labels in {str(folder)!r} have no names: put classes.txt (one name a line) beside them")
     return YoloLabels(folder, names)

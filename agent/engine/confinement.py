@@ -4,12 +4,12 @@ import mmap
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from edgemeter.agent.base import python_target
+from edgemeter.agent.base.links import check_target, is_of_known_type, leads_out, links_out_of
 from edgemeter.agent.base.model_names import questions_path
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.server_address import ServerAddress
@@ -31,8 +31,6 @@ _LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 # Labels and lists of classes, which some readers look for up to two folders above the photographs.
 _DATA_COMPANIONS = ("classes.txt", "data.yaml", "data.yml", "labels", "labels.txt")
-# Each link that is bound alone adds 0.3 ms to the start.
-_MOST_LINKS = 200
 # NAME_MAX and PATH_MAX of Linux, less room for suffixes such as `.toml`.
 _LONGEST_NAME, _LONGEST_PATH = 240, 4000
 # The runtimes that compute on the CPU unless a backend is named.
@@ -45,7 +43,7 @@ def grant_for(case: Case) -> SandboxGrant:
     """Return the grant of a run of this case; each run can also read the system and write its scratch folder.
 
     Raises:
-        ConfigError: a server's file cannot be read, or there is no file of a plug-in.
+        ConfigError: a server's file cannot be read, there is no file of a plug-in, or a link is not to be followed (`links`).
     """
     model = Path(case.model)
     # For a name that is too long, the system reports an error.
@@ -59,9 +57,12 @@ def grant_for(case: Case) -> SandboxGrant:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
     if case.questions is not None:
         read.append(questions_path(case.questions))
+    named = {model, *(Path(name) for name in (case.data, case.annotations, *case.options.values()) if name)}
+    unnamed = (path for path in dict.fromkeys(read) if path not in named)
+    links = tuple(path for path in unnamed if path.is_symlink() and leads_out(path, path.parent))
     if case.runtime in ("server", "served"):
-        return _server_grant(model, tuple(read))
-    return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not is_on_cpu(case))
+        return replace(_server_grant(model, tuple(read)), links=links)
+    return replace(model_grant(model, case.runtime), read=tuple(read), links=links, accelerator=not is_on_cpu(case))
 
 
 def _may_be_path(value: bytes) -> bool:
@@ -86,9 +87,13 @@ def model_grant(model: Path, runtime: str) -> SandboxGrant:
 
 
 def model_files(model: Path) -> Iterator[Path]:
-    """Yield the model's file and its companions in the folder; for code, the folders from which it may import."""
+    """Yield the model's file and its companions in the folder; for code, the folders from which it may import.
+
+    Raises:
+        ConfigError: a companion is a link to a file of another type than its name says.
+    """
     if target := python_target.parse(str(model)):
-        yield from (*_of_target(target), *existing([card_path(model)]))
+        yield from (*_of_target(target), *_followed(existing([card_path(model)])))
         return
     yield model
     stem = _SHARD.sub("", model.stem)
@@ -96,8 +101,22 @@ def model_files(model: Path) -> Iterator[Path]:
         companions = sorted(path for path in model.parent.iterdir() if path.name.startswith(stem) and path.is_file())
     except OSError:
         companions = []
-    yield from (*companions, *existing((card_path(model), *(model.with_name(name) for name in _COMPANIONS))))
+    beside = (*companions, *existing((card_path(model), *(model.with_name(name) for name in _COMPANIONS))))
+    yield from _followed(path for path in beside if path != model)
     yield from _external_data(model)
+
+
+def _followed(files: Iterable[Path]) -> Iterator[Path]:
+    """Yield files beside a model, without links to what no format reads; raises ConfigError as `check_target`.
+
+    Links within the folder count too, because the run sees single files of it, and it may be a home.
+    """
+    for file in files:
+        if not file.is_symlink():
+            yield file
+        elif is_of_known_type(file):
+            check_target(file)
+            yield file
 
 
 def _of_target(target: PythonTarget) -> Iterator[Path]:
@@ -112,7 +131,7 @@ def _of_target(target: PythonTarget) -> Iterator[Path]:
 
 
 def _external_data(model: Path) -> Iterator[Path]:
-    """Yield the files with weights of an ONNX file that lie in its folder."""
+    """Yield the files with weights of an ONNX file that lie in its folder; raises ConfigError as `check_target`."""
     if model.suffix.lower() != ".onnx":
         return
     try:
@@ -122,27 +141,32 @@ def _external_data(model: Path) -> Iterator[Path]:
         return
     for name in sorted(names):
         location = Path(name.decode("utf-8", "replace"))
-        if not location.is_absolute() and ".." not in location.parts and (model.parent / location).is_file():
-            yield model.parent / location
+        file = model.parent / location
+        if not location.is_absolute() and ".." not in location.parts and file.is_file():
+            if file.resolve() != model.parent.resolve() / location:
+                check_target(file)
+            yield file
 
 
 def data_files(images: Path, annotations: Path | None) -> Iterator[Path]:
-    """Yield the files and folders of a data set and its ground truth."""
+    """Yield the files and folders of a data set and its ground truth, and what links below them lead to, one by one.
+
+    Raises:
+        ConfigError: a link is not to be followed.
+    """
     folder = images.absolute()
-    yield images
-    # A selection is often a folder of links: they are bound one by one, or many of them by the folders of their targets.
-    with suppress(OSError), os.scandir(images) as entries:
-        links = [Path(entry.path) for entry in entries if entry.is_symlink() and entry.is_file()]
-        targets = {(link.parent.absolute() / link.readlink()).parent for link in links}
-        yield from targets if len(links) > _MOST_LINKS and all(is_narrow(target.resolve()) for target in targets) else links
-    if annotations is not None:
-        yield annotations
     parts = list(folder.parts)
+    folders = [images, *([] if annotations is None else [annotations])]
     if "images" in parts:
         last = len(parts) - 1 - parts[::-1].index("images")
-        yield Path(*parts[:last], "labels", *parts[last + 1 :])
+        labels = Path(*parts[:last], "labels", *parts[last + 1 :])
+        folders += [] if leads_out(labels, Path(*parts[:last])) else existing([labels])
     for above in (folder, *(Path(annotations).absolute().parents if annotations else ())[:3], *folder.parents[:2]):
-        yield from existing(above / name for name in _DATA_COMPANIONS)
+        # Nobody named these: a link out of the folder is not followed.
+        folders += [path for path in existing(above / name for name in _DATA_COMPANIONS) if not leads_out(path, above)]
+    for path in folders:
+        yield path
+        yield from links_out_of(path)
 
 
 def _server_grant(model: Path, read: tuple[Path, ...]) -> SandboxGrant:

@@ -67,9 +67,9 @@ def why_not(case: Case) -> EdgemeterError | None:
     """
     if case.runtime in NOT_OPENED:
         return None
-    files = {path for path in (*model_file.parts(Path(case.model)), *model_files(Path(case.model))) if path.is_file()}
-    is_loaded = case.output_tokens is None and is_on_cpu(case) and sum(path.stat().st_size for path in files) <= TRIED_BYTES
     try:
+        files = {path for path in (*model_file.parts(Path(case.model)), *model_files(Path(case.model))) if path.is_file()}
+        is_loaded = case.output_tokens is None and is_on_cpu(case) and sum(path.stat().st_size for path in files) <= TRIED_BYTES
         _ask(case, "load" if is_loaded else "check", TRIED_S)
     except (ConfigError, UnavailableError) as error:
         return error

@@ -18,6 +18,7 @@ from typing import IO, TypeVar
 import msgspec
 
 from edgemeter.agent.base import errors, interrupts
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.model_formats import SERVED
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.confinement import grant_for
@@ -44,14 +45,19 @@ def run_isolated(work: job.RunJob, follow: Follow, meet: job.Meet | None = None)
     Raises:
         EdgemeterError: the run failed; MeasurementError if the process died.
     """
-    run = _run(work, follow, job.MeasuredRun, meet)
+    grant = grant_for(work.case)
+    run = _run(work, grant, follow, job.MeasuredRun, meet)
     if run.compiled_modules and not os.environ.get("PYTHONDONTWRITEBYTECODE"):
         _write_bytecode(work.case.runtime)
-    if note := bubblewrap.note_of(grant_for(work.case)):
-        _warn_of(note)
-        runtime = msgspec.structs.replace(run.runtime, facts={**run.runtime.facts, "sandbox": note})
-        run = msgspec.structs.replace(run, runtime=runtime)
-    return run
+    facts = {}
+    if note := bubblewrap.note_of(grant):
+        _warn_of(f"sandbox: {note}; `edgemeter doctor` has the remedy")
+        facts["sandbox"] = note
+    if grant.links:
+        facts["links"] = f"{len(grant.links)} followed out of their folders"
+    if not facts:
+        return run
+    return msgspec.structs.replace(run, runtime=msgspec.structs.replace(run.runtime, facts={**run.runtime.facts, **facts}))
 
 
 def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
@@ -60,7 +66,7 @@ def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
     Raises:
         EdgemeterError: it failed; MeasurementError if the process died.
     """
-    return _run(msgspec.structs.replace(work, is_untimed=True), follow, job.Scored)
+    return _run(msgspec.structs.replace(work, is_untimed=True), grant_for(work.case), follow, job.Scored)
 
 
 def ask(
@@ -93,9 +99,10 @@ def ask(
     return answer
 
 
-def _run(work: job.RunJob, follow: Follow, answers: type[_Answer], meet: job.Meet | None = None) -> _Answer:
+def _run(work: job.RunJob, grant: bubblewrap.SandboxGrant, follow: Follow, answers: type[_Answer], meet: job.Meet | None = None) -> _Answer:
+    if grant.links:
+        _warn_of(f"{count(len(grant.links), 'link')} followed out of the folders of model and data (first {str(grant.links[0])!r})")
     cpus = [",".join(map(str, work.case.cpus))] if work.case.cpus else []
-    grant = grant_for(work.case)
     with bubblewrap.scratch_folder() as scratch, tempfile.TemporaryFile() as stderr:
         with bubblewrap.started(
             "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
@@ -206,8 +213,8 @@ def _follow(
 
 @cache
 def _warn_of(note: str) -> None:
-    """Warn once of an incomplete sandbox."""
-    logger.warning("sandbox: %s; `edgemeter doctor` has the remedy", note)
+    """Warn once of an incomplete sandbox, or of links that were followed."""
+    logger.warning("%s", note)
 
 
 def _send(pipe: IO[bytes], message: bytes) -> None:

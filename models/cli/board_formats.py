@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.plugins import install_command
 from edgemeter.agent.contract.model_formats import READERS, runtime_for
-from edgemeter.agent.engine.confinement import model_files
+from edgemeter.agent.engine.confinement import data_files, model_files
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from edgemeter.models.cli.confined import confined
 from edgemeter.models.convert import formats
@@ -107,7 +107,7 @@ def _convert(base: Path, goal: ModelFormat, request: FormatRequest) -> Path:
     words = ["models", "convert", str(base), "--to", goal.name, "--output", str(request.out), "--format", "json"]
     if request.calibration is not None:
         words += ["--calibration", str(request.calibration), "--calibration-images", str(request.calibration_images)]
-    read = (*model_files(base), request.calibration)
+    read = (*model_files(base), *(data_files(request.calibration, None) if request.calibration else ()))
     pipe = subprocess.PIPE
     with confined(words, read, request.out, is_trusted=request.is_trusted, stdout=pipe, stderr=pipe) as process:
         output, errors = interrupts.communicate(process)

@@ -66,7 +66,8 @@ def convert(
     path = sources.find_source(source)
     if FORMATS.get(path.suffix) == "pytorch":
         require_extra("convert", f"converting {source!r} needs PyTorch and its converters", "torch")
-    run_confined(path, (*model_files(path), calibration, *(data_files(images, annotations) if images else ())), out, is_trusted=is_trusted)
+    data = (*(data_files(calibration, None) if calibration else ()), *(data_files(images, annotations) if images else ()))
+    run_confined(path, (*model_files(path), *data), out, is_trusted=is_trusted)
     with progress_bar() as report:
         model = sources.load_source(path)
         routes = conversion.routes_to(goals, model)

@@ -17,6 +17,7 @@ from typing import IO
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
+from edgemeter.agent.base.links import check_target
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import data_archive, model_file, order_suite
 from edgemeter.agent.contract.case_settings import Settings, is_video
@@ -196,10 +197,17 @@ class _SuiteModels:
         self._paths: dict[str, Path] = {}
 
     def name(self, model: str) -> str:
-        """Return the name of a model on devices, to which it is sent with its weights and its card."""
+        """Return the name of a model on devices, to which it is sent with its weights and its card.
+
+        Raises:
+            ConfigError: one of these is a link to a file of another type.
+        """
         path = self._path(model)
         if path not in self._names:
             parts = [part for part in (*model_file.parts(path), card_path(path)) if part.exists()]
+            for part in parts[1:]:
+                if part.is_symlink():
+                    check_target(part)
             stored = [(self._store.put(part, _fitting(part.name)), part) for part in parts]
             # A prefix if another model has the name already.
             prefix = (

@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.suite import SuiteFile, expand
-from edgemeter.agent.engine.confinement import data_files, grant_for
+from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.session import checks
 from tests.fixtures.archives import changed
 from tests.fixtures.rows import table_row
@@ -138,23 +138,3 @@ def test_a_card_is_read_in_the_sandbox(tmp_path, monkeypatch):
     suite = expand(SuiteFile(name="s", case=[Settings(model="m.onnx", mode="rapid", repeats=1)]), tmp_path)
     with pytest.raises(ConfigError, match=r"m\.onnx\.toml.*at line 1"):
         checks.runnable(suite)
-
-
-def test_a_selection_of_many_links_opens_the_folders_that_they_point_into(tmp_path, monkeypatch):
-    """A few are shown one by one, and so are those that point into a home, of which only they are anybody's concern."""
-    photos, home = tmp_path / "photos", tmp_path / "home"
-    monkeypatch.setenv("HOME", str(home))
-    for folder in (photos, home):
-        folder.mkdir()
-        (folder / "0").touch()
-    for count, target, expected in ((3, photos, "links"), (300, photos, "folder"), (300, home, "links")):
-        selection = tmp_path / f"{expected} {count} of {target.name}"
-        selection.mkdir()
-        for number in range(count):
-            (photos / str(number)).touch()
-            (selection / str(number)).symlink_to(photos / str(number))
-        if target == home:
-            (selection / "home").symlink_to(home / "0")
-        files = set(data_files(selection, None)) - {selection}
-        assert (files == {photos}) is (expected == "folder")
-        assert (len(files) >= count) is (expected == "links")
