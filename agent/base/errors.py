@@ -75,6 +75,19 @@ def os_error_as(kind: type[EdgemeterError], task: str, remedy: str = "") -> Iter
         raise kind(f"{task} ({reason}): {remedy}" if remedy else f"{task}: {reason}") from error
 
 
+@contextmanager
+def utf8_text(*texts: str) -> Iterator[None]:
+    """Raise ConfigError if one of the texts, or one that the block encodes, is not UTF-8, as a file name of another encoding."""
+    try:
+        for text in texts:
+            text.encode()
+        yield
+    except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":
+            raise
+        raise ConfigError(f"{error.object!r} is not UTF-8, as names in records are: rename the file or folder with `mv`") from error
+
+
 def one_line(words: object) -> str:
     """Return an error's text on one line, to end a message: without the numbers of an array, and shortened in the middle."""
     text = _NUMBERS.sub(_without_array, " ".join(str(words).split())) or type(words).__name__

@@ -11,7 +11,7 @@ import click
 
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.command_group import CommandGroup, Sections
-from edgemeter.agent.base.errors import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, EdgemeterError
+from edgemeter.agent.base.errors import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, EdgemeterError, utf8_text
 from edgemeter.agent.base.suggestions import did_you_mean
 
 COMMANDS: Sections = {
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Ended by a service manager, or with the terminal: unwind, so that no child process, half-written file or changed board remains.
         interrupts.handle()
     try:
-        _run(arguments)
+        _run(sys.argv[1:] if arguments is None else list(arguments), "process" if has_process else None)
     except (click.Abort, KeyboardInterrupt) as error:
         click.echo(f"edgemeter: {str(error.__cause__ or error) or 'interrupted'}", err=True)
         status = INTERRUPTED
@@ -80,11 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(status)
 
 
-def _run(arguments: Sequence[str] | None) -> NoReturn:
-    # A command that has the process to itself may start it again, in a sandbox.
-    caller = "process" if arguments is None else None
+def _run(words: list[str], caller: str | None) -> NoReturn:
+    """Run the command; one whose caller is the `process`, which it has to itself, may start it again in a sandbox."""
     try:
-        status = cli.main(args=None if arguments is None else list(arguments), prog_name="edgemeter", standalone_mode=False, obj=caller)
+        with utf8_text(*words):
+            status = cli.main(args=words, prog_name="edgemeter", standalone_mode=False, obj=caller)
         interrupts.check()
     except click.UsageError as error:
         _print_usage_error(error)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from edgemeter.agent.base import python_target
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, utf8_text
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
@@ -168,7 +168,7 @@ def expand(written: SuiteFile, folder: Path, models: str | None = None) -> Suite
     """Return the single cases of a suite; errors name the `models` of a command without a suite.
 
     Raises:
-        ConfigError: a case names no model or an unsupported file, or no combination is left.
+        ConfigError: a case names no model or an unsupported file, the name of a file is not UTF-8, or no combination is left.
     """
     cases: dict[bytes, Case] = {}
     left_out: list[str] = []
@@ -186,7 +186,8 @@ def expand(written: SuiteFile, folder: Path, models: str | None = None) -> Suite
         for model, *values in itertools.product(*lists):
             single = _single(merged, set_values, folder, str(model), where, **dict(zip(AXES, values, strict=True)))
             if reads(single.runtime, Path(single.model)):
-                cases[msgspec.json.encode(single)] = single
+                with utf8_text():
+                    cases[msgspec.json.encode(single)] = single
             else:
                 unread = f"{single.runtime} does not read {Path(single.model).name}"
                 left_out.append(f"{unread}, {runtime_for(Path(single.model))} does" if models else f"case {number + 1}: {unread}")

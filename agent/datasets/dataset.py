@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base.durable_file import sha256_of
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, utf8_text
 from edgemeter.agent.base.links import check_target, leads_out, links_out_of
 from edgemeter.agent.contract.case_settings import is_video
 from edgemeter.agent.datasets import GroundTruth, Reader, Targets, create, names
@@ -66,6 +66,7 @@ class Dataset:
         return self.truth is not None or self.classes is not None or self.targets is not None
 
 
+@utf8_text()
 def open_folder(
     images: Path,
     annotations: Path | None = None,
@@ -85,7 +86,7 @@ def open_folder(
 
     Raises:
         ConfigError: there is no folder or no photograph in it, or the annotations are garbled or name photographs that do not exist,
-            or a link is not to be followed.
+            a link is not to be followed, or a name is not UTF-8.
     """
     for folder in filter(None, (images, annotations)):
         links_out_of(folder)
@@ -95,7 +96,8 @@ def open_folder(
     named = list_items(images) if truth is None else truth.named()
     if not named:
         raise ConfigError(f"the annotations {str(annotations)!r} name no files: give the annotations of {str(images)!r}")
-    all_names, drawn_from = _choose(named, subset, seed)
+    with utf8_text(images.resolve().name, *named):
+        all_names, drawn_from = _choose(named, subset, seed)
     names_in_set = all_names[:first]
     if truth is None:
         items = tuple(item_of_file(images, name) for name in names_in_set)

@@ -86,6 +86,7 @@ def test_a_model_cannot_read_beside_the_targets_of_many_links(tmp_path, arrays):
 
 
 @pytest.mark.services
+@pytest.mark.needs(module="onnxruntime")
 @pytest.mark.parametrize("has_sandbox", [pytest.param(True, marks=confined), False])
 def test_a_link_to_a_key_ends_in_one_line_with_and_without_a_sandbox(tmp_path, arrays, has_sandbox):
     """In the data, and beside the model as its card or its weights; the line names the link, and holds nothing of the key."""
@@ -109,6 +110,7 @@ def test_a_link_to_a_key_ends_in_one_line_with_and_without_a_sandbox(tmp_path, a
 
 @confined
 @pytest.mark.services
+@pytest.mark.needs(module="onnxruntime")
 def test_models_in_a_cache_of_hugging_face_run(tmp_path):
     """Model, external data and card are links to files that are named by their hash, in a folder beside that of the links."""
     (snapshot := tmp_path / "models--x" / "snapshots" / "1").mkdir(parents=True)
