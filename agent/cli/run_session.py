@@ -19,7 +19,7 @@ from edgemeter.agent.base import config, interrupts
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.model_names import model_path
-from edgemeter.agent.base.progress import is_quiet, note, passing_note, warn
+from edgemeter.agent.base.progress import is_quiet, passing_note, warn
 from edgemeter.agent.cli.case_options import CASE_KEYS as CASE_KEYS  # noqa: PLC0414 - read from here by the functions of the API
 from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.settings.case_keys import checked_settings
@@ -188,9 +188,6 @@ def _measure(
             report(f"power: {why_no_power}")
         for violation in environment_notes():
             report(f"note: {text_of(violation)}")
-        threads, cores = max(case.threads for case in suite.cases), len(os.sched_getaffinity(0))
-        if threads > cores:
-            note(f"note: {threads} threads wait for each other on {count(cores, 'core')}: use --threads {cores} or fewer")
         on_event = board.enter_context(session_progress())
         if keeping.delivery is not None:
             from edgemeter.agent.session.activity_report import ActivityReport

@@ -10,6 +10,7 @@ import msgspec
 from edgemeter.agent import generators, runtimes, tasks
 from edgemeter.agent.base import durable_file, python_target
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.suggestions import did_you_mean, near
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_formats import PYTHON, is_model_file
@@ -23,6 +24,8 @@ from edgemeter.agent.runtimes.adapter import why_absent
 
 # Extras whose names differ from those of their runtimes.
 EXTRAS = {"edgetpu": "coral", "hailo": "vision", "pytorch": "torch"}
+# Runtimes whose threads are not those of this machine.
+OF_ANOTHER_MACHINE = ("replay", "server", "served")
 # The suffix of files that Coral's compiler makes.
 COMPILED = "_edgetpu.tflite"
 
@@ -131,7 +134,23 @@ def by_reason(suite: Suite, refused: Mapping[int, EdgemeterError]) -> list[Edgem
     return [kind(text if is_alone else f"{', '.join(of)}: {text}") for (kind, text), of in labels.items()]
 
 
+def too_many_threads(case: Case) -> ConfigError | None:
+    """Return the error of a case with more threads than it may use cores; a replay's and a server's are another machine's.
+
+    A power mode may switch cores on: then only `cpus` counts.
+    """
+    cores = len(case.cpus or os.sched_getaffinity(0))
+    if case.threads <= cores or case.runtime in OF_ANOTHER_MACHINE or (case.power_mode and not case.cpus):
+        return None
+    here = f"cpus {','.join(map(str, case.cpus))}" if case.cpus else "this machine"
+    return ConfigError(
+        f"{case.threads} threads would wait for each other on the {count(cores, 'core')} of {here}: use at most {count(cores, 'thread')}"
+    )
+
+
 def _refusal(case: Case, machine: Machine) -> EdgemeterError | None:
+    if error := too_many_threads(case):
+        return error
     is_compiled = case.model.endswith(COMPILED)
     if case.runtime == "litert" and is_compiled:
         return ConfigError(f"{case.model!r} is compiled for an Edge TPU: measure it with --runtime edgetpu, or the file before compilation")

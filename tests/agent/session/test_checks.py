@@ -49,6 +49,32 @@ def test_a_refused_case_leaves_the_others(tmp_path):
     assert [str(reason).partition(": ")[0] for reason in reasons] == ["m_edgetpu.tflite edgetpu 1 thread"]
 
 
+def test_more_threads_than_cores_are_refused(tmp_path):
+    """More than the machine has, or than `cpus` leaves; a replay and a server compute elsewhere, and a power mode may switch cores on."""
+    cores = sorted(os.sched_getaffinity(0))
+    of_machine = {"threads": len(cores) + 1}
+    for name, settings, refused in [
+        ("m.onnx", of_machine, True), ("m.onnx", {"threads": 500}, True), ("m.onnx", {"threads": 2, "cpus": cores[:1]}, True),
+        ("m.onnx", {"threads": len(cores)}, False), ("m.onnx", {"threads": 2, "cpus": cores[:1], "power_mode": "0"}, True),
+        ("m.onnx", of_machine | {"power_mode": "0"}, False), ("m.replay.json", of_machine, False),
+    ]:  # fmt: skip
+        with table_row(name, settings):
+            errors = refusals(Suite("s", (case_of(tmp_path, name, **settings),)))
+            assert bool(errors) is refused
+            assert all("would wait for each other" in str(error) and isinstance(error, ConfigError) for error in errors.values())
+
+
+def test_a_case_with_too_many_threads_leaves_the_others(tmp_path):
+    """As in an order that was written for a larger board; alone, it ends the command with its line."""
+    cases = (case_of(tmp_path, "m.onnx", threads=500), case_of(tmp_path, "m.replay.json"))
+    suite, reasons = checks.runnable(Suite("s", cases))
+    assert suite.cases == cases[1:]
+    assert [str(reason).partition(": 500 threads would wait")[0] for reason in reasons] == ["m.onnx onnx 500 threads"]
+    ended = edgemeter("run", tmp_path / "m.onnx", "--threads", 500)
+    assert (ended.returncode, ended.stderr.count("\n")) == (USAGE, 1)
+    assert ended.stderr.startswith("edgemeter: 500 threads would wait for each other on the ")
+
+
 def test_an_attached_coral_makes_the_case_possible(tmp_path):
     """A Coral in a PCIe slot shows as /dev/apex_0."""
     (tmp_path / "dev").mkdir()
@@ -103,6 +129,7 @@ def test_cases_that_open_the_same_are_opened_once(tmp_path, monkeypatch):
     garbled = ConfigError("it is garbled")
     monkeypatch.setattr(inspection, "why_not", lambda case: opened.append(case) or (garbled if case.runtime == "onnx" else None))
     monkeypatch.setattr(checks, "why_absent", lambda *_: None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
     cases = tuple(case_of(tmp_path, "m.onnx", threads=threads) for threads in (1, 2, 4))
     with pytest.raises(ConfigError) as refusal:
         checks.check(Suite("s", cases), opens=True)
