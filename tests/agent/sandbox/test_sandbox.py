@@ -379,6 +379,27 @@ def test_devices_are_there_by_grant(tmp_path):
         assert lines[-1] == ("named" if grant.accelerator and has_nvidia else "refused")
 
 
+NAMESPACE = """
+import ctypes
+from pathlib import Path
+is_filtered = "Seccomp:\\t0\\n" not in Path("/proc/self/status").read_text()
+print(is_filtered, ctypes.CDLL(None).unshare(0x10000000) == 0)
+"""
+
+
+@confined
+@pytest.mark.services
+@by_each_user
+def test_system_calls_are_not_filtered_and_only_root_makes_user_namespaces_inside(folder, user):
+    """As docs/install.md says; bubblewrap before 0.8 cannot refuse them."""
+    if b"--disable-userns" not in subprocess.run(["bwrap", "--help"], capture_output=True, check=True).stdout:
+        pytest.skip("this bubblewrap has no --disable-userns")
+    (folder / "sandbox_namespace.py").write_text(NAMESPACE)
+    give(folder, user)
+    is_root = len(user) == 1 and os.geteuid() == 0
+    assert printed_by(STARTER, "", "{}", "sandbox_namespace", site=folder, user=user).split() == ["False", str(is_root)]
+
+
 CLIENT = """
 import json, socket, sys
 try:

@@ -129,7 +129,7 @@ def test_cases_that_open_the_same_are_opened_once(tmp_path, monkeypatch):
     garbled = ConfigError("it is garbled")
     monkeypatch.setattr(inspection, "why_not", lambda case: opened.append(case) or (garbled if case.runtime == "onnx" else None))
     monkeypatch.setattr(checks, "why_absent", lambda *_: None)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
     cases = tuple(case_of(tmp_path, "m.onnx", threads=threads) for threads in (1, 2, 4))
     with pytest.raises(ConfigError) as refusal:
         checks.check(Suite("s", cases), opens=True)
