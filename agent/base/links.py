@@ -41,15 +41,15 @@ def is_of_known_type(path: Path) -> bool:
 
 def check_target(link: Path) -> None:
     """Raise ConfigError unless the target of a link is a regular file of the type of the link's name."""
-    target = Path(os.path.realpath(link))
+    target, fault = Path(os.path.realpath(link)), None
     try:
         mode = target.stat().st_mode
         if stat.S_ISDIR(mode):
             fault = "which is a folder"
         elif not stat.S_ISREG(mode):
             fault = "which is no regular file"
-        else:
-            fault = None if _fits(link.suffix.lower(), target) else f"which is not known to be a {link.suffix or 'data'} file"
+        elif not _fits(link.suffix.lower(), target):
+            fault = f"which is not known to be a {link.suffix or 'data'} file"
     except OSError as error:
         fault = f"which cannot be read ({error.strerror})"
     if fault:

@@ -101,8 +101,8 @@ def model_files(model: Path) -> Iterator[Path]:
         companions = sorted(path for path in model.parent.iterdir() if path.name.startswith(stem) and path.is_file())
     except OSError:
         companions = []
-    beside = (*companions, *existing((card_path(model), *(model.with_name(name) for name in _COMPANIONS))))
-    yield from _followed(path for path in beside if path != model)
+    companions += existing((card_path(model), *(model.with_name(name) for name in _COMPANIONS)))
+    yield from _followed(path for path in companions if path != model)
     yield from _external_data(model)
 
 
@@ -141,11 +141,11 @@ def _external_data(model: Path) -> Iterator[Path]:
         return
     for name in sorted(names):
         location = Path(name.decode("utf-8", "replace"))
-        file = model.parent / location
-        if not location.is_absolute() and ".." not in location.parts and file.is_file():
-            if file.resolve() != model.parent.resolve() / location:
-                check_target(file)
-            yield file
+        weights = model.parent / location
+        if not location.is_absolute() and ".." not in location.parts and weights.is_file():
+            if weights.resolve() != model.parent.resolve() / location:
+                check_target(weights)
+            yield weights
 
 
 def data_files(images: Path, annotations: Path | None) -> Iterator[Path]:

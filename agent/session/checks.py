@@ -142,9 +142,9 @@ def too_many_threads(case: Case) -> ConfigError | None:
     cores = len(case.cpus or os.sched_getaffinity(0))
     if case.threads <= cores or case.runtime in OF_ANOTHER_MACHINE or (case.power_mode and not case.cpus):
         return None
-    here = f"cpus {','.join(map(str, case.cpus))}" if case.cpus else "this machine"
+    machine = f"cpus {','.join(map(str, case.cpus))}" if case.cpus else "this machine"
     return ConfigError(
-        f"{case.threads} threads would wait for each other on the {count(cores, 'core')} of {here}: use at most {count(cores, 'thread')}"
+        f"{case.threads} threads would wait for each other on the {count(cores, 'core')} of {machine}: use at most {count(cores, 'thread')}"
     )
 
 

@@ -81,8 +81,8 @@ def test_a_model_cannot_read_beside_the_targets_of_many_links(tmp_path, arrays):
     assert measured["dataset"]["images"] == 210
     assert measured["runtime"]["facts"]["links"] == "210 followed out of their folders"
     assert ended.stderr.count("210 links followed out of the folders of model and data (first ") == 1
-    seen = run(tmp_path, "spy.py:make", "--data", "selection", "--option", f"paths={arrays / '007.npy'}")
-    assert "007.npy" in seen.stderr
+    by_link = run(tmp_path, "spy.py:make", "--data", "selection", "--option", f"paths={arrays / '007.npy'}")
+    assert "007.npy" in by_link.stderr
 
 
 @pytest.mark.services

@@ -84,6 +84,15 @@ def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
     assert (contents["net_1.bin"], contents[f"{prefix}-net_1.bin"], contents["net_1.param.toml"]) == (b"A", b"B", b"# a")
 
 
+def test_a_card_that_is_a_link_to_a_key_is_not_sent(store, tmp_path):
+    """It came with the model, and would be sent to every device."""
+    (tmp_path / "id_rsa").write_text("a private key")
+    (tmp_path / "m.replay.json").write_bytes(b"{}")
+    (tmp_path / "m.replay.json.toml").symlink_to(tmp_path / "id_rsa")
+    with pytest.raises(ConfigError, match="id_rsa', which is not known to be a \\.toml file"):
+        pack_file(write(tmp_path / "s.toml", 'name = "s"\n[[case]]\nmodel = "m.replay.json"\n'), store)
+
+
 def test_a_model_under_another_file_name_keeps_its_name(store, tmp_path):
     """The one that it has in runs of this machine: they are the same case."""
     write(tmp_path / "a" / "x", "", net=1.0)
