@@ -127,6 +127,8 @@ def main() -> int:
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("words", nargs="+")
     options = parser.parse_args()
+    # A shell that runs this in its background hands down an ignored Ctrl-C, which the command would ignore too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     number = signal.Signals[options.signal]
     statuses, seconds, wrong = Counter[int](), [0.0], 0
     with tempfile.TemporaryDirectory(prefix="edgemeter-interrupts-") as name:
