@@ -2,6 +2,8 @@
 
 A recorded order answers an earlier challenge: neither a clock nor a number on the disk is needed, so a board without a
 clock, after a power cut or with last year's card image refuses it too. Within the life of a challenge, the journal knows the order.
+An order that the broker kept while the agent was killed or offline is not obeyed either, but is no sign of an attack: for a minute after
+the service learns a new challenge, its answers to this agent's last ones, which are on the disk, are not counted as refused.
 """
 
 import logging
@@ -15,7 +17,7 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import orders
 from edgemeter.agent.contract.health import RefusedOrders
-from edgemeter.agent.contract.sealed import decode_addressed, decode_sealed
+from edgemeter.agent.contract.sealed import SealedMessage, decode_addressed, decode_sealed
 from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
 from edgemeter.agent.identity.identity import IdentityFiles
 from edgemeter.agent.identity.service_signature import REFUSED_ORDERS_FILE, ServiceSignature, read_refused_orders
@@ -28,6 +30,9 @@ GRACE_S = 60.0
 # Each signature is verified by a process: this many wrong ones at once, then one a second. The service sends again.
 MOST_WRONG = 30
 TITLE = "an order"
+# Two quick restarts leave an order on its way that answers the challenge before the last.
+EARLIER_CHALLENGES = 5
+CHALLENGES_FILE = "challenges.json"
 # A flood of refused orders costs one write in this time, and one report of the state.
 NOTE_S = 10.0
 
@@ -41,9 +46,14 @@ class OrderCheck:
         self._context = context
         self._clock_s = clock_s
         self._signature = signature or ServiceSignature(IdentityFiles(context.home))
+        self._challenges_file = context.home / CHALLENGES_FILE
+        self._earlier = durable_file.read_if_any(self._challenges_file, tuple[str, ...]) or ()
         self._challenge = secrets.token_hex(16)
+        self._keep_challenge()
         self._previous: str | None = None
         self._made_s = clock_s()
+        # When the service was first able to learn the present challenge.
+        self._reachable_s: float | None = None
         self._reported_s = float("-inf")
         self._checks_left = float(MOST_WRONG)
         self._checked_s = clock_s()
@@ -58,6 +68,8 @@ class OrderCheck:
         if self._clock_s() - self._made_s >= CHALLENGE_S:
             self._renew()
             self._previous = None
+        elif self._reachable_s is None:
+            self._reachable_s = self._clock_s()
 
     def poll(self) -> float:
         """Create a challenge when due, and note refusals; return the seconds to the next poll."""
@@ -71,7 +83,7 @@ class OrderCheck:
         return max(1.0, self._made_s + CHALLENGE_S - now_s) if self._is_noted else 1.0
 
     def command(self, payload: bytes) -> bytes | None:
-        """Return the order or acknowledgement in the payload, None for a request of the state, which is reported again.
+        """Return the order or acknowledgement in the payload, None if the state is reported again instead, for the service to send one.
 
         Raises:
             ConfigError: it is refused: not signed by the service, for another device, or recorded earlier.
@@ -94,9 +106,22 @@ class OrderCheck:
             self._report_again(now_s)
             return None
         is_previous = addressed.challenge == self._previous and now_s - self._made_s < GRACE_S
-        if addressed.challenge != self._challenge and not is_previous:
+        is_present = addressed.challenge == self._challenge or is_previous
+        if not is_present:
             self._report_again(now_s)
-            raise ConfigError("an order answers an earlier challenge of this device: it was delayed, or somebody replays it")
+            if not self._may_be_late(addressed.challenge, now_s):
+                raise ConfigError("an order answers an earlier challenge of this device: it was delayed, or somebody replays it")
+        self._check_signature(sealed, now_s)
+        if is_present:
+            return bytes(addressed.command)
+        logger.info("an order answers an earlier challenge of this device, from before it was offline: the service sends it again")
+        return None
+
+    def _may_be_late(self, challenge: str, now_s: float) -> bool:
+        is_learning = self._reachable_s is None or now_s - self._reachable_s < GRACE_S
+        return is_learning and challenge in self._earlier
+
+    def _check_signature(self, sealed: SealedMessage, now_s: float) -> None:
         self._checks_left = min(float(MOST_WRONG), self._checks_left + now_s - self._checked_s)
         self._checked_s = now_s
         if self._checks_left < 1.0:
@@ -104,12 +129,20 @@ class OrderCheck:
         self._checks_left -= 1.0
         self._signature.verified(sealed, TITLE)
         self._checks_left += 1.0
-        return bytes(addressed.command)
 
     def _renew(self) -> None:
+        self._earlier = (*self._earlier, self._challenge)[-EARLIER_CHALLENGES:]
         self._previous, self._challenge = self._challenge, secrets.token_hex(16)
-        self._made_s = self._clock_s()
+        self._keep_challenge()
+        self._made_s = self._reachable_s = self._clock_s()
         self._context.report_challenge(self._challenge)
+
+    def _keep_challenge(self) -> None:
+        kept = (*self._earlier, self._challenge)[-EARLIER_CHALLENGES:]
+        try:
+            durable_file.write(self._challenges_file, msgspec.json.encode(kept), 0o600)
+        except UnavailableError as error:
+            logger.warning("after a restart, orders on their way will be counted as refused: %s", error)
 
     def _report_again(self, now_s: float) -> None:
         if now_s - self._reported_s >= NOTE_S:

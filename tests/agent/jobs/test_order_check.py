@@ -114,6 +114,55 @@ def test_a_recorded_order_is_refused_after_a_restart_and_after_two_hours(device)
     assert device.obeys(device.signer.sealed(ORDER))
 
 
+def refused_count(device):
+    device.pass_by(NOTE_S)
+    noted = read_refused_orders(device.home)
+    return noted.count if noted else 0
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_an_order_that_was_on_its_way_while_the_agent_restarted_is_no_refusal(device, restarts):
+    """The broker kept it for the killed agent: it is not obeyed, and the service gets the new challenge and sends it again."""
+    on_its_way = device.signer.sealed(ORDER)
+    for _ in range(restarts):
+        device.pass_by(1.0)
+        device.start()
+    reports = device.reports
+    assert not device.obeys(on_its_way)
+    assert device.reports == reports + 1
+    assert refused_count(device) == 0
+    assert device.obeys(device.signer.sealed(ORDER))
+
+
+def test_an_order_that_waited_while_the_board_was_offline_for_hours_is_no_refusal(device):
+    """It was published before the service knew that the board was gone."""
+    waiting = device.signer.sealed(ORDER)
+    device.is_connected = False
+    device.pass_by(2 * CHALLENGE_S)
+    device.is_connected = True
+    device.check.connected()
+    assert not device.obeys(waiting)
+    assert refused_count(device) == 0
+
+
+def test_a_replay_is_counted_after_a_restart_too(device):
+    """Once the service has had a minute to learn the new challenge, whoever cuts the line; a forged or a foreign one at once."""
+    recorded = device.signer.sealed(ORDER)
+    true_signature, device.signer.signature = device.signer.signature, b"by somebody"
+    forged = device.signer.sealed(ORDER)
+    device.signer.signature, device.signer.challenge = true_signature, "00"
+    foreign = device.signer.sealed(ORDER)
+    device.start()
+    assert not device.obeys(forged)
+    assert not device.obeys(foreign)
+    assert refused_count(device) == 2
+    device.pass_by(GRACE_S)
+    device.check.connected()
+    assert not device.obeys(recorded)
+    assert refused_count(device) == 3
+    assert "somebody replays it" in read_refused_orders(device.home).reason
+
+
 def test_a_service_without_the_challenge_gets_it_again_and_a_flood_of_requests_brings_it_once(device):
     """A request without a challenge is refused by nobody, and an order that answers an earlier one brings the present one."""
     device.signer.challenge = None
