@@ -45,6 +45,7 @@ CUT = "closed without a reason: the network or the broker failed, or the broker 
 _NEVER_UP = "closed before an answer: the broker refuses our certificate (revoked or expired), or is starting"
 
 PACKET_TOO_LARGE = "DISCONNECT 0x95, packet too large: the broker accepts no message of this size"
+QUOTA_EXCEEDED = "the broker's quota for this client is used up: raise it there"
 
 # Source: MQTT 5.0, section 3.14.2.1, as paho-mqtt names the codes.
 _MEANINGS = {
@@ -53,7 +54,7 @@ _MEANINGS = {
     "Server shutting down": "the broker is being stopped",
     "Administrative action": "somebody ended it at the broker: was this client revoked?",
     "Packet too large": PACKET_TOO_LARGE,
-    "Quota exceeded": "the broker's quota for this client is used up: raise it there",
+    "Quota exceeded": QUOTA_EXCEEDED,
     "Message rate too high": "the broker accepts fewer messages a second: raise its limit",
 }
 
@@ -145,6 +146,7 @@ class OutstandingPublishes:
         self._waiting: set[int] = set()
         self._unasked: set[int] = set()
         self._early: set[int] = set()
+        self._refused: dict[int, str] = {}
         self._leaving = 0
 
     def __len__(self) -> int:
@@ -171,12 +173,16 @@ class OutstandingPublishes:
                 self._early.discard(mid)
             elif qos:
                 self._waiting.add(mid)
+                # Of an earlier message with this id.
+                self._refused.pop(mid, None)
             else:
                 self._unasked.add(mid)
 
-    def reported(self, mid: int) -> bool:
-        """Note a message reported as done; return False for QoS 0, whose report means nothing."""
+    def reported(self, mid: int, refusal: str | None = None) -> bool:
+        """Note a message reported as done or refused; return False for QoS 0, whose report means nothing."""
         with self._lock:
+            if refusal is not None:
+                self._refused[mid] = refusal
             if mid in self._unasked:
                 self._unasked.discard(mid)
                 return False
@@ -186,9 +192,15 @@ class OutstandingPublishes:
                 self._early.add(mid)
             return True
 
+    def refusal(self, mid: int) -> str | None:
+        """Return why the broker refused that message, once; None if it did not."""
+        with self._lock:
+            return self._refused.pop(mid, None)
+
     def reconnected(self) -> None:
         """Forget all messages: they were lost with the connection."""
         with self._lock:
+            self._refused.clear()
             self._waiting.clear()
             self._unasked.clear()
             self._early.clear()
@@ -266,6 +278,10 @@ class MqttSession:
         """Return whether the broker has yet to acknowledge the QoS 1 message of that number."""
         return number in self._outstanding
 
+    def refusal(self, number: int) -> str | None:
+        """Return why the broker refused the message of that number, once; None if it did not."""
+        return self._outstanding.refusal(number)
+
     def subscribe(self, topics: Sequence[str]) -> None:
         """Subscribe at QoS 1; call it from `connected`: an earlier subscription is lost."""
         if self._client is not None:
@@ -313,6 +329,7 @@ class MqttSession:
         from paho.mqtt.enums import CallbackAPIVersion  # noqa: PLC0415 - as above
 
         is_5 = self.version == "5"
+        _accept_puback_0x95()
         client = paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id=self.profile.client_id,
@@ -415,8 +432,9 @@ class MqttSession:
         self._events.received(Message(topic, bytes(message.payload), message.mid, message.qos, self._generation))
 
     def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
-        if self._outstanding.reported(mid):
-            self._events.answered(str(reason) if reason.is_failure else None)
+        refusal = str(reason) if reason.is_failure else None
+        if self._outstanding.reported(mid, refusal):
+            self._events.answered(refusal)
 
     def _on_subscribe(self, _client: Any, _data: Any, mid: int, reasons: Any, _properties: Any) -> None:
         # The answer may arrive before its number: then the topic is not named.
@@ -430,6 +448,18 @@ class MqttSession:
         # after a while, so it is set again.
         with suppress(OSError, AttributeError):
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+
+def _accept_puback_0x95() -> None:
+    """Let paho-mqtt decode PUBACK 0x95, which MQTT 5.0 does not have and mosquitto's message_size_limit sends.
+
+    Otherwise paho-mqtt ends the connection ("Protocol error").
+    """
+    from paho.mqtt.packettypes import PacketTypes  # noqa: PLC0415 - as above
+    from paho.mqtt.reasoncodes import ReasonCode  # noqa: PLC0415 - as above
+
+    packets = [PacketTypes.CONNACK, PacketTypes.DISCONNECT, PacketTypes.PUBACK]
+    ReasonCode.names = {**ReasonCode.names, 0x95: {"Packet too large": packets}}
 
 
 def _refused(address: BrokerAddress, reason: str) -> ConfigError | UnavailableError:

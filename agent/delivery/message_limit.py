@@ -1,25 +1,46 @@
 """The largest message for one broker: its announced limit, or less if the broker or the line failed at a smaller message.
 
-Brokers announce more than they accept (AWS IoT Core), or cannot announce a limit (MQTT 3.1.1). They answer a larger message with DISCONNECT
-0x95, or close the connection silently, as a failing line does.
+Brokers announce more than they accept (AWS IoT Core), or cannot announce a limit (MQTT 3.1.1). `ANSWERS` lists what they do at
+a larger message. A broker of MQTT 3.1.1 may also acknowledge and drop it (mosquitto's message_size_limit): no receipt comes.
 """
 
-from collections import deque
-from collections.abc import Sequence
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base import mqtt_session
 from edgemeter.agent.base.mqtt_session import MqttSession
 from edgemeter.agent.delivery.outbox import Outbox, Pending
-from edgemeter.agent.delivery.outbox_file import Refusal
+from edgemeter.agent.delivery.outbox_file import Answer, Refusal
 
+logger = logging.getLogger(__name__)
+
+# What a broker answers to a message that is too large, by the reason of the lost connection or of the refused message. Only 0x95 says
+# so for certain; the others count if the message was alone on the way, `CLOSED_TIMES` times, while smaller ones passed.
+ANSWERS: dict[str, Answer] = {
+    mqtt_session.PACKET_TOO_LARGE: "0x95",
+    # PUBACK: mosquitto's message_size_limit.
+    "Packet too large": "0x95",
+    "Quota exceeded": "0x97",
+    mqtt_session.QUOTA_EXCEEDED: "0x97",
+    "Malformed packet": "0x81",
+    "Protocol error": "0x82",
+    "Implementation specific error": "0x83",
+    mqtt_session.CUT: "closed",
+}
+_CERTAIN = "0x95"
+# Acknowledged by a broker of MQTT 3.1.1, and no receipt came.
+_NO_RECEIPT = "no receipt"
 # A generous size of a packet's topic, properties and header.
 PACKET_OVERHEAD_BYTES = 1024
 # The largest size of a message after one that was too large: half of the records compress to a little more than half.
 SMALLER_RATIO = 0.75
 # A line may fail by itself: a closed connection counts only after this many times.
 CLOSED_TIMES = 3
+# Records above this share of the largest in a message that was lost are sent after the others.
+SUSPECT_RATIO = 0.5
 # Messages of several records are never larger, so that a single large record is not limited.
 BATCH_BYTES = 512 << 10
 # Messages that failed again after they had grown need this many times as many answers to grow again.
@@ -47,8 +68,9 @@ class MessageLimit:
     """The limit of messages to `broker`; `lost` is called from the session's thread, the rest from the publisher's.
 
     A message that was unanswered when the connection was lost reduces the size of messages with several records; answered ones let it grow
-    again, more slowly each time. Until then one message is sent at a time, so that the next loss shows the cause. A record that was
-    alone when the connection was closed is `deferred`: the others go first. Its size can be the cause only if some of them are accepted.
+    again, more slowly each time. Until then one message is sent at a time, so that the next loss shows the cause. The largest records of
+    a lost message are `deferred`: the others go first. A size can be the cause only if some of them are accepted.
+    An MQTT 5 broker answers a message with its PUBACK; of MQTT 3.1.1 only the receipts of all its records are an answer.
     """
 
     def __init__(self, outbox: Outbox, broker: str) -> None:
@@ -59,6 +81,11 @@ class MessageLimit:
         self._refusals: list[Refusal] = []
         self._leaving: _SentMessage | None = None
         self._on_the_way: dict[int, _SentMessage] = {}
+        # The largest message without records that was lost.
+        self._lost_other_bytes: int | None = None
+        self._unconfirmed: list[_SentMessage] = []
+        self._confirmed_bytes = 0
+        self._silences: Counter[int] = Counter()
         self._losses: deque[_Loss] = deque()
         self._is_lost = False
         self._has_passed = False
@@ -102,21 +129,52 @@ class MessageLimit:
 
     def restart(self) -> None:
         self._on_the_way = {}
+        self._unconfirmed.clear()
         self._is_lost = False
         self._refusals = self._outbox.refusals(self._broker)
 
-    def learn(self, session: MqttSession) -> None:
-        """Process the answers and losses since the last call."""
+    def learn(self, session: MqttSession, is_held: Callable[[Pending], bool]) -> list[Pending]:
+        """Process the answers and losses since the last call; return the records to be sent again in smaller messages.
+
+        `is_held` returns whether a record was sent and has no receipt.
+        """
         on_the_way = self._on_the_way
         answered = [number for number in on_the_way if not session.is_on_its_way(number)]
+        too_large: list[Pending] = []
         # Messages sent on a lost connection look acknowledged on the next one.
         if not self._is_lost:
-            messages = [on_the_way.pop(number) for number in answered]
-            if sizes := [message.size_bytes for message in messages if message.records]:
-                session.progressed()
-                self._learn_answers(sizes)
+            passed: list[_SentMessage] = []
+            for number in answered:
+                message = on_the_way.pop(number)
+                if (reason := session.refusal(number)) is None:
+                    passed.append(message)
+                elif message.records and reason in ANSWERS:
+                    self._losses.append(_Loss(reason, [message]))
+                    too_large += message.records if ANSWERS[reason] == _CERTAIN else ()
+            largest_other_bytes = max((message.size_bytes for message in passed if not message.records), default=0)
+            if self._lost_other_bytes is not None and largest_other_bytes >= self._lost_other_bytes:
+                self._lost_other_bytes = None
+            self._learn_passed(session, [message for message in passed if message.records], is_held)
         while self._losses:
             self._learn_loss(self._losses.popleft())
+        return too_large
+
+    def records_go_first(self) -> bool:
+        """Return whether other messages have to wait, because the connection ended at one and would end again before any record."""
+        return self._lost_other_bytes is not None
+
+    def is_idle(self) -> bool:
+        """Return whether no message is on the way."""
+        return not self._on_the_way
+
+    def unconfirmed(self, rows: Sequence[int]) -> None:
+        """Note that the receipts of these records are overdue: a broker of MQTT 3.1.1 may have dropped their messages."""
+        overdue = set(rows)
+        silent = [message for message in self._unconfirmed if overdue.intersection(record.row for record in message.records)]
+        if silent:
+            self._unconfirmed = [message for message in self._unconfirmed if overdue.isdisjoint(record.row for record in message.records)]
+            self._learn_loss(_Loss(_NO_RECEIPT, silent))
+            self._name(message for message in silent if len(message.records) == 1)
 
     def alone_bytes(self, session: MqttSession) -> int:
         """Return the size limit of a message with one record."""
@@ -139,8 +197,8 @@ class MessageLimit:
 
     def refusal(self) -> Refusal | None:
         """Return the refusal of the smallest message that this broker did not accept."""
-        closed = sorted(refusal for refusal in self._refusals if refusal.answer == "closed")
-        certain = [refusal for refusal in self._refusals if refusal.answer == "0x95"]
+        closed = sorted(refusal for refusal in self._refusals if refusal.answer != _CERTAIN)
+        certain = [refusal for refusal in self._refusals if refusal.answer == _CERTAIN]
         return min([*certain, *closed[CLOSED_TIMES - 1 : CLOSED_TIMES]], default=None)
 
     def why(self, session: MqttSession) -> str:
@@ -148,10 +206,22 @@ class MessageLimit:
         refusal = self.refusal()
         if refusal is None or refusal.size_bytes > session.largest_bytes() - PACKET_OVERHEAD_BYTES:
             return f"a message to the broker at {self._broker} may have at most {session.largest_bytes()} bytes"
-        if refusal.answer == "0x95":
+        if refusal.answer == _CERTAIN:
             return f"the broker at {self._broker} answered {refusal.size_bytes} bytes with 0x95 (packet too large)"
-        closed_text = f"closed the connection {CLOSED_TIMES} times right after {refusal.size_bytes} bytes"
-        return f"the broker at {self._broker} {closed_text}, while smaller messages passed"
+        what = "closed the connection" if refusal.answer == "closed" else f"answered {refusal.answer}"
+        how = f"{what} {CLOSED_TIMES} times right after {refusal.size_bytes} bytes"
+        return f"the broker at {self._broker} {how}, while smaller messages passed"
+
+    def _learn_passed(self, session: MqttSession, passed: Sequence[_SentMessage], is_held: Callable[[Pending], bool]) -> None:
+        if passed:
+            session.progressed()
+        if session.version == "3.1.1":
+            waiting = [*self._unconfirmed, *passed]
+            self._unconfirmed = [message for message in waiting if any(map(is_held, message.records))]
+            passed = [message for message in waiting if not any(map(is_held, message.records))]
+            self._confirmed_bytes = max([self._confirmed_bytes, *(message.size_bytes for message in passed)])
+        if passed:
+            self._learn_answers([message.size_bytes for message in passed])
 
     def _learn_answers(self, sizes_bytes: Sequence[int]) -> None:
         self._has_passed, self.trouble = True, None
@@ -175,12 +245,32 @@ class MessageLimit:
         self._lost_bytes = max(self._lost_bytes, size_bytes)
         self._failed_growths += self._has_grown
         self._has_grown, self._answered = False, 0
-        if loss.reason == mqtt_session.PACKET_TOO_LARGE:
-            self._add(Refusal(size_bytes, "0x95"))
-        elif loss.reason == mqtt_session.CUT and [len(message.records) for message in loss.unanswered] == [1]:
-            self.deferred.add(loss.unanswered[0].records[0].row)
-            if self._has_passed:
-                self._add(Refusal(size_bytes, "closed"))
+        others = [message.size_bytes for message in loss.unanswered if not message.records]
+        self._lost_other_bytes = max(others, default=self._lost_other_bytes)
+        self._defer([record for message in loss.unanswered for record in message.records])
+        answer = ANSWERS.get(loss.reason)
+        was_alone = [len(message.records) for message in loss.unanswered] == [1]
+        if answer == _CERTAIN or (answer is not None and was_alone and self._has_passed):
+            self._add(Refusal(size_bytes, answer))
+
+    def _defer(self, records: Sequence[Pending]) -> None:
+        """Send the largest of these records after all others, unless they are alike."""
+        largest_bytes = max((len(record.payload) for record in records), default=0)
+        suspects = {record.row for record in records if len(record.payload) > SUSPECT_RATIO * largest_bytes}
+        if len(suspects) < len(records) or len(records) == 1:
+            self.deferred |= suspects
+
+    def _name(self, silent: Iterable[_SentMessage]) -> None:
+        """Note records that were alone on the way and larger than all that were confirmed; they are repeated all the same."""
+        for message in silent:
+            (record,) = message.records
+            self._silences[record.row] += 1
+            if self._silences[record.row] < CLOSED_TIMES or not 0 < self._confirmed_bytes < message.size_bytes:
+                continue
+            size_text = f"record {record.seq} of session {record.session} has {message.size_bytes} bytes"
+            how = f"the broker at {self._broker} acknowledged it {CLOSED_TIMES} times and it was not confirmed, while smaller ones were"
+            if self._outbox.set_aside(record.row, f"{size_text}; {how} (MQTT 3.1.1 does not report why)"):
+                logger.error("%s; %s: it stays in the outbox", size_text, how)
 
     def _add(self, refusal: Refusal) -> None:
         self._refusals.append(refusal)

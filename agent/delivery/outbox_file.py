@@ -85,16 +85,20 @@ KEPT_STEP = 64
 
 # The remedy for records that are too large for a message.
 TOO_LARGE_REMEDY = (
-    "raise its packet limit (mosquitto: max_packet_size; that of AWS IoT Core is 128 KiB and fixed) and run `edgemeter agent publish`, or "
-    "take them from here with `edgemeter report -o runs.json`"
+    "raise its packet limit (mosquitto: max_packet_size and message_size_limit; that of AWS IoT Core is 128 KiB and fixed) and run "
+    "`edgemeter agent publish`, or take them from here with `edgemeter report -o runs.json`"
 )
 
 
+# What a broker answered: a reason code of MQTT 5, or nothing.
+Answer = Literal["0x81", "0x82", "0x83", "0x95", "0x97", "closed"]
+
+
 class Refusal(NamedTuple):
-    """A message that a broker did not accept: it answered 0x95, or closed the connection."""
+    """A message that a broker did not accept."""
 
     size_bytes: int
-    answer: Literal["0x95", "closed"]
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True)

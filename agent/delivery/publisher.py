@@ -193,7 +193,10 @@ class Publisher:
             self.publish(self._topic("state"), self._state("online"), lasting="retained")
 
     def publish(self, topic: str, payload: bytes, *, qos: Literal[0, 1] = 1, lasting: Literal["passing", "retained"] = "passing") -> bool:
-        """Send one message of a handler, before any record; return False if that is not possible now."""
+        """Send one message of a handler; return False if that is not possible now.
+
+        It goes before any record, unless the connection ended at such a message.
+        """
         session = self._session
         if session is None or not self.is_connected() or len(payload) > self._limit.alone_bytes(session):
             return False
@@ -360,13 +363,13 @@ class Publisher:
         session = self._session
         if session is None:
             return IDLE_S
-        self._limit.learn(session)
+        self._sender.learn(session)
         if not session.is_connected():
             return IDLE_S
         self._welcome()
-        while self._outgoing and session.room() > 0:
-            topic, payload, lasting = self._outgoing.popleft()
-            self._handler_messages.add(self._limit.publish(session, topic, payload, lasting=lasting))
+        records_first = self._refusal is None and self._limit.records_go_first()
+        if not records_first:
+            self._send_outgoing(session)
         if self._refusal is not None:
             left_s = self._refused_s + REFUSED_PAUSE_S - self.clock()
             if left_s <= 0:
@@ -375,7 +378,14 @@ class Publisher:
             return max(0.0, left_s)
         held_s = self._settle_stamps()
         pause_s = min(self._sender.send(session, self.clock()), self._name.wait_s(self.clock()))
+        if records_first and self._limit.is_idle():
+            self._send_outgoing(session)
         return pause_s if held_s is None else min(pause_s, held_s)
+
+    def _send_outgoing(self, session: mqtt_session.MqttSession) -> None:
+        while self._outgoing and session.room() > 0:
+            topic, payload, lasting = self._outgoing.popleft()
+            self._handler_messages.add(self._limit.publish(session, topic, payload, lasting=lasting))
 
     def _welcome(self) -> None:
         """Send the first messages of a new connection."""

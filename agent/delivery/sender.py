@@ -128,6 +128,14 @@ class SendWindow:
             self._sent[record.session, record.seq] = _SentRecord(record.row, len(record.payload), now_s, message)
             self._bytes += len(record.payload)
 
+    def withdraw(self, pending: Iterable[Pending]) -> None:
+        """Take back records that the broker refused, to be sent again in other messages."""
+        for record in pending:
+            self._repeats.pop((record.session, record.seq), None)
+            if (sent := self._sent.pop((record.session, record.seq), None)) is not None:
+                self._bytes -= sent.size_bytes
+            self.after_row = min(self.after_row, record.row - 1)
+
     def skip(self, pending: Pending) -> None:
         """Skip a record that cannot be sent on this connection."""
         self.after_row = max(self.after_row, pending.row)
@@ -164,23 +172,28 @@ class SendWindow:
         self.after_row = 0
         self._paused_until_s = 0.0
 
-    def expire(self, now_s: float, is_on_its_way: Callable[[int], bool] = lambda _: False) -> None:
-        """Find records whose receipt is overdue; those in flight (`is_on_its_way`, minutes on a slow line) cannot have one."""
+    def expire(self, now_s: float, is_on_its_way: Callable[[int], bool] = lambda _: False) -> list[int]:
+        """Return the rows that are to be sent again, because their receipt is overdue or no receipt comes at all.
+
+        Those in flight (`is_on_its_way`, minutes on a slow line) cannot have one.
+        """
         for sent in (*self._sent.values(), *self._repeats.values()):
             if is_on_its_way(sent.message):
                 sent.at_s = max(sent.at_s, now_s)
         overdue = [key for key, sent in self._sent.items() if now_s - sent.at_s >= self.timeout_s()]
         if not overdue:
-            return
+            return []
         if self._receipt_s <= self._sent[overdue[0]].at_s:
+            rows = [sent.row for sent in (*self._sent.values(), *self._repeats.values())]
             self._timeouts += 1
             self.restart()
             self._paused_until_s = now_s + self._pause_s(self._timeouts, LONGEST_TIMEOUT_S)
-            return
+            return rows
         for key in overdue:
             sent = self._repeats[key] = self._sent.pop(key)
             self._bytes -= sent.size_bytes
             sent.at_s = now_s + self._pause_s(sent.tries, LONGEST_REPEAT_S)
+        return [self._repeats[key].row for key in overdue]
 
     def sent_again(self, pending: Iterable[Pending], message: int) -> None:
         """Note the number of the message that repeats single records."""
@@ -239,10 +252,14 @@ class Sender:
         if self._must_restart:
             self._must_restart = False
             self.window.restart()
-        self.window.expire(now_s, session.is_on_its_way)
+        self.limit.unconfirmed(self.window.expire(now_s, session.is_on_its_way))
         self._send_again(session, now_s)
         self._send_on(session, now_s)
         return self.window.wait_s(now_s)
+
+    def learn(self, session: MqttSession) -> None:
+        """Process the broker's answers, and the end of a connection."""
+        self.window.withdraw(self.limit.learn(session, self.window.holds))
 
     def refused(self, session: MqttSession) -> bool:
         """Note the broker's refusal of a message, from any thread; return whether it was one of a previous fleet."""
@@ -269,14 +286,18 @@ class Sender:
 
     def _send_again(self, session: MqttSession, now_s: float) -> None:
         repeats: list[Pending] = []
-        for row in self.window.due(now_s):
+        rows = self.window.due(now_s)
+        self.limit.unconfirmed(rows)
+        for row in rows:
             record = self._outbox.read(row)
             if record is None:
                 self.window.gone(row)
             else:
                 repeats.append(record)
-        for first in range(0, len(repeats), BATCH_RECORDS):
-            for batch in self._batches(session, repeats[first : first + BATCH_RECORDS]):
+        together = [record for record in repeats if record.row not in self.limit.deferred]
+        groups = [together[first : first + BATCH_RECORDS] for first in range(0, len(together), BATCH_RECORDS)]
+        for group in [*groups, *([record] for record in repeats if record.row in self.limit.deferred)]:
+            for batch in self._batches(session, group):
                 if batch.fits:
                     self.window.sent_again(batch.records, self._publish(session, batch))
 

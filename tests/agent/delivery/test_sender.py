@@ -16,6 +16,8 @@ from tests.fixtures.record_factory import make_environment, make_record
 class Line:
     """A connection that remembers; `slots` is how many messages the broker takes before it answers, which it does unless it `is_mute`."""
 
+    version = "5"
+
     def __init__(self, slots=1000):
         self.slots = slots
         self.is_mute = False
@@ -30,6 +32,9 @@ class Line:
 
     def is_on_its_way(self, number):  # noqa: ARG002
         return self.is_mute
+
+    def refusal(self, number):  # noqa: ARG002
+        return None
 
     def progressed(self):
         self.progress += 1
@@ -102,13 +107,13 @@ def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_
         assert number == 0 or len(line.sent) == 1
         longest.append(max(len(several) for _, several in line.sent))
         sender.limit.lost(line, CUT)
-        sender.limit.learn(line)
+        sender.learn(line)
         sender.restart()
     assert longest == sorted(longest, reverse=True)
     assert (longest[:3], longest[-1]) == ([64, 32, 16], 1)
     line = Line()
     for _ in range(20):
-        sender.limit.learn(line)
+        sender.learn(line)
         sender.send(line, 0.0)
     assert sorted(line.seqs()) == list(range(1, 65))
     assert len(line.sent) < 10
