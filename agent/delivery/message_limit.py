@@ -12,13 +12,14 @@ from typing import Literal
 
 from edgemeter.agent.base import mqtt_session
 from edgemeter.agent.base.mqtt_session import MqttSession
+from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox, Pending
 from edgemeter.agent.delivery.outbox_file import Answer, Refusal
 
 logger = logging.getLogger(__name__)
 
 # What a broker answers to a message that is too large, by the reason of the lost connection or of the refused message. Only 0x95 says
-# so for certain; the others count if the message was alone on the way, `CLOSED_TIMES` times, while smaller ones passed.
+# so for certain; the others count if the message was alone on the way, `CLOSED_TIMES` times, while smaller ones and none as large passed.
 ANSWERS: dict[str, Answer] = {
     mqtt_session.PACKET_TOO_LARGE: "0x95",
     # PUBACK: mosquitto's message_size_limit.
@@ -39,6 +40,8 @@ PACKET_OVERHEAD_BYTES = 1024
 SMALLER_RATIO = 0.75
 # A line may fail by itself: a closed connection counts only after this many times.
 CLOSED_TIMES = 3
+# After this time the message that a broker did not accept is tried once more: its limit may have been raised, or it failed by itself.
+RETRY_S = 3600.0
 # Records above this share of the largest in a message that was lost are sent after the others.
 SUSPECT_RATIO = 0.5
 # Messages of several records are never larger, so that a single large record is not limited.
@@ -84,11 +87,11 @@ class MessageLimit:
         # The largest message without records that was lost.
         self._lost_other_bytes: int | None = None
         self._unconfirmed: list[_SentMessage] = []
-        self._confirmed_bytes = 0
         self._silences: Counter[int] = Counter()
         self._losses: deque[_Loss] = deque()
         self._is_lost = False
-        self._has_passed = False
+        self._passed_bytes = 0
+        self._retry_s: float | None = None
         self._together_bytes: int | None = None
         self._lost_bytes = 0
         self._has_grown = False
@@ -129,7 +132,6 @@ class MessageLimit:
 
     def restart(self) -> None:
         self._on_the_way = {}
-        self._unconfirmed.clear()
         self._is_lost = False
         self._refusals = self._outbox.refusals(self._broker)
 
@@ -167,6 +169,17 @@ class MessageLimit:
         """Return whether no message is on the way."""
         return not self._on_the_way
 
+    def receipted(self, receipt: Receipt) -> None:
+        """Learn from the receipts of messages that a broker of MQTT 3.1.1 has acknowledged, also on an earlier connection."""
+
+        def is_passed(message: _SentMessage) -> bool:
+            seqs = [record.seq for record in message.records if record.session == receipt.session]
+            return any(first <= seq <= last for first, last in receipt.held for seq in seqs)
+
+        if passed := [message for message in self._unconfirmed if is_passed(message)]:
+            self._unconfirmed = [message for message in self._unconfirmed if not is_passed(message)]
+            self._learn_answers([message.size_bytes for message in passed])
+
     def unconfirmed(self, rows: Sequence[int]) -> None:
         """Note that the receipts of these records are overdue: a broker of MQTT 3.1.1 may have dropped their messages."""
         overdue = set(rows)
@@ -197,9 +210,27 @@ class MessageLimit:
 
     def refusal(self) -> Refusal | None:
         """Return the refusal of the smallest message that this broker did not accept."""
-        closed = sorted(refusal for refusal in self._refusals if refusal.answer != _CERTAIN)
         certain = [refusal for refusal in self._refusals if refusal.answer == _CERTAIN]
-        return min([*certain, *closed[CLOSED_TIMES - 1 : CLOSED_TIMES]], default=None)
+        closed = sorted(refusal for refusal in self._refusals if refusal.answer != _CERTAIN)
+        # One message at least was tried again: several that were on the way when a broker was killed are no sign.
+        counts = range(CLOSED_TIMES, len(closed) + 1)
+        count = next((count for count in counts if len({refusal.size_bytes for refusal in closed[:count]}) < count), 0)
+        return min([*certain, *closed[:count][-1:]], default=None)
+
+    def is_retry_due(self, now_s: float) -> bool:
+        """Return whether all records are tried again: now and then, a broker that did not say for certain why it accepted none is asked.
+
+        One more failure is enough to restore the limit.
+        """
+        is_due = self._retry_s is not None and now_s >= self._retry_s
+        if self._retry_s is None or is_due:
+            self._retry_s = now_s + RETRY_S
+        limit = self.refusal()
+        if not is_due or limit is None or limit.answer == _CERTAIN:
+            return False
+        self._outbox.doubt_refusals(self._broker, CLOSED_TIMES - 1)
+        self._refusals = self._outbox.refusals(self._broker)
+        return True
 
     def why(self, session: MqttSession) -> str:
         """Return the reason for the limit of a message with one record, in words."""
@@ -216,16 +247,15 @@ class MessageLimit:
         if passed:
             session.progressed()
         if session.version == "3.1.1":
-            waiting = [*self._unconfirmed, *passed]
-            self._unconfirmed = [message for message in waiting if any(map(is_held, message.records))]
-            passed = [message for message in waiting if not any(map(is_held, message.records))]
-            self._confirmed_bytes = max([self._confirmed_bytes, *(message.size_bytes for message in passed)])
+            self._unconfirmed += [message for message in passed if any(map(is_held, message.records))]
+            passed = [message for message in passed if not any(map(is_held, message.records))]
         if passed:
             self._learn_answers([message.size_bytes for message in passed])
 
     def _learn_answers(self, sizes_bytes: Sequence[int]) -> None:
-        self._has_passed, self.trouble = True, None
+        self.trouble = None
         largest_bytes = max(sizes_bytes)
+        self._passed_bytes = max(self._passed_bytes, largest_bytes)
         if any(refusal.size_bytes <= largest_bytes for refusal in self._refusals):
             self._outbox.drop_refusals(self._broker, largest_bytes)
             self._refusals = self._outbox.refusals(self._broker)
@@ -250,7 +280,9 @@ class MessageLimit:
         self._defer([record for message in loss.unanswered for record in message.records])
         answer = ANSWERS.get(loss.reason)
         was_alone = [len(message.records) for message in loss.unanswered] == [1]
-        if answer == _CERTAIN or (answer is not None and was_alone and self._has_passed):
+        # A broker that is killed is no sign, whatever was on the way: a message as large has passed before.
+        is_suspicious = was_alone and 0 < self._passed_bytes < size_bytes
+        if answer == _CERTAIN or (answer is not None and is_suspicious):
             self._add(Refusal(size_bytes, answer))
 
     def _defer(self, records: Sequence[Pending]) -> None:
@@ -265,7 +297,7 @@ class MessageLimit:
         for message in silent:
             (record,) = message.records
             self._silences[record.row] += 1
-            if self._silences[record.row] < CLOSED_TIMES or not 0 < self._confirmed_bytes < message.size_bytes:
+            if self._silences[record.row] < CLOSED_TIMES or not 0 < self._passed_bytes < message.size_bytes:
                 continue
             size_text = f"record {record.seq} of session {record.session} has {message.size_bytes} bytes"
             how = f"the broker at {self._broker} acknowledged it {CLOSED_TIMES} times and it was not confirmed, while smaller ones were"

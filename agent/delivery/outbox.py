@@ -168,6 +168,13 @@ class Outbox(Database):
         """Forget refusals of messages no larger than this: the broker has accepted one."""
         self._reserve.in_need(lambda: self._write("DELETE FROM refusals WHERE broker = ? AND size_bytes <= ?", broker, size_bytes))
 
+    def doubt_refusals(self, broker: str, count: int) -> None:
+        """Forget the refusals that are not certain, except for the `count` smallest."""
+        uncertain = "FROM refusals WHERE broker = ? AND answer != '0x95'"
+        kept = f"SELECT rowid {uncertain} ORDER BY size_bytes LIMIT ?"
+        statement = f"DELETE {uncertain} AND rowid NOT IN ({kept})"
+        self._reserve.in_need(lambda: self._write(statement, broker, broker, count))
+
     def _write(self, statement: str, *values: object) -> int:
         with self.transaction() as connection:
             return connection.execute(statement, values).rowcount

@@ -252,6 +252,9 @@ class Sender:
         if self._must_restart:
             self._must_restart = False
             self.window.restart()
+        if self.limit.is_retry_due(now_s):
+            self.too_large.clear()
+            self.look_back(1)
         self.limit.unconfirmed(self.window.expire(now_s, session.is_on_its_way))
         self._send_again(session, now_s)
         self._send_on(session, now_s)
@@ -270,6 +273,7 @@ class Sender:
         return bool(answered)
 
     def receipted(self, receipt: messages.Receipt, now_s: float) -> None:
+        self.limit.receipted(receipt)
         self.window.receipted(receipt, now_s)
 
     def restart(self) -> None:
