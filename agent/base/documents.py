@@ -39,5 +39,9 @@ def csv_cell(value: Plain) -> Plain:
     if isinstance(value, bool):
         return str(value).lower()
     text = JOINT.join(value) if isinstance(value, list) else value
-    is_formula = isinstance(text, str) and text.startswith(_FORMULA_STARTS) and not _NUMBER.fullmatch(text)
+    if not isinstance(text, str):
+        return text
+    # RFC 4180 has no NUL, and Python 3.10 neither writes nor reads one.
+    text = text.replace("\0", "\ufffd")
+    is_formula = text.startswith(_FORMULA_STARTS) and not _NUMBER.fullmatch(text)
     return f"'{text}" if is_formula else text

@@ -63,7 +63,10 @@ def _lines(path: Path) -> tuple[Sequence[str], list[tuple[int, Sequence[str]]]]:
     lines = text_lines(path)
     # Without separators the class is the last word: file names may contain spaces.
     rows: Iterator[list[str]] = csv.reader(lines, delimiter=separator) if separator else (line.rsplit(None, 1) for line in lines)
-    numbered = [(number, [cell.strip() for cell in row]) for number, row in enumerate(rows, 1)]
+    try:
+        numbered = [(number, [cell.strip() for cell in row]) for number, row in enumerate(rows, 1)]
+    except csv.Error as error:
+        raise ConfigError(f"the index {str(path)!r} is no table ({error}): {CLASS_LIST_FORM}") from error
     has_heading = bool(numbered) and separator is not None and len(numbered[0][1]) > 1 and not numbered[0][1][1].isdigit()
     return numbered[0][1] if has_heading else [], [line for line in numbered[has_heading:] if any(line[1])]
 

@@ -29,7 +29,8 @@ function csvOf(columns, rows) {
     // As `csv_cell` in `agent/base/documents.py`: a spreadsheet runs no text as a formula.
     const isFormula = typeof value === "string" && /^[=+\-@\t\r]/.test(value) && !/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(value);
     const text = value === null || value === undefined ? "" : `${isFormula ? "'" : ""}${value}`;
-    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    const shown = text.replaceAll("\0", "\ufffd");
+    return /[",\r\n]/.test(shown) ? `"${shown.replaceAll('"', '""')}"` : shown;
   };
   return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }

@@ -35,6 +35,7 @@ def test_a_wrong_line_is_named(tmp_path):
         ("i.txt", "a.jpg -1\n", "line 1"),
         ("i.csv", "file,class\na.jpg,1,x,y\n", "line 2"),
         ("i.txt", "a.jpg 1\na.jpg 2\n", r"line 2 names 'a\.jpg' a second time"),
+        ("i.csv", f"{'a' * 200_000},1\n", r"is no table \(field larger than field limit"),
         ("i.txt", "../a.jpg 1\n", "leads out of the image folder"),
     ]:
         with table_row(name, text), pytest.raises(ConfigError, match=words):

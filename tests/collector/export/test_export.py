@@ -32,7 +32,7 @@ def same(text, value, kind):
         return float(text) == value
     if kind == "boolean":
         return text == str(value).lower()
-    return text == str(value)
+    return text == str(value).replace("\0", "\ufffd")
 
 
 def test_a_csv_read_back_has_every_value_of_every_record():

@@ -268,6 +268,7 @@ def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_what_the_page_writes(b
     assert "'=1+1," in exported
     assert not re.search(r"(^|,)=", exported, re.MULTILINE)
     assert page.run("csvOf(['a', 'b'], [[-1.5, '-1.5'], ['@x', '+ y']])") == "a,b\r\n-1.5,-1.5\r\n'@x,'+ y\r\n"
+    assert page.run("csvOf(['a'], [['b\\0c']])") == "a\r\nb\ufffdc\r\n"
     page.close()
 
 
