@@ -3,6 +3,7 @@
 import contextlib
 import sqlite3
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -227,6 +228,7 @@ class MemoryStore(RunStore):
             by_id.setdefault(record.id, record)
         self._records = list(by_id.values())
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, self._connection.close)
         self._connection.executescript(
             f"{SUBJECTS_SCHEMA}{RUNS_SCHEMA}CREATE TABLE chunks (chunk INTEGER PRIMARY KEY, received_ns INTEGER)"
         )

@@ -10,7 +10,7 @@ from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.contents import LeftOut
-from edgemeter.collector.runs.store import open_store
+from edgemeter.collector.runs.store import MemoryStore, open_store
 from tests.fixtures.comparison_factory import document_at, make_run
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import make_record
@@ -32,6 +32,16 @@ def test_ledgers_and_documents_are_recognised_by_their_content_and_read_oldest_f
     assert run.samples
     assert open_store(str(board)).contents().runs[0].samples == ()
     assert {run.id for run in open_store(str(board), str(path)).contents().runs} == {"from-the-board", earlier.id, later.id}
+
+
+def test_a_store_in_memory_closes_its_database():
+    """With the last reference to it: Python 3.13 warns of every connection that nobody closed."""
+    store = MemoryStore([make_run()])
+    connection = store._connection
+    assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+    del store
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        connection.execute("SELECT 1")
 
 
 def test_what_lies_in_the_quarantine_is_left_out_with_its_reason(tmp_path):
