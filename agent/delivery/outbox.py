@@ -116,13 +116,12 @@ class Outbox(Database):
         fleet's. Records whose timestamp may still be corrected are excluded.
         """
         condition = "row NOT IN (SELECT row FROM unstamped)"
-        query = (
-            f"{_SELECT} WHERE row > ?1 AND (?2 IS NULL OR device = ?2) AND (?3 IS NULL OR fleet = ?3) AND {condition} ORDER BY row LIMIT ?4"
-        )
+        query = f"{_SELECT} WHERE row > ? AND (? IS NULL OR device = ?) AND (? IS NULL OR fleet = ?) AND {condition} ORDER BY row LIMIT ?"
+        values = (after_row, device, device, fleet, fleet, limit_records)
         records: list[Pending] = []
         left_bytes = limit_bytes
         with self.mapped() as connection:
-            for size_bytes, *row in connection.execute(query, (after_row, device, fleet, limit_records)):
+            for size_bytes, *row in connection.execute(query, values):
                 if records and size_bytes > left_bytes:
                     break
                 left_bytes -= size_bytes
@@ -148,9 +147,9 @@ class Outbox(Database):
 
     def set_aside(self, row: int, reason: str) -> bool:
         """Note that the record in that row is too large to be sent, and why; return whether that is new."""
-        statement = """INSERT INTO too_large SELECT row, ?2 FROM waiting WHERE row = ?1
+        statement = """INSERT INTO too_large SELECT row, ? FROM waiting WHERE row = ?
             ON CONFLICT DO UPDATE SET reason = excluded.reason WHERE reason != excluded.reason"""
-        return bool(self._reserve.in_need(lambda: self._write(statement, row, reason)))
+        return bool(self._reserve.in_need(lambda: self._write(statement, reason, row)))
 
     def too_large(self, device: str) -> list[str]:
         """Return why records of `device` are not sent, one reason for each that is too large."""

@@ -180,8 +180,8 @@ def try_again(path: Path) -> None:
 
 def too_large(connection: sqlite3.Connection, device: str | None) -> list[str]:
     """Return why waiting records are not sent, one reason for each that is too large for a message, of one device or of all."""
-    query = "SELECT reason FROM too_large JOIN records USING (row) WHERE ?1 IS NULL OR device = ?1 ORDER BY row"
-    return [reason for (reason,) in connection.execute(query, (device,))]
+    query = "SELECT reason FROM too_large JOIN records USING (row) WHERE ? IS NULL OR device = ? ORDER BY row"
+    return [reason for (reason,) in connection.execute(query, (device, device))]
 
 
 def waiting_count(connection: sqlite3.Connection, device: str | None = None) -> int:

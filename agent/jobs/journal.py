@@ -195,15 +195,17 @@ class Journal(Database):
         if not rows:
             return
         number, report = rows[0]["place"], rows[0]["report"]
-        statement = "UPDATE executions SET version = ?1, report = NULL, report_change = NULL WHERE place = ?2 AND version < ?1"
+        statement = (
+            "UPDATE executions SET version = :version, report = NULL, report_change = NULL WHERE place = :place AND version < :version"
+        )
         if report is None or noted.state in {None, decode_report(report).state, *FINAL}:
             # The service has an outstanding report that expected an earlier version.
             statement = (
-                "UPDATE executions SET noted_change = report_change, report = NULL, report_change = NULL, version = ?1"
-                " WHERE place = ?2 AND report IS NOT NULL AND version < ?1"
+                "UPDATE executions SET noted_change = report_change, report = NULL, report_change = NULL, version = :version"
+                " WHERE place = :place AND report IS NOT NULL AND version < :version"
             )
         with self.transaction() as connection:
-            connection.execute(statement, (noted.version, number))
+            connection.execute(statement, {"version": noted.version, "place": number})
 
     def _select(self, condition: str, *values: Any) -> list[JournalEntry]:
         entries = []

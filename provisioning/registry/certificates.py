@@ -51,9 +51,10 @@ def of_key(registry: Registry, key_sha256: str) -> list[Certificate]:
 
 def revoke(statements: Statements, device: str, end_ns: int, reason: str, before: Certificate | None = None) -> int:
     """Revoke the certificates of a device that do not end by `end_ns`, or those issued `before` that one; return how many."""
-    statement = """UPDATE certificates SET revoked_ns = ?1, reason = ?2
-    WHERE device = ?3 AND (revoked_ns IS NULL OR revoked_ns > ?1) AND (?4 IS NULL OR issued_ns < ?4)"""
-    return int(statements.execute(statement, (end_ns, reason, device, before and before.issued_ns)).rowcount)
+    statement = """UPDATE certificates SET revoked_ns = ?, reason = ?
+    WHERE device = ? AND (revoked_ns IS NULL OR revoked_ns > ?) AND (? IS NULL OR issued_ns < ?)"""
+    before_ns = before and before.issued_ns
+    return int(statements.execute(statement, (end_ns, reason, device, end_ns, before_ns, before_ns)).rowcount)
 
 
 def refused(registry: Registry, now_ns: int) -> set[str]:

@@ -19,8 +19,8 @@ from edgemeter.provisioning.registry.registry import Registry
 TrustState = Literal["expected", "pending", "accepted", "revoked"]
 # A late Will of a session that is over does not apply to the next session. Retained states are repeated each time the service starts, also
 # of a revoked and disconnected device, whose Will the broker's rules hold back.
-_STATE = """INSERT INTO presence (device, fleet, state, session, challenge, since_ns) SELECT ?1, ?2, ?3, ?4, ?5, ?6
-WHERE NOT EXISTS (SELECT 1 FROM devices WHERE device = ?1 AND trust = 'revoked')
+_STATE = """INSERT INTO presence (device, fleet, state, session, challenge, since_ns) SELECT ?, ?, ?, ?, ?, ?
+WHERE NOT EXISTS (SELECT 1 FROM devices WHERE device = ? AND trust = 'revoked')
 ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.state, session = excluded.session,
     challenge = excluded.challenge,
     since_ns = CASE WHEN presence.state = excluded.state AND presence.session = excluded.session THEN presence.since_ns
@@ -111,7 +111,7 @@ def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None
         message = report.message
         values: tuple[object, ...]
         if isinstance(message, DeviceState):
-            statement, values = _STATE, (message.state, message.session, message.challenge, report.heard_ns)
+            statement, values = _STATE, (message.state, message.session, message.challenge, report.heard_ns, report.device)
         elif isinstance(message, Activity):
             statement, values = _ACTIVITY, (msgspec.json.encode(message), report.heard_ns)
         else:

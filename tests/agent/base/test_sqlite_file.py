@@ -1,7 +1,9 @@
 """Facts about SQLite files of our own: what a full disk leaves of one that is new, and file systems whose locks keep nobody out."""
 
+import ast
 import contextlib
 import os
+import re
 import subprocess
 import sys
 
@@ -10,6 +12,7 @@ import pytest
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.sqlite_file import FileFormat
+from tests.fixtures.own_imports import MODULES, ROOT, tree
 from tests.fixtures.small_disk import small_disk
 
 FORM = FileFormat(
@@ -20,6 +23,17 @@ FORM = FileFormat(
     elsewhere="give the path of a ledger",
 )
 PAGE_BYTES = 4096
+
+
+def test_no_statement_numbers_its_values():
+    """`?1` with a sequence is deprecated in Python 3.12.0 and 3.12.1, and so a warning a statement: values are `?`, or have names."""
+    numbered = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.value[:60]}"
+        for path in MODULES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"(?<!\w)\?[1-9]", node.value)
+    ]
+    assert numbered == []
 
 
 @pytest.mark.services

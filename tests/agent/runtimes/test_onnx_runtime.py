@@ -103,15 +103,21 @@ def test_what_the_library_cannot_run_is_one_line(runtime, models):
 
 
 def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
-    """Azure's provider is in every build and computes nothing itself: all would run on the CPU under its name."""
+    """Azure's provider is in every build and computes nothing itself: all would run on the CPU under its name.
+
+    The last version for Python 3.10 reports no operators.
+    """
     azure = Options(backend="AzureExecutionProvider,cpu")
-    with pytest.raises(UnavailableError, match=r"AzureExecutionProvider takes no operator of .*: choose cpu"):
-        runtime.load(models / "onnx.onnx", azure)
+    if hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info"):
+        with pytest.raises(UnavailableError, match=r"AzureExecutionProvider takes no operator of .*: choose cpu"):
+            runtime.load(models / "onnx.onnx", azure)
+    else:
+        assert runtime.load(models / "onnx.onnx", azure).facts == {"fully_accelerated": "not reported"}
     parts = [
         SimpleNamespace(ep_name=f"{name}ExecutionProvider", get_nodes=lambda kinds=kinds: [SimpleNamespace(op_type=kind) for kind in kinds])
         for name, kinds in (("Azure", ("Conv", "Conv", "Add")), ("CPU", ("Softmax",)), ("CPU", ("Softmax",)))
     ]
-    monkeypatch.setattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info", lambda _: parts)
+    monkeypatch.setattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info", lambda _: parts, raising=False)
     loaded = runtime.load(models / "onnx.onnx", azure)
     # Nobody knows what a provider computes in that is none of those described, nor with how many threads.
     assert (loaded.backend, loaded.precision, loaded.threads_reason is None) == ("AzureExecutionProvider,auto", "unknown", False)
