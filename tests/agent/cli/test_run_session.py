@@ -67,7 +67,8 @@ def test_results_that_find_no_room_leave_the_file_as_it_was(tmp_path):
 def test_results_replace_a_file_and_follow_a_link(tmp_path, mode):
     """With its permissions; /dev/stdout is a link, which stays."""
     path, link = tmp_path / "runs.json", tmp_path / "link.json"
-    path.touch(mode)
+    path.touch()
+    path.chmod(mode)
     link.symlink_to(path)
     for written_path, document in ((path, b"{}"), (link, b"[]")):
         write_document(written_path, document, errors := [])
