@@ -26,8 +26,8 @@ export EDGEMETER_TORCHVISION ?= $(CURDIR)/.venv/torchvision
 export EDGEMETER_TRITON ?= $(CURDIR)/.triton/bin/python
 # One process per core: the tests of `make test` wait for nothing (tests/isolation.py).
 WORKERS ?= logical
-# A crash or a hang ends the run with the test's name and stack; nothing is run again.
-ONCE := --dist loadfile --max-worker-restart 0
+# A crash or a hang fails its test, by name and stack, and the rest of its file (tests/lost_worker.py); nothing is run again.
+ONCE := --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 INSTALL_PINNED := $(INSTALL) --no-compile --require-hashes -r
 # On every core, in half of pip's time.

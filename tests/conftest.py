@@ -3,9 +3,10 @@
 import gc
 import logging
 import os
+import random
 import signal
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.time_limit import TimeLimit
 
 MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
 _skipped: list[str] = []
+_crashed: list[str] = []
 _full_collections = [-1]
 # Files that a test's commands keep are not mixed with anybody's own results.
 _HOME = tempfile.TemporaryDirectory(prefix="edgemeter-tests-")
@@ -53,6 +55,17 @@ def _of_marker(marker: str, path: Path | None) -> Path:
     return path
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the order of the tests: what a test leaves behind is seen by those that usually run before it."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="shuffle the files and the tests of each; not with the order of xdist")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Print the seed of the order."""
+    seed = config.getoption("shuffle")
+    return None if seed is None else f"shuffled: --shuffle={seed} --no-loadscope-reorder gives this order again"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Watch what the tests of the first set do, and bound what those of the first two start, in each process that runs tests."""
     config.pluginmanager.register(Guard())
@@ -61,12 +74,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with the set to which it belongs by its other markers, before `-m` selects; count the tests by marker."""
+    """Mark each test with the set to which it belongs by its other markers, before `-m` selects; count the tests by marker; shuffle.
+
+    What EDGEMETER_MUST_RUN names may be a marker, or a program that the marker `needs` names.
+    """
     for item in items:
         item.add_marker(set_of(item))
+        item.keywords.update({program: True for mark in item.iter_markers("needs") for program in mark.args})
     config.stash[COLLECTED] = Counter(
         name for item in items for name in {mark.name for mark in item.iter_markers()} if set_of(item) in ("python", "services")
     )
+
+    if (seed := config.getoption("shuffle")) is not None:
+        order = random.Random(seed)  # noqa: S311 - an order of tests
+        place: dict[Path, float] = defaultdict(order.random)
+        order.shuffle(items)
+        items.sort(key=lambda item: place[item.path])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -101,7 +124,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember what is skipped for a marker of EDGEMETER_MUST_RUN.
+    """Remember what is skipped for a marker or program of EDGEMETER_MUST_RUN.
 
     A test that also needs what is in the table and need not run here, as a server of another environment, may be skipped for that one.
     """
@@ -112,11 +135,30 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """Return the scheduler for `--dist loadfile`."""
+    from tests.lost_worker import FileScheduling  # noqa: PLC0415 - where xdist is
+
+    return FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object | None) -> None:
     """Print how a process that ran tests ended, if nobody wanted it: of a signal nothing else remains."""
     if error:
         status = node.gateway._io.popen.wait(60)
         print(f"the process of {node.gateway.id} ended with status {status}, negative for a signal")
+        _crashed.append(node.gateway.id)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+    """Fail the other tests of a file in which a process ended."""
+    for test in getattr(sched, "not_run", ()):
+        reason = f"not run, because the process ended in {crashitem}"
+        path, line, _ = report.location
+        failure = pytest.TestReport(test, (path, line, test), {}, "failed", reason, "call")
+        report.node.config.hook.pytest_runtest_logreport(report=failure)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -128,6 +170,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail a run that skipped what it must not."""
-    if _skipped and exitstatus == pytest.ExitCode.OK:
+    """Fail a run that skipped what it must not, or one of whose processes ended between two tests."""
+    if (_skipped or _crashed) and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -86,8 +86,8 @@ def test_a_test_without_what_it_needs_is_skipped_before_its_fixtures(bare_run):
 
 @pytest.mark.needs("cp")
 def test_what_must_run_and_is_skipped_fails_the_run(bare_run):
-    """A marker of EDGEMETER_MUST_RUN; a test that also needs what need not be everywhere may be skipped for that."""
-    for markers, status in (("loadgen", 0), ("mosquitto", 1), ("loadgen,mlserver", 1)):
+    """For a marker or a program of EDGEMETER_MUST_RUN; a test that also needs what need not be everywhere may be skipped for that."""
+    for markers, status in (("loadgen", 0), ("mosquitto", 1), ("loadgen,mlserver", 1), ("no-such-program", 1)):
         result = bare_run(EDGEMETER_MUST_RUN=markers)
         assert result.returncode == status, markers + result.stdout + result.stderr
     assert bare_run(EDGEMETER_MUST_RUN="mosquitto").stdout.count("test_bare.py::test_broker") == 1

@@ -1,0 +1,24 @@
+"""A process of pytest-xdist that crashes or hangs takes only its own file with it, and no test runs twice."""
+
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+
+class FileScheduling(LoadFileScheduling):
+    """As `--dist loadfile`, which would start with the crashed test again."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        # The tests of the last crashed file after the one that crashed.
+        self.not_run: list[str] = []
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Return the test that a process was running when it ended, if any; give the other files that it had to other processes."""
+        files = self.assigned_work[node]
+        for name, tests in files.items():
+            if unfinished := [test for test, is_finished in tests.items() if not is_finished]:
+                del files[name]
+                super().remove_node(node)
+                crashed, *self.not_run = unfinished
+                return crashed
+        return super().remove_node(node)
