@@ -27,6 +27,7 @@ SOCKETS = frozenset({"socket.bind", "socket.connect", "socket.getaddrinfo", "soc
 PROCESSES = frozenset({"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"})
 WATCHED = SOCKETS | PROCESSES | {"time.sleep"}
 MARKERS = {
+    "bwrap": "bwrap",
     "chromium": "chromium",
     "influxd": "influx",
     "initdb": "postgresql",

@@ -148,6 +148,13 @@ def system_python() -> str | None:
     return None
 
 
+def sandbox() -> bool | None:
+    """Return True if bubblewrap is installed and starts something."""
+    from edgemeter.agent.sandbox.bubblewrap import no_sandbox  # noqa: PLC0415 - few tests need it
+
+    return None if no_sandbox() else True
+
+
 def pip_wheel() -> Path | None:
     """Return a wheel of pip: ensurepip's, or Debian's."""
     spec = importlib.util.find_spec("ensurepip")
@@ -185,6 +192,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "realdata": (_data("EDGEMETER_REALDATA", "realdata"),),
     "captures": (_data("EDGEMETER_CAPTURES", "captures"),),
     "mosquitto": (_program("mosquitto"), _program("mosquitto_passwd")),
+    "bwrap": (Need("bubblewrap is absent, or starts nothing here", "`edgemeter doctor` says what to do", sandbox),),
     "rmqtt": (Need("rmqttd is not there", "set EDGEMETER_RMQTTD", rmqttd),),
     "influx": (Need("InfluxDB 2 is not installed", "set EDGEMETER_INFLUXD to its influxd", influxd),),
     "postgresql": (

@@ -76,7 +76,7 @@ def marks_of(page):
         ("broker.example" in text or "mosquitto -c" in text, pytest.mark.mosquitto),
         ("influx.example" in text, pytest.mark.influx),
         # Orders of a fleet need the sandbox.
-        (page.stem == "fleet", pytest.mark.needs("bwrap")),
+        (page.stem == "fleet", pytest.mark.bwrap),
         (page.stem == TIMED, pytest.mark.alone),
     ]
     return [pytest.mark.nightly, *(mark for applies, mark in conditional if applies)]

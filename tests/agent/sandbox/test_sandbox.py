@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from edgemeter.agent.engine.confinement import grant_for
-from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, no_sandbox, started
+from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, started
 from tests.fixtures import intruder
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case
@@ -23,7 +23,6 @@ from tests.fixtures.run_jobs import one_case
 CHECKOUT = Path(intruder.__file__).parents[2]
 NOBODY = 65534
 VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-confined = pytest.mark.skipif(no_sandbox() is not None, reason="bubblewrap is absent, or starts nothing here")
 # Root has capabilities outside, and nobody has none.
 by_each_user = pytest.mark.parametrize("user", ["this user", "nobody"], indirect=True)
 
@@ -126,7 +125,7 @@ with started(sys.argv[3], [targets], grant, stdout=subprocess.PIPE) as process:
 PRIVATE = {"EDGEMETER_BROKER_PASSWORD": "secret", "DATABASE_URL": "postgresql://user:password@host/"}
 
 
-@pytest.mark.services
+@pytest.mark.bwrap
 @by_each_user
 @pytest.mark.parametrize("kind", ["run", "conversion"])
 def test_native_code_reaches_nothing_outside_its_sandbox(folder, targets, user, kind):
@@ -167,7 +166,7 @@ def make(targets):
 """
 
 
-@pytest.mark.services
+@pytest.mark.bwrap
 @by_each_user
 def test_a_python_factory_is_confined_like_the_rest(folder, targets, user):
     """Its command succeeds only if all its attacks fail."""
@@ -184,7 +183,7 @@ def test_a_python_factory_is_confined_like_the_rest(folder, targets, user):
     assert "sandbox" not in completed.stderr
 
 
-@pytest.mark.services
+@pytest.mark.bwrap
 @by_each_user
 def test_the_attempts_succeed_without_a_sandbox(folder, targets, user):
     """A test whose attacks fail anyway would prove nothing: those that harm nobody succeed in a process of the same user."""
@@ -246,8 +245,7 @@ print(json.dumps(reached))
 """
 
 
-@confined
-@pytest.mark.services
+@pytest.mark.bwrap
 @by_each_user
 def test_granted_paths_have_the_names_they_have_outside(folder, user):
     """Links to links, spaces in names, a file of a folder, a folder to write in one to read; nothing beside them, and no absent path."""
@@ -307,7 +305,7 @@ def make(weights, targets):
 """
 
 
-@pytest.mark.services
+@pytest.mark.bwrap
 @by_each_user
 def test_a_virtual_environment_and_a_model_in_a_home_run_and_show_nothing_else_of_it(folder, user):
     """Its interpreter lies in the home too, also behind a link with the short version, as uv's; files beside them are hidden."""
@@ -359,8 +357,7 @@ thread.join()
 """
 
 
-@confined
-@pytest.mark.services
+@pytest.mark.bwrap
 def test_devices_are_there_by_grant(tmp_path):
     """The nodes that this machine has: of accelerators, and the USB bus with what describes it; Coral's library by its package."""
     (tmp_path / "sandbox_devices.py").write_text(DEVICES)
@@ -410,8 +407,7 @@ except OSError:
 """
 
 
-@confined
-@pytest.mark.services
+@pytest.mark.bwrap
 def test_a_client_of_a_server_has_the_network_and_a_run_has_none(tmp_path):
     """By a name, which has to be looked up; the grant of a model at an address is that of the host's network."""
     (tmp_path / "sandbox_client.py").write_text(CLIENT)
@@ -434,8 +430,7 @@ if __name__ == "__main__" and not __import__("os").environ.get("PYTHON_NESTED"):
 """
 
 
-@confined
-@pytest.mark.services
+@pytest.mark.bwrap
 @by_each_user
 def test_what_a_sandboxed_process_starts_in_a_sandbox_is_in_its_own(folder, user):
     """As a conversion that inspects what it wrote; there is nothing to say about it, and code may be opened."""
@@ -444,8 +439,7 @@ def test_what_a_sandboxed_process_starts_in_a_sandbox_is_in_its_own(folder, user
     assert [json.loads(line) for line in printed.splitlines()] == [[True, None]] * 2
 
 
-@confined
-@pytest.mark.services
+@pytest.mark.bwrap
 def test_a_death_inside_is_seen_outside_as_it_was(tmp_path, monkeypatch):
     """Exit status and signal; the number of the process, by which its memory is read, is that outside."""
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
@@ -463,8 +457,7 @@ def test_a_death_inside_is_seen_outside_as_it_was(tmp_path, monkeypatch):
         assert process.status == -signal.SIGKILL
 
 
-@confined
-@pytest.mark.services
+@pytest.mark.bwrap
 @by_each_user
 def test_a_sandboxed_process_ends_with_the_process_that_started_it(folder, monkeypatch, user):
     """Also when that is killed, and so cannot end it: no model runs on."""
@@ -486,7 +479,7 @@ NO_NAMESPACES = ("unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("lack", ["bubblewrap", "namespaces"])
+@pytest.mark.parametrize("lack", ["bubblewrap", pytest.param("namespaces", marks=pytest.mark.bwrap)])
 def test_a_machine_that_confines_nothing_runs_models_and_says_so(tmp_path, lack):
     """One line in the command's errors and in the record; `doctor` has the remedy; no unconfined conversion without the owner's word."""
     programs = tmp_path / "bin"
@@ -500,8 +493,8 @@ def test_a_machine_that_confines_nothing_runs_models_and_says_so(tmp_path, lack)
     if lack == "bubblewrap":
         prefix, reason = (), "bubblewrap is not installed"
         environment["PATH"] = str(programs)
-    elif shutil.which("bwrap") is None or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("bubblewrap is not installed, or no namespace of users can be made to take more from")
+    elif subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no namespace of users can be made to take more from")
 
     def command(*words):
         words = [*prefix, sys.executable, "-m", "edgemeter.agent.cli", *words]
