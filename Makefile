@@ -15,7 +15,7 @@
 # make libraries  the runtimes that `make test-services` uses if they are installed (gigabytes)
 # make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-nightly` makes them)
 # make docs      the documentation as a site in site/, which works offline; a dead link fails it
-# make pins      renew requirements/*.txt from pyproject.toml (needs uv)
+# make pins      renew requirements/*.txt and those of the images from pyproject.toml (needs uv)
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -148,13 +148,17 @@ types:
 docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+PIN := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
+PIN_OLDEST := $(PIN) --python-version 3.10
+# The Python of the images.
+PIN_IMAGE := $(PIN) --python-version 3.13 -c requirements/dev.txt
+
 pins:
-	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
-	  --no-header pyproject.toml requirements/build.in --extra dev -c requirements/constraints.txt -o requirements/dev.txt
-	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
-	  --no-header pyproject.toml requirements/build.in --extra demo -c requirements/dev.txt -o requirements/demo.txt
-	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
-	  --no-header requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
+	$(PIN_OLDEST) pyproject.toml requirements/build.in --extra dev -c requirements/constraints.txt -o requirements/dev.txt
+	$(PIN_OLDEST) pyproject.toml requirements/build.in --extra demo -c requirements/dev.txt -o requirements/demo.txt
+	$(PIN_OLDEST) requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
+	$(PIN_IMAGE) pyproject.toml --extra collector -o collector/deploy/collector.txt
+	$(PIN_IMAGE) pyproject.toml requirements/agent.in --extra litert --extra onnx -o collector/deploy/agent.txt
 
 clean:
 	rm -rf .venv .mlserver .types .bench .demo build dist site *.egg-info

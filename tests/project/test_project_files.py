@@ -92,6 +92,33 @@ def test_an_image_runs_without_root_and_reports_its_health():
             assert not re.search(r"amd64|x86_64|arm64|aarch64", instructions)
 
 
+def test_every_action_and_image_is_pinned_by_its_hash():
+    """A tag can be moved to other code. Our own action in an example is of the release that has it."""
+    folders = (ROOT / name for name in (".github", "agent", "collector", "docs", "models", "provisioning"))
+    files = [path for folder in folders for path in folder.rglob("*") if path.suffix in {".yml", ".yaml", ".Dockerfile"}]
+    pinned = []
+    for path in (*files, ROOT / "action.yml"):
+        for key, name in re.findall(r"^[ -]*(uses:|FROM|image:|container:) (\S+)", path.read_text(), re.MULTILINE):
+            digest = r"@[0-9a-f]{40}" if key == "uses:" else r"@sha256:[0-9a-f]{64}"
+            with table_row(path.name, name):
+                assert re.search(rf"{digest}$", name) or name == f"edgemeter/edgemeter@v{PROJECT['version']}"
+            pinned.append(key)
+    assert {*pinned} == {"uses:", "FROM", "image:"}
+
+
+def test_an_image_installs_by_hash():
+    """Every package but our own, which has no hash before it is built; the pins hold what its extras need."""
+    for path, extras in zip(DOCKERFILES, (("litert", "onnx"), ("collector",)), strict=True):
+        with table_row(path):
+            (pins,) = re.findall(r"pip install --no-cache-dir --require-hashes --requirement /wheels/(\S+)", (ROOT / path).read_text())
+            own = 'pip install --no-cache-dir --no-deps --find-links /wheels "$EDGEMETER"'
+            assert (ROOT / path).read_text().count(own) == (ROOT / path).read_text().count("pip install") - 1 == 1
+            names = set(re.findall(r"^([\w-]+)==", (ROOT / path).with_name(pins).read_text(), re.MULTILINE))
+            needed = [*PROJECT["dependencies"], *(need for extra in extras for need in PROJECT["optional-dependencies"][extra])]
+            needed = [need for need in needed if "python_version <" not in need]
+            assert {re.match(r"[\w-]+", need)[0] for need in needed} - names == {"edgemeter"}
+
+
 def test_a_commit_fetches_nothing():
     """The hooks of pre-commit are the project's own programs."""
     (repository,) = yaml_of(".pre-commit-config.yaml")["repos"]

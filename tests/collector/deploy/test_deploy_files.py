@@ -36,7 +36,7 @@ def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
         {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()} for root in (folder, DEPLOY_FILES)
     )
     assert written == shipped
-    assert len(written) == 17
+    assert len(written) == 19
     assert CliRunner().invoke(collector, ["deploy-files", str(folder)]).exit_code == 0
     (folder / "acl").write_text("# mine\n")
     (folder / "mosquitto.conf").unlink()
