@@ -87,9 +87,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     if (seed := config.getoption("shuffle")) is not None:
         order = random.Random(seed)  # noqa: S311 - an order of tests
-        place: dict[Path, float] = defaultdict(order.random)
+        rank: dict[Path, float] = defaultdict(order.random)
         order.shuffle(items)
-        items.sort(key=lambda item: place[item.path])
+        items.sort(key=lambda item: rank[item.path])
 
 
 @pytest.hookimpl(tryfirst=True)
