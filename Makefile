@@ -26,7 +26,8 @@ export EDGEMETER_TORCHVISION ?= $(CURDIR)/.venv/torchvision
 export EDGEMETER_TRITON ?= $(CURDIR)/.triton/bin/python
 # One process per core: the tests of `make test` wait for nothing (tests/isolation.py).
 WORKERS ?= logical
-# A crash or a hang fails its test, by name and stack, and the rest of its file (tests/lost_worker.py); nothing is run again.
+# A crash or a hang fails its test, by name and stack, and the rest of its file
+# (tests/lost_worker.py); nothing is run again.
 ONCE := --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 INSTALL_PINNED := $(INSTALL) --no-compile --require-hashes -r
@@ -148,7 +149,8 @@ types:
 docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-PIN := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
+PIN := uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+  --no-annotate --no-header
 PIN_OLDEST := $(PIN) --python-version 3.10
 # The Python of the images.
 PIN_IMAGE := $(PIN) --python-version 3.13 -c requirements/dev.txt

@@ -1,4 +1,4 @@
-"""A process of pytest-xdist that crashes or hangs takes only its own file with it, and no test runs twice."""
+"""A process of pytest-xdist that crashes or hangs takes only its file with it; no test runs twice."""
 
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
@@ -13,7 +13,7 @@ class FileScheduling(LoadFileScheduling):
         self.not_run: list[str] = []
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Return the test that a process was running when it ended, if any; give the other files that it had to other processes."""
+        """Return the test in which a process ended, if any; others get the other files it had."""
         files = self.assigned_work[node]
         for name, tests in files.items():
             if unfinished := [test for test, is_finished in tests.items() if not is_finished]:

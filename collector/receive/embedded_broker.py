@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 START_S = 10.0
 STOP_S = 5.0
+# Tasks that wait for nothing outside have ended after it.
+TURN_S = 0.01
 
 
 def check_installed() -> None:
@@ -105,12 +107,25 @@ class EmbeddedBroker:
         self._connections.add(writer)
         # amqtt takes a write error for the end of the connection, with a DISCONNECT still unread, and publishes the Will.
         reader.set_exception = lambda _: reader.feed_eof()  # type: ignore[assignment, method-assign]
-        drain = writer.drain
+        read, drain = reader.readexactly, writer.drain
+        has_waited = False
+
+        async def read_in_turn(n: int) -> bytes:
+            # amqtt starts a session and handles a packet in tasks of their own, to which
+            # `wait_for` does not yield since Python 3.12: what is here already would come before
+            # them, so that a goodbye would not count, or the session never end.
+            nonlocal has_waited
+            has_ended = reader._eof  # type: ignore[attr-defined]  # noqa: SLF001 - it has no other
+            if reader.at_eof() or (has_ended and not has_waited):
+                has_waited = True
+                await asyncio.sleep(TURN_S)
+            return await read(n)
 
         async def drained() -> None:
             with suppress(ConnectionError):
                 await drain()
 
+        reader.readexactly = read_in_turn  # type: ignore[method-assign]
         writer.drain = drained  # type: ignore[method-assign]
         try:
             await self._take(reader, writer, listener_name)

@@ -1,4 +1,4 @@
-"""A process that runs tests and crashes or hangs takes only its own file with it; the rest runs, nothing twice, and the run fails."""
+"""A process that crashes or hangs takes only its own file with it: the run fails, nothing is rerun."""
 
 import re
 import subprocess
@@ -38,7 +38,7 @@ LOST = {
 
 @pytest.mark.services
 def test_a_process_that_ends_takes_only_its_own_file_with_it(tmp_path):
-    """Two that crash and one that hangs: what they did not run fails by name, all else has run once."""
+    """Two crash and one hangs: what they did not run fails by name, all else has run once."""
     for letter in FILES:
         (tmp_path / f"test_{letter}.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-n", "2"]

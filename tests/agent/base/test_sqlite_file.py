@@ -26,7 +26,7 @@ PAGE_BYTES = 4096
 
 
 def test_no_statement_numbers_its_values():
-    """`?1` with a sequence is deprecated in Python 3.12.0 and 3.12.1, and so a warning a statement: values are `?`, or have names."""
+    """Python 3.12.0 and 3.12.1 warn of `?1` with a sequence: values are `?`, or have names."""
     numbered = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.value[:60]}"
         for path in MODULES
