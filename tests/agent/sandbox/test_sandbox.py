@@ -384,8 +384,7 @@ print(is_filtered, ctypes.CDLL(None).unshare(0x10000000) == 0)
 """
 
 
-@confined
-@pytest.mark.services
+@pytest.mark.bwrap
 @by_each_user
 def test_system_calls_are_not_filtered_and_only_root_makes_user_namespaces_inside(folder, user):
     """As docs/install.md says; bubblewrap before 0.8 cannot refuse them."""
