@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemeter.agent.sandbox.bubblewrap import no_sandbox
 from tests.fixtures.rows import table_row
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
-confined = pytest.mark.skipif(no_sandbox() is not None, reason="bubblewrap is absent, or starts nothing here")
 SECRET = "-----BEGIN OPENSSH PRIVATE KEY-----"
 # Code of a model: it says in its output what it can read of the listed paths.
 SPY = """
@@ -70,8 +68,7 @@ def arrays(tmp_path):
     return private
 
 
-@confined
-@pytest.mark.services
+@pytest.mark.bwrap
 def test_a_model_cannot_read_beside_the_targets_of_many_links(tmp_path, arrays):
     """The run sees all 210 arrays, says how many links it followed, and its code finds neither the key nor an array without a link."""
     hidden = [str(arrays / "id_rsa"), str(arrays / "of nobody.npy")]
@@ -87,7 +84,7 @@ def test_a_model_cannot_read_beside_the_targets_of_many_links(tmp_path, arrays):
 
 @pytest.mark.services
 @pytest.mark.needs(module="onnxruntime")
-@pytest.mark.parametrize("has_sandbox", [pytest.param(True, marks=confined), False])
+@pytest.mark.parametrize("has_sandbox", [pytest.param(True, marks=pytest.mark.bwrap), False])
 def test_a_link_to_a_key_ends_in_one_line_with_and_without_a_sandbox(tmp_path, arrays, has_sandbox):
     """In the data, and beside the model as its card or its weights; the line names the link, and holds nothing of the key."""
     (models := tmp_path / "models").mkdir()
@@ -108,8 +105,7 @@ def test_a_link_to_a_key_ends_in_one_line_with_and_without_a_sandbox(tmp_path, a
             link.unlink()
 
 
-@confined
-@pytest.mark.services
+@pytest.mark.bwrap
 @pytest.mark.needs(module="onnxruntime")
 def test_models_in_a_cache_of_hugging_face_run(tmp_path):
     """Model, external data and card are links to files that are named by their hash, in a folder beside that of the links."""
@@ -126,8 +122,7 @@ def test_models_in_a_cache_of_hugging_face_run(tmp_path):
     assert "1 link followed out of the folders of model and data" in ended.stderr
 
 
-@confined
-@pytest.mark.services
+@pytest.mark.bwrap
 def test_more_links_than_the_sandbox_can_show_end_in_one_line_whose_remedy_works(tmp_path, arrays):
     """Bubblewrap's time grows with the square of their number; a copy of links of the file system takes no space."""
     for number in range(210, 1100):
