@@ -83,9 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(words: list[str], caller: str | None) -> NoReturn:
     """Run the command; one whose caller is the `process`, which it has to itself, may start it again in a sandbox."""
     try:
-        with utf8_text(*words):
-            status = cli.main(args=words, prog_name="edgemeter", standalone_mode=False, obj=caller)
-        interrupts.check()
+        status = _status_of(words, caller)
     except click.UsageError as error:
         _print_usage_error(error)
         sys.exit(USAGE)
@@ -98,6 +96,20 @@ def _run(words: list[str], caller: str | None) -> NoReturn:
     except OSError as error:
         _end_without_output(error)
     sys.exit(status if isinstance(status, int) else DONE)
+
+
+def _status_of(words: list[str], caller: str | None) -> object:
+    try:
+        with utf8_text(*words):
+            status = cli.main(args=words, prog_name="edgemeter", standalone_mode=False, obj=caller)
+    except click.Abort:
+        raise
+    except Exception:
+        # It may be what somebody made of an interrupt: Python does in `__set_name__` before 3.12.
+        interrupts.check()
+        raise
+    interrupts.check()
+    return status
 
 
 def _print_usage_error(error: click.UsageError) -> None:

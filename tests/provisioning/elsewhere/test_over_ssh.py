@@ -26,6 +26,7 @@ from tests.provisioning.elsewhere.board_bench import IS_ROOT, until
 on_board = pytest.mark.needs("openssl", "ssh", "sshd")
 
 
+@pytest.mark.limit_s(180)
 @on_board
 @pytest.mark.system_python
 @pytest.mark.usefixtures("index")
