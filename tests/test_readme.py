@@ -44,6 +44,7 @@ def normalised(output: str) -> list[list[str]]:
 
 
 @pytest.mark.services
+@pytest.mark.limit_s(600)
 def test_the_output_shown_is_what_the_command_prints():
     """After numbers are normalised; `python -m tests.test_readme` writes it anew."""
     assert normalised(compared_block().text.partition("\n")[2]) == normalised(printed())

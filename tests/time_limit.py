@@ -1,7 +1,7 @@
 """Bounds each process that a test of the first two sets starts: one that hangs fails its test by name, instead of stopping the set.
 
-The process ends `LIMIT_S` after its start, or after the seconds of the test's marker `limit_s`. Servers of fixtures that several tests
-share are not bounded: they wait for the tests, no test waits for them.
+The process ends `LIMIT_S` after its start, or after the seconds of the test's marker `limit_s`; one of a fixture, which may be a server,
+after `FIXTURE_LIMIT_S` at least. Servers that several tests share are not bounded: they wait for the tests, no test waits for them.
 """
 
 import os
@@ -18,7 +18,7 @@ import pytest
 
 from tests.isolation import set_of
 
-LIMIT_S = 60.0
+LIMIT_S, FIXTURE_LIMIT_S = 60.0, 600.0
 POLL_S = 1.0
 SHOWN = 300
 
@@ -28,7 +28,7 @@ class TimeLimit:
 
     def __init__(self) -> None:
         self._limit_s: float | None = None
-        self._is_shared = False
+        self._is_shared = self._is_fixture = False
         self._started: list[tuple[float, weakref.ref[subprocess.Popen[Any]], str]] = []
         self._hung: list[str] = []
         self._ended = threading.Event()
@@ -38,7 +38,8 @@ class TimeLimit:
             start(process, command, *arguments, **options)
             if self._limit_s is not None and not self._is_shared:
                 words = command if isinstance(command, str) else shlex.join(map(str, command))
-                self._started.append((time.monotonic() + self._limit_s, weakref.ref(process), words))
+                limit_s = max(self._limit_s, FIXTURE_LIMIT_S) if self._is_fixture else self._limit_s
+                self._started.append((time.monotonic() + limit_s, weakref.ref(process), f"{limit_s:.0f} s: {words[:SHOWN]}"))
 
         subprocess.Popen.__init__ = note  # type: ignore[method-assign]
         threading.Thread(target=self._watch, name="time limit of processes", daemon=True).start()
@@ -59,12 +60,13 @@ class TimeLimit:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Any:
-        """Leave alone what several tests share."""
-        before, self._is_shared = self._is_shared, self._is_shared or fixturedef.scope != "function"
+        """Leave alone what several tests share, and be patient with what one has."""
+        before = self._is_shared, self._is_fixture
+        self._is_shared, self._is_fixture = self._is_shared or fixturedef.scope != "function", True
         try:
             return (yield)
         finally:
-            self._is_shared = before
+            self._is_shared, self._is_fixture = before
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Any:
@@ -78,13 +80,13 @@ class TimeLimit:
     def _watch(self) -> None:
         while not self._ended.wait(POLL_S):
             for entry in list(self._started):
-                ends_s, reference, words = entry
+                ends_s, reference, text = entry
                 process = reference()
                 if process is None or process.returncode is not None:
                     with suppress(ValueError):
                         self._started.remove(entry)
                 elif time.monotonic() > ends_s:
-                    self._hung.append(f"hung, and was ended after {self._limit_s:.0f} s: {words[:SHOWN]}")
+                    self._hung.append(f"hung, and was ended after {text}")
                     with suppress(ValueError):
                         self._started.remove(entry)
                     with suppress(ProcessLookupError):

@@ -18,6 +18,9 @@ from tests.fixtures.rows import table_row
 from tests.site import walk
 from tests.site.walk_pages import STARTS, TRANSCRIPTS, typed_in, walk_page
 
+# A page measures for minutes, and waits for a quiet moment.
+pytestmark = pytest.mark.limit_s(600)
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
