@@ -173,7 +173,7 @@ class OutstandingPublishes:
                 self._early.discard(mid)
             elif qos:
                 self._waiting.add(mid)
-                # Of an earlier message with this id.
+                # An earlier message had this id.
                 self._refused.pop(mid, None)
             else:
                 self._unasked.add(mid)

@@ -18,8 +18,9 @@ from edgemeter.agent.delivery.outbox_file import Answer, Refusal
 
 logger = logging.getLogger(__name__)
 
-# What a broker answers to a message that is too large, by the reason of the lost connection or of the refused message. Only 0x95 says
-# so for certain; the others count if the message was alone on the way, `CLOSED_TIMES` times, while smaller ones and none as large passed.
+# The answers of brokers to a message that is too large, by the reason of the lost connection or of the
+# refused message. Only 0x95 says so for certain; the others count if the message was alone on the way,
+# `CLOSED_TIMES` times, while smaller ones and none as large passed.
 ANSWERS: dict[str, Answer] = {
     mqtt_session.PACKET_TOO_LARGE: "0x95",
     # PUBACK: mosquitto's message_size_limit.
@@ -239,8 +240,8 @@ class MessageLimit:
             return f"a message to the broker at {self._broker} may have at most {session.largest_bytes()} bytes"
         if refusal.answer == _CERTAIN:
             return f"the broker at {self._broker} answered {refusal.size_bytes} bytes with 0x95 (packet too large)"
-        what = "closed the connection" if refusal.answer == "closed" else f"answered {refusal.answer}"
-        how = f"{what} {CLOSED_TIMES} times right after {refusal.size_bytes} bytes"
+        answer_text = "closed the connection" if refusal.answer == "closed" else f"answered {refusal.answer}"
+        how = f"{answer_text} {CLOSED_TIMES} times right after {refusal.size_bytes} bytes"
         return f"the broker at {self._broker} {how}, while smaller messages passed"
 
     def _learn_passed(self, session: MqttSession, passed: Sequence[_SentMessage], is_held: Callable[[Pending], bool]) -> None:
@@ -275,8 +276,8 @@ class MessageLimit:
         self._lost_bytes = max(self._lost_bytes, size_bytes)
         self._failed_growths += self._has_grown
         self._has_grown, self._answered = False, 0
-        others = [message.size_bytes for message in loss.unanswered if not message.records]
-        self._lost_other_bytes = max(others, default=self._lost_other_bytes)
+        sizes_bytes = [message.size_bytes for message in loss.unanswered if not message.records]
+        self._lost_other_bytes = max(sizes_bytes, default=self._lost_other_bytes)
         self._defer([record for message in loss.unanswered for record in message.records])
         answer = ANSWERS.get(loss.reason)
         was_alone = [len(message.records) for message in loss.unanswered] == [1]

@@ -170,8 +170,8 @@ class Outbox(Database):
     def doubt_refusals(self, broker: str, count: int) -> None:
         """Forget the refusals that are not certain, except for the `count` smallest."""
         uncertain = "FROM refusals WHERE broker = ? AND answer != '0x95'"
-        kept = f"SELECT rowid {uncertain} ORDER BY size_bytes LIMIT ?"
-        statement = f"DELETE {uncertain} AND rowid NOT IN ({kept})"
+        smallest = f"SELECT rowid {uncertain} ORDER BY size_bytes LIMIT ?"
+        statement = f"DELETE {uncertain} AND rowid NOT IN ({smallest})"
         self._reserve.in_need(lambda: self._write(statement, broker, broker, count))
 
     def _write(self, statement: str, *values: object) -> int:

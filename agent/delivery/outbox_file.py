@@ -90,7 +90,7 @@ TOO_LARGE_REMEDY = (
 )
 
 
-# What a broker answered: a reason code of MQTT 5, or nothing.
+# The answer of a broker: a reason code of MQTT 5, or a closed connection.
 Answer = Literal["0x81", "0x82", "0x83", "0x95", "0x97", "closed"]
 
 
