@@ -19,7 +19,7 @@ LINES = {
     "agent/contract": 3961,
     "agent/daemon": 345,
     "agent/datasets": 1539,
-    "agent/delivery": 2109,
+    "agent/delivery": 2110,
     "agent/doctor": 649,
     "agent/energy": 1241,
     "agent/engine": 4299,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1448,
     "provisioning/serve": 323,
     "provisioning/update": 189,
-    "tests": 80991,
+    "tests": 81000,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
