@@ -231,14 +231,16 @@ class RecordKeeping:
 
     def keep(self, record: "RunRecord") -> "RunRecord":
         """Return the record as stored in the outbox and the ledger."""
-        self.records.append(record)
-        try:
-            if self.delivery is not None:
-                self.records[-1] = self.delivery.keep(record)
-        except EdgemeterError as error:
-            self.errors.append(error)
-        if self.own_runs is not None:
-            self.records[-1] = self.own_runs.keep(self.records[-1])
+        # A run that has ended is stored, even if Ctrl-C comes now.
+        with interrupts.deferred():
+            self.records.append(record)
+            try:
+                if self.delivery is not None:
+                    self.records[-1] = self.delivery.keep(record)
+            except EdgemeterError as error:
+                self.errors.append(error)
+            if self.own_runs is not None:
+                self.records[-1] = self.own_runs.keep(self.records[-1])
         return self.records[-1]
 
     def finish(self) -> str | None:

@@ -15,7 +15,7 @@ LINES = {
     "agent/api": 522,
     "agent/base": 6532,
     "agent/bundle": 632,
-    "agent/cli": 2530,
+    "agent/cli": 2532,
     "agent/contract": 3961,
     "agent/daemon": 345,
     "agent/datasets": 1539,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1448,
     "provisioning/serve": 323,
     "provisioning/update": 189,
-    "tests": 81000,
+    "tests": 81021,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

@@ -1,13 +1,17 @@
 """Facts about the file of results."""
 
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.cli.run_session import suite_of, write_document
+from edgemeter.agent.cli.run_session import RecordKeeping, suite_of, write_document
 from tests.fixtures.command import edgemeter
 from tests.fixtures.played_session import play, run_of
+from tests.fixtures.record_factory import make_record
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import fill, small_disk
@@ -74,3 +78,20 @@ def test_results_replace_a_file_and_follow_a_link(tmp_path, mode):
         write_document(written_path, document, errors := [])
         assert (errors, path.read_bytes(), path.stat().st_mode & 0o777) == ([], document + b"\n", mode)
     assert link.is_symlink()
+
+
+def test_a_run_that_has_ended_is_stored_although_ctrl_c_comes_meanwhile(monkeypatch):
+    """In the outbox and in the ledger; the interrupt is raised after that."""
+    monkeypatch.setattr(interrupts, "_interrupt", interrupts._Interrupt())
+    record, stored = make_record(), []
+
+    def keep(place):
+        interrupts._interrupt.arrive(signal.SIGINT)
+        stored.append(place)
+        return record
+
+    delivery, own_runs = (SimpleNamespace(keep=lambda _, place=place: keep(place)) for place in ("outbox", "ledger"))
+    keeping = RecordKeeping(delivery, own_runs)
+    with pytest.raises(KeyboardInterrupt):
+        keeping.keep(record)
+    assert (stored, keeping.records) == (["outbox", "ledger"], [record])
