@@ -85,13 +85,15 @@ def test_a_run_that_has_ended_is_stored_although_ctrl_c_comes_meanwhile(monkeypa
     monkeypatch.setattr(interrupts, "_interrupt", interrupts._Interrupt())
     record, stored = make_record(), []
 
-    def keep(place):
-        interrupts._interrupt.arrive(signal.SIGINT)
-        stored.append(place)
-        return record
+    def keeper(name):
+        def keep(kept_record):
+            interrupts._interrupt.arrive(signal.SIGINT)
+            stored.append(name)
+            return kept_record
 
-    delivery, own_runs = (SimpleNamespace(keep=lambda _, place=place: keep(place)) for place in ("outbox", "ledger"))
-    keeping = RecordKeeping(delivery, own_runs)
+        return SimpleNamespace(keep=keep)
+
+    keeping = RecordKeeping(keeper("outbox"), keeper("ledger"))
     with pytest.raises(KeyboardInterrupt):
         keeping.keep(record)
     assert (stored, keeping.records) == (["outbox", "ledger"], [record])

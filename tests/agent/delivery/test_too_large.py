@@ -111,7 +111,10 @@ def test_the_others_arrive_and_the_large_one_stays_until_the_limit_is_raised(way
         assert large.seq == large_place + 1
         assert f"record {large.seq} of session {large.session} has " in reason
         assert "`edgemeter agent publish`" in reason
-        assert {refusal.answer for refusal in outbox.refusals(str(address))} == ({way.answer} if way.answer else set())
+        answers = {refusal.answer for refusal in outbox.refusals(str(address))}
+        # The reset of a connection may overtake the DISCONNECT before it.
+        assert answers <= ({way.answer, "closed"} if way.answer else set())
+        assert bool(answers) == (way.answer is not None)
         lift_limit(server, way.setting)
         outbox_file.try_again(outbox.path)
         with peer(address, messages.topics_of("result"), confirm=always):
