@@ -1,7 +1,8 @@
 """Bounds each process that a test of the first two sets starts: one that hangs fails its test by name, instead of stopping the set.
 
-The process ends `LIMIT_S` after its start, or after the seconds of the test's marker `limit_s`; one of a fixture, which may be a server,
-after `FIXTURE_LIMIT_S` at least. Servers that several tests share are not bounded: they wait for the tests, no test waits for them.
+The process ends a time after its start that its set has in `LIMITS_S`, or the test's marker `limit_s`: a measurement of the second set
+waits for a quiet moment, which other tests do not leave. A process of a fixture, which may be a server, has `FIXTURE_LIMIT_S` at least.
+Servers that several tests share are not bounded: they wait for the tests, no test waits for them.
 """
 
 import os
@@ -18,7 +19,8 @@ import pytest
 
 from tests.isolation import set_of
 
-LIMIT_S, FIXTURE_LIMIT_S = 60.0, 600.0
+LIMITS_S = {"python": 60.0, "services": 300.0}
+FIXTURE_LIMIT_S = 600.0
 POLL_S = 1.0
 SHOWN = 300
 
@@ -47,10 +49,11 @@ class TimeLimit:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Bound what a test and its own fixtures start."""
-        if set_of(item) not in ("python", "services"):
+        limit_s = LIMITS_S.get(set_of(item))
+        if limit_s is None:
             return (yield)
         mark = item.get_closest_marker("limit_s")
-        self._limit_s = mark.args[0] if mark else LIMIT_S
+        self._limit_s = mark.args[0] if mark else limit_s
         try:
             return (yield)
         finally:

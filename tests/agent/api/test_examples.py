@@ -98,7 +98,6 @@ def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
     assert [(trace["name"], trace["sensor"]) for trace in record["power_traces"]] == [("sensor.py:Battery", "battery")]
 
 
-@pytest.mark.limit_s(180)
 @pytest.mark.services
 def test_a_runtime_of_forty_lines_is_measured_as_a_package_registers_it(classifier, tmp_path):
     """By its name in the entry points, the same file."""
@@ -168,7 +167,6 @@ def test_models_of_one_operator_are_written_and_run(tmp_path):
     assert (len(names), record.latency.p50_ms > 0) == (27, True)
 
 
-@pytest.mark.limit_s(180)
 @pytest.mark.services
 def test_one_model_is_measured(tmp_path):
     """Latency and accuracy of a shipped model on the shipped scenes; no sensor is here."""

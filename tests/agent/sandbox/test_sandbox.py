@@ -166,7 +166,6 @@ def make(targets):
 """
 
 
-@pytest.mark.limit_s(180)
 @pytest.mark.bwrap
 @by_each_user
 def test_a_python_factory_is_confined_like_the_rest(folder, targets, user):
@@ -306,7 +305,6 @@ def make(weights, targets):
 """
 
 
-@pytest.mark.limit_s(180)
 @pytest.mark.bwrap
 @by_each_user
 def test_a_virtual_environment_and_a_model_in_a_home_run_and_show_nothing_else_of_it(folder, user):
@@ -479,7 +477,6 @@ def test_a_sandboxed_process_ends_with_the_process_that_started_it(folder, monke
 NO_NAMESPACES = ("unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" "$@"')
 
 
-@pytest.mark.limit_s(180)
 @pytest.mark.services
 @pytest.mark.parametrize("lack", ["bubblewrap", pytest.param("namespaces", marks=pytest.mark.bwrap)])
 def test_a_machine_that_confines_nothing_runs_models_and_says_so(tmp_path, lack):

@@ -23,13 +23,10 @@ from tests.fixtures.replay_case import write_replay
 from tests.fixtures.rows import table_row
 from tests.provisioning.elsewhere.board_bench import IS_ROOT, until
 
-# A measurement takes a minute, and waits for a quiet moment.
-pytestmark = pytest.mark.limit_s(300)
 
 on_board = pytest.mark.needs("openssl", "ssh", "sshd")
 
 
-@pytest.mark.limit_s(180)
 @on_board
 @pytest.mark.system_python
 @pytest.mark.usefixtures("index")
