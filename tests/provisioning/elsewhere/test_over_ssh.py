@@ -23,7 +23,6 @@ from tests.fixtures.replay_case import write_replay
 from tests.fixtures.rows import table_row
 from tests.provisioning.elsewhere.board_bench import IS_ROOT, until
 
-
 on_board = pytest.mark.needs("openssl", "ssh", "sshd")
 
 
