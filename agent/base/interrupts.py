@@ -72,8 +72,15 @@ _interrupt = _Interrupt()
 def handle() -> None:
     """Let the signals interrupt this process from now on: a command line that has the process to itself."""
     handler = _SignalHandler(_interrupt.arrive)
+    sys.unraisablehook = _print_unless_interrupt
     for number in _not_ignored(SIGNALS):
         signal.signal(number, handler)
+
+
+def _print_unless_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
+    """Print an exception that Python drops; an interrupt is not lost, because `check` raises it again."""
+    if _interrupt.number is None or not issubclass(dropped.exc_type, KeyboardInterrupt | Terminated):
+        sys.__unraisablehook__(dropped)
 
 
 def check() -> None:

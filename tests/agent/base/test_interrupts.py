@@ -26,6 +26,7 @@ print("handled", flush=True)
 def _this_process(monkeypatch):
     """Give each test an interrupt of its own, and the process its handlers back."""
     monkeypatch.setattr(interrupts, "_interrupt", interrupts._Interrupt())
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     before = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
     yield
     for number, handler in before.items():
@@ -39,8 +40,7 @@ class Dropped:
         signal.raise_signal(signal.SIGINT)
 
 
-def lose_ctrl_c(monkeypatch):
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+def lose_ctrl_c():
     dropped = Dropped()
     del dropped
 
@@ -54,11 +54,11 @@ def test_the_first_signal_raises_where_it_arrives(number, raised):
     assert getattr(ended.value, "code", TERMINATED) == TERMINATED
 
 
-def test_an_exception_that_python_drops_is_raised_by_the_next_check(monkeypatch):
+def test_an_exception_that_python_drops_is_raised_by_the_next_check():
     """Again and again, until somebody has dealt with it."""
     interrupts.handle()
     interrupts.check()
-    lose_ctrl_c(monkeypatch)
+    lose_ctrl_c()
     for wait in (interrupts.check, lambda: interrupts.sleep(60), interrupts.check):
         with pytest.raises(KeyboardInterrupt):
             wait()
@@ -131,7 +131,7 @@ def test_a_lost_interrupt_ends_the_wait_for_a_line(monkeypatch):
     """Nobody writes to the pipe."""
     monkeypatch.setattr(interrupts, "POLL_S", 0.01)
     interrupts.handle()
-    lose_ctrl_c(monkeypatch)
+    lose_ctrl_c()
     reading, writing = os.pipe()
     with open(reading, "rb") as pipe, pytest.raises(KeyboardInterrupt):  # noqa: PTH123 - a descriptor
         next(interrupts.lines(pipe))
@@ -206,7 +206,6 @@ def test_no_interrupt_is_lost_while_a_process_is_awaited():
 class Dropped:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
-sys.unraisablehook = lambda _: None
 process = interrupts.OwnedProcess(["sleep", "600"], stdout=-1)
 Dropped()
 interrupts.{}(process)

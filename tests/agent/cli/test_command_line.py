@@ -118,6 +118,7 @@ def test_ctrl_c_ends_a_session_wherever_it_arrives(tmp_path, interrupt):
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     status, _, err = ended(process)
     assert (status, err.splitlines()[-1].partition(" before")[0]) == (130, "edgemeter: interrupted")
+    assert "Traceback" not in err
 
 
 def test_a_process_that_held_many_records_collects_no_garbage_when_it_ends(tmp_path):
