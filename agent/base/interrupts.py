@@ -120,6 +120,8 @@ def deferred() -> Iterator[None]:
 @contextmanager
 def calling(end: Callable[[], object]) -> Iterator[None]:
     """Let the first SIGINT or SIGTERM in the block call `end` instead of raising: for services, whose loops end by a flag."""
+    # One that was lost while the service was imported.
+    check()
     handler = _SignalHandler(lambda _: end())
     before = {number: signal.signal(number, handler) for number in _not_ignored(SIGNALS[:2])}
     try:

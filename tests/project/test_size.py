@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 522,
-    "agent/base": 6539,
+    "agent/base": 6541,
     "agent/bundle": 632,
     "agent/cli": 2532,
     "agent/contract": 3961,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1448,
     "provisioning/serve": 323,
     "provisioning/update": 189,
-    "tests": 81020,
+    "tests": 81028,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

@@ -113,6 +113,14 @@ def test_a_service_ends_by_a_call_and_has_its_handlers_back():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_a_service_does_not_begin_after_a_lost_interrupt():
+    """Whose flag nobody would look at any more."""
+    interrupts.handle()
+    lose_ctrl_c()
+    with pytest.raises(KeyboardInterrupt), interrupts.calling(list):
+        pytest.fail("the service began")
+
+
 def test_lines_come_whole_and_end_with_the_pipe():
     """Also those of several writes, the last without an end, and long ones in parts."""
     reading, writing = os.pipe()
