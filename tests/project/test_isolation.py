@@ -110,7 +110,7 @@ def test_quick(server):
 def test_a_process_that_hangs_fails_its_test_with_its_command(tmp_path):
     """Whatever waits for it; a server of several tests goes on."""
     (tmp_path / "test_hanging.py").write_text(HANGING)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
+    command = [sys.executable, "-m", "pytest", "-q", "-rN", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
     result = subprocess.run([*command, tmp_path / "test_hanging.py"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "2 failed, 1 passed" in result.stdout, result.stdout
     line = f"hung, and was ended after 1 s: {sys.executable} -c 'import time; time.sleep(600)': mark a test that needs longer"
