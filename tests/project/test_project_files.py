@@ -126,6 +126,14 @@ def test_a_commit_fetches_nothing():
     assert all(hook["entry"].startswith(".venv/bin/") for hook in repository["hooks"])
 
 
+def test_a_hook_of_a_commit_names_files_that_exist():
+    """Pytest ends with an error for a file that is gone, and every commit would be refused."""
+    (repository,) = yaml_of(".pre-commit-config.yaml")["repos"]
+    named = [word for hook in repository["hooks"] for word in hook["entry"].split() if word.endswith(".py")]
+    assert named
+    assert [word for word in named if not (ROOT / word).is_file()] == []
+
+
 def test_every_address_of_the_project_is_the_one_in_its_metadata():
     """Another owner or name in a page, a template or a workflow would send people elsewhere."""
     home = PROJECT["urls"]["Homepage"]
