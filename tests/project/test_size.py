@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1448,
     "provisioning/serve": 323,
     "provisioning/update": 189,
-    "tests": 81028,
+    "tests": 81061,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

@@ -66,6 +66,31 @@ def test_an_exception_that_python_drops_is_raised_by_the_next_check():
     interrupts.check()
 
 
+def test_only_an_interrupt_that_check_will_raise_is_dropped_in_silence(capsys):
+    """Any other exception that Python drops is printed, before and after an interrupt."""
+
+    class Faulty:
+        def __del__(self):
+            raise ValueError("a fault of the product")
+
+    class Interrupting:
+        def __del__(self):
+            raise KeyboardInterrupt("of somebody else")
+
+    def printed(kind):
+        dropped = kind()
+        del dropped
+        return capsys.readouterr().err
+
+    interrupts.handle()
+    assert "ValueError: a fault of the product" in printed(Faulty)
+    assert "KeyboardInterrupt: of somebody else" in printed(Interrupting)
+    assert printed(Dropped) == ""
+    assert "ValueError: a fault of the product" in printed(Faulty)
+    interrupts.acknowledge()
+    assert "KeyboardInterrupt: of somebody else" in printed(Interrupting)
+
+
 def test_a_signal_in_a_deferred_block_is_raised_at_its_end():
     """The outermost end, after everything in it; `check` raises it before."""
     interrupts.handle()
@@ -114,7 +139,7 @@ def test_a_service_ends_by_a_call_and_has_its_handlers_back():
 
 
 def test_a_service_does_not_begin_after_a_lost_interrupt():
-    """Whose flag nobody would look at any more."""
+    """Its loop ends by a call alone, and would look at no flag."""
     interrupts.handle()
     lose_ctrl_c()
     with pytest.raises(KeyboardInterrupt), interrupts.calling(list):

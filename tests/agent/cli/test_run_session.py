@@ -81,7 +81,7 @@ def test_results_replace_a_file_and_follow_a_link(tmp_path, mode):
 
 
 def test_a_run_that_has_ended_is_stored_although_ctrl_c_comes_meanwhile(monkeypatch):
-    """In the outbox and in the ledger; the interrupt is raised after that."""
+    """Outbox and ledger both have the record before the interrupt is raised."""
     monkeypatch.setattr(interrupts, "_interrupt", interrupts._Interrupt())
     record, stored = make_record(), []
 
