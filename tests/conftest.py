@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests import requirements
-from tests.isolation import COLLECTED, Guard, needs_python_only, set_of
+from tests.isolation import Guard, needs_python_only, set_of
 from tests.time_limit import TimeLimit
 
 MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
@@ -74,17 +74,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with the set to which it belongs by its other markers, before `-m` selects; count the tests by marker; shuffle.
+    """Mark each test with the set to which it belongs by its other markers, before `-m` selects; shuffle.
 
     What EDGEMETER_MUST_RUN names may be a marker, or a program that the marker `needs` names.
     """
     for item in items:
         item.add_marker(set_of(item))
         item.keywords.update({program: True for mark in item.iter_markers("needs") for program in mark.args})
-    config.stash[COLLECTED] = Counter(
-        name for item in items for name in {mark.name for mark in item.iter_markers()} if set_of(item) in ("python", "services")
-    )
-
     if (seed := config.getoption("shuffle")) is not None:
         order = random.Random(seed)  # noqa: S311 - an order of tests
         rank: dict[Path, float] = defaultdict(order.random)

@@ -8,7 +8,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from tests import requirements
 SERVICES = frozenset({"services", "needs", "packaging", "hardware", *requirements.NEEDS})
 # These say themselves when they run.
 NIGHTLY = ("alone", "nightly")
-# How many tests of the first two sets have each marker.
-COLLECTED = pytest.StashKey[Counter[str]]()
 SOCKETS = frozenset({"socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname"})
 PROCESSES = frozenset({"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"})
 WATCHED = SOCKETS | PROCESSES | {"time.sleep"}

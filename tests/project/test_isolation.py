@@ -115,12 +115,3 @@ def test_a_process_that_hangs_fails_its_test_with_its_command(tmp_path):
     assert "2 failed, 1 passed" in result.stdout, result.stdout
     line = f"hung, and was ended after 1 s: {sys.executable} -c 'import time; time.sleep(600)': mark a test that needs longer"
     assert result.stdout.count(line) == 2
-
-
-def test_a_set_does_not_grow(pytestconfig):
-    """At most 3,000 tests need Python alone, at most 60 each of the services."""
-    counts = pytestconfig.stash[isolation.COLLECTED]
-    assert counts["python"] <= 3000
-    assert counts["command"] <= 10
-    assert counts["services"] <= 750
-    assert {name: counts[name] for name in requirements.NEEDS if counts[name] > 60} == {}
