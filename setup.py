@@ -27,11 +27,15 @@ class BuildWithReference(build_py):
             self._print(Path(self.build_lib, "edgemeter", name), *command)
 
     def _print(self, target: Path, *command: str) -> None:
-        search_path = os.pathsep.join([str(Path(self.build_lib).absolute()), *filter(None, [os.environ.get("PYTHONPATH")])])
+        search_path = os.pathsep.join(
+            [str(Path(self.build_lib).absolute()), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
             environment = {**os.environ, "PYTHONPATH": search_path, "PYTHONDONTWRITEBYTECODE": "1"}
-            subprocess.run([sys.executable, "-m", *command], env=environment, stdout=file, check=True)
+            subprocess.run(
+                [sys.executable, "-m", *command], env=environment, stdout=file, check=True
+            )
 
 
 setup(cmdclass={"build_py": BuildWithReference})

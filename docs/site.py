@@ -26,7 +26,9 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         path = found[2]
         if page.file.src_uri in AT_ROOT:
             return found[1] + path.removeprefix("docs/")
-        return found[1] + re.sub(rf"^(?:\.\./)+({'|'.join(map(re.escape, AT_ROOT))})$", _up(page) + r"\1", path)
+        return found[1] + re.sub(
+            rf"^(?:\.\./)+({'|'.join(map(re.escape, AT_ROOT))})$", _up(page) + r"\1", path
+        )
 
     return LINK.sub(target, markdown)
 

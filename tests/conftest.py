@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -51,19 +51,30 @@ def influxd() -> Path:
 
 def _of_marker(marker: str, path: Path | None) -> Path:
     if path is None:
-        raise RuntimeError(f"this is not here: the test that uses it must carry the marker `{marker}`")
+        raise RuntimeError(
+            f"this is not here: the test that uses it must carry the marker `{marker}`"
+        )
     return path
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the order of the tests: what a test leaves behind is seen by those that usually run before it."""
-    parser.addoption("--shuffle", type=int, metavar="SEED", help="shuffle the files and the tests of each; not with the order of xdist")
+    parser.addoption(
+        "--shuffle",
+        type=int,
+        metavar="SEED",
+        help="shuffle the files and the tests of each; not with the order of xdist",
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Print the seed of the order."""
     seed = config.getoption("shuffle")
-    return None if seed is None else f"shuffled: --shuffle={seed} --no-loadscope-reorder gives this order again"
+    return (
+        None
+        if seed is None
+        else f"shuffled: --shuffle={seed} --no-loadscope-reorder gives this order again"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -80,7 +91,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     for item in items:
         item.add_marker(set_of(item))
-        item.keywords.update({program: True for mark in item.iter_markers("needs") for program in mark.args})
+        item.keywords.update(
+            {program: True for mark in item.iter_markers("needs") for program in mark.args}
+        )
     if (seed := config.getoption("shuffle")) is not None:
         order = random.Random(seed)  # noqa: S311 - an order of tests
         rank: dict[Path, float] = defaultdict(order.random)
@@ -110,7 +123,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Fail a test without a marker that skips itself: such a test runs on every machine."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail") and needs_python_only(item):

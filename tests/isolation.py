@@ -21,7 +21,17 @@ SERVICES = frozenset({"services", "needs", "packaging", "hardware", *requirement
 # These say themselves when they run.
 NIGHTLY = ("alone", "nightly")
 SOCKETS = frozenset({"socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname"})
-PROCESSES = frozenset({"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"})
+PROCESSES = frozenset(
+    {
+        "os.exec",
+        "os.fork",
+        "os.forkpty",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.system",
+        "subprocess.Popen",
+    }
+)
 WATCHED = SOCKETS | PROCESSES | {"time.sleep"}
 MARKERS = {
     "bwrap": "bwrap",
@@ -66,7 +76,9 @@ class Guard:
         if not needs_python_only(item):
             return (yield)
         self._may_start_python = item.get_closest_marker("command") is not None
-        self._earlier_threads = frozenset(thread.ident for thread in threading.enumerate()) - {threading.get_ident()}
+        self._earlier_threads = frozenset(thread.ident for thread in threading.enumerate()) - {
+            threading.get_ident()
+        }
         self._breaches.clear()
         os.environ["PATH"] = self._empty.name
         self._watching = True
@@ -93,7 +105,11 @@ class Guard:
         return (yield)
 
     def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self._watching or event not in WATCHED or threading.get_ident() in self._earlier_threads:
+        if (
+            not self._watching
+            or event not in WATCHED
+            or threading.get_ident() in self._earlier_threads
+        ):
             return
         if event == "time.sleep" and arguments == (0,):
             return
@@ -105,7 +121,9 @@ class Guard:
             program = str(arguments[0]) if arguments else event
             if self._may_start_python and Path(program).resolve() == Path(sys.executable).resolve():
                 return
-            breach = f"a test without a marker starts no process ({program}): mark it {_marker(program)}"
+            breach = (
+                f"a test without a marker starts no process ({program}): mark it {_marker(program)}"
+            )
         self._breaches.append(breach)
         pytest.fail(breach, pytrace=False)
 

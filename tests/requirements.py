@@ -47,16 +47,23 @@ def program(name: str, marker: str | None = None) -> str:
     address = find(name)
     if address is None:
         label = marker or f'needs("{name}")'
-        raise RuntimeError(f"{name} is not on PATH: the test that starts it must carry the marker `{label}`")
+        raise RuntimeError(
+            f"{name} is not on PATH: the test that starts it must carry the marker `{label}`"
+        )
     return address
 
 
 @functools.cache
 def influxd() -> Path | None:
     """Return the program of InfluxDB 2: EDGEMETER_INFLUXD, in `../shared/bin` or on PATH; version 1 has the same name."""
-    for candidate in filter(None, (os.environ.get("EDGEMETER_INFLUXD"), SHARED / "bin" / "influxd", shutil.which("influxd"))):
+    for candidate in filter(
+        None,
+        (os.environ.get("EDGEMETER_INFLUXD"), SHARED / "bin" / "influxd", shutil.which("influxd")),
+    ):
         if Path(candidate).is_file():
-            printed = subprocess.run([candidate, "version"], capture_output=True, text=True, check=False, timeout=150).stdout
+            printed = subprocess.run(
+                [candidate, "version"], capture_output=True, text=True, check=False, timeout=150
+            ).stdout
             if "InfluxDB v2." in printed or "InfluxDB 2." in printed:
                 return Path(candidate)
     return None
@@ -74,8 +81,19 @@ def postgresql_folder() -> Path | None:
         # A link on PATH leads into the folder.
         folders += [Path(initdb).parent, Path(initdb).resolve().parent]
     if not named_folder and (initdb or shutil.which("psql") or shutil.which("pg_lsclusters")):
-        folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)
-    return next((folder for folder in folders if (folder / "initdb").is_file() and (folder / "pg_basebackup").is_file()), None)
+        folders += sorted(
+            Path("/usr/lib/postgresql").glob("*/bin"),
+            key=lambda folder: float(folder.parent.name),
+            reverse=True,
+        )
+    return next(
+        (
+            folder
+            for folder in folders
+            if (folder / "initdb").is_file() and (folder / "pg_basebackup").is_file()
+        ),
+        None,
+    )
 
 
 def rmqttd() -> Path | None:
@@ -97,7 +115,11 @@ def triton_python() -> Path | None:
 
 
 def triton_library(python: Path) -> Path | None:
-    return next(python.parents[1].glob("lib/python3*/site-packages/pytriton/tritonserver"), None) if python.is_file() else None
+    return (
+        next(python.parents[1].glob("lib/python3*/site-packages/pytriton/tritonserver"), None)
+        if python.is_file()
+        else None
+    )
 
 
 def data_folder(variable: str, name: str) -> Path | None:
@@ -117,7 +139,9 @@ def software_gpu() -> Path | None:
 
     Debian 12's lavapipe lacks what WebGPU needs.
     """
-    address = Path(os.environ.get("EDGEMETER_VULKAN_ICD") or "/usr/lib/chromium/vk_swiftshader_icd.json")
+    address = Path(
+        os.environ.get("EDGEMETER_VULKAN_ICD") or "/usr/lib/chromium/vk_swiftshader_icd.json"
+    )
     return address if address.is_file() and ctypes.util.find_library("vulkan") else None
 
 
@@ -133,7 +157,11 @@ def boards_folder() -> Path | None:
 
 def _folder_with(variable: str, *names: str) -> Path | None:
     named_folder = os.environ.get(variable)
-    return Path(named_folder) if named_folder and all((Path(named_folder) / name).exists() for name in names) else None
+    return (
+        Path(named_folder)
+        if named_folder and all((Path(named_folder) / name).exists() for name in names)
+        else None
+    )
 
 
 @functools.cache
@@ -158,7 +186,11 @@ def sandbox() -> bool | None:
 def pip_wheel() -> Path | None:
     """Return a wheel of pip: ensurepip's, or Debian's."""
     spec = importlib.util.find_spec("ensurepip")
-    bundled = sorted(Path(spec.origin).parent.glob("_bundled/pip-*.whl")) if spec is not None and spec.origin else []
+    bundled = (
+        sorted(Path(spec.origin).parent.glob("_bundled/pip-*.whl"))
+        if spec is not None and spec.origin
+        else []
+    )
     return next(iter([*bundled, *sorted(Path("/usr/share/python-wheels").glob("pip-*.whl"))]), None)
 
 
@@ -173,28 +205,65 @@ def _has_module(name: str) -> bool | None:
 
 def _program(name: str) -> Need:
     variable = f", or set {VARIABLES[name]}" if name in VARIABLES else ""
-    return Need(f"{name} is not installed", f"apt-get install {name}, or the package that has it{variable}", functools.partial(find, name))
+    return Need(
+        f"{name} is not installed",
+        f"apt-get install {name}, or the package that has it{variable}",
+        functools.partial(find, name),
+    )
 
 
 def _module(name: str) -> Need:
     return Need(
-        f"the module {name} is not installed", f"pip install {name}, or our extra that brings it", functools.partial(_has_module, name)
+        f"the module {name} is not installed",
+        f"pip install {name}, or our extra that brings it",
+        functools.partial(_has_module, name),
     )
 
 
 def _data(variable: str, name: str) -> Need:
-    return Need(f"the folder {name} is not there", f"set {variable}", functools.partial(data_folder, variable, name))
+    return Need(
+        f"the folder {name} is not there",
+        f"set {variable}",
+        functools.partial(data_folder, variable, name),
+    )
 
 
-BOARD_PROGRAMS = ("qemu-system-aarch64", "mke2fs", "sfdisk", "mkfs.vfat", "mcopy", "mtype", "debugfs", "cpio", "xz")
-CONVERT = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL")
+BOARD_PROGRAMS = (
+    "qemu-system-aarch64",
+    "mke2fs",
+    "sfdisk",
+    "mkfs.vfat",
+    "mcopy",
+    "mtype",
+    "debugfs",
+    "cpio",
+    "xz",
+)
+CONVERT = (
+    "torch",
+    "litert_torch",
+    "ai_edge_quantizer",
+    "ai_edge_litert",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+    "PIL",
+)
 NEEDS: dict[str, tuple[Need, ...]] = {
     "realdata": (_data("EDGEMETER_REALDATA", "realdata"),),
     "captures": (_data("EDGEMETER_CAPTURES", "captures"),),
     "mosquitto": (_program("mosquitto"), _program("mosquitto_passwd")),
-    "bwrap": (Need("bubblewrap is absent, or starts nothing here", "`edgemeter doctor` says what to do", sandbox),),
+    "bwrap": (
+        Need(
+            "bubblewrap is absent, or starts nothing here",
+            "`edgemeter doctor` says what to do",
+            sandbox,
+        ),
+    ),
     "rmqtt": (Need("rmqttd is not there", "set EDGEMETER_RMQTTD", rmqttd),),
-    "influx": (Need("InfluxDB 2 is not installed", "set EDGEMETER_INFLUXD to its influxd", influxd),),
+    "influx": (
+        Need("InfluxDB 2 is not installed", "set EDGEMETER_INFLUXD to its influxd", influxd),
+    ),
     "postgresql": (
         Need(
             "PostgreSQL is not installed",
@@ -204,17 +273,35 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         _module("psycopg"),
     ),
     "chromium": (_program("chromium"), _module("websockets")),
-    "trixie": (Need("mmdebstrap is not installed", "apt-get install mmdebstrap, or set EDGEMETER_TRIXIE_ROOT", _trixie),),
+    "trixie": (
+        Need(
+            "mmdebstrap is not installed",
+            "apt-get install mmdebstrap, or set EDGEMETER_TRIXIE_ROOT",
+            _trixie,
+        ),
+    ),
     "arm64": (
         _program("qemu-aarch64-static"),
-        Need("no arm64 system with Python 3.13 is there", "run tests/arm64/make_root.sh and set EDGEMETER_ARM64", arm64_folder),
+        Need(
+            "no arm64 system with Python 3.13 is there",
+            "run tests/arm64/make_root.sh and set EDGEMETER_ARM64",
+            arm64_folder,
+        ),
     ),
     "emulated_board": (
         *map(_program, BOARD_PROGRAMS),
-        Need("no system of arm64 boards is there", "run `tests/arm64/make_root.sh boards` and set EDGEMETER_ARM64", boards_folder),
+        Need(
+            "no system of arm64 boards is there",
+            "run `tests/arm64/make_root.sh boards` and set EDGEMETER_ARM64",
+            boards_folder,
+        ),
     ),
     "system_python": (
-        Need("no system Python >= 3.10 with venv is installed", "apt-get install python3-venv", system_python),
+        Need(
+            "no system Python >= 3.10 with venv is installed",
+            "apt-get install python3-venv",
+            system_python,
+        ),
         Need("no wheel of pip is there", "apt-get install python3-pip-whl", pip_wheel),
     ),
     "torch": (_module("torch"),),
@@ -229,10 +316,26 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     ),
     "convert": tuple(_module(name) for name in CONVERT),
     "loadgen": (_module("mlperf_loadgen"),),
-    "mlserver": (Need("MLServer is not installed", "`make mlserver`, and set EDGEMETER_MLSERVER to its python", mlserver_python),),
-    "triton": (Need("Triton is not installed", "`make triton`, and set EDGEMETER_TRITON to its python", triton_python),),
+    "mlserver": (
+        Need(
+            "MLServer is not installed",
+            "`make mlserver`, and set EDGEMETER_MLSERVER to its python",
+            mlserver_python,
+        ),
+    ),
+    "triton": (
+        Need(
+            "Triton is not installed",
+            "`make triton`, and set EDGEMETER_TRITON to its python",
+            triton_python,
+        ),
+    ),
     "software_gpu": (
-        Need("no Vulkan driver in software is there", "apt-get install chromium libvulkan1, or set EDGEMETER_VULKAN_ICD", software_gpu),
+        Need(
+            "no Vulkan driver in software is there",
+            "apt-get install chromium libvulkan1, or set EDGEMETER_VULKAN_ICD",
+            software_gpu,
+        ),
         _module("ai_edge_litert"),
     ),
 }

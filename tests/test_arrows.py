@@ -4,9 +4,24 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
-from tests.fixtures.own_imports import FOLDER_OF, INTERFACE, MODULES, NAME_OF, PACKAGES, ROOT, arrows, arrows_by_name, imports
+from tests.fixtures.own_imports import (
+    FOLDER_OF,
+    INTERFACE,
+    MODULES,
+    NAME_OF,
+    PACKAGES,
+    ROOT,
+    arrows,
+    arrows_by_name,
+    imports,
+)
 
-MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "provisioning": {"agent"}}
+MAY_IMPORT = {
+    "agent": set(),
+    "collector": {"agent"},
+    "models": {"agent"},
+    "provisioning": {"agent"},
+}
 # The modules that all packages share; other packages import only these from the rest of the agent.
 CORE = ("base", "contract")
 OF_THE_AGENT = {
@@ -58,7 +73,14 @@ BUILDS = {
 # The modules of a session, and the runtimes that it asks for their libraries.
 BESIDE_A_RUN = tuple(
     f"edgemeter.agent.{name}"
-    for name in ("cli.run_session", "cli.run_output", "session.session", "runtimes.replay", "runtimes.litert", "runtimes.onnx_runtime")
+    for name in (
+        "cli.run_session",
+        "cli.run_output",
+        "session.session",
+        "runtimes.replay",
+        "runtimes.litert",
+        "runtimes.onnx_runtime",
+    )
 )
 OWN = {path.stem for path in INTERFACE.glob("_*.py")}
 
@@ -80,7 +102,11 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
                     reached.add(node)
                     ahead.append(node)
         reach[start] = reached
-    groups = {tuple(sorted(other for other in reach[node] if node in reach.get(other, ()))) for node in reach if node in reach[node]}
+    groups = {
+        tuple(sorted(other for other in reach[node] if node in reach.get(other, ())))
+        for node in reach
+        if node in reach[node]
+    }
     return [list(group) for group in sorted(groups)]
 
 
@@ -88,7 +114,9 @@ def test_arrows_between_the_packages_run_one_way():
     """The agent imports none of the other three; they import the agent and not each other."""
     for path in MODULES:
         package = path.relative_to(ROOT).parts[0]
-        imported = {name.split(".")[1] for name, _ in imports(path) if name.startswith("edgemeter.")}
+        imported = {
+            name.split(".")[1] for name, _ in imports(path) if name.startswith("edgemeter.")
+        }
         assert imported <= MAY_IMPORT[package] | {package}, path
 
 
@@ -96,15 +124,25 @@ def test_nothing_imports_the_python_interface():
     """`edgemeter` itself (`agent/api/`) stands on the packages: it measures with the agent and reads with the collector."""
     names = {"measure", "compare", "energy", "load", "Record"}
     for path in MODULES:
-        assert not {name for name, _ in imports(path) if name.removeprefix("edgemeter.") in names or name.startswith("edgemeter._")}, path
+        assert not {
+            name
+            for name, _ in imports(path)
+            if name.removeprefix("edgemeter.") in names or name.startswith("edgemeter._")
+        }, path
     for path in INTERFACE.glob("*.py"):
-        assert {name.split(".")[1] for name, _ in imports(path) if name.startswith("edgemeter.")} <= {"agent", "collector", *OWN}, path
+        assert {
+            name.split(".")[1] for name, _ in imports(path) if name.startswith("edgemeter.")
+        } <= {"agent", "collector", *OWN}, path
 
 
 def test_the_others_import_the_shared_core_and_a_short_list():
     """What measures stays on the device; what is needed twice moves into the core."""
     for package, modules in OF_THE_AGENT.items():
-        imported = {target.removeprefix("edgemeter.agent.") for path, target in arrows() if path.startswith(package) and is_agent(target)}
+        imported = {
+            target.removeprefix("edgemeter.agent.")
+            for path, target in arrows()
+            if path.startswith(package) and is_agent(target)
+        }
         assert {name for name in imported if name.split(".")[0] not in CORE} == modules, package
     assert set(OF_THE_AGENT) == {*PACKAGES} - {"agent"}
 
@@ -117,9 +155,16 @@ def test_few_files_reach_another_package_by_name():
 
 def test_the_core_imports_nothing_else_of_ours():
     """The contract stands on the base, the base on nothing."""
-    allowed = {"agent/base": ("edgemeter.agent.base",), "agent/contract": ("edgemeter.agent.base", "edgemeter.agent.contract")}
+    allowed = {
+        "agent/base": ("edgemeter.agent.base",),
+        "agent/contract": ("edgemeter.agent.base", "edgemeter.agent.contract"),
+    }
     for folder, names in allowed.items():
-        assert [arrow for arrow in arrows() if arrow[0].startswith(folder) and not arrow[1].startswith(names)] == []
+        assert [
+            arrow
+            for arrow in arrows()
+            if arrow[0].startswith(folder) and not arrow[1].startswith(names)
+        ] == []
 
 
 def test_no_files_import_each_other_in_a_circle():
@@ -142,7 +187,10 @@ def test_no_folders_import_each_other_in_a_circle():
 def test_package_roots_hold_subpackages_only():
     """Commands live in `cli/`, everything else in the folder that is named for it."""
     assert [
-        str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).glob("*.py") if path.name != "__init__.py"
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).glob("*.py")
+        if path.name != "__init__.py"
     ] == []
 
 
@@ -156,7 +204,9 @@ def test_what_runs_beside_a_measurement_needs_no_numpy():
         for imported, at_top in imports(path) if path else ():
             assert not at_top or imported.split(".")[0] != "numpy", path
             parts = imported.split(".")
-            outer = {".".join(parts[:length]) for length in range(3, len(parts) + 1)} & FOLDER_OF.keys()
+            outer = {
+                ".".join(parts[:length]) for length in range(3, len(parts) + 1)
+            } & FOLDER_OF.keys()
             waiting += outer - reached if at_top else ()
     assert len(reached) > len(BESIDE_A_RUN)
 
@@ -184,10 +234,23 @@ def test_nothing_heavy_is_imported_before_it_is_needed():
 
 def test_no_module_is_named_for_what_it_is_not():
     """Drawers without a label collect everything."""
-    assert not {path.stem for path in MODULES} & {"utils", "util", "helpers", "helper", "common", "misc", "core", "manager"}
+    assert not {path.stem for path in MODULES} & {
+        "utils",
+        "util",
+        "helpers",
+        "helper",
+        "common",
+        "misc",
+        "core",
+        "manager",
+    }
 
 
 def test_tests_share_fixtures_and_not_the_files_of_other_tests():
     """What several tests need is in tests/fixtures, so that a test file can be read, moved and run by itself."""
     pattern = re.compile(r"^\s*from (tests\.[a-z0-9_.]*\.test_[a-z0-9_]+) import", re.MULTILINE)
-    assert {name for path in (ROOT / "tests").rglob("*.py") for name in pattern.findall(path.read_text())} == set()
+    assert {
+        name
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in pattern.findall(path.read_text())
+    } == set()

@@ -17,7 +17,11 @@ GENERIC = """one found place known wanted own beside rest left said held kept ma
 def bound_names(table: SymbolTable) -> Iterator[str]:
     """Yield the variables, arguments and functions of a module; attributes and methods belong to their class."""
     if table.get_type() != "class":
-        yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_parameter())
+        yield from (
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_assigned() or symbol.is_parameter()
+        )
     for child in table.get_children():
         yield from bound_names(child)
 
@@ -53,7 +57,11 @@ def test_no_comment_begins_with_what_or_of():
     """Product and tests: a comment has a subject and a verb; a relative clause without a noun has to be read twice."""
     begun = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in (*PRODUCT, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "docs").rglob("*.py")))
+        for path in (
+            *PRODUCT,
+            *sorted((ROOT / "tests").rglob("*.py")),
+            *sorted((ROOT / "docs").rglob("*.py")),
+        )
         for line in path.read_text().splitlines()
         if re.search(r"(^|\s)# (What|Of)\b", line)
     ]

@@ -16,7 +16,12 @@ from tests.site import walk
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-COMMANDS = [command for block in walk.blocks(README) for command in block.commands if command.startswith("edgemeter ")]
+COMMANDS = [
+    command
+    for block in walk.blocks(README)
+    for command in block.commands
+    if command.startswith("edgemeter ")
+]
 TARGETS = re.findall(r"^\$ make (\w+)", README.read_text(), re.MULTILINE)
 # Output that depends on how busy the machine is: number of runs, reasons of a verdict, a wait, width of an interval.
 PASSING = re.compile(
@@ -27,7 +32,10 @@ PASSING = re.compile(
 
 def printed() -> str:
     """Return what the README's command prints, in an empty home with the models and scenes that ship."""
-    with tempfile.TemporaryDirectory() as folder, walk.walk(Path(folder), EDGEMETER_DEVICE="this-machine") as reader:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        walk.walk(Path(folder), EDGEMETER_DEVICE="this-machine") as reader,
+    ):
         (command,) = compared_block().commands
         output = reader.run(command, "README.md")
     return "\n".join(line.rstrip() for line in output.rstrip().splitlines()) + "\n"
@@ -40,7 +48,11 @@ def compared_block() -> walk.Block:
 
 def normalised(output: str) -> list[list[str]]:
     """Return the words of each line, numbers and ids as #: what stays the same from run to run."""
-    return [re.sub(r"\b[0-9a-f]{8}\b|\d[\d.,]*", "#", line).split() for line in PASSING.sub("", output).splitlines() if line.strip()]
+    return [
+        re.sub(r"\b[0-9a-f]{8}\b|\d[\d.,]*", "#", line).split()
+        for line in PASSING.sub("", output).splitlines()
+        if line.strip()
+    ]
 
 
 @pytest.mark.services

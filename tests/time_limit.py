@@ -36,12 +36,20 @@ class TimeLimit:
         self._ended = threading.Event()
         start = subprocess.Popen.__init__
 
-        def note(process: "subprocess.Popen[Any]", command: Any, *arguments: Any, **options: Any) -> None:
+        def note(
+            process: "subprocess.Popen[Any]", command: Any, *arguments: Any, **options: Any
+        ) -> None:
             start(process, command, *arguments, **options)
             if self._limit_s is not None and not self._is_shared:
                 words = command if isinstance(command, str) else shlex.join(map(str, command))
                 limit_s = max(self._limit_s, FIXTURE_LIMIT_S) if self._is_fixture else self._limit_s
-                self._started.append((time.monotonic() + limit_s, weakref.ref(process), f"{limit_s:.0f} s: {words[:SHOWN]}"))
+                self._started.append(
+                    (
+                        time.monotonic() + limit_s,
+                        weakref.ref(process),
+                        f"{limit_s:.0f} s: {words[:SHOWN]}",
+                    )
+                )
 
         subprocess.Popen.__init__ = note  # type: ignore[method-assign]
         threading.Thread(target=self._watch, name="time limit of processes", daemon=True).start()
@@ -78,7 +86,10 @@ class TimeLimit:
             return (yield)
         finally:
             if self._hung:
-                pytest.fail(f"{self._hung[0]}: mark a test that needs longer `limit_s(SECONDS)`", pytrace=False)
+                pytest.fail(
+                    f"{self._hung[0]}: mark a test that needs longer `limit_s(SECONDS)`",
+                    pytrace=False,
+                )
 
     def _watch(self) -> None:
         while not self._ended.wait(POLL_S):

@@ -40,14 +40,23 @@ def load(*sources: str | Path, columns: Sequence[str] | None = None) -> dict[str
     if isinstance(columns, str):
         raise TypeError(f"columns is a list of names, as in columns=[{columns!r}]")
     if wrong := next((source for source in sources if not isinstance(source, str | Path)), None):
-        raise TypeError(f"{wrong!r} is not a path: give the sources one by one, as in edgemeter.load(A, B)")
+        raise TypeError(
+            f"{wrong!r} is not a path: give the sources one by one, as in edgemeter.load(A, B)"
+        )
     run_columns = chosen_columns(columns)
     selections = [parse_selection(str(source)) for source in sources] or [selections_of("", {})]
     runs = oldest_first(run for selection in selections for run in selection.runs())
     for left_out in (entry for selection in selections for entry in selection.unreadable):
         logger.warning("left out: %s: %s", left_out.name, left_out.reason)
     started = np.array([run.started_at_ns for run in runs], np.int64).astype("datetime64[ns]")
-    return {"started_at": started, **{column.name: _values(column, runs) for column in run_columns if column.name != "started_at_ns"}}
+    return {
+        "started_at": started,
+        **{
+            column.name: _values(column, runs)
+            for column in run_columns
+            if column.name != "started_at_ns"
+        },
+    }
 
 
 def _values(column: RunColumn, runs: Sequence[RunRecord]) -> NDArray[Any]:

@@ -43,10 +43,17 @@ class Record(RunRecord, frozen=True, kw_only=True):
     """The record of a run; as text its figures and its verdict, in at most ten lines."""
 
     def __str__(self) -> str:
-        reason, *further = [line.partition(": ")[2] for line in verdict_lines([self.verdict], with_notes=False)] or [""]
+        reason, *further = [
+            line.partition(": ")[2] for line in verdict_lines([self.verdict], with_notes=False)
+        ] or [""]
         if further:
             reason = f"{reason} {len(further)} more in record.verdict."
-        return "\n".join(block_lines(heading(self), [*block_rows(MeasuredCase((self,))), ("Verdict", self.verdict.state, reason)]))
+        return "\n".join(
+            block_lines(
+                heading(self),
+                [*block_rows(MeasuredCase((self,))), ("Verdict", self.verdict.state, reason)],
+            )
+        )
 
 
 @overload
@@ -113,24 +120,42 @@ def measure(
     Example:
         import edgemeter
 
-        record = edgemeter.measure("model.tflite", data="photos", annotations="instances.json", mode="rapid")
+        record = edgemeter.measure(
+            "model.tflite", data="photos", annotations="instances.json", mode="rapid"
+        )
         print(record)
         print(record.latency.p50_ms, record.accuracy.value, record.verdict.state)
     """
     if callable(model):
-        if wrong := "data" if data is not None else "annotations" if annotations is not None else None:
-            raise TypeError(f"unexpected keyword argument {wrong!r} for a function: give its inputs")
+        if (
+            wrong := "data"
+            if data is not None
+            else "annotations"
+            if annotations is not None
+            else None
+        ):
+            raise TypeError(
+                f"unexpected keyword argument {wrong!r} for a function: give its inputs"
+            )
         with nullcontext() if progress else quietly():
             record = _function_run(FunctionCall(model, inputs), settings | {"mode": mode}, power)
             # When it is over, so that nothing of ours disturbs it.
-            with saving(config.read(unset_options()["config"]), logger.info, is_wanted=save) as keep:
+            with saving(
+                config.read(unset_options()["config"]), logger.info, is_wanted=save
+            ) as keep:
                 return Record(**asdict(keep(record)))
     if not isinstance(model, str | os.PathLike):
-        raise TypeError(f"{model!r} cannot be measured: give the path or name of a model, or a function and its inputs")
+        raise TypeError(
+            f"{model!r} cannot be measured: give the path or name of a model, or a function and its inputs"
+        )
     if inputs != ():
-        raise TypeError("measure takes one model: give its data as data=FOLDER, or compare two with edgemeter.compare(A, B)")
+        raise TypeError(
+            "measure takes one model: give its data as data=FOLDER, or compare two with edgemeter.compare(A, B)"
+        )
     if repeating := settings.keys() & {"repeats", "time_s", "precision_ratio"}:
-        raise TypeError(f"measure makes one run and takes no {min(repeating)!r}: call it again for another run")
+        raise TypeError(
+            f"measure makes one run and takes no {min(repeating)!r}: call it again for another run"
+        )
     options = _options(settings, data=data, annotations=annotations, mode=mode, power=power)
     cases = run_session.suite_of(None, Path(model), options | {"repeats": 1})
     options |= {"save": save, "if_no_broker": "keep", "delivery_timeout": 60.0}
@@ -145,10 +170,14 @@ def measure(
 
 def _function_run(target: FunctionCall, settings: dict[str, Any], power: str | None) -> RunRecord:
     if unknown := [key for key in settings if key not in in_process.SETTINGS]:
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r} for a function: {near(unknown[0], in_process.SETTINGS)}")
+        raise TypeError(
+            f"unexpected keyword argument {unknown[0]!r} for a function: {near(unknown[0], in_process.SETTINGS)}"
+        )
     options = unset_options()
     options |= {"power": power or options["power"]}
-    case = in_process.case_of(target, {key: value for key, value in settings.items() if value is not None})
+    case = in_process.case_of(
+        target, {key: value for key, value in settings.items() if value is not None}
+    )
     with run_session.session_progress() as on_event:
         return in_process.measure_function(target, case, options, logger.warning, on_event)
 
@@ -183,7 +212,9 @@ def measured(function: Callable[P, T_co] | None = None, /, **options: Any) -> An
     if function is None:
         return partial(measured, **options)
     if not callable(function):
-        raise TypeError(f"measured takes a function, not {function!r}: measure a model with edgemeter.measure(MODEL)")
+        raise TypeError(
+            f"measured takes a function, not {function!r}: measure a model with edgemeter.measure(MODEL)"
+        )
     is_first = True
 
     @wraps(function)
@@ -192,7 +223,11 @@ def measured(function: Callable[P, T_co] | None = None, /, **options: Any) -> An
         if is_first:
             # Before the run, for a function that calls itself.
             is_first = False
-            setattr(call, "record", measure(partial(function, **kwargs) if kwargs else function, args, **options))  # noqa: B010
+            setattr(  # noqa: B010
+                call,
+                "record",
+                measure(partial(function, **kwargs) if kwargs else function, args, **options),
+            )
         return function(*args, **kwargs)
 
     setattr(call, "record", None)  # noqa: B010 - no attribute of a function, for mypy
@@ -250,24 +285,42 @@ def compare(
         print(comparison)
         print(comparison.rows[1].decisions["latency_p50_ms"].outcome)
     """
-    options = _options(settings, data=data, annotations=annotations, mode=mode, power=power) | {"save": save}
+    options = _options(settings, data=data, annotations=annotations, mode=mode, power=power) | {
+        "save": save
+    }
     for model in models:
         if callable(model):
-            raise TypeError("compare takes models: measure each function with edgemeter.measure(function, inputs)")
+            raise TypeError(
+                "compare takes models: measure each function with edgemeter.measure(function, inputs)"
+            )
         if not isinstance(model, str | os.PathLike):
-            raise TypeError(f"{model!r} is not the path or name of a model: give the models one by one, as in edgemeter.compare(A, B)")
+            raise TypeError(
+                f"{model!r} is not the path or name of a model: give the models one by one, as in edgemeter.compare(A, B)"
+            )
     if len(models) < 2:
-        raise TypeError("compare takes two models or more, as in edgemeter.compare(A, B): measure one with edgemeter.measure(A)")
+        raise TypeError(
+            "compare takes two models or more, as in edgemeter.compare(A, B): measure one with edgemeter.measure(A)"
+        )
     with nullcontext() if progress else quietly():
-        measured = compared_sides.measure_sides([*map(str, models)], options, matters_ratio, logger.info)
+        measured = compared_sides.measure_sides(
+            [*map(str, models)], options, matters_ratio, logger.info
+        )
     if measured.session.interruption is not None:
         raise measured.session.interruption
     for error in (*measured.session.errors, *filter(None, [measured.session.undelivered])):
         logger.warning("%s", error)
-    return ModelComparison(**{field.name: getattr(measured.comparison, field.name) for field in fields(Comparison)})
+    return ModelComparison(
+        **{field.name: getattr(measured.comparison, field.name) for field in fields(Comparison)}
+    )
 
 
 def _options(settings: dict[str, Any], **named: Any) -> dict[str, Any]:
     if unknown := [key for key in settings if key not in run_session.CASE_KEYS]:
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}: {near(unknown[0], run_session.CASE_KEYS)}")
-    return {**unset_options(), **settings, **{key: value for key, value in named.items() if value is not None}}
+        raise TypeError(
+            f"unexpected keyword argument {unknown[0]!r}: {near(unknown[0], run_session.CASE_KEYS)}"
+        )
+    return {
+        **unset_options(),
+        **settings,
+        **{key: value for key, value in named.items() if value is not None},
+    }

@@ -74,7 +74,9 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
     spent = SpentEnergy()
     options = unset_options()
     sensors = power or options["power"]
-    with EnergyWatch(sensors, idle_s=idle_s, settings=config.read(options["config"]), report=logger.info) as watch:
+    with EnergyWatch(
+        sensors, idle_s=idle_s, settings=config.read(options["config"]), report=logger.info
+    ) as watch:
         yield spent
     spent.seconds, spent.reason = watch.seen.seconds, watch.seen.energies.reason
     spent.doubts = watch.seen.other_load.doubts
@@ -86,10 +88,16 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
         setattr(spent, name, getattr(measured, name))
     spent.bounds_reason = measured.interval_reason
     spent.net_reason = measured.why_no_net(watch.seen.idle_s, "idle_s =")
-    spent.joules, spent.joules_low, spent.joules_high = _with_bounds(measured.gross_mj, measured.gross_u_mj)
+    spent.joules, spent.joules_low, spent.joules_high = _with_bounds(
+        measured.gross_mj, measured.gross_u_mj
+    )
     if measured.net_state == "resolved" and measured.net_mj is not None:
-        spent.net_joules, spent.net_joules_low, spent.net_joules_high = _with_bounds(measured.net_mj, measured.net_u_mj)
+        spent.net_joules, spent.net_joules_low, spent.net_joules_high = _with_bounds(
+            measured.net_mj, measured.net_u_mj
+        )
 
 
 def _with_bounds(energy_mj: float, u_mj: float | None) -> tuple[float, float | None, float | None]:
-    return energy_mj / 1000, *((None, None) if u_mj is None else ((energy_mj - u_mj) / 1000, (energy_mj + u_mj) / 1000))
+    return energy_mj / 1000, *(
+        (None, None) if u_mj is None else ((energy_mj - u_mj) / 1000, (energy_mj + u_mj) / 1000)
+    )

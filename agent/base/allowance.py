@@ -10,7 +10,9 @@ MOST_REMEMBERED = 20_000  # Above this number, senders whose bucket is full agai
 class Allowance:
     """A bucket per sender, of `burst` units, refilled at `per_s`; usable from several threads."""
 
-    def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._per_s = per_s
         self._burst = burst
         self._clock = clock
@@ -39,6 +41,8 @@ class Allowance:
         balance = min(self._burst, balance + self._per_s * (now_s - since_s)) - units
         if len(self._balances) >= MOST_REMEMBERED:
             full_s = self._burst / self._per_s
-            self._balances = {other: entry for other, entry in self._balances.items() if now_s - entry[1] < full_s}
+            self._balances = {
+                other: entry for other, entry in self._balances.items() if now_s - entry[1] < full_s
+            }
         self._balances[name] = max(0.0, balance), now_s
         return balance >= 0

@@ -35,14 +35,23 @@ class BrokerAddress:
     password: str | None = field(default=None, repr=False)
     tls: TlsFiles = field(default_factory=TlsFiles)
     # The remedy for a measurement, if no broker answers.
-    if_silent: str = field(default="start one (`edgemeter collector up`, or mosquitto) or leave out --broker", compare=False)
+    if_silent: str = field(
+        default="start one (`edgemeter collector up`, or mosquitto) or leave out --broker",
+        compare=False,
+    )
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" if self.scheme == "mqtt" else f"{self.scheme}://{host}:{self.port}"
+        return (
+            f"{host}:{self.port}"
+            if self.scheme == "mqtt"
+            else f"{self.scheme}://{host}:{self.port}"
+        )
 
 
-def parse_address(url: str, *, tls: TlsFiles | None = None, environ: Mapping[str, str] = os.environ) -> BrokerAddress:
+def parse_address(
+    url: str, *, tls: TlsFiles | None = None, environ: Mapping[str, str] = os.environ
+) -> BrokerAddress:
     """Return the address in a broker's URL; the certificates are those of `tls`, by default those in the URL.
 
     Raises:
@@ -55,15 +64,24 @@ def parse_address(url: str, *, tls: TlsFiles | None = None, environ: Mapping[str
         )
     scheme = cast("Scheme", parts.scheme)
     named = files_of(url)
-    user, password_file = unquote(parts.username) if parts.username else None, named.get("password_file")
+    user, password_file = (
+        unquote(parts.username) if parts.username else None,
+        named.get("password_file"),
+    )
     if password_file is not None and not user:
-        raise ConfigError(f"a password is named ({str(password_file)!r}) and no user: write mqtt://USER@HOST")
+        raise ConfigError(
+            f"a password is named ({str(password_file)!r}) and no user: write mqtt://USER@HOST"
+        )
     password = broker_password(password_file, environ) if user else None
     files = tls or TlsFiles(named.get("ca"), named.get("certificate"), named.get("key"))
     if scheme == "mqtt" and files != TlsFiles():
-        raise ConfigError(f"certificates are named, but {url.partition('?')[0]!r} is without TLS: write mqtts://HOST[:PORT]")
+        raise ConfigError(
+            f"certificates are named, but {url.partition('?')[0]!r} is without TLS: write mqtts://HOST[:PORT]"
+        )
     check(files)
-    return BrokerAddress(parts.hostname or "", parts.port or DEFAULT_PORTS[scheme], scheme, user, password, files)
+    return BrokerAddress(
+        parts.hostname or "", parts.port or DEFAULT_PORTS[scheme], scheme, user, password, files
+    )
 
 
 def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
@@ -80,7 +98,9 @@ def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
 
 def accepts_anybody(address: BrokerAddress, timeout_s: float) -> bool:
     """Return whether the broker accepts clients without user, password or certificate; False if that cannot be determined."""
-    stranger = dataclasses.replace(address, tls=dataclasses.replace(address.tls, certificate=None, key=None))
+    stranger = dataclasses.replace(
+        address, tls=dataclasses.replace(address.tls, certificate=None, key=None)
+    )
     try:
         return _anonymous_answer(stranger, timeout_s)[3:] == b"\0"
     except EdgemeterError:
@@ -102,7 +122,9 @@ def _anonymous_answer(address: BrokerAddress, timeout_s: float) -> bytes:
     except OSError as error:
         why = "timed out" if isinstance(error, TimeoutError) else error.strerror
         why = "host name unknown" if isinstance(error, socket.gaierror) else why
-        raise UnavailableError(f"no MQTT broker answers at {address} ({why}): {address.if_silent}") from error
+        raise UnavailableError(
+            f"no MQTT broker answers at {address} ({why}): {address.if_silent}"
+        ) from error
     if answer and answer[0] == _TLS_ALERT:
         raise ConfigError(f"the port at {address} uses TLS: write mqtts://{address}")
     if answer and answer[0] != _CONNACK:

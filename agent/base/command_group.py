@@ -21,18 +21,29 @@ class DefaultGroup(click.Group):
     If it also works without a subcommand, options before the name of a subcommand are refused, not ignored.
     """
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if self.invoke_without_command and not ctx.resilient_parsing:
             early_options = [
-                param for param in self.params if param.name and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+                param
+                for param in self.params
+                if param.name
+                and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
             ]
             if early_options:
                 raise click.UsageError(
                     f"write {early_options[0].opts[0]} after the subcommand: {ctx.command_path} {args[0]} {early_options[0].opts[0]} ..."
                 )
-        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+        if (
+            not args[0].startswith("-")
+            and not ctx.resilient_parsing
+            and self.get_command(ctx, args[0]) is None
+        ):
             suggestion = did_you_mean(args[0], self.list_commands(ctx), limit=1)
-            raise click.UsageError(f"no command is called {args[0]!r}{f': {suggestion}' if suggestion else ''}", ctx)
+            raise click.UsageError(
+                f"no command is called {args[0]!r}{f': {suggestion}' if suggestion else ''}", ctx
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -42,7 +53,9 @@ class CommandGroup(DefaultGroup):
     def __init__(self, *args: Any, sections: Sections, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._sections = sections
-        self._places = {name: address for section in sections.values() for name, (address, _) in section.items()}
+        self._places = {
+            name: address for section in sections.values() for name, (address, _) in section.items()
+        }
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(self._places)
@@ -62,7 +75,11 @@ class CommandGroup(DefaultGroup):
 def typed() -> str:
     """Return the current command line to type again, without the options for where it runs and how it prints."""
     context = click.get_current_context(silent=True)
-    words = [] if context is None else [word for word in context.command_path.split() if not word.startswith("-")]
+    words = (
+        []
+        if context is None
+        else [word for word in context.command_path.split() if not word.startswith("-")]
+    )
     for param in context.command.params if context else ():
         name = param.name or ""
         if (
@@ -73,7 +90,11 @@ def typed() -> str:
         ):
             continue
         value_of_option = context.params[name]
-        values = [f"{key}={value}" for key, value in value_of_option.items()] if isinstance(value_of_option, dict) else value_of_option
+        values = (
+            [f"{key}={value}" for key, value in value_of_option.items()]
+            if isinstance(value_of_option, dict)
+            else value_of_option
+        )
         for value in values if param.multiple or param.nargs == -1 else [value_of_option]:
             text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             option = [] if isinstance(param, click.Argument) else [max(param.opts, key=len)]
@@ -88,12 +109,20 @@ class ModalCommand(click.Command):
         super().__init__(*args, **settings)
         self.modes = modes
 
-    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
         """Return the context of this command, or of the chosen one."""
         for flag, address in self.modes.items():
             if flag in (args if flag.startswith("-") else args[:1]):
                 command: click.Command = resolve_name(address)
-                return command.make_context(f"{info_name} {flag}", [word for word in args if word != flag], parent, **extra)
+                return command.make_context(
+                    f"{info_name} {flag}", [word for word in args if word != flag], parent, **extra
+                )
         return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -108,7 +137,14 @@ class LongCommand(click.Command):
         self.common = common
         text = "Show every option and exit."
         self.params.append(
-            click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=self._show_all, help=text)
+            click.Option(
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=self._show_all,
+                help=text,
+            )
         )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -117,7 +153,11 @@ class LongCommand(click.Command):
             record
             for param in self.get_params(ctx)
             if isinstance(param, click.Option)
-            and (ctx.meta.get(ALL_OPTIONS) or param.name in self.common or {"--help", "--help-all"} & {*param.opts})
+            and (
+                ctx.meta.get(ALL_OPTIONS)
+                or param.name in self.common
+                or {"--help", "--help-all"} & {*param.opts}
+            )
             and (record := param.get_help_record(ctx))
         ]
         with formatter.section("Options"):

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem"]]
 
 
-def completes(names: Callable[[], Iterable[str]], *, files: bool = False, several: bool = False) -> Completer:
+def completes(
+    names: Callable[[], Iterable[str]], *, files: bool = False, several: bool = False
+) -> Completer:
     """Return a callback that completes the names returned by `names`.
 
     Args:
@@ -21,7 +23,9 @@ def completes(names: Callable[[], Iterable[str]], *, files: bool = False, severa
         several: the value is a list, `A,B`; its last part is completed.
     """
 
-    def items(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+    def items(
+        _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list["CompletionItem"]:
         import glob  # noqa: PLC0415 - only a shell that completes needs it
 
         from click.shell_completion import CompletionItem  # noqa: PLC0415
@@ -33,7 +37,13 @@ def completes(names: Callable[[], Iterable[str]], *, files: bool = False, severa
         if not files:
             return [CompletionItem(name) for name in completed]
         # bash shows either our list or its own files, not both.
-        file_names = [path.name for path in Path().glob(f"{glob.escape(incomplete)}*")] if completed and "/" not in incomplete else []
-        return [CompletionItem(name) for name in (*completed, *file_names)] or [CompletionItem(incomplete, type="file")]
+        file_names = (
+            [path.name for path in Path().glob(f"{glob.escape(incomplete)}*")]
+            if completed and "/" not in incomplete
+            else []
+        )
+        return [CompletionItem(name) for name in (*completed, *file_names)] or [
+            CompletionItem(incomplete, type="file")
+        ]
 
     return items

@@ -59,12 +59,20 @@ def read_file(path: Path) -> Config:
 
     broker, key = written.broker, written.signing_key_file
     if broker:
-        broker = broker_url.with_files(broker, {name: absolute(str(path)) for name, path in broker_url.files_of(broker).items()})
+        broker = broker_url.with_files(
+            broker,
+            {name: absolute(str(path)) for name, path in broker_url.files_of(broker).items()},
+        )
     sensors = {
-        sensor: {key: absolute(value) if key in SENSOR_FILES and isinstance(value, str) else value for key, value in table.items()}
+        sensor: {
+            key: absolute(value) if key in SENSOR_FILES and isinstance(value, str) else value
+            for key, value in table.items()
+        }
         for sensor, table in written.sensors.items()
     }
-    return msgspec.structs.replace(written, broker=broker, signing_key_file=absolute(key) if key else None, sensors=sensors)
+    return msgspec.structs.replace(
+        written, broker=broker, signing_key_file=absolute(key) if key else None, sensors=sensors
+    )
 
 
 def places() -> list[Path]:
@@ -86,7 +94,9 @@ def as_certified(config: Config) -> Config:
     changed.
     """
     certificate = broker_url.files_of(config.broker).get("certificate") if config.broker else None
-    named = certificate and durable_file.read_if_any(certificate.with_name("identity.json"), _CertifiedNames)
+    named = certificate and durable_file.read_if_any(
+        certificate.with_name("identity.json"), _CertifiedNames
+    )
     if not named:
         return config
     return msgspec.structs.replace(config, device=named.device, fleet=named.fleet)

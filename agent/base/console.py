@@ -12,7 +12,15 @@ Justify = Literal["left", "right"]
 BETWEEN_COLUMNS = 2
 _USUAL_WIDTH = 80
 # Source: ECMA-48, SGR.
-_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+_STYLES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "cyan": "36",
+}
 _WORD = re.compile(r"\s*\S+\s*")
 
 
@@ -29,7 +37,9 @@ def cell_width(text: str) -> int:
         return len(text)
     from unicodedata import combining, east_asian_width  # noqa: PLC0415 - for few texts
 
-    return sum(0 if combining(letter) else 1 + (east_asian_width(letter) in "WF") for letter in text)
+    return sum(
+        0 if combining(letter) else 1 + (east_asian_width(letter) in "WF") for letter in text
+    )
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -45,7 +55,9 @@ def _wrapped(paragraph: str, width: int) -> Iterator[str]:
             line = ""
         line += word
         while cell_width(line.rstrip()) > width:
-            fitting = max(1, next(end for end in range(width, -1, -1) if cell_width(line[:end]) <= width))
+            fitting = max(
+                1, next(end for end in range(width, -1, -1) if cell_width(line[:end]) <= width)
+            )
             yield line[:fitting]
             line = line[fitting:]
     if line or not paragraph.strip():
@@ -56,28 +68,46 @@ class Column:
     """A column of a table: its heading, then its cells. One that `is_whole` is narrowed last."""
 
     def __init__(self, heading: str, justify: Justify, *, is_whole: bool, min_width: int) -> None:
-        self.heading, self.justify, self.is_whole, self.min_width = heading, justify, is_whole, min_width
+        self.heading, self.justify, self.is_whole, self.min_width = (
+            heading,
+            justify,
+            is_whole,
+            min_width,
+        )
         self.cells: list[Text] = []
 
     def width(self) -> int:
         """Return the width of the longest line."""
         texts = [self.heading, *(cell.plain for cell in self.cells)]
-        return max(self.min_width, *(cell_width(line) for text in texts for line in text.split("\n")))
+        return max(
+            self.min_width, *(cell_width(line) for text in texts for line in text.split("\n"))
+        )
 
 
 class Table:
     """Rows below headings, without frames, and a caption; of any width, at most `max_width` if that is set."""
 
-    def __init__(self, *headings: str, right: Collection[str] = (), caption: Text | None = None) -> None:
+    def __init__(
+        self, *headings: str, right: Collection[str] = (), caption: Text | None = None
+    ) -> None:
         self.caption = caption
         self.max_width: int | None = None
         self.gap = BETWEEN_COLUMNS
         self.columns: list[Column] = []
         for heading in headings:
             # The first column names the row.
-            self.add_column(heading, "right" if heading in right else "left", is_whole=not self.columns)
+            self.add_column(
+                heading, "right" if heading in right else "left", is_whole=not self.columns
+            )
 
-    def add_column(self, heading: str = "", justify: Justify = "left", *, is_whole: bool = False, min_width: int = 0) -> None:
+    def add_column(
+        self,
+        heading: str = "",
+        justify: Justify = "left",
+        *,
+        is_whole: bool = False,
+        min_width: int = 0,
+    ) -> None:
         self.columns.append(Column(heading, justify, is_whole=is_whole, min_width=min_width))
 
     def add_row(self, *cells: str | Text, style: str = "") -> None:
@@ -95,14 +125,26 @@ class Table:
         for cells in zip(*(column.cells for column in self.columns), strict=True):
             yield from self._row(cells, widths)
         if self.caption:
-            yield from ([Text(line, self.caption.style)] for line in wrapped(self.caption.plain, whole_width))
+            yield from (
+                [Text(line, self.caption.style)]
+                for line in wrapped(self.caption.plain, whole_width)
+            )
 
     def _widths(self, width: int) -> list[int]:
         """Return the widths of the columns: until all fit, the widest is narrowed by one."""
-        widths, room = [column.width() for column in self.columns], width - self.gap * (len(self.columns) - 1)
-        folded = [(index, max(1, column.min_width)) for index, column in enumerate(self.columns) if not column.is_whole]
+        widths, room = (
+            [column.width() for column in self.columns],
+            width - self.gap * (len(self.columns) - 1),
+        )
+        folded = [
+            (index, max(1, column.min_width))
+            for index, column in enumerate(self.columns)
+            if not column.is_whole
+        ]
         for least_widths in (folded, [(index, 1) for index in range(len(widths))]):
-            while sum(widths) > room and (wider := [index for index, least in least_widths if widths[index] > least]):
+            while sum(widths) > room and (
+                wider := [index for index, least in least_widths if widths[index] > least]
+            ):
                 widths[max(wider, key=widths.__getitem__)] -= 1
         return widths
 
@@ -121,36 +163,55 @@ class Table:
 class Console:
     """Prints to standard output, or to a file; tables fit its width, lines are printed as they are."""
 
-    def __init__(self, file: TextIO | None = None, width: int | None = None, *, has_rules: bool = True) -> None:
+    def __init__(
+        self, file: TextIO | None = None, width: int | None = None, *, has_rules: bool = True
+    ) -> None:
         self.file = file or sys.stdout
         self.is_terminal = self.file.isatty() or bool(os.environ.get("FORCE_COLOR"))
         self.width = width or _terminal_width()
         self._has_rules = has_rules
-        self._has_styles = self.is_terminal and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+        self._has_styles = (
+            self.is_terminal and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+        )
 
     @property
     def encoding(self) -> str:
         return (getattr(self.file, "encoding", None) or "utf-8").lower()
 
     def print(self, printed: str | Text | Table, style: str = "") -> None:
-        click.echo("".join(f"{line}\n" for line in self.lines(printed, style)), file=self.file, nl=False, color=self._has_styles)
+        click.echo(
+            "".join(f"{line}\n" for line in self.lines(printed, style)),
+            file=self.file,
+            nl=False,
+            color=self._has_styles,
+        )
 
     def lines(self, printed: str | Text | Table, style: str = "") -> Iterator[str]:
         """Yield the lines of a table, or a text as one, with their styles and without trailing spaces."""
         if isinstance(printed, Table):
-            rule = "" if not self._has_rules else "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if self.encoding.startswith("utf") else "-"
+            rule = (
+                ""
+                if not self._has_rules
+                else "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+                if self.encoding.startswith("utf")
+                else "-"
+            )
             yield from map(self._line, printed.lines(self.width, rule))
         else:
             yield self._styled(printed if isinstance(printed, Text) else Text(printed, style))
 
     def _line(self, parts: Sequence[Text]) -> str:
-        last = max((number for number, part in enumerate(parts, 1) if part.plain.strip()), default=0)
+        last = max(
+            (number for number, part in enumerate(parts, 1) if part.plain.strip()), default=0
+        )
         return "".join(map(self._styled, parts[:last])).rstrip(" ")
 
     def _styled(self, text: Text) -> str:
         if not (self._has_styles and text.style and text.plain.strip()):
             return text.plain
-        return f"\x1b[{';'.join(_STYLES[style] for style in text.style.split())}m{text.plain}\x1b[0m"
+        return (
+            f"\x1b[{';'.join(_STYLES[style] for style in text.style.split())}m{text.plain}\x1b[0m"
+        )
 
 
 def _terminal_width() -> int:

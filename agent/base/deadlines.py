@@ -21,7 +21,10 @@ class SocketDeadline:
     """
 
     def __init__(
-        self, socket_number: int, watch: "Callable[[SocketDeadline], None] | None" = None, clock: Callable[[], float] = time.monotonic
+        self,
+        socket_number: int,
+        watch: "Callable[[SocketDeadline], None] | None" = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._socket = socket.socket(fileno=os.dup(socket_number))
         self._watch, self._clock = watch or _watch.add, clock
@@ -65,7 +68,9 @@ class _Watch:
         with self._lock:
             self._deadlines.add(deadline)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="edgemeter-deadlines", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="edgemeter-deadlines", daemon=True
+                )
                 self._thread.start()
 
     def _run(self) -> None:
@@ -74,7 +79,9 @@ class _Watch:
             time.sleep(_STEP_S)
             with self._lock:
                 now_s = time.monotonic()
-                self._deadlines = {deadline for deadline in self._deadlines if deadline.check(now_s)}
+                self._deadlines = {
+                    deadline for deadline in self._deadlines if deadline.check(now_s)
+                }
                 idle_steps = 0 if self._deadlines else idle_steps + 1
                 if idle_steps == 20:
                     self._thread = None

@@ -62,7 +62,11 @@ class Decision:
         Without an interval, the number that gives one.
         """
         if self.limit is None:
-            return _further(self.evidence, self.confidence, _limit(self.margin, self.scale)) if self.outcome == "inconclusive" else None
+            return (
+                _further(self.evidence, self.confidence, _limit(self.margin, self.scale))
+                if self.outcome == "inconclusive"
+                else None
+            )
         distance = self.evidence.shifted(self.limit)
         low, high = distance.bounds(self.confidence) or (-math.inf, math.inf)
         return _further(distance, self.confidence, -math.inf) if low <= 0 <= high else None
@@ -70,7 +74,11 @@ class Decision:
     @property
     def repeats(self) -> int | None:
         """About how many runs of each would decide it in all, disturbed ones included; None as for `further`."""
-        return None if self.further is None else self.further + round(self.evidence.units / self.evidence.counted_ratio)
+        return (
+            None
+            if self.further is None
+            else self.further + round(self.evidence.units / self.evidence.counted_ratio)
+        )
 
 
 def holm(evidences: Sequence[Evidence], alpha: float = ALPHA) -> list[float]:
@@ -84,12 +92,26 @@ def holm(evidences: Sequence[Evidence], alpha: float = ALPHA) -> list[float]:
     return confidences
 
 
-def decide(evidence: Evidence, confidence: float, margin: float, better: Better, scale: Scale = "ratio") -> Decision:
+def decide(
+    evidence: Evidence, confidence: float, margin: float, better: Better, scale: Scale = "ratio"
+) -> Decision:
     """Return the decision on a difference, which is one of logarithms if the scale is a ratio."""
     bounds = evidence.bounds(confidence)
-    outcome: Outcome = "inconclusive" if bounds is None else _outcome(bounds, _limit(margin, scale), better)
+    outcome: Outcome = (
+        "inconclusive" if bounds is None else _outcome(bounds, _limit(margin, scale), better)
+    )
     low, high = (None, None) if bounds is None else (on_scale(bound, scale) for bound in bounds)
-    return Decision(outcome, on_scale(evidence.middle, scale), low, high, confidence, margin, better, scale, evidence)
+    return Decision(
+        outcome,
+        on_scale(evidence.middle, scale),
+        low,
+        high,
+        confidence,
+        margin,
+        better,
+        scale,
+        evidence,
+    )
 
 
 def _limit(margin: float, scale: Scale) -> float:
@@ -98,8 +120,18 @@ def _limit(margin: float, scale: Scale) -> float:
 
 def rounds_to_decide(evidences: Sequence[Evidence], margin_ratio: float) -> int:
     """Return about how many more rounds decide all differences, with a test after each round; 0: they are decided."""
-    decisions = [decide(evidence, at, margin_ratio, "lower") for evidence, at in zip(evidences, holm(evidences, EARLY_ALPHA), strict=True)]
-    return max((decision.further or MOST_FURTHER for decision in decisions if decision.outcome == "inconclusive"), default=0)
+    decisions = [
+        decide(evidence, at, margin_ratio, "lower")
+        for evidence, at in zip(evidences, holm(evidences, EARLY_ALPHA), strict=True)
+    ]
+    return max(
+        (
+            decision.further or MOST_FURTHER
+            for decision in decisions
+            if decision.outcome == "inconclusive"
+        ),
+        default=0,
+    )
 
 
 def on_scale(value: float, scale: Scale) -> float:
@@ -130,7 +162,12 @@ def _further(evidence: Evidence, confidence: float, limit: float) -> int | None:
     scatter = math.sqrt(max(0.0, evidence.error**2 - fixed**2) * evidence.units)
 
     def errors(units: int) -> float:
-        return student_quantile(confidence, round(evidence.freedom * (units - 1) / (evidence.units - 1), 1)) + _POWER_Z
+        return (
+            student_quantile(
+                confidence, round(evidence.freedom * (units - 1) / (evidence.units - 1), 1)
+            )
+            + _POWER_Z
+        )
 
     fixed_reach = fixed * errors(evidence.units)
 

@@ -46,21 +46,38 @@ def download(
         length = response.headers.get("Content-Length", "")
         total = arrived_bytes + int(length) if length.isdecimal() else None
         if total is not None and size_bytes is not None and total != size_bytes:
-            raise UnavailableError(f"{redacted(address)}: {total} bytes, {size_bytes} are expected: it is another file")
+            raise UnavailableError(
+                f"{redacted(address)}: {total} bytes, {size_bytes} are expected: it is another file"
+            )
         if total is not None and total > limit_bytes:
-            raise UnavailableError(f"{redacted(address)}: {total} bytes, more than the {limit_bytes} that are accepted")
+            raise UnavailableError(
+                f"{redacted(address)}: {total} bytes, more than the {limit_bytes} that are accepted"
+            )
         with part.open("ab" if arrived_bytes else "wb") as file:
-            _append(address, response, file, arrived_bytes, total or size_bytes or limit_bytes, report)
+            _append(
+                address, response, file, arrived_bytes, total or size_bytes or limit_bytes, report
+            )
     if total is not None and part.stat().st_size < total:
-        raise TransientError(f"{redacted(address)}: the connection was cut after {part.stat().st_size} of {total} bytes")
+        raise TransientError(
+            f"{redacted(address)}: the connection was cut after {part.stat().st_size} of {total} bytes"
+        )
 
 
-def _append(address: str, response: http.client.HTTPResponse, file: IO[bytes], arrived_bytes: int, limit_bytes: int, report: Tell) -> None:
+def _append(
+    address: str,
+    response: http.client.HTTPResponse,
+    file: IO[bytes],
+    arrived_bytes: int,
+    limit_bytes: int,
+    report: Tell,
+) -> None:
     while chunk := _chunk(address, response):
         arrived_bytes += len(chunk)
         if arrived_bytes > limit_bytes:
             file.truncate(0)
-            raise UnavailableError(f"{redacted(address)}: more than the {limit_bytes} bytes expected")
+            raise UnavailableError(
+                f"{redacted(address)}: more than the {limit_bytes} bytes expected"
+            )
         file.write(chunk)
         report(urlsplit(address).path.rpartition("/")[2], arrived_bytes, limit_bytes)
 
@@ -72,7 +89,9 @@ def _chunk(address: str, response: http.client.HTTPResponse) -> bytes:
         raise _lost(address, error) from error
 
 
-def _opened(address: str, arrived_bytes: int, timeout_s: float, context: ssl.SSLContext | None) -> http.client.HTTPResponse:
+def _opened(
+    address: str, arrived_bytes: int, timeout_s: float, context: ssl.SSLContext | None
+) -> http.client.HTTPResponse:
     """Return the unread response to a GET: status 200, or 206 or 416 for the rest of a part."""
     headers = {"Range": f"bytes={arrived_bytes}-"} if arrived_bytes else {}
     try:
@@ -92,7 +111,9 @@ def _may_follow(_: int, before: str, after: str) -> bool:
     was, becomes = urlsplit(before).scheme, urlsplit(after).scheme
     if becomes not in ("http", "https") or (was == "https" and becomes == "http"):
         redirect = f"{redacted(before)} redirects to {redacted(after)}"
-        raise UnavailableError(f"{redirect}: not followed; only https to https, and http to http or https, are")
+        raise UnavailableError(
+            f"{redirect}: not followed; only https to https, and http to http or https, are"
+        )
     return True
 
 

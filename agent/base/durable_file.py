@@ -35,7 +35,9 @@ def write_struct(path: Path, content: object) -> Path:
     try:
         write(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", mode=0o644)
     except UnavailableError as error:
-        raise ConfigError(f"{error}, or set EDGEMETER_HOME to a folder that can be written") from error
+        raise ConfigError(
+            f"{error}, or set EDGEMETER_HOME to a folder that can be written"
+        ) from error
     return path
 
 
@@ -50,7 +52,9 @@ def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Con
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"cannot read the {label} {str(path)!r}: {error.strerror}; correct its permissions, or {remedy}") from error
+        raise ConfigError(
+            f"cannot read the {label} {str(path)!r}: {error.strerror}; correct its permissions, or {remedy}"
+        ) from error
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{label} {str(path)!r} is damaged ({error}): {remedy}") from error
 
@@ -68,7 +72,9 @@ def check_writable(path: Path) -> None:
     if path.is_dir():
         raise ConfigError(f"cannot write {str(path)!r}: it is a folder; give the path of a file")
     if not path.parent.is_dir():
-        raise ConfigError(f"cannot write {str(path)!r}, because there is no folder {str(path.parent)!r}: create it, or give another path")
+        raise ConfigError(
+            f"cannot write {str(path)!r}, because there is no folder {str(path.parent)!r}: create it, or give another path"
+        )
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise ConfigError(f"cannot write {str(path)!r}: permission denied; give another path")
 

@@ -60,7 +60,9 @@ class AnswerError(MeasurementError):
     `is_busy`: the server has no capacity now, or is gone; an immediate retry would be refused again.
     """
 
-    def __init__(self, message: str, *, kind: str, retry_after_s: float | None = None, is_busy: bool = False) -> None:
+    def __init__(
+        self, message: str, *, kind: str, retry_after_s: float | None = None, is_busy: bool = False
+    ) -> None:
         super().__init__(message)
         self.kind, self.retry_after_s, self.is_busy = kind, retry_after_s, is_busy
 
@@ -85,7 +87,9 @@ def utf8_text(*texts: str) -> Iterator[None]:
     except UnicodeEncodeError as error:
         if error.encoding != "utf-8":
             raise
-        raise ConfigError(f"{error.object!r} is not UTF-8, as names in records are: rename the file or folder with `mv`") from error
+        raise ConfigError(
+            f"{error.object!r} is not UTF-8, as names in records are: rename the file or folder with `mv`"
+        ) from error
 
 
 def one_line(words: object) -> str:

@@ -20,7 +20,13 @@ from statistics import fmean, geometric_mean, median
 from typing import Literal, NamedTuple
 
 from edgemeter.agent.base.dependence import longest_correlation, variance_inflation
-from edgemeter.agent.base.statistics import FEWEST, jackknife_error, jackknife_freedom, student_quantile, student_two_sided_p
+from edgemeter.agent.base.statistics import (
+    FEWEST,
+    jackknife_error,
+    jackknife_freedom,
+    student_quantile,
+    student_two_sided_p,
+)
 
 CONFIDENCE = 0.95
 Unit = Literal["run", "day", "device", "pair", "image"]
@@ -37,7 +43,8 @@ GUEST_SESSION_SD = 0.06
 # (5 days) to 12% (20 days) where days are independent. Fewer than five show nothing of it.
 DAY_CORRELATION, CORRELATION_DAYS = 0.3, 10
 FEWEST_IN_A_ROW = 5
-EXACT = math.inf  # The degrees of freedom of an uncertainty that is known beforehand, such as that of a meter.
+# The degrees of freedom of an uncertainty that is known beforehand, such as that of a meter.
+EXACT = math.inf
 _NORMAL = 1000.0  # With more degrees of freedom, Student's t is taken as normal.
 REACH = student_quantile(CONFIDENCE, _NORMAL)  # The standard errors in half of such an interval.
 LARGEST_LOG = math.log(sys.float_info.max)
@@ -105,7 +112,9 @@ class Evidence:
         like = replace(smaller, middle=self.middle - other.middle, error=None, freedom=0)
         if self.error is None or other.error is None:
             return like
-        return _combined(like.middle, ((self.error, self.freedom), (other.error, other.freedom)), like)
+        return _combined(
+            like.middle, ((self.error, self.freedom), (other.error, other.freedom)), like
+        )
 
     def with_error(self, error: float) -> "Evidence":
         """Return the evidence with a further standard error that repeating does not reduce, such as that of a meter's gain."""
@@ -155,7 +164,9 @@ def _mean_of_units(unit: Unit, members: Sequence[float]) -> Evidence:
     if unit == "day" and n >= FEWEST_IN_A_ROW and squares > 0:
         raw = math.fsum(day * after for day, after in pairwise(deviations)) / squares
         inflation = variance_inflation(n, _day_correlation(raw, n))
-    return Evidence(middle, math.sqrt(inflation * squares / (n - 1) / n), max(1.0, n / inflation - 1), n, unit)
+    return Evidence(
+        middle, math.sqrt(inflation * squares / (n - 1) / n), max(1.0, n / inflation - 1), n, unit
+    )
 
 
 def difference(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evidence:
@@ -170,14 +181,20 @@ def difference(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evide
         return evidence
     sd = max(run.session_sd for side in few for run in side)
     if _days(case) == _days(reference):
-        assumed = Assumed("sessions", sd, sd * math.sqrt(math.fsum(1 / len(sessions_of(side)) for side in few)))
+        assumed = Assumed(
+            "sessions", sd, sd * math.sqrt(math.fsum(1 / len(sessions_of(side)) for side in few))
+        )
     else:
         sd = max(sd, DAY_SD)
-        assumed = Assumed("days", sd, sd * math.sqrt(math.fsum(1 / len(_days(side)) for side in few)))
+        assumed = Assumed(
+            "days", sd, sd * math.sqrt(math.fsum(1 / len(_days(side)) for side in few))
+        )
     return replace(evidence.with_error(assumed.error), assumed=assumed)
 
 
-def accuracy_difference(without_parts: Sequence[float], other: Sequence[float], middle: float) -> Evidence:
+def accuracy_difference(
+    without_parts: Sequence[float], other: Sequence[float], middle: float
+) -> Evidence:
     """Return the difference of two accuracies over the same images, by their jackknife values."""
     parts = [value - of_other for value, of_other in zip(without_parts, other, strict=True)]
     error = jackknife_error(parts)
@@ -238,7 +255,11 @@ def _units(values: Sequence[RunValue]) -> tuple[Unit, list[float]]:
 def _paired(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evidence | None:
     """Return the difference from pairs of interleaved runs, else of common days of one device; None if there are too few."""
     turns = {value.turn: value.value for value in reference if value.turn is not None}
-    pairs = [value._replace(value=value.value - turns[value.turn]) for value in case if value.turn in turns]
+    pairs = [
+        value._replace(value=value.value - turns[value.turn])
+        for value in case
+        if value.turn in turns
+    ]
     if len(pairs) >= FEWEST:
         evidence = mean_of(pairs)
         return replace(evidence, unit="pair") if evidence.unit == "run" else evidence
@@ -252,7 +273,10 @@ def _by_day(values: Iterable[RunValue]) -> dict[tuple[str, int], float]:
     for run in values:
         groups[run.device, run.day].append(run.value)
     # Most days have one run.
-    return {key: members[0] if len(members) == 1 else median(members) for key, members in sorted(groups.items())}
+    return {
+        key: members[0] if len(members) == 1 else median(members)
+        for key, members in sorted(groups.items())
+    }
 
 
 def sessions_of(values: Iterable[RunValue]) -> set[int]:

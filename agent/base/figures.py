@@ -7,11 +7,15 @@ from itertools import chain
 from typing import Literal
 
 ABSENT = "-"
-SMALLEST_PLAIN = 1e-3  # Smaller figures are written with an exponent: the zeros of 0.0000123 have to be counted.
+# Smaller figures are written with an exponent: the zeros of 0.0000123 have to be counted.
+SMALLEST_PLAIN = 1e-3
 LEAST_RATIO = 0.001  # A narrower interval is shown as this one.
-EVEN_RATIO = 0.10  # Up to this width the halves of an interval on the log scale differ by less than 1% of the value.
-_ID_LETTERS, _RANDOM_ID = 8, 32  # Letters of a run's id that are shown: enough to identify one, as ids are random.
-MORE_DECIMALS = 4  # The most additional decimals; a figure nearer to a limit is written like the limit.
+# Up to this width the halves of an interval on the log scale differ by less than 1% of the value.
+EVEN_RATIO = 0.10
+# Letters of a run's id that are shown: enough to identify one, as ids are random.
+_ID_LETTERS, _RANDOM_ID = 8, 32
+# The most additional decimals; a figure nearer to a limit is written like the limit.
+MORE_DECIMALS = 4
 
 
 def significant(value: float | None, digits: int = 3) -> str:
@@ -103,11 +107,21 @@ def telling_decimals(values: Sequence[float], decimals: int, *limits: float) -> 
 
     def shows(number: int, among: Sequence[float]) -> bool:
         written = [(value, float(f"{value:.{number}f}")) for value in values]
-        return all((text > limit) == (value > limit) and (text < limit) == (value < limit) for value, text in written for limit in among)
+        return all(
+            (text > limit) == (value > limit) and (text < limit) == (value < limit)
+            for value, text in written
+            for limit in among
+        )
 
     between = (*limits, sum(values) / 2) if len(values) == 2 else limits
     numbers = range(decimals, decimals + MORE_DECIMALS + 1)
-    return next(chain((n for n in numbers[:3] if shows(n, between)), (n for n in numbers if shows(n, limits)), (decimals,)))
+    return next(
+        chain(
+            (n for n in numbers[:3] if shows(n, between)),
+            (n for n in numbers if shows(n, limits)),
+            (decimals,),
+        )
+    )
 
 
 def typeset(text: str) -> str:
@@ -136,7 +150,9 @@ def duration(seconds: float) -> str:
 def stamp(time_ns: int) -> str:
     """Return a wall-clock time in UTC to the second; the plain number if it is outside the calendar."""
     try:
-        return datetime.fromtimestamp(time_ns // 1_000_000_000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+        return datetime.fromtimestamp(time_ns // 1_000_000_000, timezone.utc).strftime(
+            "%Y-%m-%d %H:%M:%S"
+        )
     except (ValueError, OverflowError, OSError):
         return f"{time_ns} ns"
 
@@ -153,7 +169,9 @@ _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 def age(passed_ns: int) -> str:
     """Return an age in its largest unit: `3 d`, `5 h`, `12 min`, `40 s`."""
     passed_s = max(0.0, passed_ns / 1e9)
-    unit_s, unit = next(((unit_s, unit) for unit_s, unit in _AGES if passed_s >= unit_s), (1.0, "s"))
+    unit_s, unit = next(
+        ((unit_s, unit) for unit_s, unit in _AGES if passed_s >= unit_s), (1.0, "s")
+    )
     return f"{passed_s / unit_s:.0f} {unit}"
 
 
@@ -172,12 +190,16 @@ def printable(text: str) -> str:
     """Return `text` without control characters, which could steer a terminal or break a page: records contain text from devices."""
     if text.isprintable():
         return text
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
 
 
 def on_one_line(text: str) -> str:
     """Return `text` on one line, with spaces for control characters: for names and reasons from other programs and machines."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    return " ".join(
+        "".join(character if character.isprintable() else " " for character in text).split()
+    )
 
 
 def _decimals(value: float, digits: int) -> int:

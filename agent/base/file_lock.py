@@ -71,7 +71,11 @@ class FileLock:
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             since = time.strftime("%Y-%m-%d %H:%M")
-            os.pwrite(descriptor, f"{holder} (pid {os.getpid()}, since {since})\n".encode()[:_HOLDER_BYTES], 0)
+            os.pwrite(
+                descriptor,
+                f"{holder} (pid {os.getpid()}, since {since})\n".encode()[:_HOLDER_BYTES],
+                0,
+            )
         return True
 
     def _open(self) -> int:
@@ -163,7 +167,9 @@ class _Queue:
                 _ask(self._descriptor, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, self._came_ns, 1)
             count = start = 0
             while start < self._came_ns:
-                kind, _, first, length, _ = _ask(self._descriptor, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, start, self._came_ns - start)
+                kind, _, first, length, _ = _ask(
+                    self._descriptor, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, start, self._came_ns - start
+                )
                 if kind == fcntl.F_UNLCK:
                     break
                 count, start = count + 1, first + length
@@ -234,7 +240,12 @@ class RunLock(SharedLock):
         note, self._note = self._note, None
         return note
 
-    def wait(self, holder: str, report: Callable[[str], None], sleep: Callable[[float], None] = interrupts.sleep) -> None:
+    def wait(
+        self,
+        holder: str,
+        report: Callable[[str], None],
+        sleep: Callable[[float], None] = interrupts.sleep,
+    ) -> None:
         """Return once the lock is held; the holder and the number of waiting processes are reported once.
 
         Raises:
@@ -244,7 +255,9 @@ class RunLock(SharedLock):
             return
         ahead = self._queue.ahead()
         turn = f", and {ahead} more wait{'s' * (ahead == 1)} before this one" if ahead else ""
-        report(f"{self.holder()} is in progress{turn}: waiting, because parallel runs disturb each other")
+        report(
+            f"{self.holder()} is in progress{turn}: waiting, because parallel runs disturb each other"
+        )
         try:
             sleep(POLL_S)
             while not self.take(holder):

@@ -16,7 +16,9 @@ _MOST_DIGITS = 18
 _DEEPEST = 50
 # Numbers by their decimal sign, with or without a unit; the other sign separates thousands.
 _FORMS = {
-    sign: re.compile(rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:\{other}\d{{3}})+)?(?:\{sign}\d*)?(?:[eE][+-]?\d+)?\s*[A-Za-z]*")
+    sign: re.compile(
+        rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:\{other}\d{{3}})+)?(?:\{sign}\d*)?(?:[eE][+-]?\d+)?\s*[A-Za-z]*"
+    )
     for sign, other in ((".", ","), (",", "."))
 }
 # Terminal colour codes.
@@ -27,7 +29,9 @@ TOML_TYPES = (datetime, date, time)
 def log_text(content: bytes) -> str:
     """Return a log as text, from UTF-16 (PowerShell), UTF-8 or Latin-1, without NUL bytes; the micro sign becomes `u`."""
     try:
-        text = content.decode("utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig")
+        text = content.decode(
+            "utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
+        )
     except UnicodeDecodeError:
         text = content.decode("latin-1")
     return _ESCAPES.sub("", text.replace("\0", "")).translate({0xB5: "u", 0x3BC: "u"})
@@ -47,14 +51,24 @@ def with_points(texts: Sequence[str], *, parted_by: str) -> list[str]:
     if len(decimals) > 1 and (signs <= {"."} or (signs == {","} and parted_by == ";")):
         decimals = [*signs] or ["."]
     if len(decimals) != 1:
-        raise ConfigError("has numbers with ambiguous separators (thousands or decimals): write them without commas")
+        raise ConfigError(
+            "has numbers with ambiguous separators (thousands or decimals): write them without commas"
+        )
     points = str.maketrans(",.", ".,") if decimals == [","] else {}
-    return [text.translate(points).replace(",", "") if _FORMS[decimals[0]].fullmatch(text) else text for text in texts]
+    return [
+        text.translate(points).replace(",", "") if _FORMS[decimals[0]].fullmatch(text) else text
+        for text in texts
+    ]
 
 
 def whole_number(digits: str | None) -> int | None:
     """Return the whole number in ASCII digits; None for other text, and for a number too large for a counter."""
-    is_whole = digits is not None and digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS
+    is_whole = (
+        digits is not None
+        and digits.isascii()
+        and digits.isdecimal()
+        and len(digits) <= _MOST_DIGITS
+    )
     return int(digits) if digits is not None and is_whole else None
 
 

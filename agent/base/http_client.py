@@ -50,12 +50,25 @@ class HttpAnswer(http.client.HTTPResponse):
                 raise http.client.BadStatusLine(line)
             self.code = self.status = int(code)
             self.fields = dict(self._header_lines())
-        connection, length = self.fields.get("connection", "").lower(), self.fields.get("content-length", "")
+        connection, length = (
+            self.fields.get("connection", "").lower(),
+            self.fields.get("content-length", ""),
+        )
         self.chunked = self.fields.get("transfer-encoding", "").lower() == "chunked"
         self.chunk_left = None
-        self.length = 0 if self.status in _WITHOUT_BODY else int(length) if length.isdecimal() and not self.chunked else None
+        self.length = (
+            0
+            if self.status in _WITHOUT_BODY
+            else int(length)
+            if length.isdecimal() and not self.chunked
+            else None
+        )
         has_end = self.chunked or self.length is not None
-        self.will_close = not has_end or "close" in connection or (version == "HTTP/1.0" and "keep-alive" not in connection)
+        self.will_close = (
+            not has_end
+            or "close" in connection
+            or (version == "HTTP/1.0" and "keep-alive" not in connection)
+        )
 
     def lines(self, longest_bytes: float = math.inf) -> Iterator[bytes]:
         """Yield the lines of the body as they arrive, without line ends; longer ones come in parts.
@@ -100,23 +113,44 @@ class HttpConnection:
     without data.
     """
 
-    def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str] = _NO_HEADERS, ca_file: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        headers: Mapping[str, str] = _NO_HEADERS,
+        ca_file: str | None = None,
+    ) -> None:
         try:
             parts = urlsplit(url)
-            host, port, name = parts.hostname, parts.port, parts.netloc.rpartition("@")[2].encode("idna").decode()
+            host, port, name = (
+                parts.hostname,
+                parts.port,
+                parts.netloc.rpartition("@")[2].encode("idna").decode(),
+            )
         except ValueError:
             host, port, name = None, None, ""
         if not host or parts.scheme not in _SCHEMES or not re.fullmatch("[!-~]*", parts.path):
-            raise ConfigError(f"{url!r} is not the address of an HTTP server: give http://HOST:PORT or https://HOST")
+            raise ConfigError(
+                f"{url!r} is not the address of an HTTP server: give http://HOST:PORT or https://HOST"
+            )
         for header, value in headers.items():
             if not _HEADER.fullmatch(f"{header}:{value}"):
-                raise ConfigError(f"header {header!r} for the server {url!r} cannot be sent: correct it, or the key file")
+                raise ConfigError(
+                    f"header {header!r} for the server {url!r} cannot be sent: correct it, or the key file"
+                )
         self.url, self.timeout_s = url, timeout_s
-        self._path, self._headers = parts.path.rstrip("/"), {"Host": name, "Accept-Encoding": "identity", **headers}
-        self._unopened: Callable[[], http.client.HTTPConnection] = partial(http.client.HTTPConnection, host, port, timeout=timeout_s)
+        self._path, self._headers = (
+            parts.path.rstrip("/"),
+            {"Host": name, "Accept-Encoding": "identity", **headers},
+        )
+        self._unopened: Callable[[], http.client.HTTPConnection] = partial(
+            http.client.HTTPConnection, host, port, timeout=timeout_s
+        )
         if parts.scheme == "https":
             context = server_tls_context(ca_file)
-            self._unopened = partial(http.client.HTTPSConnection, host, port, timeout=timeout_s, context=context)
+            self._unopened = partial(
+                http.client.HTTPSConnection, host, port, timeout=timeout_s, context=context
+            )
         self._connection = self._unopened()
         self._answer: HttpAnswer | None = None
 
@@ -153,16 +187,30 @@ class HttpConnection:
                 return self._exchange(method, path, content, headers)
             except FAILURES as error:
                 self.close()
-                if is_last or not isinstance(error, ConnectionError) or time.monotonic() - began_s >= again_within_s:
+                if (
+                    is_last
+                    or not isinstance(error, ConnectionError)
+                    or time.monotonic() - began_s >= again_within_s
+                ):
                     raise
         raise AssertionError
 
-    def _exchange(self, method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
+    def _exchange(
+        self, method: str, path: str, content: bytes | None, headers: Mapping[str, str]
+    ) -> HttpAnswer:
         if self.sock is None:
             self._connection.connect()
         body = content or b""
-        fields = {**self._headers, **headers} if method == "GET" else {**self._headers, **headers, "Content-Length": len(body)}
-        lines = [f"{method} {self._path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "\r\n"]
+        fields = (
+            {**self._headers, **headers}
+            if method == "GET"
+            else {**self._headers, **headers, "Content-Length": len(body)}
+        )
+        lines = [
+            f"{method} {self._path}{path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in fields.items()),
+            "\r\n",
+        ]
         head = "\r\n".join(lines).encode("iso-8859-1")
         for part in (head + body,) if len(body) <= _COPIED_BYTES else (head, body):
             self.sock.sendall(part)
@@ -183,10 +231,19 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         self._may_follow = may_follow
 
     def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: Any,
+        newurl: str,
     ) -> urllib.request.Request | None:
         del fp, msg, headers
-        if not self._may_follow(code, req.full_url, newurl) or urlsplit(newurl).scheme not in _SCHEMES:
+        if (
+            not self._may_follow(code, req.full_url, newurl)
+            or urlsplit(newurl).scheme not in _SCHEMES
+        ):
             return None
         return urllib.request.Request(newurl, req.data, req.headers, method=req.get_method())  # noqa: S310 - checked above
 
@@ -206,7 +263,9 @@ def open_url(
     if urlsplit(url).scheme not in _SCHEMES:
         raise ConfigError(f"{url!r} is not an http:// or https:// address: correct it")
     fields = {"User-Agent": "edgemeter", "Accept-Encoding": "identity", **headers}
-    opener = urllib.request.build_opener(_Redirects(may_follow), urllib.request.HTTPSHandler(context=context))
+    opener = urllib.request.build_opener(
+        _Redirects(may_follow), urllib.request.HTTPSHandler(context=context)
+    )
     try:
         request = urllib.request.Request(url, content, fields)  # noqa: S310 - checked above
         return cast("http.client.HTTPResponse", opener.open(request, timeout=timeout_s))

@@ -52,7 +52,9 @@ class HttpHandler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         logger.debug(format, *args)
 
-    def respond(self, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()) -> None:
+    def respond(
+        self, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()
+    ) -> None:
         """Send a whole response; its length is added to `headers`."""
         self.send_response(status)
         for name, value in (*headers, ("Content-Length", str(len(body)))):
@@ -80,12 +82,16 @@ class HttpServer(ThreadingHTTPServer):
             super().__init__((host, port), handler)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise UnavailableError(f"cannot listen at {host!r}, port {port} ({reason}): name another address with {options}") from error
+            raise UnavailableError(
+                f"cannot listen at {host!r}, port {port} ({reason}): name another address with {options}"
+            ) from error
         self.host = host
         self.port: int = self.server_address[1]
         self._room = threading.BoundedSemaphore(self.most_connections)
         self._waiting = WaitingRequests[socket.socket](_shut_down)
-        self._thread = threading.Thread(target=self.serve_forever, name=f"edgemeter-http-{self.port}", daemon=True)
+        self._thread = threading.Thread(
+            target=self.serve_forever, name=f"edgemeter-http-{self.port}", daemon=True
+        )
 
     @property
     def authority(self) -> str:

@@ -79,7 +79,9 @@ def handle() -> None:
 
 def _print_unless_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
     """Print an exception that Python drops; an interrupt is not lost, because `check` raises it again."""
-    if _interrupt.number is None or not issubclass(dropped.exc_type, KeyboardInterrupt | Terminated):
+    if _interrupt.number is None or not issubclass(
+        dropped.exc_type, KeyboardInterrupt | Terminated
+    ):
         sys.__unraisablehook__(dropped)
 
 
@@ -165,7 +167,9 @@ def wait(process: subprocess.Popen[AnyStr]) -> int:
             return process.wait(POLL_S)
 
 
-def communicate(process: subprocess.Popen[bytes], request: bytes = b"", limit_s: float = math.inf) -> tuple[bytes, bytes]:
+def communicate(
+    process: subprocess.Popen[bytes], request: bytes = b"", limit_s: float = math.inf
+) -> tuple[bytes, bytes]:
     """Send a request to a child process and return its output, like `Popen.communicate`; no interrupt is lost.
 
     Raises:
@@ -176,7 +180,9 @@ def communicate(process: subprocess.Popen[bytes], request: bytes = b"", limit_s:
     while True:
         check()
         try:
-            return process.communicate(unsent, timeout=min(POLL_S, max(0.0, until_s - time.monotonic())))
+            return process.communicate(
+                unsent, timeout=min(POLL_S, max(0.0, until_s - time.monotonic()))
+            )
         except subprocess.TimeoutExpired:
             if time.monotonic() >= until_s:
                 raise

@@ -18,7 +18,19 @@ _BEGINNINGS = {
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), _IMAGE),
     ".npy": (b"\x93NUMPY",), ".npz": (b"PK\x03\x04", b"PK\x05\x06"), ".wav": (b"RIFF",), ".flac": (b"fLaC",),
 }  # fmt: skip
-_TEXT = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".xml", ".param", ".names"}
+_TEXT = {
+    ".txt",
+    ".csv",
+    ".tsv",
+    ".json",
+    ".jsonl",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".xml",
+    ".param",
+    ".names",
+}
 _DATA = {*_BEGINNINGS, *_TEXT, ".bin"}
 _WEIGHTS = {
     ".bin", ".data", ".onnx_data", ".pb", ".weight", ".weights", ".safetensors", ".model", ".onnx", ".ort", ".tflite", ".pt", ".pth",
@@ -53,7 +65,9 @@ def check_target(link: Path) -> None:
     except OSError as error:
         fault = f"which cannot be read ({error.strerror})"
     if fault:
-        raise ConfigError(f"the link {str(link)!r} leads to {str(target)!r}, {fault}: put a copy in its place, or remove the link")
+        raise ConfigError(
+            f"the link {str(link)!r} leads to {str(target)!r}, {fault}: put a copy in its place, or remove the link"
+        )
 
 
 def _fits(suffix: str, target: Path) -> bool:
@@ -62,7 +76,9 @@ def _fits(suffix: str, target: Path) -> bool:
     if suffix in _BEGINNINGS:
         return head.startswith(_BEGINNINGS[suffix]) and not _is_text(head)
     is_alike = suffix in {*_TEXT, *_WEIGHTS} and target.suffix.lower() == suffix
-    return (is_alike or _HASH.search(target.name) is not None) and _is_text(head) == (suffix in _TEXT)
+    return (is_alike or _HASH.search(target.name) is not None) and _is_text(head) == (
+        suffix in _TEXT
+    )
 
 
 def _is_text(head: bytes) -> bool:

@@ -43,7 +43,9 @@ class LiveLines:
         with self._lock:
             *finished, self._unfinished = (self._unfinished + text).split("\n")
             if finished:
-                self._stream.write(self._erased() + "\n".join(finished) + "\n" + "\n".join(self._lines))
+                self._stream.write(
+                    self._erased() + "\n".join(finished) + "\n" + "\n".join(self._lines)
+                )
         return len(text)
 
     def _erased(self) -> str:

@@ -36,9 +36,14 @@ class LogLimit(logging.Filter):
             self._lines[key] = logged_s, left_out + 1
             return False
         if left_out:
-            record.msg, record.args = f"{record.getMessage()} ({left_out} more lines about it were suppressed)", ()
+            record.msg, record.args = (
+                f"{record.getMessage()} ({left_out} more lines about it were suppressed)",
+                (),
+            )
         if len(self._lines) >= MOST_REMEMBERED:
-            self._lines = {other: line for other, line in self._lines.items() if now_s - line[0] < EVERY_S}
+            self._lines = {
+                other: line for other, line in self._lines.items() if now_s - line[0] < EVERY_S
+            }
         self._lines[key] = now_s, 0
         return True
 

@@ -37,7 +37,9 @@ METRICS: Mapping[str, AccuracyMetric] = {
     "ar_large": AccuracyMetric("AR large", "Recall of large objects"),
     "miou": AccuracyMetric("mIoU", "Mean over classes of intersection over union"),
     "pixel_accuracy": AccuracyMetric("pixel accuracy"),
-    "class_accuracy": AccuracyMetric("class accuracy", "Mean over classes of the share of their pixels that is right"),
+    "class_accuracy": AccuracyMetric(
+        "class accuracy", "Mean over classes of the share of their pixels that is right"
+    ),
     "top1": AccuracyMetric("top-1"),
     "top5": AccuracyMetric("top-5"),
 }

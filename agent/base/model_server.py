@@ -80,9 +80,22 @@ class ModelServer(HttpConnection):
         """
         address_parts(address.url)
         key_file = address.api_key_file
-        key = password_from(key_file, f"the server {address.url!r}", "api_key_file") if key_file else None
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}) | address.headers
-        super().__init__(address.url.rstrip("/").removesuffix(version), address.timeout_s, headers, address.ca_file)
+        key = (
+            password_from(key_file, f"the server {address.url!r}", "api_key_file")
+            if key_file
+            else None
+        )
+        headers = (
+            {"Content-Type": "application/json"}
+            | ({"Authorization": f"Bearer {key}"} if key else {})
+            | address.headers
+        )
+        super().__init__(
+            address.url.rstrip("/").removesuffix(version),
+            address.timeout_s,
+            headers,
+            address.ca_file,
+        )
         self._answered_ns = 0
         self.closes = False
 
@@ -146,11 +159,17 @@ class ModelServer(HttpConnection):
             else:
                 self.close()
 
-    def _post(self, path: str, content: bytes, headers: Mapping[str, str], again_within_s: float) -> HttpAnswer:
+    def _post(
+        self, path: str, content: bytes, headers: Mapping[str, str], again_within_s: float
+    ) -> HttpAnswer:
         response = self.request("POST", path, content, headers, again_within_s)
         if response.status == http.client.OK:
             return response
-        raise self.refusal(path, Answer(response.status, response.read(LONGEST_ANSWER_BYTES), response.fields), content)
+        raise self.refusal(
+            path,
+            Answer(response.status, response.read(LONGEST_ANSWER_BYTES), response.fields),
+            content,
+        )
 
     def _lines(self, path: str, response: HttpAnswer) -> Iterator[bytes]:
         """Yield the lines that are not empty; the lines of one JSON document (a response that is not streamed) are joined."""
@@ -159,7 +178,8 @@ class ModelServer(HttpConnection):
             document += line.strip()
             if max(len(line), len(document)) >= LONGEST_LINE_BYTES:
                 raise AnswerError(
-                    f"{self.url}{path} sends a line of {LONGEST_LINE_BYTES >> 20} MiB or more: check url and endpoint", kind="no stream"
+                    f"{self.url}{path} sends a line of {LONGEST_LINE_BYTES >> 20} MiB or more: check url and endpoint",
+                    kind="no stream",
                 )
             if document and (not is_json or document.startswith(b"data:") or json_object(document)):
                 yield document
@@ -196,24 +216,39 @@ class ModelServer(HttpConnection):
         reason = f": {answer.reason}" if answer.reason else ""
         message = f"{self.url}{path} answers {answer.status}{reason}; {_remedy(answer, content)}"
         is_busy = answer.status in (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
-        return AnswerError(message, kind=f"http {answer.status}", retry_after_s=_retry_after_s(answer), is_busy=is_busy)
+        return AnswerError(
+            message,
+            kind=f"http {answer.status}",
+            retry_after_s=_retry_after_s(answer),
+            is_busy=is_busy,
+        )
 
     def _lost(self, path: str, error: BaseException, *, is_busy: bool = False) -> AnswerError:
         """Return the error for an incomplete response."""
         self.close()
         kind, remedy = "no connection", "start the server, or correct its url"
         if isinstance(error, ssl.SSLCertVerificationError):
-            remedy = OF_ANOTHER_NAME if "match" in error.verify_message.lower() else OF_UNKNOWN_AUTHORITY
+            remedy = (
+                OF_ANOTHER_NAME if "match" in error.verify_message.lower() else OF_UNKNOWN_AUTHORITY
+            )
         elif isinstance(error, ssl.SSLError):
             remedy = "it does not speak TLS: set url to http://"
         elif isinstance(error, socket.gaierror):
             remedy = "correct the name in its url, or this device's DNS"
         elif isinstance(error, TimeoutError):
-            kind, remedy = "timeout", f"it took longer than timeout_s = {self.timeout_s:g}: raise that, or read the server's log"
+            kind, remedy = (
+                "timeout",
+                f"it took longer than timeout_s = {self.timeout_s:g}: raise that, or read the server's log",
+            )
         elif not isinstance(error, ConnectionRefusedError):
-            kind, remedy = "broke off", "read the server's log, and check its memory and the network"
+            kind, remedy = (
+                "broke off",
+                "read the server's log, and check its memory and the network",
+            )
         message = f"no answer from {self.url}{path} ({one_line(error)}): {remedy}"
-        return AnswerError(message, kind=kind, is_busy=is_busy or isinstance(error, ConnectionRefusedError))
+        return AnswerError(
+            message, kind=kind, is_busy=is_busy or isinstance(error, ConnectionRefusedError)
+        )
 
 
 def _remedy(answer: Answer, content: bytes) -> str:
@@ -227,7 +262,9 @@ def _remedy(answer: Answer, content: bytes) -> str:
     reason = answer.reason
     if "context" in reason.lower():
         return _SMALLER
-    if field := next((name for name in json_object(content) if name in reason and name not in _NEVER_EXTRA), None):
+    if field := next(
+        (name for name in json_object(content) if name in reason and name not in _NEVER_EXTRA), None
+    ):
         return f"it does not accept {field}: leave it out of extra, or choose another endpoint in the server's file"
     return "the server does not accept this request: check model, endpoint, transport and extra of the server's file"
 

@@ -32,7 +32,8 @@ LONGEST_BACKOFF_S = 60.0
 # The most unacknowledged messages that the broker may send us, and the largest message.
 RECEIVE_MAXIMUM = 2000
 LARGEST_MESSAGE_BYTES = 16 << 20
-WINDOW_OF_3_1_1 = 100  # 3.1.1 cannot state how many messages a broker accepts at once; every broker accepts this many.
+# 3.1.1 cannot state how many messages a broker accepts at once; every broker accepts this many.
+WINDOW_OF_3_1_1 = 100
 # The broker's reason if another client connected with our name; it stays as it is, others are put into words.
 TAKEN_OVER = "Session taken over"
 # MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason if another client connects with our name. Connections that end this
@@ -68,7 +69,9 @@ def disconnect_reason(reason: str, *, was_up: bool) -> str:
 
 def backoff_s(failures: int, draw: Callable[[float, float], float] = random.uniform) -> float:
     """Return the wait before the next attempt after `failures` in a row (0: an established connection broke)."""
-    return draw(SHORTEST_BACKOFF_S, min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 10)))
+    return draw(
+        SHORTEST_BACKOFF_S, min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 10))
+    )
 
 
 def expiry_s(address: BrokerAddress) -> int:
@@ -212,7 +215,9 @@ _GENERATIONS = itertools.count(1)
 class MqttSession:
     """A session; `connect` once. Its methods may be called from any thread."""
 
-    def __init__(self, address: BrokerAddress, profile: SessionProfile, events: SessionEvents) -> None:
+    def __init__(
+        self, address: BrokerAddress, profile: SessionProfile, events: SessionEvents
+    ) -> None:
         self.address = address
         self.profile = profile
         self.version: MqttVersion = "5"
@@ -243,7 +248,11 @@ class MqttSession:
         try:
             self._start(client)
             if not self._first_answer.wait(max(0.1, deadline - time.monotonic())):
-                tls = "" if self.address.scheme == "mqtts" else f"; if this port speaks TLS, write mqtts://{self.address}"
+                tls = (
+                    ""
+                    if self.address.scheme == "mqtts"
+                    else f"; if this port speaks TLS, write mqtts://{self.address}"
+                )
                 raise UnavailableError(
                     f"the broker at {self.address} accepted the connection but did not answer within {timeout_s:g} s: look at its log{tls}"
                 )
@@ -254,7 +263,13 @@ class MqttSession:
             raise
 
     def publish(
-        self, topic: str, payload: bytes, *, qos: int = 1, lasting: Literal["passing", "retained"] = "passing", expires_s: int | None = None
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 1,
+        lasting: Literal["passing", "retained"] = "passing",
+        expires_s: int | None = None,
     ) -> int:
         """Pass one message to the network thread; return its number. Messages without an answer are lost with the connection.
 
@@ -270,7 +285,9 @@ class MqttSession:
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             properties.MessageExpiryInterval = expires_s
         with self._outstanding.leaving():
-            number = client.publish(topic, payload, qos=qos, retain=lasting == "retained", properties=properties).mid
+            number = client.publish(
+                topic, payload, qos=qos, retain=lasting == "retained", properties=properties
+            ).mid
             self._outstanding.published(number, qos)
         return number
 
@@ -292,7 +309,12 @@ class MqttSession:
     def acknowledge(self, message: Message) -> None:
         """Acknowledge a message of a profile with `later`; does nothing if its connection is gone."""
         client = self._client
-        if message.qos and self._is_up and message.generation == self._generation and client is not None:
+        if (
+            message.qos
+            and self._is_up
+            and message.generation == self._generation
+            and client is not None
+        ):
             client.ack(message.mid, message.qos)
 
     def room(self) -> int:
@@ -371,7 +393,9 @@ class MqttSession:
         try:
             client.connect(self.address.host, self.address.port, KEEP_ALIVE_S, **settings)
         except OSError as error:
-            raise UnavailableError(f"the broker at {self.address} answered once, then stopped ({error}): try again") from error
+            raise UnavailableError(
+                f"the broker at {self.address} answered once, then stopped ({error}): try again"
+            ) from error
         client.loop_start()
 
     def _on_socket_open(self, _client: Any, _data: Any, opened: Any) -> None:
@@ -379,17 +403,26 @@ class MqttSession:
         self._generation = next(_GENERATIONS)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def _on_connect(self, client: Any, _data: Any, _flags: Any, reason: Any, properties: Any) -> None:
+    def _on_connect(
+        self, client: Any, _data: Any, _flags: Any, reason: Any, properties: Any
+    ) -> None:
         if reason.is_failure:
             self._failures += 1
             self._refusal = str(reason)
             if self._first_answer.is_set():
-                logger.warning("the broker at %s refuses %r: %s", self.address, self.profile.client_id, reason)
+                logger.warning(
+                    "the broker at %s refuses %r: %s", self.address, self.profile.client_id, reason
+                )
             self._first_answer.set()
             return
         if self.version == "5":
-            self._window = min(RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM))
-            self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
+            self._window = min(
+                RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM)
+            )
+            self._largest_bytes = min(
+                LARGEST_MESSAGE_BYTES,
+                getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES),
+            )
         self._is_up = True
         # paho-mqtt would send all of it again, as the owners do themselves: on an unreliable line it would accumulate.
         client.drop_out_messages()
@@ -398,7 +431,9 @@ class MqttSession:
         self._events.connected()
         self._first_answer.set()
 
-    def _on_disconnect(self, client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+    def _on_disconnect(
+        self, client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any
+    ) -> None:
         if str(reason) == TAKEN_OVER:
             # Reconnecting would take the session back, and so on for ever.
             client.disconnect()
@@ -429,14 +464,20 @@ class MqttSession:
         except UnicodeDecodeError:
             topic = repr(message._topic)  # noqa: SLF001 - only for the message that says what was wrong
         self._acknowledge_quickly()
-        self._events.received(Message(topic, bytes(message.payload), message.mid, message.qos, self._generation))
+        self._events.received(
+            Message(topic, bytes(message.payload), message.mid, message.qos, self._generation)
+        )
 
-    def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
+    def _on_publish(
+        self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any
+    ) -> None:
         refusal = str(reason) if reason.is_failure else None
         if self._outstanding.reported(mid, refusal):
             self._events.answered(refusal)
 
-    def _on_subscribe(self, _client: Any, _data: Any, mid: int, reasons: Any, _properties: Any) -> None:
+    def _on_subscribe(
+        self, _client: Any, _data: Any, mid: int, reasons: Any, _properties: Any
+    ) -> None:
         # The answer may arrive before its number: then the topic is not named.
         topics = self._subscriptions.pop(mid, [""] * len(reasons))
         for topic, reason in zip(topics, reasons, strict=False):
@@ -467,4 +508,6 @@ def _refused(address: BrokerAddress, reason: str) -> ConfigError | UnavailableEr
         who = f"user {address.user!r}" if address.user else "a client without a user name"
         remedy = "check the user in the address (mqtt://USER@HOST) and the password (EDGEMETER_MQTT_PASSWORD, or ?password_file=FILE)"
         return ConfigError(f"the broker at {address} refuses {who} ({reason}): {remedy}")
-    return UnavailableError(f"the broker at {address} refuses the connection ({reason}): look at its log")
+    return UnavailableError(
+        f"the broker at {address} refuses the connection ({reason}): look at its log"
+    )

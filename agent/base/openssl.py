@@ -31,7 +31,13 @@ def is_signed_by(public_key: bytes, document: bytes, signature: bytes) -> bool:
         key_file, signature_file = Path(folder) / "key", Path(folder) / "signature"
         key_file.write_bytes(public_key)
         signature_file.write_bytes(signature)
-        return _completed(("dgst", "-sha256", "-verify", str(key_file), "-signature", str(signature_file)), document).returncode == 0
+        return (
+            _completed(
+                ("dgst", "-sha256", "-verify", str(key_file), "-signature", str(signature_file)),
+                document,
+            ).returncode
+            == 0
+        )
 
 
 def certificate_facts(certificate: bytes, authority: Path) -> dict[str, str] | None:
@@ -45,24 +51,57 @@ def certificate_facts(certificate: bytes, authority: Path) -> dict[str, str] | N
     with tempfile.NamedTemporaryFile(prefix="edgemeter-") as file:
         file.write(certificate)
         file.flush()
-        options = ("-no_check_time", "-no-CApath", "-purpose", "sslclient", "-CAfile", str(authority))
+        options = (
+            "-no_check_time",
+            "-no-CApath",
+            "-purpose",
+            "sslclient",
+            "-CAfile",
+            str(authority),
+        )
         if _completed(("verify", *options, file.name)).returncode:
             return None
-        printed = run_openssl("x509", "-in", file.name, "-noout", "-subject", "-nameopt", "RFC2253", "-enddate", "-pubkey").decode()
+        printed = run_openssl(
+            "x509",
+            "-in",
+            file.name,
+            "-noout",
+            "-subject",
+            "-nameopt",
+            "RFC2253",
+            "-enddate",
+            "-pubkey",
+        ).decode()
     head, mark, tail = printed.partition("-----BEGIN PUBLIC KEY-----")
     key, end, after = tail.partition("-----END PUBLIC KEY-----\n")
     facts = dict(line.split("=", 1) for line in (head + after).splitlines() if "=" in line)
     return {**{name: value.strip() for name, value in facts.items()}, "key": mark + key + end}
 
 
-def _completed(arguments: tuple[str, ...], document: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+def _completed(
+    arguments: tuple[str, ...], document: bytes = b""
+) -> "subprocess.CompletedProcess[bytes]":
     # Neither the file nor the folder of the system's authorities exists.
-    environment = {**os.environ, "LC_ALL": "C", "SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
+    environment = {
+        **os.environ,
+        "LC_ALL": "C",
+        "SSL_CERT_FILE": os.devnull,
+        "SSL_CERT_DIR": os.devnull,
+    }
     try:
-        return subprocess.run(["openssl", *arguments], input=document, capture_output=True, timeout=TIMEOUT_S, env=environment, check=False)
+        return subprocess.run(
+            ["openssl", *arguments],
+            input=document,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            env=environment,
+            check=False,
+        )
     except FileNotFoundError as error:
         raise UnavailableError(
             "openssl is not installed, and the device needs it for keys and signatures: apt-get install openssl"
         ) from error
     except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"openssl {arguments[0]} does not run ({error}): try again") from error
+        raise UnavailableError(
+            f"openssl {arguments[0]} does not run ({error}): try again"
+        ) from error

@@ -19,7 +19,9 @@ class FiniteRange(click.FloatRange):
 
     name = "number"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
@@ -29,14 +31,25 @@ class FiniteRange(click.FloatRange):
 def names_and_config(command: _Command) -> _Command:
     """Add `--device`, `--fleet` and `--config`."""
     return added(
-        click.option("--device", envvar="EDGEMETER_DEVICE", help="Name of this device. Default: the host name."),
-        click.option("--fleet", envvar="EDGEMETER_FLEET", help="Fleet of this device. Default: default."),
+        click.option(
+            "--device",
+            envvar="EDGEMETER_DEVICE",
+            help="Name of this device. Default: the host name.",
+        ),
+        click.option(
+            "--fleet", envvar="EDGEMETER_FLEET", help="Fleet of this device. Default: default."
+        ),
         config_option,
     )(command)
 
 
 def config_option(command: _Command) -> _Command:
-    return click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file of the agent (TOML).")(command)
+    return click.option(
+        "--config",
+        type=PATH,
+        envvar="EDGEMETER_CONFIG",
+        help="Configuration file of the agent (TOML).",
+    )(command)
 
 
 def quiet_option(command: _Command) -> _Command:
@@ -46,12 +59,16 @@ def quiet_option(command: _Command) -> _Command:
         ctx.meta[QUIET] = value
 
     text = "Print only the result, warnings and errors."
-    return click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=keep, help=text)(command)
+    return click.option(
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=keep, help=text
+    )(command)
 
 
 def save_option(command: _Command) -> _Command:
     text = "Do not store the runs in the ledger of this device."
-    return click.option("--no-save", "save", is_flag=True, flag_value=False, default=True, help=text)(command)
+    return click.option(
+        "--no-save", "save", is_flag=True, flag_value=False, default=True, help=text
+    )(command)
 
 
 def trusted_option(command: _Command) -> _Command:
@@ -61,19 +78,30 @@ def trusted_option(command: _Command) -> _Command:
 
 def delivery_timeout_option(command: _Command) -> _Command:
     text = "Seconds to wait for receipts."
-    return click.option("--delivery-timeout", type=FiniteRange(0), default=60.0, show_default=True, help=text)(command)
+    return click.option(
+        "--delivery-timeout", type=FiniteRange(0), default=60.0, show_default=True, help=text
+    )(command)
 
 
 def format_option(document: str = "", *formats: Format) -> Callable[[_Command], _Command]:
     """Return a decorator that adds `--format`, as `form`: the formats that the command prints (default: all), and its JSON document."""
     *first, last = formats or get_args(Format)
     text = f"Print {', '.join(first)} or {last}.{f' JSON: {document}.' if document else ''} Default: table."
-    return click.option("--format", "form", type=click.Choice([*first, last]), metavar="FORMAT", default="table", help=text)
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice([*first, last]),
+        metavar="FORMAT",
+        default="table",
+        help=text,
+    )
 
 
 def matters_option(command: _Command) -> _Command:
     text = "Smallest difference that matters. Default: 3%."
-    return click.option("--matters", metavar="PERCENT", default="3%", callback=ratio_of, help=text)(command)
+    return click.option("--matters", metavar="PERCENT", default="3%", callback=ratio_of, help=text)(
+        command
+    )
 
 
 def ratio_of(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
@@ -84,7 +112,9 @@ def ratio_of(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
         number = -1.0
     ratio = number / 100 if value.endswith("%") or number >= 1 else number
     if not 0 < ratio < 1:
-        raise click.BadParameter(f"{value!r} does not lie between 0 and 100%: give a percentage (3%) or a ratio (0.03)")
+        raise click.BadParameter(
+            f"{value!r} does not lie between 0 and 100%: give a percentage (3%) or a ratio (0.03)"
+        )
     return ratio
 
 

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 # Errors that importing a module, or getting an attribute of it, raises in practice.
-_BROKEN = (ImportError, AttributeError, NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
+_BROKEN = (
+    ImportError,
+    AttributeError,
+    NameError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
 
 
 def registered_in(group: str) -> "list[EntryPoint]":
@@ -50,7 +59,9 @@ def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> A
         raise ConfigError(f"no {kind} is called {name!r}: {near(name, plugin_names(table, group))}")
     if len({entry.value for entry in registered}) > 1:
         packages = " and ".join(sorted(_package(entry) for entry in registered))
-        raise ConfigError(f"{kind} {name!r} is registered by {packages}: uninstall all but one of them")
+        raise ConfigError(
+            f"{kind} {name!r} is registered by {packages}: uninstall all but one of them"
+        )
     first = registered[0]
     try:
         return first.load()
@@ -61,7 +72,9 @@ def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> A
         ) from error
 
 
-CPU_FIRST = " (after PyTorch's build for the CPU, see its site: otherwise it brings gigabytes of CUDA)"
+CPU_FIRST = (
+    " (after PyTorch's build for the CPU, see its site: otherwise it brings gigabytes of CUDA)"
+)
 _MARKER = re.compile(r"(python_version|platform_machine) (>=|!=) .([\w.]+)")
 
 
@@ -70,7 +83,11 @@ def _lacking(extra: str, python: tuple[int, ...], machine: str) -> str:
     from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415 - as above
 
     try:
-        lines = [line.replace("'", '"') for line in requires("edgemeter") or () if not line.startswith("edgemeter")]
+        lines = [
+            line.replace("'", '"')
+            for line in requires("edgemeter") or ()
+            if not line.startswith("edgemeter")
+        ]
     except PackageNotFoundError:
         return ""
     lacks = []
@@ -79,7 +96,13 @@ def _lacking(extra: str, python: tuple[int, ...], machine: str) -> str:
             limits = {name: value for name, _, value in _MARKER.findall(line)}
             oldest = limits.get("python_version", "0")
             is_old = python < tuple(map(int, oldest.split(".")))
-            lacks.append(f"Python {oldest} or newer" if is_old else "a 64-bit system" if limits.get("platform_machine") == machine else "")
+            lacks.append(
+                f"Python {oldest} or newer"
+                if is_old
+                else "a 64-bit system"
+                if limits.get("platform_machine") == machine
+                else ""
+            )
     return lacks[0] if lacks and all(lacks) else ""
 
 
@@ -98,7 +121,9 @@ def install_command(
     return f"{f'{lacking}, and there ' if lacking else ''}pip install 'edgemeter[{extra}]'{CPU_FIRST if takes_cpu_build else ''}"
 
 
-def import_extra(library: str, extra: str, need: str, kind: type[EdgemeterError] = UnavailableError) -> Any:
+def import_extra(
+    library: str, extra: str, need: str, kind: type[EdgemeterError] = UnavailableError
+) -> Any:
     """Return a library of an extra; raises `kind`, with the pip command, if it is not installed."""
     try:
         return import_module(library)

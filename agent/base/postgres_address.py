@@ -11,7 +11,9 @@ SCHEMES = ("postgresql://", "postgres://")
 _ENCODED = "and in a password / as %2F, ? as %3F, # as %23, @ as %40"
 # Keys of an address with secret values.
 _SECRET_KEYS = ("password", "sslpassword")
-_PARTS = re.compile(r"postgres(?:ql)?://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#@]*)(?:/(?P<database>[^/?#@]*))?(?:\?(?P<query>[^#@]*))?$")
+_PARTS = re.compile(
+    r"postgres(?:ql)?://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#@]*)(?:/(?P<database>[^/?#@]*))?(?:\?(?P<query>[^#@]*))?$"
+)
 
 
 def is_postgres(text: str) -> bool:
@@ -33,7 +35,9 @@ class PostgresAddress:
 
     def __post_init__(self) -> None:
         if not self._parts.get("database"):
-            raise ConfigError(f"{self} is not the address of a database: write postgresql://USER@HOST/DATABASE, {_ENCODED}")
+            raise ConfigError(
+                f"{self} is not the address of a database: write postgresql://USER@HOST/DATABASE, {_ENCODED}"
+            )
 
     def __str__(self) -> str:
         parts = self._parts
@@ -42,7 +46,9 @@ class PostgresAddress:
         user = parts["user"].partition(":")[0]
         public = [(key, value) for key, value in self._options if key not in _SECRET_KEYS]
         query = f"?{urlencode(public, safe='/,:')}" if public else ""
-        return f"postgresql://{f'{user}@' if user else ''}{parts['hosts']}/{parts['database']}{query}"
+        return (
+            f"postgresql://{f'{user}@' if user else ''}{parts['hosts']}/{parts['database']}{query}"
+        )
 
     def __repr__(self) -> str:
         return f"PostgresAddress({str(self)!r})"

@@ -7,7 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from edgemeter.agent.base.deadlines import SocketDeadline
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    TransientError,
+    UnavailableError,
+    one_line,
+)
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.sqlite_file import Access
 
@@ -22,9 +28,7 @@ _PARAMETERS = {
 }  # fmt: skip
 # Longer than the server's own limits, so that its error names the cause; and the limit of a reader's query.
 DEADLINE_S, READ_DEADLINE_S = 40.0, 600.0
-_SETTINGS = (
-    "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s'; SET default_transaction_isolation = 'read committed'"
-)
+_SETTINGS = "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s'; SET default_transaction_isolation = 'read committed'"
 # Source: PostgreSQL, appendix A, error codes.
 _MEANINGS: tuple[tuple[tuple[str, ...], type[EdgemeterError], str], ...] = (
     (
@@ -37,9 +41,21 @@ _MEANINGS: tuple[tuple[tuple[str, ...], type[EdgemeterError], str], ...] = (
         ConfigError,
         "the user of {where} may not do this ({text}): grant it edgemeter_write, or edgemeter_keep, which may also remove records",
     ),
-    (("25006",), UnavailableError, "{where} is read-only: name the primary, not a standby, among the hosts of the address"),
-    (("40", "55P03", "57014", "25P0", "23503"), TransientError, "{where} cannot do it now ({text}): try again"),
-    (("53",), UnavailableError, "{where} has no room or no connection left ({text}): nothing is lost; free some"),
+    (
+        ("25006",),
+        UnavailableError,
+        "{where} is read-only: name the primary, not a standby, among the hosts of the address",
+    ),
+    (
+        ("40", "55P03", "57014", "25P0", "23503"),
+        TransientError,
+        "{where} cannot do it now ({text}): try again",
+    ),
+    (
+        ("53",),
+        UnavailableError,
+        "{where} has no room or no connection left ({text}): nothing is lost; free some",
+    ),
 )
 
 
@@ -63,7 +79,11 @@ def text_array(texts: Sequence[str]) -> str:
 class MarkedStatements:
     """Executes statements with SQLite's `?` markers; `executemany` accepts no values too. `awaiting` surrounds each call."""
 
-    def __init__(self, connection: "psycopg.Connection[Any]", awaiting: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self,
+        connection: "psycopg.Connection[Any]",
+        awaiting: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self._connection = connection
         self._awaiting = awaiting
 
@@ -90,7 +110,9 @@ class LedgerSession:
     `generation` rises with each connection: cached facts about the database may not be valid after a failover.
     """
 
-    def __init__(self, address: PostgresAddress, access: Access = "write", deadline_s: float | None = None) -> None:
+    def __init__(
+        self, address: PostgresAddress, access: Access = "write", deadline_s: float | None = None
+    ) -> None:
         self.address = address
         self._deadline_s = deadline_s or (DEADLINE_S if access == "write" else READ_DEADLINE_S)
         self._deadline: SocketDeadline | None = None
@@ -130,7 +152,9 @@ class LedgerSession:
             finally:
                 self._expect(is_awaited=True)
         if self._warnings:
-            raise TransientError(f"{self.address} warned at COMMIT ({one_line(self._warnings[0])}): it is committed again")
+            raise TransientError(
+                f"{self.address} warned at COMMIT ({one_line(self._warnings[0])}): it is committed again"
+            )
 
     def query(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a query; raises as `transaction`."""
@@ -143,19 +167,32 @@ class LedgerSession:
         if self._connection is None or self._connection.closed:
             self._let_go()
             parameters = self._driver.conninfo.conninfo_to_dict(self.address.connection)
-            defaults = _PARAMETERS | ({"target_session_attrs": "read-write"} if self._access == "write" else {})
-            connection = self._driver.connect(**{**defaults, **parameters}, autocommit=True, prepare_threshold=None)
+            defaults = _PARAMETERS | (
+                {"target_session_attrs": "read-write"} if self._access == "write" else {}
+            )
+            connection = self._driver.connect(
+                **{**defaults, **parameters}, autocommit=True, prepare_threshold=None
+            )
             connection.add_notice_handler(self._noticed)
             try:
                 self._deadline = SocketDeadline(connection.fileno())
                 with self._awaiting():
-                    connection.execute(_SETTINGS + ("; SET default_transaction_read_only = on" if self._access == "read" else ""))
+                    connection.execute(
+                        _SETTINGS
+                        + (
+                            "; SET default_transaction_read_only = on"
+                            if self._access == "read"
+                            else ""
+                        )
+                    )
             except self._driver.Error:
                 connection.close()
                 raise
             except OSError as error:
                 connection.close()
-                raise UnavailableError(f"no connection to {self.address} ({error}): raise the limit of open files (ulimit -n)") from error
+                raise UnavailableError(
+                    f"no connection to {self.address} ({error}): raise the limit of open files (ulimit -n)"
+                ) from error
             self._connection = connection
             self.generation += 1
         return self._connection
@@ -192,7 +229,9 @@ class LedgerSession:
                 raise TransientError(text) from error
             raise self._ours(error) from error
         except UnicodeEncodeError as error:
-            raise UnstorableError(f"not a text that PostgreSQL can store: {one_line(error)}") from error
+            raise UnstorableError(
+                f"not a text that PostgreSQL can store: {one_line(error)}"
+            ) from error
 
     def _ours(self, error: Any) -> EdgemeterError:
         state, text = error.sqlstate or "", one_line(error)
@@ -201,7 +240,9 @@ class LedgerSession:
         for states, kind, words in _MEANINGS:
             if state.startswith(states):
                 return kind(words.format(where=self.address, text=text))
-        return UnavailableError(f"the ledger at {self.address} does not answer ({text}): check the address, the server and its log")
+        return UnavailableError(
+            f"the ledger at {self.address} does not answer ({text}): check the address, the server and its log"
+        )
 
 
 def _driver() -> Any:
@@ -209,7 +250,9 @@ def _driver() -> Any:
         import_module("psycopg.conninfo")
         driver = import_module("psycopg")
     except ImportError as error:
-        raise UnavailableError(f"a ledger in PostgreSQL needs psycopg ({one_line(error)}): pip install 'edgemeter[postgres]'") from error
+        raise UnavailableError(
+            f"a ledger in PostgreSQL needs psycopg ({one_line(error)}): pip install 'edgemeter[postgres]'"
+        ) from error
     # psycopg logs the error that it also raises.
     with suppress(AttributeError):
         logging.getLogger("psycopg").setLevel(logging.ERROR)

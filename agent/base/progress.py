@@ -68,7 +68,10 @@ def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
 
     begun_s, drawn_s = time.monotonic(), -REDRAWN_S
     amount = str if of == "steps" else size
-    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal, LiveLines(Console(terminal)) as live:
+    with (
+        os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
+        LiveLines(Console(terminal)) as live,
+    ):
 
         def report(step: str, completed: int, total: int) -> None:
             nonlocal drawn_s
@@ -76,8 +79,16 @@ def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
             if now_s - drawn_s < REDRAWN_S and completed != total:
                 return
             drawn_s = now_s
-            remaining = f", {duration((now_s - begun_s) * (total - completed) / completed)} left" if 0 < completed < total else ""
-            parts = f" {bar(completed / total)} {amount(completed)} of {amount(total)}{remaining}" if total else ""
+            remaining = (
+                f", {duration((now_s - begun_s) * (total - completed) / completed)} left"
+                if 0 < completed < total
+                else ""
+            )
+            parts = (
+                f" {bar(completed / total)} {amount(completed)} of {amount(total)}{remaining}"
+                if total
+                else ""
+            )
             live.draw([f"{step}{parts}"])
 
         yield report

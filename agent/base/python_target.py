@@ -11,7 +11,10 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
 
-_ADDRESS = re.compile(r"(?:(?P<file>.*\.py)|(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*)):(?P<attribute>[^\W\d]\w*)", re.ASCII)
+_ADDRESS = re.compile(
+    r"(?:(?P<file>.*\.py)|(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*)):(?P<attribute>[^\W\d]\w*)",
+    re.ASCII,
+)
 
 
 _STANDARD = Path(os.__file__).resolve().parent
@@ -49,7 +52,9 @@ class PythonTarget:
     def top(self) -> Path:
         """The folder or file of its outermost package; the file itself without a package."""
         levels = (self.module or "").count(".") + (self.source.name == "__init__.py")
-        return self.source if self.file is not None or not levels else self.source.parents[levels - 1]
+        return (
+            self.source if self.file is not None or not levels else self.source.parents[levels - 1]
+        )
 
     @property
     def folder(self) -> Path | None:
@@ -64,7 +69,9 @@ def parse(text: str) -> PythonTarget | None:
     match = _ADDRESS.fullmatch(text)
     if match is None or Path(text).exists():
         return None
-    return PythonTarget(match["attribute"], Path(match["file"]) if match["file"] else None, match["module"])
+    return PythonTarget(
+        match["attribute"], Path(match["file"]) if match["file"] else None, match["module"]
+    )
 
 
 def of_file(text: str) -> PythonTarget | None:
@@ -76,7 +83,9 @@ def of_file(text: str) -> PythonTarget | None:
 def plain_name(text: str) -> str:
     """Return the name of a plug-in in records: for one in a file, the file's name without its folder, and its own name."""
     target = of_file(text)
-    return text if target is None or target.file is None else f"{target.file.name}:{target.attribute}"
+    return (
+        text if target is None or target.file is None else f"{target.file.name}:{target.attribute}"
+    )
 
 
 def lies_in(file: Path, folder: Path) -> bool:
@@ -118,10 +127,16 @@ def unlisted(name: str) -> ModuleSpec | None:
 
 def _spec(name: str, folders: list[str] | None) -> ModuleSpec | None:
     """Return the spec of a module by the finders of this interpreter, also of development installs; no parent is imported."""
-    specs = (finder.find_spec(name, folders, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+    specs = (
+        finder.find_spec(name, folders, None)
+        for finder in sys.meta_path
+        if hasattr(finder, "find_spec")
+    )
     with suppress(KeyError):
         return next((spec for spec in specs if spec), None)
     # A folder without __init__.py, whose parent Python looks up among the imported modules.
     spec = ModuleSpec(name, None, is_package=True)
-    spec.submodule_search_locations = [str(Path(folder) / name.rpartition(".")[2]) for folder in folders or ()]
+    spec.submodule_search_locations = [
+        str(Path(folder) / name.rpartition(".")[2]) for folder in folders or ()
+    ]
     return spec

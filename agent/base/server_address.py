@@ -27,7 +27,13 @@ def address_parts(url: str) -> SplitResult:
     """Return the parts of a server's URL; raises ConfigError if it is invalid, or would put a password into every record."""
     try:
         parts = urlsplit(url)
-        is_address = bool(parts.hostname and parts.scheme in _SCHEMES and port_of(parts) and not parts.query and not parts.fragment)
+        is_address = bool(
+            parts.hostname
+            and parts.scheme in _SCHEMES
+            and port_of(parts)
+            and not parts.query
+            and not parts.fragment
+        )
     except ValueError:
         is_address = False
     if is_address and "@" not in parts.netloc:

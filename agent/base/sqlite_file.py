@@ -18,7 +18,8 @@ from edgemeter.agent.base.errors import ConfigError, TransientError, Unavailable
 Access = Literal["write", "read"]
 _Opened = TypeVar("_Opened", bound="Database")
 BUSY_TIMEOUT_S = 30.0
-SMALLEST_ROOM_BYTES = 64 << 10  # The index of a write-ahead log starts with this size, and a first transaction needs as much again.
+# The index of a write-ahead log starts with this size, and a first transaction needs as much again.
+SMALLEST_ROOM_BYTES = 64 << 10
 MOUNTS = Path("/proc/self/mountinfo")
 # Mount options that keep locks local to one machine, by file system; sshfs has no others.
 # Sources: proc_pid_mountinfo(5); nfs(5), `nolock` and `local_lock`; mount.cifs(8), `nobrl`; sqlite.org/lockingv3.html.
@@ -74,7 +75,11 @@ def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.C
         return _connect(path, form, access)
     except ConfigError as error:
         # Not earlier: if a process opens and closes the file without SQLite, its SQLite locks on the file are lost.
-        if access == "read" or not isinstance(error.__cause__, sqlite3.DatabaseError) or not _is_torso(path, form):
+        if (
+            access == "read"
+            or not isinstance(error.__cause__, sqlite3.DatabaseError)
+            or not _is_torso(path, form)
+        ):
             raise
     return _connect(path, form, access)
 
@@ -110,7 +115,9 @@ def mapped(path: Path, form: FileFormat) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         raise _operational(error, path, form, time.monotonic() - began_s) from error
     except sqlite3.DatabaseError as error:
-        raise ConfigError(f"{str(path)!r} is not an edgemeter {form.what} ({error}): {form.elsewhere}") from error
+        raise ConfigError(
+            f"{str(path)!r} is not an edgemeter {form.what} ({error}): {form.elsewhere}"
+        ) from error
 
 
 class Database:
@@ -126,7 +133,12 @@ class Database:
     def __enter__(self: _Opened) -> _Opened:  # noqa: PYI019 - Self needs Python 3.11
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     @property
@@ -161,7 +173,9 @@ class Database:
 
 def space_bytes(connection: sqlite3.Connection) -> tuple[int, int]:
     """Return the used and the free bytes in the file."""
-    pages, free, size_bytes = (pragma(connection, name) for name in ("page_count", "freelist_count", "page_size"))
+    pages, free, size_bytes = (
+        pragma(connection, name) for name in ("page_count", "freelist_count", "page_size")
+    )
     return (pages - free) * size_bytes, free * size_bytes
 
 
@@ -181,14 +195,20 @@ def _operational(
         )
     if ("locked" in text or "busy" in text) and waited_s < BUSY_TIMEOUT_S:
         # SQLite does not wait if that cannot help, as for a transaction within a read that is out of date.
-        return TransientError(f"the {form.what} {str(path)!r} is locked by another connection: try again")
+        return TransientError(
+            f"the {form.what} {str(path)!r} is locked by another connection: try again"
+        )
     if "locked" in text or "busy" in text:
         return TransientError(
             f"the {form.what} {str(path)!r} has been locked by another process for over {BUSY_TIMEOUT_S:g} s: end it or try again"
         )
     if "no such table" in text or "no such column" in text:
-        return ConfigError(f"{str(path)!r} is not an edgemeter {form.what} ({text}): {form.elsewhere}")
-    return UnavailableError(f"cannot use the {form.what} {str(path)!r} ({text}): check that its folder may be written, or {form.elsewhere}")
+        return ConfigError(
+            f"{str(path)!r} is not an edgemeter {form.what} ({text}): {form.elsewhere}"
+        )
+    return UnavailableError(
+        f"cannot use the {form.what} {str(path)!r} ({text}): check that its folder may be written, or {form.elsewhere}"
+    )
 
 
 def _is_full(path: Path) -> bool:
@@ -202,7 +222,9 @@ def _is_full(path: Path) -> bool:
 def _look(path: Path, form: FileFormat, access: Access) -> None:
     try:
         if path.is_dir():
-            raise ConfigError(f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}")
+            raise ConfigError(
+                f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}"
+            )
         if access == "write" and (kind := shared_without_locks(path.parent)) is not None:
             raise ConfigError(
                 f"the {form.what} {str(path)!r} would be on {kind}, where locks do not exclude other machines: put it on a local disk, or "
@@ -215,11 +237,15 @@ def _look(path: Path, form: FileFormat, access: Access) -> None:
         with mapped(path, form):
             _make(path, form)
     except OSError as error:
-        raise UnavailableError(f"cannot open or make the {form.what} {str(path)!r}: {error.strerror}; {form.elsewhere}") from error
+        raise UnavailableError(
+            f"cannot open or make the {form.what} {str(path)!r}: {error.strerror}; {form.elsewhere}"
+        ) from error
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+    )
 
 
 def _is_torso(path: Path, form: FileFormat) -> bool:
@@ -241,7 +267,10 @@ def _is_torso(path: Path, form: FileFormat) -> bool:
         import logging  # noqa: PLC0415 - few opened files need it
 
         logging.getLogger(__name__).warning(
-            "the %s %r was cut short by a full disk when it was created: moved to %r", form.what, str(path), aside.name
+            "the %s %r was cut short by a full disk when it was created: moved to %r",
+            form.what,
+            str(path),
+            aside.name,
         )
     return is_new
 
@@ -297,7 +326,9 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: FileFormat) -> None:
     if pragma(connection, "application_id") != form.application_id:
-        raise ConfigError(f"{str(path)!r} is a SQLite file, but not an edgemeter {form.what}: {form.elsewhere}")
+        raise ConfigError(
+            f"{str(path)!r} is a SQLite file, but not an edgemeter {form.what}: {form.elsewhere}"
+        )
     if (version := pragma(connection, "user_version")) != form.version:
         raise ConfigError(
             f"the {form.what} {str(path)!r} has version {version}, this edgemeter needs {form.version}: move it away, or use the edgemeter "
@@ -310,7 +341,15 @@ def shared_without_locks(folder: Path) -> str | None:
 
     For a folder that does not exist yet, its parent counts. A board that boots over the network has its root to itself.
     """
-    device = next(existing for existing in (folder.absolute(), *folder.absolute().parents) if existing.exists()).stat().st_dev
+    device = (
+        next(
+            existing
+            for existing in (folder.absolute(), *folder.absolute().parents)
+            if existing.exists()
+        )
+        .stat()
+        .st_dev
+    )
     number = f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError):
         for line in MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -319,7 +358,9 @@ def shared_without_locks(folder: Path) -> str | None:
             fields = mount.split()
             if fields[2] != number or fields[4] == "/":
                 continue
-            local = sorted(_LOCAL_LOCKS.get(kind, set()).intersection(options.rpartition(" ")[2].split(",")))
+            local = sorted(
+                _LOCAL_LOCKS.get(kind, set()).intersection(options.rpartition(" ")[2].split(","))
+            )
             return "sshfs" if kind == "fuse.sshfs" else f"{kind} with {local[0]}" if local else None
     return None
 

@@ -10,7 +10,15 @@ from functools import cache
 from edgemeter.agent.base.errors import ConfigError
 
 DAY_S = 86_400.0
-SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "ns": 1e-9}
+SECONDS = {
+    "s": 1.0,
+    "sec": 1.0,
+    "seconds": 1.0,
+    "ms": 1e-3,
+    "milliseconds": 1e-3,
+    "us": 1e-6,
+    "ns": 1e-9,
+}
 SECONDS |= {"min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0}
 # A number without a unit in this range (years 2014 to 2039) counts from 1970; a smaller one from anywhere.
 EARLIEST_S, LATEST_S = 1.4e9, 2.2e9
@@ -37,9 +45,13 @@ DAY_FORMS = (
     "%b %d %Y",
 )
 # Seconds that `ts '%.s'` or a kernel writes at the beginning of a line, or `date +%s` anywhere before it.
-_SECONDS_BEFORE = re.compile(r"(?:^\W*(?=\d+\.)|(?<![\w.:,/-])(?=\d{9}))(\d+(?:\.\d+)?)(?![\w.:,/-])")
+_SECONDS_BEFORE = re.compile(
+    r"(?:^\W*(?=\d+\.)|(?<![\w.:,/-])(?=\d{9}))(\d+(?:\.\d+)?)(?![\w.:,/-])"
+)
 # The changing beginning of a log line: timestamps and process ids.
-_CHANGING = re.compile(rf"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|{_MONTH}|AM|PM)\b|\[\d+\]|(?<!\S)\W*[\d:.,+TZ/-]+\W*(?!\S)")
+_CHANGING = re.compile(
+    rf"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|{_MONTH}|AM|PM)\b|\[\d+\]|(?<!\S)\W*[\d:.,+TZ/-]+\W*(?!\S)"
+)
 NUMBER = re.compile(r"([+-]?(?=[.,]?\d)\d*(?:[.,](\d*))?(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
 
 
@@ -59,7 +71,11 @@ class Moment:
     def __str__(self) -> str:
         """Return the time of day, or the number."""
         zone = " UTC" if self.zone else ""
-        return f"{datetime.fromtimestamp(self.at_s, timezone.utc):%H:%M:%S}{zone}" if self.day else f"{self.at_s:.10g} s"
+        return (
+            f"{datetime.fromtimestamp(self.at_s, timezone.utc):%H:%M:%S}{zone}"
+            if self.day
+            else f"{self.at_s:.10g} s"
+        )
 
 
 def parse_moment(text: str, unit_s: float | None = None, zone: str = "") -> Moment | None:
@@ -78,12 +94,18 @@ def parse_moment(text: str, unit_s: float | None = None, zone: str = "") -> Mome
     midnight_s = _midnight_s(day)
     if midnight_s is None:
         return None
-    hours, minutes, seconds, digits, zone = *map(int, clock.groups()[:3]), clock["digits"] or "", clock["zone"] or zone
+    hours, minutes, seconds, digits, zone = (
+        *map(int, clock.groups()[:3]),
+        clock["digits"] or "",
+        clock["zone"] or zone,
+    )
     if clock["half"]:
         hours = hours % 12 + 12 * (clock["half"] in "Pp")
     offset = datetime.strptime(zone.replace("UTC", "") or "Z", "%z").utcoffset()
     at_s = midnight_s + 3600 * hours + 60 * minutes + seconds + float(f"0.{digits or 0}")
-    return Moment(at_s - (offset.total_seconds() if offset else 0), 10.0 ** -len(digits), day, zone, period_s)
+    return Moment(
+        at_s - (offset.total_seconds() if offset else 0), 10.0 ** -len(digits), day, zone, period_s
+    )
 
 
 def parse_prefix(text: str) -> tuple[Moment | None, str]:
@@ -97,12 +119,20 @@ def in_order(moments: Iterable[Moment]) -> Iterator[Moment]:
     before, passed_s = None, 0.0
     for moment in moments:
         before = before or moment
-        if (bool(moment.day), bool(moment.zone), moment.period_s) != (bool(before.day), bool(before.zone), before.period_s):
-            raise ConfigError("mixes numbers and dates as timestamps, or two forms of dates: keep the lines of one form")
+        if (bool(moment.day), bool(moment.zone), moment.period_s) != (
+            bool(before.day),
+            bool(before.zone),
+            before.period_s,
+        ):
+            raise ConfigError(
+                "mixes numbers and dates as timestamps, or two forms of dates: keep the lines of one form"
+            )
         if moment.at_s + passed_s < before.at_s - moment.period_s / 2:
             passed_s += moment.period_s
         if moment.at_s + passed_s < before.at_s:
-            raise ConfigError(f"has timestamps that go backwards, by {before.at_s - moment.at_s - passed_s:.3g} s: cut the log there")
+            raise ConfigError(
+                f"has timestamps that go backwards, by {before.at_s - moment.at_s - passed_s:.3g} s: cut the log there"
+            )
         before = replace(moment, at_s=moment.at_s + passed_s)
         yield before
 
@@ -121,6 +151,22 @@ def _of_number(text: str, unit_s: float | None) -> Moment | None:
     if number is None or number[3].lower() not in {"", *SECONDS}:
         return None
     value = float(number[1].replace(",", "."))
-    since_1970 = next((scale_s for scale_s in (1.0, 1e-3, 1e-6, 1e-9) if EARLIEST_S <= value * scale_s < LATEST_S), None)
-    scale_s = SECONDS.get(number[3].lower()) or unit_s or since_1970 or (1.0 if abs(value) < EARLIEST_S else None)
-    return None if scale_s is None or value * scale_s > LATEST_S else Moment(value * scale_s, scale_s * 10.0 ** -len(number[2] or ""))
+    since_1970 = next(
+        (
+            scale_s
+            for scale_s in (1.0, 1e-3, 1e-6, 1e-9)
+            if EARLIEST_S <= value * scale_s < LATEST_S
+        ),
+        None,
+    )
+    scale_s = (
+        SECONDS.get(number[3].lower())
+        or unit_s
+        or since_1970
+        or (1.0 if abs(value) < EARLIEST_S else None)
+    )
+    return (
+        None
+        if scale_s is None or value * scale_s > LATEST_S
+        else Moment(value * scale_s, scale_s * 10.0 ** -len(number[2] or ""))
+    )

@@ -44,7 +44,9 @@ def _near_quantile(confidence: float, freedom: float) -> float:
     """Return the quantile by Newton's method, which converges from below: the probability beyond t falls ever more slowly."""
     from statistics import NormalDist  # noqa: PLC0415 - takes long to import
 
-    log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
+    log_scale = (
+        math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
+    )
     t = NormalDist().inv_cdf((1 + confidence) / 2)
     # With very many degrees of freedom, the probability is less precise than the last step needs.
     for _ in range(_MOST_STEPS):
@@ -67,7 +69,9 @@ def _bisected(is_below: Callable[[float], bool], low: float, high: float) -> flo
 def _incomplete_beta(a: float, b: float, x: float) -> float:
     if x <= 0 or x >= 1:
         return float(x >= 1)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
     # The continued fraction converges quickly only below the mean of the distribution.
     if x < (a + 1) / (a + b + 2):
         return front * _fraction(a, b, x) / a
@@ -95,10 +99,13 @@ def _not_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
 
 
-_WILSON_REACH = 1.9599639845400536  # Standard errors of 95% bounds to each side: the normal quantile of 0.975.
+# Standard errors of 95% bounds to each side: the normal quantile of 0.975.
+_WILSON_REACH = 1.9599639845400536
 
 
-def wilson_interval(successes: float, trials: float, reach: float = _WILSON_REACH) -> tuple[float, float]:
+def wilson_interval(
+    successes: float, trials: float, reach: float = _WILSON_REACH
+) -> tuple[float, float]:
     """Return the bounds of a share, 0..1, valid for few trials and for shares near 0 and 1, unlike normal ones.
 
     `reach` is their distance in standard errors, by default that of 95% bounds; dependent trials count as fewer.
@@ -108,7 +115,11 @@ def wilson_interval(successes: float, trials: float, reach: float = _WILSON_REAC
     z = reach
     share = successes / trials
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    half = (
+        z
+        / (1 + z * z / trials)
+        * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    )
     # At 0 and 1 the bound is exact; rounding must not put the share outside it.
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
@@ -127,7 +138,9 @@ def jackknife_error(without_parts: Sequence[float]) -> float | None:
         return None
     parts = len(without_parts)
     middle = math.fsum(without_parts) / parts
-    return math.sqrt((parts - 1) / parts * math.fsum((value - middle) ** 2 for value in without_parts))
+    return math.sqrt(
+        (parts - 1) / parts * math.fsum((value - middle) ** 2 for value in without_parts)
+    )
 
 
 _LEAST_FREEDOM = 3.0  # So few parts cannot distinguish fewer degrees of freedom.

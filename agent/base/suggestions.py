@@ -15,10 +15,16 @@ def near(word: str, known_words: Iterable[str]) -> str:
     if len(listed) > MOST_LISTED:
         similar = _resembling(word, listed, 0.0)
         return f"the most similar of {len(listed)} are {', '.join(similar)}"
-    return f"there are {', '.join(listed)}" if len(listed) > 1 else f"there is {''.join(listed) or 'none'}"
+    return (
+        f"there are {', '.join(listed)}"
+        if len(listed) > 1
+        else f"there is {''.join(listed) or 'none'}"
+    )
 
 
-def did_you_mean(word: str, known_words: Iterable[str], limit: int = 2, alike: float = ALIKE) -> str | None:
+def did_you_mean(
+    word: str, known_words: Iterable[str], limit: int = 2, alike: float = ALIKE
+) -> str | None:
     """Return `did you mean A or B?` for the known words that resemble this one; None if none does."""
     by_lower = {candidate.lower(): candidate for candidate in known_words}
     close = _resembling(word.lower(), by_lower, alike)

@@ -11,7 +11,14 @@ from typing import Any, Literal
 import click
 
 from edgemeter.agent.base.console import Console, Table, Text
-from edgemeter.agent.base.terminal import MARKDOWN_WIDTH, EntryTable, TableColumn, fitted_table, wide_console, writable
+from edgemeter.agent.base.terminal import (
+    MARKDOWN_WIDTH,
+    EntryTable,
+    TableColumn,
+    fitted_table,
+    wide_console,
+    writable,
+)
 
 Format = Literal["table", "json", "csv", "markdown"]
 _MARKDOWN = {"<": "&lt;", "&": "&amp;", "]": "]\\"}
@@ -26,22 +33,32 @@ def print_data(form: Format, document: Any, rows: str | None = None) -> bool:
         rows: the key of the rows; empty: the document is one row. Default: the first list of objects in the document.
     """
     if form == "json":
-        click.echo(document if isinstance(document, str | bytes) else _documents().json_document(document))
+        click.echo(
+            document if isinstance(document, str | bytes) else _documents().json_document(document)
+        )
     elif form == "csv":
         import msgspec  # noqa: PLC0415 - for machines only
 
-        plain = msgspec.json.decode(document if isinstance(document, str | bytes) else msgspec.json.encode(document))
+        plain = msgspec.json.decode(
+            document if isinstance(document, str | bytes) else msgspec.json.encode(document)
+        )
         print_rows(_rows(plain, rows))
     return form in ("json", "csv")
 
 
-def print_table(form: Format, name: str, rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str]) -> None:
+def print_table(
+    form: Format, name: str, rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str]
+) -> None:
     """Print the document `{name: rows}` in full, or for people a table of the columns with a heading, if there is any row."""
     if print_data(form, {name: rows}) or not rows:
         return
     console = console_for(form)
     columns = [
-        TableColumn(heading, [writable("" if row[key] is None else str(row[key]), console) for row in rows], "left")
+        TableColumn(
+            heading,
+            [writable("" if row[key] is None else str(row[key]), console) for row in rows],
+            "left",
+        )
         for key, heading in headings.items()
     ]
     console.print(fitted_table(columns, console.width))
@@ -51,7 +68,10 @@ def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print rows as CSV, with a column for each name in any of them, in order of first appearance."""
     flat = [dict(_flat(row)) for row in rows]
     header = list(dict.fromkeys(name for row in flat for name in row))
-    click.echo(_documents().csv_document(header, ([row.get(name) for name in header] for row in flat)), nl=False)
+    click.echo(
+        _documents().csv_document(header, ([row.get(name) for name in header] for row in flat)),
+        nl=False,
+    )
 
 
 def console_for(form: Format) -> Console:
@@ -59,18 +79,33 @@ def console_for(form: Format) -> Console:
     return MarkdownConsole(width=MARKDOWN_WIDTH) if form == "markdown" else wide_console()
 
 
-def markdown(title: str | None, headings: Sequence[str], is_right: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
+def markdown(
+    title: str | None,
+    headings: Sequence[str],
+    is_right: Sequence[bool],
+    rows: Sequence[Sequence[str]],
+) -> str:
 
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(markdown_text(cell).replace("|", r"\|") for cell in cells) + " |"
 
     rule = "|" + "|".join("---:" if right else "---" for right in is_right) + "|"
-    return "\n".join([*([f"**{markdown_text(title)}**", ""] if title else []), line(headings), rule, *map(line, rows), ""])
+    return "\n".join(
+        [
+            *([f"**{markdown_text(title)}**", ""] if title else []),
+            line(headings),
+            rule,
+            *map(line, rows),
+            "",
+        ]
+    )
 
 
 def markdown_text(text: str) -> str:
     """Return text that a Markdown page shows unchanged: without HTML tags and links."""
-    return re.sub(r"<|&(?=#?\w+;)|\](?=\()", lambda matched: _MARKDOWN[matched[0]], " ".join(text.split()))
+    return re.sub(
+        r"<|&(?=#?\w+;)|\](?=\()", lambda matched: _MARKDOWN[matched[0]], " ".join(text.split())
+    )
 
 
 class MarkdownConsole(Console):
@@ -81,7 +116,12 @@ class MarkdownConsole(Console):
             columns = printed.columns
             title = printed.title if isinstance(printed, EntryTable) else None
             rows = zip(*([cell.plain for cell in column.cells] for column in columns), strict=True)
-            yield markdown(title, [column.heading for column in columns], [column.justify == "right" for column in columns], list(rows))
+            yield markdown(
+                title,
+                [column.heading for column in columns],
+                [column.justify == "right" for column in columns],
+                list(rows),
+            )
         caption = printed.caption if isinstance(printed, Table) else printed
         for line in str(caption.plain if isinstance(caption, Text) else caption or "").splitlines():
             if line.strip():
@@ -91,8 +131,14 @@ class MarkdownConsole(Console):
 def _rows(document: Any, key: str | None) -> list[Mapping[str, Any]]:
     if isinstance(document, list):
         return document
-    lists = [value for value in document.values() if isinstance(value, list) and all(isinstance(item, dict) for item in value)]
-    rows: list[Mapping[str, Any]] = document[key] if key else lists[0] if lists and key is None else [document]
+    lists = [
+        value
+        for value in document.values()
+        if isinstance(value, list) and all(isinstance(item, dict) for item in value)
+    ]
+    rows: list[Mapping[str, Any]] = (
+        document[key] if key else lists[0] if lists and key is None else [document]
+    )
     return rows
 
 

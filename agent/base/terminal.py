@@ -48,7 +48,14 @@ class TableColumn:
         """The least width of the column before another one is dropped; names must stay different."""
         if self.narrowed == "shortens":
             narrower = range(NARROWEST_NAME, self.full_width)
-            return next((width for width in narrower if max(map(len, shortened(self.cells, width))) <= width), self.full_width)
+            return next(
+                (
+                    width
+                    for width in narrower
+                    if max(map(len, shortened(self.cells, width))) <= width
+                ),
+                self.full_width,
+            )
         return min(NARROWEST_TEXT, self.full_width) if self.narrowed else self.full_width
 
 
@@ -58,22 +65,35 @@ def table_width(console: Console) -> int:
 
 
 def fitted_table(
-    columns: Iterable[TableColumn], width: int, styles: Mapping[str, str] | None = None, remedy: str = "--format csv shows them"
+    columns: Iterable[TableColumn],
+    width: int,
+    styles: Mapping[str, str] | None = None,
+    remedy: str = "--format csv shows them",
 ) -> Table:
     """Return a table of the columns that have content and fit; a note names the dropped ones with the remedy.
 
     `styles` are those of cells, by their text.
     """
-    showing = [column for column in columns if column.always or any(cell.strip() not in ("", ABSENT) for cell in column.cells)]
+    showing = [
+        column
+        for column in columns
+        if column.always or any(cell.strip() not in ("", ABSENT) for cell in column.cells)
+    ]
     fitting = showing
     if sum(column.full_width + BETWEEN_COLUMNS for column in fitting) > width:
         fitting = [column for column in fitting if column.rank < REDUNDANT]
-    while sum(column.width + BETWEEN_COLUMNS for column in fitting) > width and any(column.rank for column in fitting):
+    while sum(column.width + BETWEEN_COLUMNS for column in fitting) > width and any(
+        column.rank for column in fitting
+    ):
         last = max(reversed(fitting), key=lambda column: column.rank)
         fitting = [column for column in fitting if column is not last]
     table = Table()
     table.max_width = width
-    if missing := [column.heading.strip() for column in showing if column not in fitting and column.rank < REDUNDANT]:
+    if missing := [
+        column.heading.strip()
+        for column in showing
+        if column not in fitting and column.rank < REDUNDANT
+    ]:
         table.caption = Text(f"left out: {', '.join(missing)} ({remedy})", "dim")
     widths = _widths(fitting, width)
     rows = []
@@ -90,10 +110,14 @@ def fitted_table(
 def _widths(columns: Sequence[TableColumn], width: int) -> list[int]:
     """Return the widths of columns: the widest names are narrowed until all columns fit, or no name can be shorter."""
     room, least = width - BETWEEN_COLUMNS * len(columns), [column.width for column in columns]
-    widths = [column.full_width if column.narrowed == "shortens" else column.width for column in columns]
+    widths = [
+        column.full_width if column.narrowed == "shortens" else column.width for column in columns
+    ]
     shortest = least if sum(least) <= room else [min(NARROWEST_TEXT, each) for each in least]
     names = [index for index, column in enumerate(columns) if column.narrowed == "shortens"]
-    while sum(widths) > room and (longer := [index for index in names if widths[index] > shortest[index]]):
+    while sum(widths) > room and (
+        longer := [index for index in names if widths[index] > shortest[index]]
+    ):
         widths[max(longer, key=widths.__getitem__)] -= 1
     return widths
 
@@ -102,7 +126,12 @@ def shortened(names: Sequence[str], width: int) -> Sequence[str]:
     """Return names with dots in the middle of the long ones, or all in full if two would look the same."""
     letters = width - len(DOTS)
     for begin in sorted(range(letters + 1), key=lambda begin: abs(2 * begin - letters)):
-        short = [name if len(name) <= width else f"{name[:begin]}{DOTS}{name[len(name) - letters + begin :]}" for name in names]
+        short = [
+            name
+            if len(name) <= width
+            else f"{name[:begin]}{DOTS}{name[len(name) - letters + begin :]}"
+            for name in names
+        ]
         if len(set(short)) == len(set(names)):
             return short
     return names
@@ -119,7 +148,11 @@ def writable(text: str, console: Console) -> str:
     if plain.isascii():
         return plain
     encoding = console.encoding
-    return (plain if encoding.startswith("utf") else plain.replace("±", "+-")).encode(encoding, "replace").decode(encoding)
+    return (
+        (plain if encoding.startswith("utf") else plain.replace("±", "+-"))
+        .encode(encoding, "replace")
+        .decode(encoding)
+    )
 
 
 def print_text(console: Console, text: str, style: str = "") -> None:
@@ -144,12 +177,20 @@ class EntryTable(Table):
             yield from self._entry(name.plain, 0, min(width, ENTRY_WIDTH))
             for column, cell in zip(self.columns[1:], cells, strict=True):
                 if cell.plain:
-                    yield from self._entry(f"{column.heading}: {cell.plain}", 4, min(width, ENTRY_WIDTH))
+                    yield from self._entry(
+                        f"{column.heading}: {cell.plain}", 4, min(width, ENTRY_WIDTH)
+                    )
 
     @staticmethod
     def _entry(text: str, indent: int, width: int) -> Iterator[list[Text]]:
         further = indent + 4
-        for line in textwrap.wrap(text, width, initial_indent=" " * indent, subsequent_indent=" " * further, break_on_hyphens=False):
+        for line in textwrap.wrap(
+            text,
+            width,
+            initial_indent=" " * indent,
+            subsequent_indent=" " * further,
+            break_on_hyphens=False,
+        ):
             yield [Text(line)]
 
 

@@ -25,7 +25,9 @@ def ended_by_dead_threads(end: Callable[[], object]) -> Iterator[None]:
         frames = traceback.extract_tb(death.exc_traceback)
         where = f", {Path(frames[-1].filename).name} line {frames[-1].lineno}" if frames else ""
         name = death.thread.name if death.thread is not None else "unknown"
-        deaths.append(f"the thread {name!r} died ({death.exc_type.__name__}: {one_line(death.exc_value)}{where})")
+        deaths.append(
+            f"the thread {name!r} died ({death.exc_type.__name__}: {one_line(death.exc_value)}{where})"
+        )
         end()
 
     before, threading.excepthook = threading.excepthook, note
@@ -34,7 +36,9 @@ def ended_by_dead_threads(end: Callable[[], object]) -> Iterator[None]:
     finally:
         threading.excepthook = before
     if deaths:
-        raise UnavailableError(f"{deaths[0]}: what was stored is safe; start the service again, and report this error if it returns")
+        raise UnavailableError(
+            f"{deaths[0]}: what was stored is safe; start the service again, and report this error if it returns"
+        )
 
 
 @contextmanager

@@ -36,7 +36,11 @@ class TlsFiles:
 
 def broker_password(file: Path | None, environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the password for the broker: from `file`, else from the environment; raises ConfigError if the file cannot be read."""
-    return environ.get("EDGEMETER_MQTT_PASSWORD") if file is None else password_from(str(file), "the broker", "password file")
+    return (
+        environ.get("EDGEMETER_MQTT_PASSWORD")
+        if file is None
+        else password_from(str(file), "the broker", "password file")
+    )
 
 
 def password_from(path: str, who: str, key: str = "password_file") -> str:
@@ -44,12 +48,18 @@ def password_from(path: str, who: str, key: str = "password_file") -> str:
     try:
         return Path(path).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the {key} {path!r} of {who} ({error}): write it there as one line of text") from error
+        raise ConfigError(
+            f"cannot read the {key} {path!r} of {who} ({error}): write it there as one line of text"
+        ) from error
 
 
 def check(files: TlsFiles) -> None:
     """Check that the files can be read; raises ConfigError if one cannot."""
-    for kind, path in (("CA certificate", files.ca), ("certificate", files.certificate), ("key", files.key)):
+    for kind, path in (
+        ("CA certificate", files.ca),
+        ("certificate", files.certificate),
+        ("key", files.key),
+    ):
         try:
             if path is not None:
                 path.read_bytes()
@@ -75,7 +85,9 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     _apply_clock(context, files)
     if files.certificate is None:
         if files.key is not None:
-            raise ConfigError(f"there is a key {str(files.key)!r} and no certificate for it: name both, ?certificate=FILE&key=FILE")
+            raise ConfigError(
+                f"there is a key {str(files.key)!r} and no certificate for it: name both, ?certificate=FILE&key=FILE"
+            )
         return context
     try:
         context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
@@ -91,9 +103,13 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
 def server_tls_context(ca_file: str | None) -> ssl.SSLContext:
     """Return the context that verifies a model server by this authority, or the system's; raises ConfigError if it cannot be read."""
     try:
-        return ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
+        return ssl.create_default_context(
+            cafile=None if ca_file is None else str(Path(ca_file).expanduser())
+        )
     except OSError as error:
-        raise ConfigError(f"cannot read the ca_file {ca_file!r}: {one_line(error)}; give a certificate in PEM form") from error
+        raise ConfigError(
+            f"cannot read the ca_file {ca_file!r}: {one_line(error)}; give a certificate in PEM form"
+        ) from error
 
 
 def renew(context: ssl.SSLContext, files: TlsFiles) -> None:
@@ -105,7 +121,10 @@ def renew(context: ssl.SSLContext, files: TlsFiles) -> None:
         if files.certificate is not None:
             context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
     except OSError as error:
-        logger.warning("cannot reload the certificates for the broker (%s): the previous ones stay in use", error)
+        logger.warning(
+            "cannot reload the certificates for the broker (%s): the previous ones stay in use",
+            error,
+        )
 
 
 def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:
@@ -120,7 +139,9 @@ def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | Unavailable
         remedy = "it is not valid yet: set the clock of this device"
     elif code in _OTHER_NAME:
         remedy = "it is for another name: connect to the broker by the name in its certificate"
-    return UnavailableError(f"the certificate of the broker at {where} is not valid ({why}): {remedy}")
+    return UnavailableError(
+        f"the certificate of the broker at {where} is not valid ({why}): {remedy}"
+    )
 
 
 def _apply_clock(context: ssl.SSLContext, files: TlsFiles) -> None:
@@ -145,7 +166,9 @@ def _handshake_error(where: object, error: ssl.SSLError) -> ConfigError | Unavai
         return ConfigError(
             f"the broker at {where} rejects our certificate ({reason}): check that the broker's CA signed it, and that it is still valid"
         )
-    return UnavailableError(f"no TLS with the broker at {where} ({reason}): check that this port speaks TLS")
+    return UnavailableError(
+        f"no TLS with the broker at {where} ({reason}): check that this port speaks TLS"
+    )
 
 
 def _no_passphrase() -> str:

@@ -13,7 +13,9 @@ from edgemeter.agent.base.foreign_text import decode_toml
 _Document = TypeVar("_Document")
 
 
-def read_toml(path: Path, kind: type[_Document], title: str, remedy: str = "give the path of a TOML file") -> _Document:
+def read_toml(
+    path: Path, kind: type[_Document], title: str, remedy: str = "give the path of a TOML file"
+) -> _Document:
     """Return the TOML file at `path` as that type; `title` names the file in errors, `remedy` is for an unreadable one.
 
     Raises:
@@ -22,7 +24,9 @@ def read_toml(path: Path, kind: type[_Document], title: str, remedy: str = "give
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read the {title} {str(path)!r} ({error.strerror}): {remedy}") from error
+        raise ConfigError(
+            f"cannot read the {title} {str(path)!r} ({error.strerror}): {remedy}"
+        ) from error
     try:
         return decode_toml(text, kind)
     except msgspec.MsgspecError as error:
@@ -33,7 +37,9 @@ def read_toml(path: Path, kind: type[_Document], title: str, remedy: str = "give
         # The command accepts files of these names only.
         remedy = ": `edgemeter config check FILE` lists them" if path.suffix == ".toml" else ""
         count_text = f" (and {len(all_mistakes) - 1} more{remedy})" if len(all_mistakes) > 1 else ""
-        raise ConfigError(f"{title} {str(path)!r}: {all_mistakes[0] if all_mistakes else error}{count_text}") from error
+        raise ConfigError(
+            f"{title} {str(path)!r}: {all_mistakes[0] if all_mistakes else error}{count_text}"
+        ) from error
 
 
 def parse_toml(path: Path, title: str) -> dict[str, Any]:
@@ -45,9 +51,13 @@ def parse_toml(path: Path, title: str) -> dict[str, Any]:
     try:
         return decode_toml(path.read_bytes(), dict[str, Any])
     except OSError as error:
-        raise ConfigError(f"cannot read the {title} {str(path)!r} ({error.strerror}): give the path of a TOML file") from error
+        raise ConfigError(
+            f"cannot read the {title} {str(path)!r} ({error.strerror}): give the path of a TOML file"
+        ) from error
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{title} {str(path)!r} is not valid TOML ({error}): correct that line") from error
+        raise ConfigError(
+            f"{title} {str(path)!r} is not valid TOML ({error}): correct that line"
+        ) from error
 
 
 def toml_document(content: Mapping[str, Any]) -> str:
@@ -65,5 +75,7 @@ def write_toml(path: Path, text: str) -> None:
 
 def _pruned(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _pruned(inner) for key, inner in value.items() if inner not in (None, {}, [], ())}
+        return {
+            key: _pruned(inner) for key, inner in value.items() if inner not in (None, {}, [], ())
+        }
     return [_pruned(inner) for inner in value] if isinstance(value, list | tuple) else value

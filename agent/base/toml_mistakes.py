@@ -16,7 +16,9 @@ from edgemeter.agent.base.types import Name
 # Keys of tables and indices of arrays, from the top of the document.
 Place = tuple[str | int, ...]
 _NAME = typing.cast("Any", Name)
-_NAME_IN_WORDS = "a name (letters, digits, space and ._:@-, the first a letter or digit, at most 128)"
+_NAME_IN_WORDS = (
+    "a name (letters, digits, space and ._:@-, the first a letter or digit, at most 128)"
+)
 _IN_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -88,7 +90,9 @@ def _inside(value: Any, kind: Any, keys: Place) -> Iterator[Mistake]:
             yield from _walk(inner, arguments[0], (*keys, number))
 
 
-def _in_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], keys: Place) -> Iterator[Mistake]:
+def _in_struct(
+    value: Mapping[str, Any], kind: type[msgspec.Struct], keys: Place
+) -> Iterator[Mistake]:
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for key, inner in value.items():
@@ -98,7 +102,9 @@ def _in_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], keys: Place
             yield Mistake(section_of(keys), key, f"is not a key: {near(key, fields)}", (*keys, key))
     for key, field in fields.items():
         if field.required and key not in value:
-            yield Mistake(section_of(keys), key, f"is required: write {_expected(hints[field.name])}")
+            yield Mistake(
+                section_of(keys), key, f"is required: write {_expected(hints[field.name])}"
+            )
 
 
 def _fitting(value: Any, kind: Any) -> Any:
@@ -108,7 +114,14 @@ def _fitting(value: Any, kind: Any) -> Any:
         return bare
     containers = (dict,) if isinstance(value, dict) else (list, tuple)
     options = [_fitting(value, option) for option in get_args(bare)]
-    return next((option for option in options if get_origin(option) in containers or (dict in containers and _is_struct(option))), bare)
+    return next(
+        (
+            option
+            for option in options
+            if get_origin(option) in containers or (dict in containers and _is_struct(option))
+        ),
+        bare,
+    )
 
 
 def _is_struct(kind: Any) -> bool:
@@ -121,7 +134,9 @@ def _at(keys: Place, text: str) -> Mistake:
         return Mistake(section_of(keys), "", text)
     inside = keys[names[-1] + 1 :]
     words = f"is wrong in item {int(inside[0]) + 1}, which {text}" if inside else text
-    return Mistake(section_of(keys[: names[-1]]), str(keys[names[-1]]), words, keys[: names[-1] + 1])
+    return Mistake(
+        section_of(keys[: names[-1]]), str(keys[names[-1]]), words, keys[: names[-1] + 1]
+    )
 
 
 def _what(value: Any, kind: Any, error: Exception) -> str:
@@ -132,13 +147,23 @@ def _what(value: Any, kind: Any, error: Exception) -> str:
         # Each key by itself is right: their combination is wrong.
         return str(error).split(" - at `")[0]
     text = _expected(kind)
-    return f"has to be {text}, not {_found(value)}" if text else f"is wrong ({error}): it is {_found(value)}"
+    return (
+        f"has to be {text}, not {_found(value)}"
+        if text
+        else f"is wrong ({error}): it is {_found(value)}"
+    )
 
 
 def _found(value: Any) -> str:
     if isinstance(value, dict):
         return "a table"
-    text = "[...]" if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else repr(value)
+    text = (
+        "[...]"
+        if isinstance(value, list)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else repr(value)
+    )
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -154,10 +179,20 @@ def _expected(kind: Any) -> str:
     """Return the expected value in words; empty if there are none for it."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _NAME_IN_WORDS if kind == _NAME else f"{_expected(arguments[0])}{''.join(_constraint(meta) for meta in arguments[1:])}"
+        return (
+            _NAME_IN_WORDS
+            if kind == _NAME
+            else f"{_expected(arguments[0])}{''.join(_constraint(meta) for meta in arguments[1:])}"
+        )
     if origin in (Union, UnionType):
-        texts = list(dict.fromkeys(_expected(option) for option in arguments if option is not type(None)))
-        return f"{texts[0]}, or a list of such" if texts[1:] == [_list_of(texts[0])] else " or ".join(texts)
+        texts = list(
+            dict.fromkeys(_expected(option) for option in arguments if option is not type(None))
+        )
+        return (
+            f"{texts[0]}, or a list of such"
+            if texts[1:] == [_list_of(texts[0])]
+            else " or ".join(texts)
+        )
     if origin is Literal:
         return f"one of {', '.join(map(str, arguments))}"
     if origin in (list, tuple):
@@ -176,7 +211,12 @@ def _constraint(meta: Any) -> str:
         return ""
     if meta.ge is not None and meta.le is not None:
         return f" from {meta.ge:g} to {meta.le:g}"
-    bounds = (("of at least", meta.ge), ("above", meta.gt), ("of at most", meta.le), ("below", meta.lt))
+    bounds = (
+        ("of at least", meta.ge),
+        ("above", meta.gt),
+        ("of at most", meta.le),
+        ("below", meta.lt),
+    )
     texts = [f"{words} {value:g}" for words, value in bounds if value is not None]
     lengths = (("at least", meta.min_length), ("at most", meta.max_length))
     texts += [f"{words} {value} long" for words, value in lengths if value is not None]

@@ -25,4 +25,6 @@ Celsius = Annotated[float, msgspec.Meta(ge=-273.15, le=10_000)]
 # A name becomes an MQTT topic level and an InfluxDB tag: neither may contain a separator, a wildcard or a control character.
 # A reference is the device that others are compared with.
 Role = Literal["device", "reference"]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:@-]*\Z")]
+Name = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:@-]*\Z")
+]

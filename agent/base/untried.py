@@ -14,12 +14,18 @@ SENSOR = "untried on a board: compare it with a meter that you know"
 
 def is_untried(name: str, backend: str = "") -> bool:
     """Return whether a runtime or sensor never ran on its hardware, or a runtime not with this backend, as a record names it."""
-    return name in UNTRIED or any(f"{name} {part}" in UNTRIED for part in re.split(r"[,:.]", backend))
+    return name in UNTRIED or any(
+        f"{name} {part}" in UNTRIED for part in re.split(r"[,:.]", backend)
+    )
 
 
 def untried_part(name: str) -> str:
     """Return the untried part of a runtime, for `doctor`: `, untried`, or `, untried: npu`, or empty."""
     if name in UNTRIED:
         return ", untried"
-    backends = [backend for runtime, _, backend in (entry.partition(" ") for entry in UNTRIED) if runtime == name]
+    backends = [
+        backend
+        for runtime, _, backend in (entry.partition(" ") for entry in UNTRIED)
+        if runtime == name
+    ]
     return f", untried: {', '.join(backends)}" if backends else ""

@@ -10,13 +10,16 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Connection = TypeVar("Connection")
-HEAD_S = 10.0  # Seconds from the connection, or the last answer, to the end of a request's head, TLS included.
+# Seconds from the connection, or the last answer, to the end of a request's head, TLS included.
+HEAD_S = 10.0
 
 
 class WaitingRequests(Generic[Connection]):
     """The waiting connections, longest waiting first; `close` ends one. May be used from any thread."""
 
-    def __init__(self, close: Callable[[Connection], object], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, close: Callable[[Connection], object], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._close, self._clock = close, clock
         self._deadlines_s: dict[Connection, float] = {}
 

@@ -42,14 +42,20 @@ def signer(path: Path) -> Signer:
             f"{str(path)!r} is not a private key in PEM without a passphrase: make one with `edgemeter runs bundle key FILE`"
         ) from error
     if not isinstance(key, _ed25519.Ed25519PrivateKey):
-        raise ConfigError(f"the key in {str(path)!r} is not an Ed25519 key: make one with `edgemeter runs bundle key FILE`")
+        raise ConfigError(
+            f"the key in {str(path)!r} is not an Ed25519 key: make one with `edgemeter runs bundle key FILE`"
+        )
     return Signer(key.sign, _public_bytes(key.public_key(), "PEM"))
 
 
 def keygen(path: Path) -> tuple[Path, str]:
     """Write a new private key to `path` (mode 0600) and its public key to `path`.pub; return that path and the fingerprint."""
     key = _ed25519.Ed25519PrivateKey.generate()
-    private = key.private_bytes(_serialization.Encoding.PEM, _serialization.PrivateFormat.PKCS8, _serialization.NoEncryption())
+    private = key.private_bytes(
+        _serialization.Encoding.PEM,
+        _serialization.PrivateFormat.PKCS8,
+        _serialization.NoEncryption(),
+    )
     public, public_pem = path.with_name(path.name + ".pub"), _public_bytes(key.public_key(), "PEM")
     try:
         if public.exists():
@@ -58,7 +64,9 @@ def keygen(path: Path) -> tuple[Path, str]:
             file.write(private)
         public.write_bytes(public_pem)
     except OSError as error:
-        raise ConfigError(f"cannot write the key {str(error.filename or path)!r}: {error.strerror}: use another file") from error
+        raise ConfigError(
+            f"cannot write the key {str(error.filename or path)!r}: {error.strerror}: use another file"
+        ) from error
     return public, fingerprint(public_pem)
 
 
@@ -93,14 +101,20 @@ def _public_key(public_pem: bytes) -> Any:
     try:
         key = _serialization.load_pem_public_key(public_pem)
     except (ValueError, _exceptions.UnsupportedAlgorithm) as error:
-        raise ConfigError("it is not a public key in PEM: `edgemeter runs bundle key FILE` writes one to FILE.pub") from error
+        raise ConfigError(
+            "it is not a public key in PEM: `edgemeter runs bundle key FILE` writes one to FILE.pub"
+        ) from error
     if not isinstance(key, _ed25519.Ed25519PublicKey):
-        raise ConfigError("it is not an Ed25519 key: `edgemeter runs bundle key FILE` writes one to FILE.pub")
+        raise ConfigError(
+            "it is not an Ed25519 key: `edgemeter runs bundle key FILE` writes one to FILE.pub"
+        )
     return key
 
 
 def _public_bytes(key: Any, encoding: Literal["PEM", "DER"]) -> bytes:
-    content: bytes = key.public_bytes(getattr(_serialization.Encoding, encoding), _serialization.PublicFormat.SubjectPublicKeyInfo)
+    content: bytes = key.public_bytes(
+        getattr(_serialization.Encoding, encoding), _serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     return content
 
 

@@ -38,7 +38,9 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     def holds(self) -> bool:
         """Return whether the bundle is undamaged, no value differs, and its signature is absent or valid."""
         signed = self.signature
-        return self.state == "same" and (signed is None or (signed.state != "wrong" and signed.expected is not False))
+        return self.state == "same" and (
+            signed is None or (signed.state != "wrong" and signed.expected is not False)
+        )
 
 
 def verify(path: Path, expected: str | None = None) -> Verification:
@@ -66,11 +68,20 @@ def _signature(bundle: RunBundle, expected: str | None) -> BundleSignature:
     if bundle.signature is None and bundle.signer_pem is None:
         return BundleSignature(state="unsigned", expected=missing)
     if bundle.signature is None or bundle.signer_pem is None:
-        return BundleSignature(state="wrong", detail="the bundle contains a signature without a key, or a key without a signature")
+        return BundleSignature(
+            state="wrong",
+            detail="the bundle contains a signature without a key, or a key without a signature",
+        )
     try:
-        fingerprint = signature.check_signature(bundle.manifest_text, bundle.signature, bundle.signer_pem)
+        fingerprint = signature.check_signature(
+            bundle.manifest_text, bundle.signature, bundle.signer_pem
+        )
     except UnavailableError as error:
         return BundleSignature(state="unchecked", expected=missing, detail=str(error))
     except signature.WrongSignatureError as error:
         return BundleSignature(state="wrong", detail=str(error))
-    return BundleSignature(state="signed", fingerprint=fingerprint, expected=None if expected is None else fingerprint == expected)
+    return BundleSignature(
+        state="signed",
+        fingerprint=fingerprint,
+        expected=None if expected is None else fingerprint == expected,
+    )

@@ -31,7 +31,9 @@ def check_folder(folder: Path) -> None:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
     except OSError as error:
-        raise ConfigError(f"cannot write bundles to {str(folder)!r}: {error.strerror}: use another folder") from error
+        raise ConfigError(
+            f"cannot write bundles to {str(folder)!r}: {error.strerror}: use another folder"
+        ) from error
 
 
 def _files(record: RunRecord, signer: Signer | None) -> Iterator[tuple[str, bytes]]:
@@ -40,12 +42,23 @@ def _files(record: RunRecord, signer: Signer | None) -> Iterator[tuple[str, byte
     members = [archive.RunFile(file=archive.RECORD, sha256=hashlib.sha256(head).hexdigest())]
     for series in record.samples:
         stem = re.sub(r"[^A-Za-z0-9._-]", "_", series.name).lstrip(".-")[:80] or "series"
-        names = (f"samples/{stem}{f'-{number}' if number else ''}.{series.dtype[1:]}" for number in range(len(contents) + 1))
+        names = (
+            f"samples/{stem}{f'-{number}' if number else ''}.{series.dtype[1:]}"
+            for number in range(len(contents) + 1)
+        )
         file = next(name for name in names if name not in contents)
         contents[file] = zlib.decompress(base64.b64decode(series.data))
         sha256 = hashlib.sha256(contents[file]).hexdigest()
-        members.append(archive.RunFile(file=file, sha256=sha256, series=series.name, unit=series.unit, dtype=series.dtype))
-    text = archive.encode_manifest(archive.RunManifest(record=record.id, written_by=record.environment.agent, members=tuple(members)))
+        members.append(
+            archive.RunFile(
+                file=file, sha256=sha256, series=series.name, unit=series.unit, dtype=series.dtype
+            )
+        )
+    text = archive.encode_manifest(
+        archive.RunManifest(
+            record=record.id, written_by=record.environment.agent, members=tuple(members)
+        )
+    )
     yield archive.MANIFEST_FILE, text
     if signer is not None:
         yield archive.SIGNATURE, signer.sign(text)
@@ -56,7 +69,9 @@ def _files(record: RunRecord, signer: Signer | None) -> Iterator[tuple[str, byte
 class BundleRecorder:
     """Handles the events of a session before `on_event`; collects failures in `errors`, since a run is worth more than its bundle."""
 
-    def __init__(self, folder: Path, on_event: session.OnEvent, signer: Signer | None = None) -> None:
+    def __init__(
+        self, folder: Path, on_event: session.OnEvent, signer: Signer | None = None
+    ) -> None:
         self.written: list[Path] = []
         self.errors: list[EdgemeterError] = []
         self._folder = folder

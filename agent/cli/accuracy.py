@@ -21,10 +21,21 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", type=PATH, required=False)
 @case_options(*MODEL_OPTIONS, "subset", "seed")
-@click.option("--predictions", type=PATH, help="Score COCO results of any tool: a list of image_id, category_id, bbox and score.")
+@click.option(
+    "--predictions",
+    type=PATH,
+    help="Score COCO results of any tool: a list of image_id, category_id, bbox and score.",
+)
 @click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes.")
 @format_option('{"metric": ..., "value": ..., "low": ..., "high": ..., "per_class": {...}, ...}')
-def accuracy(*, model: Path | None, predictions: Path | None, with_classes: bool, form: Format, **options: Any) -> None:
+def accuracy(
+    *,
+    model: Path | None,
+    predictions: Path | None,
+    with_classes: bool,
+    form: Format,
+    **options: Any,
+) -> None:
     """Score a model, or the predictions of another tool, without timing.
 
     A detector gets AP, AP50, AP75, AP by size and AR; a classifier top-1 and top-5; any other task its own metric. Score a language model
@@ -41,17 +52,31 @@ def accuracy(*, model: Path | None, predictions: Path | None, with_classes: bool
     from edgemeter.agent.verdict.words import verdict_lines
 
     if predictions is not None:
-        model_options = [key for key, value in options.items() if value is not None and key not in ("annotations", "seed")]
+        model_options = [
+            key
+            for key, value in options.items()
+            if value is not None and key not in ("annotations", "seed")
+        ]
         if model is not None or model_options or options["annotations"] is None:
-            raise click.UsageError("write --predictions results.json --annotations instances.json, without a model and its options")
+            raise click.UsageError(
+                "write --predictions results.json --annotations instances.json, without a model and its options"
+            )
         scored = _of_predictions(predictions, options["annotations"])
     elif model is None or options["data"] is None:
-        raise click.UsageError("give what to score: MODEL --data photos/ --annotations FILE, or --predictions FILE --annotations FILE")
+        raise click.UsageError(
+            "give what to score: MODEL --data photos/ --annotations FILE, or --predictions FILE --annotations FILE"
+        )
     else:
         scored = _of_model(model, options)
     verdict = judge_outputs(Facts(scored))
-    warnings = list(dict.fromkeys((*scored.notes, *(scored.accuracy.warnings if scored.accuracy else ()))))
-    judged = {"verdict": verdict.state, "violations": msgspec.to_builtins(verdict.violations), "warnings": warnings}
+    warnings = list(
+        dict.fromkeys((*scored.notes, *(scored.accuracy.warnings if scored.accuracy else ())))
+    )
+    judged = {
+        "verdict": verdict.state,
+        "violations": msgspec.to_builtins(verdict.violations),
+        "warnings": warnings,
+    }
     if not print_data(form, _document(scored) | judged, rows=""):
         _show(scored, console_for(form), with_classes=with_classes)
         for line in verdict_lines([verdict]):
@@ -73,7 +98,15 @@ def _of_model(model: Path, options: dict[str, Any]) -> "Scored":
     checks.check(suite)
     (case,) = suite.cases
     size_bytes = model_file.size_bytes(Path(case.model))
-    work = job.RunJob(case=case, sha256=case.sha256 or "", size_bytes=size_bytes, seed=case.seed, accuracy=True, idle=False, spawned_ns=0)
+    work = job.RunJob(
+        case=case,
+        sha256=case.sha256 or "",
+        size_bytes=size_bytes,
+        seed=case.seed,
+        accuracy=True,
+        idle=False,
+        spawned_ns=0,
+    )
     with session_progress() as on_event:
         return isolation.score_isolated(work, lambda event, _pid: on_event(event))
 
@@ -92,7 +125,13 @@ def _of_predictions(predictions: Path, annotations: Path) -> "Scored":
         # Nothing ran, and the scores of other tools may be on any scale: only the detections are judged.
         runtime=RuntimeInfo(name="none", package="none", version="none", backend="none", threads=1),
         outputs=(),
-        answers=Answers(inputs=results.images, alike=0, not_finite=0, objects=results.objects, found=results.predictions),
+        answers=Answers(
+            inputs=results.images,
+            alike=0,
+            not_finite=0,
+            objects=results.objects,
+            found=results.predictions,
+        ),
     )
 
 
@@ -107,9 +146,28 @@ def _document(scored: "Scored") -> dict[str, Any]:
 
     if (accuracy := scored.accuracy) is None:
         figures: dict[str, Any] = dict.fromkeys(("metric", "value", "better", *METRICS))
-        return {**figures, "images": scored.images, "per_class": {}, "reason": scored.accuracy_reason}
-    names = ("metric", "value", "better", "low", "high", "interval_reason", "images", "per_class", "dataset_sha256")
-    fields = {name: getattr(accuracy, name) for name in names} | {_name(accuracy.metric): accuracy.value} | accuracy.detail
+        return {
+            **figures,
+            "images": scored.images,
+            "per_class": {},
+            "reason": scored.accuracy_reason,
+        }
+    names = (
+        "metric",
+        "value",
+        "better",
+        "low",
+        "high",
+        "interval_reason",
+        "images",
+        "per_class",
+        "dataset_sha256",
+    )
+    fields = (
+        {name: getattr(accuracy, name) for name in names}
+        | {_name(accuracy.metric): accuracy.value}
+        | accuracy.detail
+    )
     optional = {"normalisation": accuracy.normalisation, "drawn_from": scored.drawn_from}
     return fields | {name: value for name, value in optional.items() if value is not None}
 
@@ -123,14 +181,25 @@ def _show(scored: "Scored", console: "Console", *, with_classes: bool) -> None:
     console.print(f"{scored.images:,} images{'' if accuracy else ': no accuracy'}")
     if accuracy is None:
         return
-    detail, counts, name = accuracy.detail, accuracy.per_class_objects, metric_name(_name(accuracy.metric))
+    detail, counts, name = (
+        accuracy.detail,
+        accuracy.per_class_objects,
+        metric_name(_name(accuracy.metric)),
+    )
     table = Table("", "", "95%", right=("", "95%"))
     table.add_row(name, _figure(accuracy.value), _bounds(accuracy.low, accuracy.high))
     # Print the bounds of a figure next to it, not below.
     for key in (key for key in detail if not key.endswith(("_low", "_high"))):
-        table.add_row(metric_name(key), _figure(detail[key]), _bounds(detail.get(f"{key}_low"), detail.get(f"{key}_high")))
+        table.add_row(
+            metric_name(key),
+            _figure(detail[key]),
+            _bounds(detail.get(f"{key}_low"), detail.get(f"{key}_high")),
+        )
     console.print(table)
-    reasons = {f"no bounds of {name}": accuracy.interval_reason if accuracy.low is None else None, "compared by": accuracy.normalisation}
+    reasons = {
+        f"no bounds of {name}": accuracy.interval_reason if accuracy.low is None else None,
+        "compared by": accuracy.normalisation,
+    }
     for heading in (heading for heading in reasons if reasons[heading]):
         console.print(f"{heading}: {reasons[heading]}")
     if accuracy.per_class and with_classes:

@@ -12,7 +12,12 @@ import click
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.console import Table
 from edgemeter.agent.base.figures import on_one_line
-from edgemeter.agent.base.options import FiniteRange, delivery_timeout_option, format_option, names_and_config
+from edgemeter.agent.base.options import (
+    FiniteRange,
+    delivery_timeout_option,
+    format_option,
+    names_and_config,
+)
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 
@@ -24,12 +29,26 @@ if TYPE_CHECKING:
 
 
 # The fields of an order in the journal that JSON shows unchanged.
-SHOWN_FIELDS = ("repeats", "next_ns", "state", "reason", "runs", "arrived_ns", "started_ns", "ended_ns")
+SHOWN_FIELDS = (
+    "repeats",
+    "next_ns",
+    "state",
+    "reason",
+    "runs",
+    "arrived_ns",
+    "started_ns",
+    "ended_ns",
+)
 
 
 @click.command(short_help="Show the orders received, with their results.")
 @click.option(
-    "--last", metavar="N", type=click.IntRange(1, 2000), default=20, show_default=True, help="Number of orders, the latest first."
+    "--last",
+    metavar="N",
+    type=click.IntRange(1, 2000),
+    default=20,
+    show_default=True,
+    help="Number of orders, the latest first.",
 )
 @format_option('{"jobs": [...]}')
 def jobs(last: int, *, form: Format) -> None:
@@ -47,7 +66,8 @@ def jobs(last: int, *, form: Format) -> None:
             entries = book.latest(last)
             entries += [entry for entry in book.repeating() if entry not in entries]
     rows = [
-        {"job": entry.order.job, "attempt": entry.order.attempt, "kind": kind(entry)} | {key: getattr(entry, key) for key in SHOWN_FIELDS}
+        {"job": entry.order.job, "attempt": entry.order.attempt, "kind": kind(entry)}
+        | {key: getattr(entry, key) for key in SHOWN_FIELDS}
         for entry in entries
     ]
     if not print_data(form, {"jobs": rows}, rows="jobs"):
@@ -75,13 +95,32 @@ def _show(entries: "Sequence[JournalEntry]", console: "Console") -> None:
         return
     table = Table("job", "state", "arrived", "took s", "runs", right=("took s", "runs"))
     for entry in entries:
-        took = "" if entry.started_ns is None or entry.ended_ns is None else f"{(entry.ended_ns - entry.started_ns) / 1e9:.0f}"
-        table.add_row(*map(Text, (_name(entry), entry.state.replace("_", " "), local(entry.arrived_ns)[:16], took, str(len(entry.runs)))))
+        took = (
+            ""
+            if entry.started_ns is None or entry.ended_ns is None
+            else f"{(entry.ended_ns - entry.started_ns) / 1e9:.0f}"
+        )
+        table.add_row(
+            *map(
+                Text,
+                (
+                    _name(entry),
+                    entry.state.replace("_", " "),
+                    local(entry.arrived_ns)[:16],
+                    took,
+                    str(len(entry.runs)),
+                ),
+            )
+        )
     console.print(table)
     # A reason is a sentence: in a column it would be cut to pieces on a terminal of 80 columns.
     for entry in entries:
         if entry.reason:
-            next_text = "" if entry.state != "repeating" or entry.next_ns is None else f", next {local(entry.next_ns)}"
+            next_text = (
+                ""
+                if entry.state != "repeating" or entry.next_ns is None
+                else f", next {local(entry.next_ns)}"
+            )
             print_text(console, f"{_name(entry)}: {on_one_line(entry.reason)}{next_text}")
 
 
@@ -112,14 +151,21 @@ def status(*, form: Format) -> None:
     lock = FileLock(home / AGENT_LOCK)
     holder = lock.holder() if is_locked(lock.path) else None
     outbox = outbox_finding(home / OUTBOX)
-    if print_data(form, {"agent": holder, "outbox": outbox.state, "text": outbox.what, "remedy": outbox.remedy}):
+    if print_data(
+        form,
+        {"agent": holder, "outbox": outbox.state, "text": outbox.what, "remedy": outbox.remedy},
+    ):
         return
     click.echo(f"agent: {holder or 'none runs here: `edgemeter agent up`'}")
     click.echo(f"outbox: {outbox.what}{f': {outbox.remedy}' if outbox.remedy else ''}")
 
 
 @agent.command(short_help="Run the daemon until it is stopped.")
-@click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
+@click.option(
+    "--broker",
+    envvar="EDGEMETER_BROKER",
+    help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.",
+)
 @names_and_config
 def up(broker: str | None, device: str | None, fleet: str | None, **options: Any) -> None:
     """Run the daemon until Ctrl-C or SIGTERM. It reports this device and delivers the outbox.
@@ -141,10 +187,14 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     with agent_lock(configuration.home()) as lock:
         # Check that this is the device's board before anything is published in its name.
-        settle_moved_card(configuration.home(), alive=lambda: notify_service_manager("READY=1\nWATCHDOG=1"))
+        settle_moved_card(
+            configuration.home(), alive=lambda: notify_service_manager("READY=1\nWATCHDOG=1")
+        )
         settings = configuration.read(options["config"])
         if (where := broker or settings.broker) is None:
-            raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
+            raise ConfigError(
+                "no broker is named: give --broker HOST, or set `broker` in the configuration"
+            )
         # A wrong address is reported before the daemon starts.
         broker_address.parse_address(where)
         device, fleet = configuration.names(device, fleet, settings)
@@ -157,13 +207,22 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
         # The daemon is a new program in this process, which keeps the lock: it runs for months without the memory of the command line, and
         # its few threads share one arena (glibc).
         os.set_inheritable(lock.descriptor(), True)
-        command = [sys.executable, "-m", "edgemeter.agent.daemon", msgspec.json.encode(daemon).decode()]
+        command = [
+            sys.executable,
+            "-m",
+            "edgemeter.agent.daemon",
+            msgspec.json.encode(daemon).decode(),
+        ]
         os.execve(sys.executable, command, {"MALLOC_ARENA_MAX": "1", **os.environ})  # noqa: S606 - our own module
 
 
 @agent.command()
 @click.argument("join_file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--home", type=click.Path(path_type=Path, file_okay=False), help="Data folder of the agent. Default: $EDGEMETER_HOME.")
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Data folder of the agent. Default: $EDGEMETER_HOME.",
+)
 @click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), default="/etc/edgemeter/config.toml", show_default=True,
     help="Configuration file to write.",
@@ -187,11 +246,17 @@ def join(join_file: Path, home: Path | None, config: Path, patience_s: float) ->
     click.echo(f"{identity.device} joined the fleet {identity.fleet!r} at {identity.broker}")
     in_home = f"EDGEMETER_HOME={shlex.quote(str(home))} " if home else ""
     by_config = "" if config == configuration.EVERYONE else f" --config {shlex.quote(str(config))}"
-    click.echo(f"start its agent, if no service does: {in_home}edgemeter agent up{by_config}", err=True)
+    click.echo(
+        f"start its agent, if no service does: {in_home}edgemeter agent up{by_config}", err=True
+    )
 
 
 @agent.command(short_help="Send the records that wait in the outbox.")
-@click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
+@click.option(
+    "--broker",
+    envvar="EDGEMETER_BROKER",
+    help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.",
+)
 @names_and_config
 @delivery_timeout_option
 def publish(**options: Any) -> None:

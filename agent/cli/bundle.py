@@ -29,7 +29,12 @@ def bundle() -> None:
 
 @bundle.command(short_help="Recompute every value, and check signatures.")
 @click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE|FOLDER...", type=PATH)
-@click.option("--public-key", "key", type=PATH, help="Public key (PEM) that the signature must match. Default: any key, or none.")
+@click.option(
+    "--public-key",
+    "key",
+    type=PATH,
+    help="Public key (PEM) that the signature must match. Default: any key, or none.",
+)
 @format_option('{"bundles": [...]}')
 def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format) -> None:
     """Recompute every value from raw samples, and check signatures. Give bundles, folders, or ids of runs in the ledger.
@@ -44,7 +49,10 @@ def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format) -> None
     expected = signature.fingerprint_of_file(key) if key else None
     with _of_runs(bundles) as named:
         paths = _bundles(list(named))
-        verifications = [msgspec.structs.replace(verify_one(path, expected), file=named.get(path, str(path))) for path in paths]
+        verifications = [
+            msgspec.structs.replace(verify_one(path, expected), file=named.get(path, str(path)))
+            for path in paths
+        ]
     if not print_data(form, {"bundles": verifications}):
         console = console_for(form)
         for verification in verifications:
@@ -59,7 +67,9 @@ def _bundles(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         files = sorted(path.rglob("*.edgemeter")) if path.is_dir() else [path]
         if not files:
-            raise ConfigError(f"no bundle in {str(path)!r}: `edgemeter run ... --bundle DIR` writes them")
+            raise ConfigError(
+                f"no bundle in {str(path)!r}: `edgemeter run ... --bundle DIR` writes them"
+            )
         bundles |= {file.resolve(): file for file in files}
     return list(bundles.values())
 
@@ -77,10 +87,15 @@ def _print(verification: "Verification", console: "Console") -> None:
     parts = ", ".join(f"{part} {checked}" for part, checked in verification.checked.items())
     differ = f"{sum(verification.checked.values())} values recomputed ({parts}), {count or 'none'} differ{'s' * (count == 1)}"
     differ = differ if parts else "it has no raw samples, so nothing was recomputed"
-    print_text(console, f"{verification.file}: {verification.model} on {verification.device}: {differ}")
+    print_text(
+        console, f"{verification.file}: {verification.model} on {verification.device}: {differ}"
+    )
     print_text(console, f"  {_signature_text(verification.signature)}")
     if verification.written_by != version("edgemeter"):
-        print_text(console, f"  written by edgemeter {verification.written_by}: definitions may have changed since")
+        print_text(
+            console,
+            f"  written by edgemeter {verification.written_by}: definitions may have changed since",
+        )
     if verification.differences:
         table = Table("field", "stated", "recomputed", right=("stated", "recomputed"))
         for difference in verification.differences:
@@ -90,10 +105,16 @@ def _print(verification: "Verification", console: "Console") -> None:
 
 def _signature_text(signature: "BundleSignature | None") -> str:
     if signature is None or signature.state == "unsigned":
-        return "not signed" + (", though a key was expected" if signature and signature.expected is False else "")
+        return "not signed" + (
+            ", though a key was expected" if signature and signature.expected is False else ""
+        )
     if signature.state in ("wrong", "unchecked"):
         return f"{'WRONG SIGNATURE' if signature.state == 'wrong' else 'signature not checked'}: {signature.detail}"
-    whose = {None: "; check the signer with --public-key", True: ", the expected key", False: ", NOT the expected key"}[signature.expected]
+    whose = {
+        None: "; check the signer with --public-key",
+        True: ", the expected key",
+        False: ", NOT the expected key",
+    }[signature.expected]
     return f"signed by {signature.fingerprint}{whose}"
 
 
@@ -123,8 +144,12 @@ def _of_runs(sources: Sequence[Path]) -> Iterator[dict[Path, str]]:
                     raise ConfigError(nothing_called(str(path)))
                 named[path] = str(path)
             else:
-                folder = Path(stack.enter_context(TemporaryDirectory(prefix="edgemeter-bundle-"))).resolve()
-                named[write_bundle(folder, history.entry(run_id, with_samples=True).record)] = f"run {run_id}"
+                folder = Path(
+                    stack.enter_context(TemporaryDirectory(prefix="edgemeter-bundle-"))
+                ).resolve()
+                named[write_bundle(folder, history.entry(run_id, with_samples=True).record)] = (
+                    f"run {run_id}"
+                )
         yield named
 
 
@@ -143,5 +168,7 @@ def key(file: Path) -> None:
     click.echo(
         f"private key: {file} (keep it secret, and name it in the configuration as signing_key_file, or in EDGEMETER_SIGNING_KEY_FILE)"
     )
-    click.echo(f"public key:  {public} (whoever verifies needs it: edgemeter runs bundle verify --public-key)")
+    click.echo(
+        f"public key:  {public} (whoever verifies needs it: edgemeter runs bundle verify --public-key)"
+    )
     click.echo(f"fingerprint: {fingerprint}")

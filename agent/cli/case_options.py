@@ -17,7 +17,9 @@ from edgemeter.agent.settings.case_keys import setting_texts
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
 # The keys of a case that a command may set. `--together` is a flag of the command, not the name of a group.
-CASE_KEYS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "idle_seconds", "together"})
+CASE_KEYS = tuple(
+    key for key in Settings.__struct_fields__ if key not in {"model", "idle_seconds", "together"}
+)
 # Keys for suites only.
 SUITE_ONLY = {"power_mode", "governor"}
 CASE_OPTIONS = tuple(key for key in CASE_KEYS if key not in SUITE_ONLY)
@@ -32,21 +34,36 @@ _NAMES = {
     "time_s": ("--time",),
     "precision_ratio": ("--precision",),
 }
-_METAVARS = {"runtime": "NAME", "backend": "NAME", "task": "NAME", "time_s": "SECONDS", "seconds": "SECONDS"}
+_METAVARS = {
+    "runtime": "NAME",
+    "backend": "NAME",
+    "task": "NAME",
+    "time_s": "SECONDS",
+    "seconds": "SECONDS",
+}
 # Options with several values, if their key has a list.
 _SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
 
 
 def data_options(options: Mapping[str, Any]) -> str:
     """Return the options that name the data, as given, each after a space: a record does not contain the path of its data."""
-    of_data = {key: options.get(key) for key in ("data", "annotations", "subset", "seed", "questions")}
+    of_data = {
+        key: options.get(key) for key in ("data", "annotations", "subset", "seed", "questions")
+    }
     # The seed 0 is the default.
     return "".join(f" --{key} {shlex.quote(str(value))}" for key, value in of_data.items() if value)
 
 
 on_options = added(
-    click.option("--on", multiple=True, metavar="ssh://USER@HOST", help="Measure on this board over SSH. Repeatable."),
-    click.option("--release", type=PATH, help="--on: release to install there. Default: built for the board."),
+    click.option(
+        "--on",
+        multiple=True,
+        metavar="ssh://USER@HOST",
+        help="Measure on this board over SSH. Repeatable.",
+    ),
+    click.option(
+        "--release", type=PATH, help="--on: release to install there. Default: built for the board."
+    ),
 )
 
 
@@ -66,7 +83,11 @@ def power_option(command: _Command) -> _Command:
 
     text = "Power sensors, or none. Default: the widest scope."
     return click.option(
-        "--power", metavar="NAME[,NAME]", envvar="EDGEMETER_POWER", shell_complete=completes(sensor_names, several=True), help=text
+        "--power",
+        metavar="NAME[,NAME]",
+        envvar="EDGEMETER_POWER",
+        shell_complete=completes(sensor_names, several=True),
+        help=text,
     )(command)
 
 
@@ -78,7 +99,9 @@ class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
         word = "N" if isinstance(item, click.IntRange | click.FloatRange) else "NAME"
         self.name = f"{word}[,{word}]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[Any]:
         return [self.item.convert(part.strip(), param, ctx) for part in value.split(",")]
 
 
@@ -87,10 +110,14 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
 
     name = "KEY=VALUE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
         key, equals, text = value.partition("=")
         if not (key and equals):
-            self.fail(f"{value!r} is not KEY=VALUE: give a setting such as kv_type=q8_0", param, ctx)
+            self.fail(
+                f"{value!r} is not KEY=VALUE: give a setting such as kv_type=q8_0", param, ctx
+            )
         return key, text
 
 
@@ -130,19 +157,36 @@ def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command
 
 def _form_of(key: str, annotation: Any) -> dict[str, Any]:
     if key == "options":
-        return {"type": KeyValue(), "multiple": True, "callback": lambda _ctx, _param, pairs: dict(pairs) or None}
+        return {
+            "type": KeyValue(),
+            "multiple": True,
+            "callback": lambda _ctx, _param, pairs: dict(pairs) or None,
+        }
     if key == "precision_ratio":
-        return {"callback": lambda ctx, param, text: None if text is None else ratio_of(ctx, param, text), "metavar": "PERCENT"}
+        return {
+            "callback": lambda ctx, param, text: (
+                None if text is None else ratio_of(ctx, param, text)
+            ),
+            "metavar": "PERCENT",
+        }
     if bool in get_args(annotation):
         return {"is_flag": True, "default": None}
     # A single value comes before a list.
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
     kind = PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])
-    return {"type": kind, "metavar": _METAVARS.get(key) or ("N" if isinstance(kind, click.IntRange | click.FloatRange) else None)}
+    return {
+        "type": kind,
+        "metavar": _METAVARS.get(key)
+        or ("N" if isinstance(kind, click.IntRange | click.FloatRange) else None),
+    }
 
 
 def _click_type(annotation: Any) -> _Type:
-    kind, limits = get_args(annotation)[:2] if get_origin(annotation) is Annotated else (annotation, msgspec.Meta())
+    kind, limits = (
+        get_args(annotation)[:2]
+        if get_origin(annotation) is Annotated
+        else (annotation, msgspec.Meta())
+    )
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))
     if get_origin(kind) is list:
@@ -150,5 +194,7 @@ def _click_type(annotation: Any) -> _Type:
     if kind is int:
         return click.IntRange(limits.ge, limits.le)
     if kind is float and limits != msgspec.Meta():
-        return FiniteRange(limits.gt if limits.ge is None else limits.ge, limits.le, min_open=limits.ge is None)
+        return FiniteRange(
+            limits.gt if limits.ge is None else limits.ge, limits.le, min_open=limits.ge is None
+        )
     return click.FLOAT if kind is float else click.STRING

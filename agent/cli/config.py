@@ -21,14 +21,26 @@ from edgemeter.agent.cli.case_options import power_option
 
 COMMANDS: Sections = {
     "Settings": {
-        "show": ("edgemeter.agent.cli.config:show", "Show every setting with its value and where it comes from."),
+        "show": (
+            "edgemeter.agent.cli.config:show",
+            "Show every setting with its value and where it comes from.",
+        ),
         "sample": ("edgemeter.agent.cli.config:sample", "Print a complete sample of a file."),
         "check": ("edgemeter.agent.cli.config:check", "Show all mistakes in a file at once."),
-        "variables": ("edgemeter.agent.cli.config:variables", "List every environment variable that is read."),
+        "variables": (
+            "edgemeter.agent.cli.config:variables",
+            "List every environment variable that is read.",
+        ),
     },
     "What results mean": {
-        "rules": ("edgemeter.collector.cli.rules:rules", "List the rules of verdicts and comparisons."),
-        "schema": ("edgemeter.agent.cli.config:schema", "Print the JSON Schema of a record or of the messages."),
+        "rules": (
+            "edgemeter.collector.cli.rules:rules",
+            "List the rules of verdicts and comparisons.",
+        ),
+        "schema": (
+            "edgemeter.agent.cli.config:schema",
+            "Print the JSON Schema of a record or of the messages.",
+        ),
     },
 }
 # The function that makes each document, by subject.
@@ -48,9 +60,15 @@ def config() -> None:
 
 @click.command()
 @names_and_config
-@click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
+@click.option(
+    "--broker",
+    envvar="EDGEMETER_BROKER",
+    help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.",
+)
 @power_option
-@format_option('{"settings": [{"key", "value", "source"}], "variables": {...}, "files": [{"path", "exists", "is_read"}]}')
+@format_option(
+    '{"settings": [{"key", "value", "source"}], "variables": {...}, "files": [{"path", "exists", "is_read"}]}'
+)
 @click.pass_context
 def show(ctx: click.Context, /, config: Path | None, *, form: Format, **options: Any) -> None:
     """Show every setting with its value and source. The files that were looked for are listed too.
@@ -59,21 +77,44 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format, **options:
     """
     from edgemeter.agent.settings.files import settings
 
-    set_options = {name: value for name, value in options.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    set_options = {
+        name: value
+        for name, value in options.items()
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
     all_settings, variables = settings(config, set_options), set_variables()
-    rows = [{"key": setting.key, "value": setting.value, "source": setting.source} for setting in all_settings]
+    rows = [
+        {"key": setting.key, "value": setting.value, "source": setting.source}
+        for setting in all_settings
+    ]
     read, looked_for = config or file_in_use(), [config] if config else places()
-    files = [{"path": str(file), "exists": file.exists(), "is_read": file == read} for file in looked_for]
+    files = [
+        {"path": str(file), "exists": file.exists(), "is_read": file == read} for file in looked_for
+    ]
     if not print_data(form, {"settings": rows, "variables": variables, "files": files}):
         sources = {setting.source for setting in all_settings}
-        other_variables = [(name, value, "variable") for name, value in variables.items() if name not in sources]
-        _print_settings([(setting.key, setting.value, setting.source) for setting in all_settings], other_variables, form)
+        other_variables = [
+            (name, value, "variable") for name, value in variables.items() if name not in sources
+        ]
+        _print_settings(
+            [(setting.key, setting.value, setting.source) for setting in all_settings],
+            other_variables,
+            form,
+        )
         for file in files:
-            click.echo(f"{file['path']}: {'read' if file['is_read'] else 'not read' if file['exists'] else 'absent'}", err=True)
+            click.echo(
+                f"{file['path']}: {'read' if file['is_read'] else 'not read' if file['exists'] else 'absent'}",
+                err=True,
+            )
     if not any(file["exists"] for file in files):
-        click.echo(f"no configuration: `edgemeter config sample > {looked_for[0]}` creates one", err=True)
+        click.echo(
+            f"no configuration: `edgemeter config sample > {looked_for[0]}` creates one", err=True
+        )
     for name in unknown_variables():
-        click.echo(f"{name} is set, but nothing reads it; `edgemeter config variables` lists the variables", err=True)
+        click.echo(
+            f"{name} is set, but nothing reads it; `edgemeter config variables` lists the variables",
+            err=True,
+        )
 
 
 @click.command()
@@ -92,7 +133,9 @@ def sample(kind: str) -> None:
 
 @click.command()
 @click.argument("file", required=False, type=PATH, envvar="EDGEMETER_CONFIG")
-@click.option("--kind", help="agent, suite, alerts or fleet. Default: the one whose keys the file has.")
+@click.option(
+    "--kind", help="agent, suite, alerts or fleet. Default: the one whose keys the file has."
+)
 @format_option('{"file", "kind", "mistakes": [{"section", "key", "what"}]}', "table", "json")
 @click.pass_context
 def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, form: Format) -> None:
@@ -104,10 +147,16 @@ def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, form: F
 
     file = file or file_in_use()
     if file is None:
-        click.echo(f"no configuration to check: neither {' nor '.join(map(str, places()))} exists, so the defaults hold", err=True)
+        click.echo(
+            f"no configuration to check: neither {' nor '.join(map(str, places()))} exists, so the defaults hold",
+            err=True,
+        )
         return
     kind, mistakes = check_file(file, kind)
-    rows = [{"section": mistake.section, "key": mistake.key, "what": mistake.what} for mistake in mistakes]
+    rows = [
+        {"section": mistake.section, "key": mistake.key, "what": mistake.what}
+        for mistake in mistakes
+    ]
     if not print_data(form, {"file": str(file), "kind": kind, "mistakes": rows}):
         for mistake in mistakes:
             click.echo(f"{file}: {mistake}")
@@ -128,9 +177,15 @@ def variables(*, form: Format) -> None:
         for reader, group in VARIABLES.items()
         for name, variable in group.items()
     }
-    if print_data(form, [{"name": name, **row} for name, row in rows.items()] if form == "csv" else rows):
+    if print_data(
+        form, [{"name": name, **row} for name, row in rows.items()] if form == "csv" else rows
+    ):
         return
-    if _typeset(("name", "meaning", "default", "read by"), [(name, *map(str, row.values())) for name, row in rows.items()], form):
+    if _typeset(
+        ("name", "meaning", "default", "read by"),
+        [(name, *map(str, row.values())) for name, row in rows.items()],
+        form,
+    ):
         return
     for reader, group in VARIABLES.items():
         click.echo(f"{reader}:")
@@ -148,9 +203,14 @@ def schema(*, subject: str) -> None:
     print_json(resolve_name(SCHEMAS[subject])())
 
 
-def _print_settings(rows: list[tuple[str, Any, str]], other_variables: list[tuple[str, str, str]], form: Format) -> None:
+def _print_settings(
+    rows: list[tuple[str, Any, str]], other_variables: list[tuple[str, str, str]], form: Format
+) -> None:
     """Print a table of full width, as a shortened value or path would be wrong; then the other variables that are set."""
-    texts = [(key, "-" if value in (None, []) else json.dumps(value, ensure_ascii=False), source) for key, value, source in rows]
+    texts = [
+        (key, "-" if value in (None, []) else json.dumps(value, ensure_ascii=False), source)
+        for key, value, source in rows
+    ]
     widths = [max(len(row[column]) for row in texts) for column in (0, 1)]
     if _typeset(("key", "value", "source"), [*texts, *other_variables], form):
         return

@@ -13,9 +13,13 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
 @click.command()
-@click.option("--broker", envvar="EDGEMETER_BROKER", help="Also check the connection to this broker.")
+@click.option(
+    "--broker", envvar="EDGEMETER_BROKER", help="Also check the connection to this broker."
+)
 @config_option
-@click.option("--all", "is_whole", is_flag=True, help="List every check, and what is absent and why.")
+@click.option(
+    "--all", "is_whole", is_flag=True, help="List every check, and what is absent and why."
+)
 @format_option('{"findings": [...]}')
 def doctor(broker: str | None, *, form: Format, is_whole: bool, **options: Any) -> None:
     """Check board, runtimes, sensors, clock and broker. Each problem comes with its remedy.
@@ -27,7 +31,9 @@ def doctor(broker: str | None, *, form: Format, is_whole: bool, **options: Any) 
     from edgemeter.agent.doctor import examination
 
     settings = config.read(options["config"])
-    findings = examination.examine(broker=broker or settings.broker, home=config.home(), settings=settings)
+    findings = examination.examine(
+        broker=broker or settings.broker, home=config.home(), settings=settings
+    )
     has_problem = any(finding.state == "bad" for finding in findings)
     if not print_data(form, examination.as_json(findings)):
         console_for(form).print(examination.render(findings, is_whole=is_whole))

@@ -16,7 +16,13 @@ import click
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.options import PATH, config_option, format_option, quiet_option, save_option
+from edgemeter.agent.base.options import (
+    PATH,
+    config_option,
+    format_option,
+    quiet_option,
+    save_option,
+)
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import print_data
 from edgemeter.agent.cli import run_session
@@ -54,13 +60,21 @@ def watch_suite(
     Raises:
         ConfigError: the suite's file or an option is wrong, so that waiting does not help.
     """
-    session_options = {key: options.get(key) for key in ("power", "broker", "device", "fleet", "config")}
+    session_options = {
+        key: options.get(key) for key in ("power", "broker", "device", "fleet", "config")
+    }
     # A missing broker does not end it, and delivery ends within the period.
-    session_options |= {"save": options.get("save", True), "if_no_broker": "keep", "delivery_timeout": min(60.0, period_s)}
+    session_options |= {
+        "save": options.get("save", True),
+        "if_no_broker": "keep",
+        "delivery_timeout": min(60.0, period_s),
+    }
     start_s, period = clock(), 0
     for number in count(1):
         try:
-            outcome = run_session.run_session(suite_of(suite, None, session_options), session_options, report)
+            outcome = run_session.run_session(
+                suite_of(suite, None, session_options), session_options, report
+            )
             for remark in (*outcome.errors, *filter(None, [outcome.undelivered, outcome.saved])):
                 report(str(remark))
             yield outcome
@@ -74,7 +88,9 @@ def watch_suite(
             return
         late = int((clock() - start_s) / period_s)
         if late > period:
-            report(f"the suite takes longer than {period_s:g} s: skipped {late - period} of its periods")
+            report(
+                f"the suite takes longer than {period_s:g} s: skipped {late - period} of its periods"
+            )
         period = max(period, late) + 1
         sleep(max(0.0, start_s + period * period_s - clock()))
 
@@ -85,17 +101,40 @@ def watch_suite(
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--from", "log", type=PATH, help="Read the log of an earlier run: tegrastats, nvidia-smi (CSV), or any CSV.")
+@click.option(
+    "--from",
+    "log",
+    type=PATH,
+    help="Read the log of an earlier run: tegrastats, nvidia-smi (CSV), or any CSV.",
+)
 @click.option(
     "--between",
     nargs=2,
     metavar="A B",
     help="With --from: first and last time, as in the log or HH:MM:SS. Default: all.",
 )
-@click.option("--time-column", metavar="NAME", help="With --from: column of times, with its unit, such as `t [ms]`. Default: by name.")
-@click.option("--power-column", metavar="NAME", help="With --from: column of powers, in W unless it has a unit. Default: by name.")
-@click.option("--every", "period", metavar="TIME", help="Measure a suite file, given as COMMAND, at this interval: 5m, 2h, ...")
-@click.option("--times", metavar="N", type=click.IntRange(1), help="With --every: number of measurements. Default: no limit.")
+@click.option(
+    "--time-column",
+    metavar="NAME",
+    help="With --from: column of times, with its unit, such as `t [ms]`. Default: by name.",
+)
+@click.option(
+    "--power-column",
+    metavar="NAME",
+    help="With --from: column of powers, in W unless it has a unit. Default: by name.",
+)
+@click.option(
+    "--every",
+    "period",
+    metavar="TIME",
+    help="Measure a suite file, given as COMMAND, at this interval: 5m, 2h, ...",
+)
+@click.option(
+    "--times",
+    metavar="N",
+    type=click.IntRange(1),
+    help="With --every: number of measurements. Default: no limit.",
+)
 @click.option(
     "--repeats", "repeat", metavar="N", type=click.IntRange(1), default=1, show_default=True,
     help="Runs of the command; energies are per run.",
@@ -108,7 +147,11 @@ def watch_suite(
     help="Idle time before and after. Default: 10, or as long as the sensor needs.",
 )
 @power_option
-@click.option("--broker", envvar="EDGEMETER_BROKER", help="With --every: deliver by MQTT to HOST[:PORT] or mqtts://HOST.")
+@click.option(
+    "--broker",
+    envvar="EDGEMETER_BROKER",
+    help="With --every: deliver by MQTT to HOST[:PORT] or mqtts://HOST.",
+)
 @config_option
 @save_option
 @quiet_option
@@ -139,9 +182,13 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
 
     if shutil.which(command[0]) is None:
         # Before the idle time.
-        raise ConfigError(f"cannot run {command[0]!r}, because there is no such command, or it is not executable: correct its name or path")
+        raise ConfigError(
+            f"cannot run {command[0]!r}, because there is no such command, or it is not executable: correct its name or path"
+        )
     settings, repeats = config.read(options["config"]), options["repeat"]
-    with EnergyWatch(options["power"], idle_s=options["idle_s"], units=repeats, settings=settings, report=note) as watcher:
+    with EnergyWatch(
+        options["power"], idle_s=options["idle_s"], units=repeats, settings=settings, report=note
+    ) as watcher:
         status = _run(command, repeats)
     if not print_data(options["form"], watcher.seen):
         _print(watcher.seen, repeats)
@@ -151,12 +198,18 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
 def _print_log(path: Path, options: Mapping[str, Any]) -> None:
     from edgemeter.agent.power_logs.power_log import energy_of, read_log
 
-    logged = energy_of(read_log(path, options["time_column"], options["power_column"]), options["between"])
+    logged = energy_of(
+        read_log(path, options["time_column"], options["power_column"]), options["between"]
+    )
     if print_data(options["form"], logged):
         return
     interval = f"{logged.energy_j:.4g} J ({logged.low_j:.4g} to {logged.high_j:.4g})"
-    click.echo(f"{logged.source}: {interval}, mean {logged.mean_power_w:.4g} W, {logged.readings} readings")
-    click.echo(f"its readings cover {logged.coverage_ratio:.0%} of the {logged.window_s:.4g} s; the energy is of this part only")
+    click.echo(
+        f"{logged.source}: {interval}, mean {logged.mean_power_w:.4g} W, {logged.readings} readings"
+    )
+    click.echo(
+        f"its readings cover {logged.coverage_ratio:.0%} of the {logged.window_s:.4g} s; the energy is of this part only"
+    )
     click.echo(f"the interval: {logged.interval}")
 
 
@@ -170,7 +223,9 @@ def _run(command: tuple[str, ...], repeats: int) -> int:
                 process = subprocess.Popen(command, stdout=sys.stderr)
             status = interrupts.wait(process)
         except OSError as error:
-            raise ConfigError(f"cannot run {command[0]!r}: {error.strerror}; give a command that is on this machine") from error
+            raise ConfigError(
+                f"cannot run {command[0]!r}: {error.strerror}; give a command that is on this machine"
+            ) from error
         finally:
             if process is not None and process.poll() is None:
                 _end(process)
@@ -196,18 +251,35 @@ def _print(watched: "WatchedEnergy", repeats: int) -> None:
     for doubt in watched.other_load.doubts:
         click.echo(f"disturbed: {doubt}. Measure again when the machine is quiet", err=True)
     if watched.other_load.block_ratio is None:
-        click.echo("unknown whether other processes ran: the work is too short for the kernel's clock ticks", err=True)
-    for why in (*watched.energies.refused, *([watched.energies.reason] if watched.energies.reason else [])):
+        click.echo(
+            "unknown whether other processes ran: the work is too short for the kernel's clock ticks",
+            err=True,
+        )
+    for why in (
+        *watched.energies.refused,
+        *([watched.energies.reason] if watched.energies.reason else []),
+    ):
         click.echo(f"no energy: {why}", err=True)
 
 
 def _line(energy: "Energy", idle_s: float) -> str:
     gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj, energy)}"
-    net = energy.why_no_net(idle_s, "--idle") or f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj, energy)}"
+    net = (
+        energy.why_no_net(idle_s, "--idle")
+        or f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj, energy)}"
+    )
     left_out = f"; excludes {', '.join(energy.excludes)}" if energy.excludes else ""
-    ran_on = "" if energy.after_load_mj is None else f"; about {energy.after_load_mj / 1000:.2g} J were drawn after it"
+    ran_on = (
+        ""
+        if energy.after_load_mj is None
+        else f"; about {energy.after_load_mj / 1000:.2g} J were drawn after it"
+    )
     return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{ran_on}{left_out}"
 
 
 def _uncertainty(u_mj: float | None, energy: "Energy") -> str:
-    return f" (no interval: {energy.interval_reason or 'its uncertainty is unknown'})" if u_mj is None else f" ±{u_mj / 1000:.2g} J"
+    return (
+        f" (no interval: {energy.interval_reason or 'its uncertainty is unknown'})"
+        if u_mj is None
+        else f" ±{u_mj / 1000:.2g} J"
+    )

@@ -11,35 +11,92 @@ import click
 
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.command_group import CommandGroup, Sections
-from edgemeter.agent.base.errors import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, EdgemeterError, utf8_text
+from edgemeter.agent.base.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    USAGE,
+    EdgemeterError,
+    utf8_text,
+)
 from edgemeter.agent.base.suggestions import did_you_mean
 
 COMMANDS: Sections = {
     "Measure": {
         "run": ("edgemeter.agent.cli.run:run", "Measure a model, or a suite of cases."),
-        "accuracy": ("edgemeter.agent.cli.accuracy:accuracy", "Score a model, or the predictions of another tool, without timing."),
-        "benchmark": ("edgemeter.models.cli.benchmark:benchmark", "Measure a model in every format that this board runs, and pick one."),
-        "energy": ("edgemeter.agent.cli.energy:energy", "Measure the energy of any command or suite; list and test power sensors."),
-        "doctor": ("edgemeter.agent.cli.doctor:doctor", "Check board, runtimes, sensors, clock and broker."),
+        "accuracy": (
+            "edgemeter.agent.cli.accuracy:accuracy",
+            "Score a model, or the predictions of another tool, without timing.",
+        ),
+        "benchmark": (
+            "edgemeter.models.cli.benchmark:benchmark",
+            "Measure a model in every format that this board runs, and pick one.",
+        ),
+        "energy": (
+            "edgemeter.agent.cli.energy:energy",
+            "Measure the energy of any command or suite; list and test power sensors.",
+        ),
+        "doctor": (
+            "edgemeter.agent.cli.doctor:doctor",
+            "Check board, runtimes, sensors, clock and broker.",
+        ),
     },
     "Compare and watch": {
-        "compare": ("edgemeter.collector.cli.compare:compare", "Compare models, changes or devices."),
-        "runs": ("edgemeter.collector.cli.runs:runs", "Find, show, note, exclude, delete and verify runs."),
-        "report": ("edgemeter.collector.cli.report:report", "Write a page that works offline, or all runs as CSV, JSON or bundles."),
-        "trend": ("edgemeter.collector.cli.trend:trend", "Find changes over time; annotate them, send alerts for them."),
-        "references": ("edgemeter.collector.cli.references:references", "Judge published figures; compare with a datacenter."),
+        "compare": (
+            "edgemeter.collector.cli.compare:compare",
+            "Compare models, changes or devices.",
+        ),
+        "runs": (
+            "edgemeter.collector.cli.runs:runs",
+            "Find, show, note, exclude, delete and verify runs.",
+        ),
+        "report": (
+            "edgemeter.collector.cli.report:report",
+            "Write a page that works offline, or all runs as CSV, JSON or bundles.",
+        ),
+        "trend": (
+            "edgemeter.collector.cli.trend:trend",
+            "Find changes over time; annotate them, send alerts for them.",
+        ),
+        "references": (
+            "edgemeter.collector.cli.references:references",
+            "Judge published figures; compare with a datacenter.",
+        ),
     },
     "Collect": {
-        "agent": ("edgemeter.agent.cli.agent:agent", "Join a fleet, run the agent daemon, publish waiting results."),
-        "collector": ("edgemeter.collector.cli.collector:collector", "Receive, store and forward the results of a fleet."),
+        "agent": (
+            "edgemeter.agent.cli.agent:agent",
+            "Join a fleet, run the agent daemon, publish waiting results.",
+        ),
+        "collector": (
+            "edgemeter.collector.cli.collector:collector",
+            "Receive, store and forward the results of a fleet.",
+        ),
     },
-    "Models": {"models": ("edgemeter.models.cli.main:models", "List, fetch, convert and profile models.")},
-    "Fleet": {"fleet": ("edgemeter.provisioning.cli.main:fleet", "Provision, update and control a fleet of devices.")},
-    "Settings": {"config": ("edgemeter.agent.cli.config:config", "Show, sample and check the settings; the rules of verdicts.")},
+    "Models": {
+        "models": ("edgemeter.models.cli.main:models", "List, fetch, convert and profile models.")
+    },
+    "Fleet": {
+        "fleet": (
+            "edgemeter.provisioning.cli.main:fleet",
+            "Provision, update and control a fleet of devices.",
+        )
+    },
+    "Settings": {
+        "config": (
+            "edgemeter.agent.cli.config:config",
+            "Show, sample and check the settings; the rules of verdicts.",
+        )
+    },
 }
 
 
-@click.group(cls=CommandGroup, sections=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=CommandGroup,
+    sections=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(package_name="edgemeter", prog_name="edgemeter")
 def cli() -> None:
     """Measure what a machine-learning model costs on an edge device: latency, accuracy and energy.
@@ -66,7 +123,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Ended by a service manager, or with the terminal: unwind, so that no child process, half-written file or changed board remains.
         interrupts.handle()
     try:
-        _run(sys.argv[1:] if arguments is None else list(arguments), "process" if has_process else None)
+        _run(
+            sys.argv[1:] if arguments is None else list(arguments),
+            "process" if has_process else None,
+        )
     except (click.Abort, KeyboardInterrupt) as error:
         click.echo(f"edgemeter: {str(error.__cause__ or error) or 'interrupted'}", err=True)
         status = INTERRUPTED
@@ -123,8 +183,12 @@ def _print_usage_error(error: click.UsageError) -> None:
         message = f"there is no option {error.option_name}{f': {suggestion}' if suggestion else ''}"
     elif isinstance(error, click.BadParameter):
         # click uses these names for its types.
-        message = message.replace("a valid integer range", "a whole number").replace("a valid float range", "a number")
-    _print_error(f"{message[:1].lower()}{message[1:].rstrip('.')} (see {error.ctx.command_path if error.ctx else 'edgemeter'} --help)")
+        message = message.replace("a valid integer range", "a whole number").replace(
+            "a valid float range", "a number"
+        )
+    _print_error(
+        f"{message[:1].lower()}{message[1:].rstrip('.')} (see {error.ctx.command_path if error.ctx else 'edgemeter'} --help)"
+    )
 
 
 def _print_error(message: str) -> None:

@@ -4,12 +4,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from edgemeter.agent.base.evidence import IntervalOverRuns, RunValue, interval_over_runs, mean_of, middle_of
+from edgemeter.agent.base.evidence import (
+    IntervalOverRuns,
+    RunValue,
+    interval_over_runs,
+    mean_of,
+    middle_of,
+)
 from edgemeter.agent.base.figures import ABSENT, plain_digits, significant, with_interval
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import LATENCY, MISSED, THROUGHPUT, Figure, figure, takes_a_minute
+from edgemeter.agent.contract.figures import (
+    LATENCY,
+    MISSED,
+    THROUGHPUT,
+    Figure,
+    figure,
+    takes_a_minute,
+)
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict, VerdictState, worst
 from edgemeter.agent.verdict.judge import counted
@@ -40,13 +53,21 @@ class MeasuredCase:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        return [run.verdict for run in self.runs if self.state != "ok" or run.verdict.state != "disturbed"]
+        return [
+            run.verdict
+            for run in self.runs
+            if self.state != "ok" or run.verdict.state != "disturbed"
+        ]
 
     @property
     def typical(self) -> RunRecord:
         """The run with the median of the first figure; the first run if none has it."""
         value = figure(self.first_figure).value
-        valued = sorted((number, index) for index, run in enumerate(self.counted) if (number := value(run)) is not None)
+        valued = sorted(
+            (number, index)
+            for index, run in enumerate(self.counted)
+            if (number := value(run)) is not None
+        )
         return self.counted[valued[(len(valued) - 1) // 2][1]] if valued else self.counted[0]
 
     @property
@@ -56,12 +77,24 @@ class MeasuredCase:
         Its interval shows which differences can be detected.
         """
         run = self.counted[0]
-        return DECODING if run.generation else MISSED if run.steady else THROUGHPUT if run.scenario == "offline" else LATENCY
+        return (
+            DECODING
+            if run.generation
+            else MISSED
+            if run.steady
+            else THROUGHPUT
+            if run.scenario == "offline"
+            else LATENCY
+        )
 
     def values(self, name: str) -> list[float]:
         """Return the value of a figure in each run that has it; energy shared by several models counts for none."""
         entry = figure(name)
-        runs = [run for run in self.counted if entry.group != "energy" or energy_provenance(run) != "shared"]
+        runs = [
+            run
+            for run in self.counted
+            if entry.group != "energy" or energy_provenance(run) != "shared"
+        ]
         return [value for run in runs if (value := entry.value(run)) is not None]
 
     def interval(self, name: str) -> IntervalOverRuns | None:
@@ -70,7 +103,9 @@ class MeasuredCase:
         if entry.is_share or not self._shows_scatter(entry):
             return None
         # Memory does not vary between sessions.
-        return interval_over_runs(self.values(name), 0.0 if entry.group == "memory" else self.session_sd)
+        return interval_over_runs(
+            self.values(name), 0.0 if entry.group == "memory" else self.session_sd
+        )
 
     def _shows_scatter(self, entry: Figure) -> bool:
         values = [entry.value(run) or 0.0 for run in self.counted]
@@ -89,19 +124,30 @@ class MeasuredCase:
         if entry.is_share:
             evidence = mean_of([RunValue(value, "", 0) for value in values])
             bounds = evidence.share_bounds() if self._shows_scatter(entry) else None
-            return f"{entry.table_text(evidence.middle)} {unit}".rstrip() + (f" (95% {entry.range_text(*bounds)})" if bounds else "")
-        interval, value = self.interval(name), f"{significant(middle_of(values) / per)} {unit}".rstrip()
+            return f"{entry.table_text(evidence.middle)} {unit}".rstrip() + (
+                f" (95% {entry.range_text(*bounds)})" if bounds else ""
+            )
+        interval, value = (
+            self.interval(name),
+            f"{significant(middle_of(values) / per)} {unit}".rstrip(),
+        )
         return with_interval(value, *(end / per for end in interval)) if interval else value
 
     @property
     def summary(self) -> str:
         speed = self.text(self.first_figure, UNITS[self.first_figure])
-        return ", ".join(text for text in (speed, self.accuracy_text(), self.state) if text != ABSENT)
+        return ", ".join(
+            text for text in (speed, self.accuracy_text(), self.state) if text != ABSENT
+        )
 
     def accuracy_text(self) -> str:
         """Return the accuracy, such as `AP 0.404`; "-" without one."""
         scored = self.scored
-        return f"{metric_name(scored.accuracy.metric)} {scored.accuracy.value:.3f}" if scored and scored.accuracy else ABSENT
+        return (
+            f"{metric_name(scored.accuracy.metric)} {scored.accuracy.value:.3f}"
+            if scored and scored.accuracy
+            else ABSENT
+        )
 
     @property
     def scored(self) -> RunRecord | None:
@@ -130,8 +176,16 @@ def setting_text(run: RunRecord) -> str:
 
 def load_text(run: RunRecord) -> str:
     """Return users, rate and concurrent models, as far as a run has them."""
-    users = f"{run.load.concurrency} user{'s' * (run.load.concurrency > 1)}" if run.load and run.load.concurrency else ""
-    rate = f"{plain_digits(run.load.target_per_s)} a second" if run.load and run.load.target_per_s else ""
+    users = (
+        f"{run.load.concurrency} user{'s' * (run.load.concurrency > 1)}"
+        if run.load and run.load.concurrency
+        else ""
+    )
+    rate = (
+        f"{plain_digits(run.load.target_per_s)} a second"
+        if run.load and run.load.target_per_s
+        else ""
+    )
     rate = f"{plain_digits(run.steady.rate_per_s)} frames a second" if run.steady else rate
     company = f"beside {run.together.names}" if run.together else ""
     return " ".join(filter(None, (users or rate, company)))

@@ -27,9 +27,18 @@ from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
     show_default=True,
     help="One row for each operator, or for each type.",
 )
-@click.option("--top", metavar="N", type=click.IntRange(1), default=15, show_default=True, help="Number of rows.")
+@click.option(
+    "--top",
+    metavar="N",
+    type=click.IntRange(1),
+    default=15,
+    show_default=True,
+    help="Number of rows.",
+)
 @format_option()
-def profile_command(model: Path, queries: int, by: str, top: int, *, form: Format, **settings: object) -> None:
+def profile_command(
+    model: Path, queries: int, by: str, top: int, *, form: Format, **settings: object
+) -> None:
     """Show the slowest operators of a model.
 
     The profiler slows the model down, so its times are no latencies.

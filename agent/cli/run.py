@@ -19,7 +19,13 @@ from edgemeter.agent.base.options import (
 )
 from edgemeter.agent.base.progress import is_quiet, note, warn
 from edgemeter.agent.base.tables import console_for, print_data
-from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, check_on, on_options, power_option
+from edgemeter.agent.cli.case_options import (
+    CASE_OPTIONS,
+    case_options,
+    check_on,
+    on_options,
+    power_option,
+)
 
 if TYPE_CHECKING:
     from edgemeter.agent.cli.run_session import SessionOutcome
@@ -34,12 +40,27 @@ COMMON = {
 
 
 @click.command(cls=LongCommand, common=COMMON)
-@click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(model_names, files=True), metavar="[SUITE | MODEL...]")
+@click.argument(
+    "sources",
+    nargs=-1,
+    type=PATH,
+    shell_complete=completes(model_names, files=True),
+    metavar="[SUITE | MODEL...]",
+)
 @case_options(*CASE_OPTIONS)
 @on_options
-@click.option("--together", is_flag=True, help="Measure the models alone, then at the same time, to see how much each slows down.")
+@click.option(
+    "--together",
+    is_flag=True,
+    help="Measure the models alone, then at the same time, to see how much each slows down.",
+)
 @power_option
-@click.option("--broker", metavar="ADDRESS", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT] or mqtts://HOST.")
+@click.option(
+    "--broker",
+    metavar="ADDRESS",
+    envvar="EDGEMETER_BROKER",
+    help="Deliver by MQTT to HOST[:PORT] or mqtts://HOST.",
+)
 @click.option(
     "--if-no-broker", type=click.Choice(["fail", "keep"]), default="fail", show_default=True,
     help="What to do if no broker answers: fail, or keep the results in the outbox.",
@@ -48,7 +69,9 @@ COMMON = {
 @names_and_config
 @save_option
 @click.option("-o", "--output", type=PATH, help="Also write the records to this file (JSON).")
-@click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as a bundle to this folder.")
+@click.option(
+    "--bundle", type=PATH, metavar="DIR", help="Also write each run as a bundle to this folder."
+)
 @click.option("--wide", is_flag=True, help="Also show every run with all its figures.")
 @quiet_option
 @format_option()
@@ -79,7 +102,13 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
             if outcome.saved is not None:
                 notes.append(saved_line(outcome.records, cases.cases if suite else [], options))
             shown_notes = [] if is_quiet() else notes
-            print_runs(outcome.records, console_for(options["form"]), wide=options["wide"], seconds=outcome.seconds, notes=shown_notes)
+            print_runs(
+                outcome.records,
+                console_for(options["form"]),
+                wide=options["wide"],
+                seconds=outcome.seconds,
+                notes=shown_notes,
+            )
     finally:
         # A full or closed standard output must not stop the rest.
         if options["output"]:
@@ -88,7 +117,11 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
 
 
 def _measured(
-    suite: Path | None, cases: "Suite", models: tuple[Path, ...], options: dict[str, Any], report: Callable[[str], None]
+    suite: Path | None,
+    cases: "Suite",
+    models: tuple[Path, ...],
+    options: dict[str, Any],
+    report: Callable[[str], None],
 ) -> "SessionOutcome":
     """Return the outcome of measuring here, or on the boards of `--on`; `report` receives the notes on a measurement here."""
     from edgemeter.agent.cli import run_session

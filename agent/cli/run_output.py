@@ -11,10 +11,26 @@ import msgspec
 
 from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.decision import MOST_FURTHER
-from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, plain_digits, short_id, significant, span
+from edgemeter.agent.base.figures import (
+    ABSENT,
+    count,
+    duration,
+    percentage,
+    plain_digits,
+    short_id,
+    significant,
+    span,
+)
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width
 from edgemeter.agent.cli.case_options import data_options
-from edgemeter.agent.cli.measured_case import DECODING, MeasuredCase, cases_of, load_text, model_text, setting_text
+from edgemeter.agent.cli.measured_case import (
+    DECODING,
+    MeasuredCase,
+    cases_of,
+    load_text,
+    model_text,
+    setting_text,
+)
 from edgemeter.agent.contract.decode_energy import decode_lines
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import (
@@ -66,10 +82,22 @@ def print_runs(
             print_block(cases[0], console)
         else:
             columns = list(_columns(cases))
-            shared = [column for column in columns if column.narrowed and len(set(column.cells)) == 1]
-            print_text(console, ", ".join([f"{len(cases)} cases on {device}", *(column.cells[0] for column in shared if column.cells[0])]))
+            shared = [
+                column for column in columns if column.narrowed and len(set(column.cells)) == 1
+            ]
+            print_text(
+                console,
+                ", ".join(
+                    [
+                        f"{len(cases)} cases on {device}",
+                        *(column.cells[0] for column in shared if column.cells[0]),
+                    ]
+                ),
+            )
             columns = [column for column in columns if column not in shared]
-            console.print(fitted_table(columns, table_width(console), STYLE, "--wide shows each run"))
+            console.print(
+                fitted_table(columns, table_width(console), STYLE, "--wide shows each run")
+            )
             print_text(console, "")
         for answer in mode_answers(run for case in cases for run in case.runs):
             print_text(console, f"{answer.title}:")
@@ -85,7 +113,9 @@ def print_runs(
         print_text(console, f"  {line}")
 
 
-def saved_line(runs: Sequence[RunRecord], of_suite: Sequence[Case], options: Mapping[str, Any]) -> str:
+def saved_line(
+    runs: Sequence[RunRecord], of_suite: Sequence[Case], options: Mapping[str, Any]
+) -> str:
     """Return the ids of the first runs of the cases, and the next command; another model gets the same data options."""
     cases = cases_of(runs)
     ids = [short_id(case.runs[0].id) for case in cases]
@@ -111,14 +141,27 @@ def block_lines(title: str, rows: Sequence[Row]) -> list[str]:
     """Return a title and an indented line for each row, with aligned columns."""
     name_width = max(len(name) for name, _, _ in rows)
     value_width = max((len(value) for _, value, detail in rows if detail), default=0)
-    return [title, *(f"  {name:{name_width}}  {value:{value_width}}  {detail}".rstrip() for name, value, detail in rows)]
+    return [
+        title,
+        *(
+            f"  {name:{name_width}}  {value:{value_width}}  {detail}".rstrip()
+            for name, value, detail in rows
+        ),
+    ]
 
 
 def heading(run: RunRecord) -> str:
     """Return model and device: `yolov8n.onnx, fp32, ONNX Runtime 1.31 (cpu), 1 thread, on pi5-01`."""
     precision = "" if run.precision == "unknown" else run.precision
     threads = "" if run.runtime.threads_reason else run.runtime.threads_text
-    parts = (model_text(run), precision, _runtime_text(run), threads, mode_text(run), load_text(run))
+    parts = (
+        model_text(run),
+        precision,
+        _runtime_text(run),
+        threads,
+        mode_text(run),
+        load_text(run),
+    )
     return f"{', '.join(filter(None, parts))}, on {run.device}"
 
 
@@ -133,17 +176,29 @@ def block_rows(case: MeasuredCase) -> Iterator[Row]:
     if run.generation:
         yield from _text_rows(case)
     elif run.steady:
-        yield from ((name.capitalize(), text, "") for name, text in steady_facts(run, run.steady).items() if name != "energy")
+        yield from (
+            (name.capitalize(), text, "")
+            for name, text in steady_facts(run, run.steady).items()
+            if name != "energy"
+        )
     else:
         latency = case.text(LATENCY, "ms") if case.values(LATENCY) else TOO_FEW_QUERIES
-        tails = [f"{name} {case.middle(f'latency_{name}_ms', 'ms')}" for name in ("p90", "p99") if _has(case, name)]
+        tails = [
+            f"{name} {case.middle(f'latency_{name}_ms', 'ms')}"
+            for name in ("p90", "p99")
+            if _has(case, name)
+        ]
         yield "Latency", latency, ", ".join(tails)
         yield "Throughput", case.text(THROUGHPUT, "/s"), ""
     yield from _accuracy_row(case)
     yield from _energy_row(case)
     yield "Memory", case.middle("memory_peak_mb", "MB"), ""
     steps = (("load", "load_ms"), ("compilation", "compile_ms"), ("first inference", "first_ms"))
-    starts = [f"{words} {case.middle(f'cold_start_{step}', 'ms')}" for words, step in steps if case.values(f"cold_start_{step}")]
+    starts = [
+        f"{words} {case.middle(f'cold_start_{step}', 'ms')}"
+        for words, step in steps
+        if case.values(f"cold_start_{step}")
+    ]
     yield "Start-up", ", ".join(starts) or ABSENT, ""
     if run.sustained and not run.steady:
         yield "Over time", held_out(run.sustained), ""
@@ -159,11 +214,23 @@ def _text_rows(case: MeasuredCase) -> Iterator[Row]:
     if generation is None:
         return
     prompt = "" if generation.prompt_tokens is None else f" {generation.prompt_tokens}"
-    yield f"pp{prompt}", case.text("generation_prefill_tokens_per_s", "t/s"), f"TTFT {case.text(TTFT, 'ms')}"
+    yield (
+        f"pp{prompt}",
+        case.text("generation_prefill_tokens_per_s", "t/s"),
+        f"TTFT {case.text(TTFT, 'ms')}",
+    )
     tpot = case.text(TPOT, "ms")
-    yield f"tg {generation.output_tokens}", case.text(DECODING, "t/s"), "" if tpot == ABSENT else f"TPOT {tpot}"
+    yield (
+        f"tg {generation.output_tokens}",
+        case.text(DECODING, "t/s"),
+        "" if tpot == ABSENT else f"TPOT {tpot}",
+    )
     if run.load and (run.load.concurrency or run.load.target_per_s):
-        yield "Requests", case.text(THROUGHPUT, "/s"), f"{case.text('generation_output_tokens_per_s', 't/s')} in all"
+        yield (
+            "Requests",
+            case.text(THROUGHPUT, "/s"),
+            f"{case.text('generation_output_tokens_per_s', 't/s')} in all",
+        )
 
 
 def _accuracy_row(case: MeasuredCase) -> Iterator[Row]:
@@ -172,8 +239,16 @@ def _accuracy_row(case: MeasuredCase) -> Iterator[Row]:
         yield "Accuracy", "none", case.runs[0].reasons.get("accuracy", "")
         return
     accuracy = scored.accuracy
-    bounds = "" if accuracy.low is None or accuracy.high is None else f"95% {span(accuracy.low, accuracy.high)}, "
-    yield "Accuracy", case.accuracy_text(), f"{bounds}{count(accuracy.images, 'question' if scored.generation else 'image')}"
+    bounds = (
+        ""
+        if accuracy.low is None or accuracy.high is None
+        else f"95% {span(accuracy.low, accuracy.high)}, "
+    )
+    yield (
+        "Accuracy",
+        case.accuracy_text(),
+        f"{bounds}{count(accuracy.images, 'question' if scored.generation else 'image')}",
+    )
 
 
 def _energy_row(case: MeasuredCase) -> Iterator[Row]:
@@ -183,7 +258,11 @@ def _energy_row(case: MeasuredCase) -> Iterator[Row]:
         return
     provenance = energy_provenance(run)
     if provenance == "shared" and run.together:
-        yield "Energy", f"{plain_digits(energy.mean_power_w)} W", f"of {len(run.together.neighbours) + 1} models at once ({energy.sensor})"
+        yield (
+            "Energy",
+            f"{plain_digits(energy.mean_power_w)} W",
+            f"of {len(run.together.neighbours) + 1} models at once ({energy.sensor})",
+        )
         return
     value = case.text(ENERGY, "mJ")
     if run.generation and case.values(TOKEN_ENERGY):
@@ -202,10 +281,26 @@ def _over_time(curve: Sustained) -> Iterator[TableColumn]:
     stretches = [points[begin:end] for begin, end in pairwise(edges)]
     yield TableColumn("from", [moment(begin * curve.interval_s) for begin in edges[:-1]])
     if any(point.missed is not None for point in points):
-        yield TableColumn("missed", [f"{sum(point.missed or 0 for point in stretch):,}" for stretch in stretches])
-    for title, name, per in (("p50 ms", "p50_ms", 1.0), ("MHz", "clock_hz", 1e6), ("°C", "temperature_c", 1.0), ("W", "power_w", 1.0)):
-        by_stretch = [[value for point in stretch if (value := getattr(point, name)) is not None] for stretch in stretches]
-        yield TableColumn(title, [plain_digits(statistics.median(values) / per, 3) if values else ABSENT for values in by_stretch])
+        yield TableColumn(
+            "missed", [f"{sum(point.missed or 0 for point in stretch):,}" for stretch in stretches]
+        )
+    for title, name, per in (
+        ("p50 ms", "p50_ms", 1.0),
+        ("MHz", "clock_hz", 1e6),
+        ("°C", "temperature_c", 1.0),
+        ("W", "power_w", 1.0),
+    ):
+        by_stretch = [
+            [value for point in stretch if (value := getattr(point, name)) is not None]
+            for stretch in stretches
+        ]
+        yield TableColumn(
+            title,
+            [
+                plain_digits(statistics.median(values) / per, 3) if values else ABSENT
+                for values in by_stretch
+            ],
+        )
 
 
 def _columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
@@ -214,12 +309,24 @@ def _columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
     yield TableColumn("model", [model_text(run) for run in runs], "left", narrowed="shortens")
     yield TableColumn("", _settings(runs), "left", narrowed="shortens")
     for title, name in (("p50 ms", LATENCY), ("/s", THROUGHPUT), ("missed", MISSED)):
-        yield TableColumn(title, [case.text(name) if case.first_figure == name else ABSENT for case in cases])
-    for title, name, rank in (("pp t/s", "generation_prefill_tokens_per_s", 2), ("tg t/s", DECODING, 0), ("TTFT ms", TTFT, 3)):
-        yield TableColumn(title, [case.text(name) if case.values(name) else ABSENT for case in cases], rank=rank)
+        yield TableColumn(
+            title, [case.text(name) if case.first_figure == name else ABSENT for case in cases]
+        )
+    for title, name, rank in (
+        ("pp t/s", "generation_prefill_tokens_per_s", 2),
+        ("tg t/s", DECODING, 0),
+        ("TTFT ms", TTFT, 3),
+    ):
+        yield TableColumn(
+            title, [case.text(name) if case.values(name) else ABSENT for case in cases], rank=rank
+        )
     yield TableColumn("accuracy", [case.accuracy_text() for case in cases], rank=1)
-    yield TableColumn("mJ", [ABSENT if case.typical.generation else case.text(ENERGY) for case in cases], rank=1)
-    energies = [case.text(TOKEN_ENERGY, per=1000) if case.values(TOKEN_ENERGY) else ABSENT for case in cases]
+    yield TableColumn(
+        "mJ", [ABSENT if case.typical.generation else case.text(ENERGY) for case in cases], rank=1
+    )
+    energies = [
+        case.text(TOKEN_ENERGY, per=1000) if case.values(TOKEN_ENERGY) else ABSENT for case in cases
+    ]
     yield TableColumn("J/token", energies, rank=1)
     yield TableColumn("runs", [str(len(case.counted)) for case in cases], rank=4)
     yield TableColumn("verdict", [case.state for case in cases], "left")
@@ -229,8 +336,12 @@ def _wide_columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
     runs = [MeasuredCase((run,)) for case in cases for run in case.runs]
     yield TableColumn("run", [short_id(case.runs[0].id) for case in runs], "left")
     if len(cases) > 1:
-        yield TableColumn("model", [model_text(case.runs[0]) for case in runs], "left", narrowed="shortens")
-        yield TableColumn("", [setting_text(case.runs[0]) for case in runs], "left", narrowed="shortens")
+        yield TableColumn(
+            "model", [model_text(case.runs[0]) for case in runs], "left", narrowed="shortens"
+        )
+        yield TableColumn(
+            "", [setting_text(case.runs[0]) for case in runs], "left", narrowed="shortens"
+        )
     for entry in in_view(FigureView.RUN):
         yield TableColumn(entry.heading, [case.text(entry.name) for case in runs], rank=entry.rank)
     yield TableColumn("verdict", [case.state for case in runs], "left")
@@ -239,13 +350,24 @@ def _wide_columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
 def _settings(runs: Sequence[RunRecord]) -> list[str]:
     """Return the settings of cases, with power mode and options if otherwise two cases would have the same row."""
     modes = [mode_text(run) for run in runs]
-    cells = [" ".join(filter(None, (setting_text(run), mode * (len(set(modes)) > 1)))) for run, mode in zip(runs, modes, strict=True)]
-    rows = [(model_text(run), cell, run.runtime.options) for run, cell in zip(runs, cells, strict=True)]
+    cells = [
+        " ".join(filter(None, (setting_text(run), mode * (len(set(modes)) > 1))))
+        for run, mode in zip(runs, modes, strict=True)
+    ]
+    rows = [
+        (model_text(run), cell, run.runtime.options) for run, cell in zip(runs, cells, strict=True)
+    ]
     texts = []
     for model, cell, options in rows:
         alike = [compared for *names, compared in rows if names == [model, cell]]
-        differing = [name for name in options if any(compared.get(name) != options[name] for compared in alike)]
-        texts.append(" ".join((cell, *(f"{name}={Path(options[name]).name}" for name in differing))))
+        differing = [
+            name
+            for name in options
+            if any(compared.get(name) != options[name] for compared in alike)
+        ]
+        texts.append(
+            " ".join((cell, *(f"{name}={Path(options[name]).name}" for name in differing)))
+        )
     return texts
 
 
@@ -254,11 +376,15 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
     runs = [run for case in cases for run in case.runs]
     took = "" if seconds is None else f", {duration(seconds)}"
     yield f"{count(len(runs), 'run')}{took}. {resolution(cases)}".rstrip()
-    if with_interval := [case for case in cases if any(case.interval(name) for name in (case.first_figure, ENERGY))]:
+    if with_interval := [
+        case for case in cases if any(case.interval(name) for name in (case.first_figure, ENERGY))
+    ]:
         yield assumed_scatter(max(case.session_sd for case in with_interval))
     for case in cases:
         if (together := case.typical.together) and case.values(SLOW_DOWN):
-            neighbours = " and ".join(f"{neighbour.model} {neighbour.setting_text}" for neighbour in together.neighbours)
+            neighbours = " and ".join(
+                f"{neighbour.model} {neighbour.setting_text}" for neighbour in together.neighbours
+            )
             this_model = Neighbour.of(case.typical.model, case.typical.runtime, case.typical.cpus)
             yield f"{this_model.model} {this_model.setting_text} with {neighbours}: {case.text(SLOW_DOWN)} times as long"
     verdicts = [verdict for case in cases for verdict in case.verdicts]
@@ -273,14 +399,23 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
 
 def resolution(cases: Sequence[MeasuredCase]) -> str:
     """Return the smallest detectable difference of two cases: the width of their intervals on the log scale, times the root of two."""
-    intervals = [(case, case.interval(case.first_figure)) for case in cases if case.first_figure != MISSED]
+    intervals = [
+        (case, case.interval(case.first_figure)) for case in cases if case.first_figure != MISSED
+    ]
     if not intervals or any(interval is None for _, interval in intervals):
         return ""
-    case, width_ratio = max(((case, interval.half_width_ratio) for case, interval in intervals if interval), key=lambda pair: pair[1])
+    case, width_ratio = max(
+        ((case, interval.half_width_ratio) for case, interval in intervals if interval),
+        key=lambda pair: pair[1],
+    )
     text = f"Differences above {percentage((1 + width_ratio) ** math.sqrt(2) - 1)} can be seen."
     values = case.values(case.first_figure)
     # The same share will not count.
-    further = math.ceil(further_runs([values], PRECISION_RATIO, case.session_sd) * len(case.runs) / len(case.counted))
+    further = math.ceil(
+        further_runs([values], PRECISION_RATIO, case.session_sd)
+        * len(case.runs)
+        / len(case.counted)
+    )
     precise = percentage(math.expm1(precision_reach(PRECISION_RATIO, case.session_sd)))
     if not 0 < further <= MOST_FURTHER or precise == percentage(width_ratio):
         return text
@@ -292,11 +427,15 @@ def _load_lines(case: MeasuredCase) -> Iterator[str]:
     run = case.typical
     load = run.load
     if run.steady:
-        yield _frames_line(run.model.name, case.text(MISSED), [run.steady for run in case.counted if run.steady])
+        yield _frames_line(
+            run.model.name, case.text(MISSED), [run.steady for run in case.counted if run.steady]
+        )
         return
     if load is None or (load.is_sustained is None and not load.target_per_s):
         return
-    busy = "" if load.utilisation_ratio is None else f", busy {load.utilisation_ratio:.0%} of the time"
+    busy = (
+        "" if load.utilisation_ratio is None else f", busy {load.utilisation_ratio:.0%} of the time"
+    )
     if load.is_sustained is None:
         yield f"{run.model.name}: the schedule is too short to show whether it sustains this rate; use --mode normal"
     elif load.is_sustained:
@@ -311,18 +450,28 @@ def _frames_line(name: str, missed: str, frames: Sequence[Steady]) -> str:
         arrived = sum(steady.frames for steady in frames)
         length = moment(sum(steady.frames / steady.rate_per_s for steady in frames))
         return f"{name} missed {missed} of {arrived:,} frames in {length}, too few to show whether it holds {rate}; use --mode normal"
-    return f"{name} holds {rate}." if is_held else f"{name} does not hold {rate}, because it misses {missed} of them: offer a lower rate."
+    return (
+        f"{name} holds {rate}."
+        if is_held
+        else f"{name} does not hold {rate}, because it misses {missed} of them: offer a lower rate."
+    )
 
 
 def _energy_lines(run: RunRecord) -> Iterator[str]:
     if (energy := run.energy) is None:
         return
     idle_ns = run.windows.idle_before_ns if run.windows else None
-    if no_net := energy.why_no_net((idle_ns[1] - idle_ns[0]) / 1e9 if idle_ns else 0.0, "idle_seconds ="):
+    if no_net := energy.why_no_net(
+        (idle_ns[1] - idle_ns[0]) / 1e9 if idle_ns else 0.0, "idle_seconds ="
+    ):
         yield f"net energy by {energy.sensor} is {no_net} in a suite"
     certainty = f"has no uncertainty: {energy.interval_reason}"
     if energy.gross_u_mj is not None:
-        certainty = f"has an uncertainty of ± {percentage(energy.gross_u_mj / abs(energy.gross_mj))}" if energy.gross_mj else ""
+        certainty = (
+            f"has an uncertainty of ± {percentage(energy.gross_u_mj / abs(energy.gross_mj))}"
+            if energy.gross_mj
+            else ""
+        )
     left_out = f"leaves out {', '.join(energy.excludes)}" if energy.excludes else ""
     yield f"energy by {energy.sensor} ({energy.scope}) {' and '.join(filter(None, (certainty, left_out)))}"
     for other in run.other_energies:

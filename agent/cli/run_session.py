@@ -16,12 +16,26 @@ import click
 import msgspec
 
 from edgemeter.agent.base import config, interrupts
-from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import (
+    FAILED,
+    ConfigError,
+    EdgemeterError,
+    TransientError,
+    UnavailableError,
+)
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import is_quiet, passing_note, warn
 from edgemeter.agent.cli.case_options import CASE_KEYS as CASE_KEYS  # noqa: PLC0414 - read from here by the functions of the API
-from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, expand, read_file, set_keys
+from edgemeter.agent.contract.suite import (
+    PATHS,
+    Case,
+    Suite,
+    SuiteFile,
+    expand,
+    read_file,
+    set_keys,
+)
 from edgemeter.agent.settings.case_keys import checked_settings
 
 if TYPE_CHECKING:
@@ -46,7 +60,8 @@ def session_progress() -> Iterator["session.OnEvent"]:
         yield progress
 
 
-HURRIED_S = 5.0  # The time that an interrupted session waits for receipts; other records stay in the outbox.
+# The time that an interrupted session waits for receipts; other records stay in the outbox.
+HURRIED_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +79,47 @@ class SessionOutcome:
     seconds: float | None = None
 
 
-def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]) -> Suite:
+def suite_of(
+    suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]
+) -> Suite:
     """Return the suite in a file, its settings overridden by the options; or the suite of these models (paths, or names of the catalogue).
 
     Raises:
         ConfigError: the file or a model is wrong.
     """
     written, folder = written_suite(suite, models, options)
-    return expand(written, folder, None if suite else ", ".join(Path(model).name for case in written.case for model in case.model or ()))
+    return expand(
+        written,
+        folder,
+        None
+        if suite
+        else ", ".join(Path(model).name for case in written.case for model in case.model or ()),
+    )
 
 
-def written_suite(suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]) -> tuple[SuiteFile, Path]:
+def written_suite(
+    suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]
+) -> tuple[SuiteFile, Path]:
     """Return the suite that `suite_of` expands, as you would write it, and the folder of its relative paths. Raises as `suite_of`."""
     case_settings = {key: options[key] for key in CASE_KEYS if options.get(key) is not None}
     if options.get("together"):
         case_settings["together"] = "together"
     # Paths in a suite are relative to its file, those of options to the working directory.
-    case_settings |= {key: str(Path(case_settings[key]).absolute()) for key in PATHS if key in case_settings}
+    case_settings |= {
+        key: str(Path(case_settings[key]).absolute()) for key in PATHS if key in case_settings
+    }
     named = [models] if isinstance(models, Path) else models or ()
     files = [] if suite else [str(model_path(model)) for model in named]
     one_only = [key for key in ("name", "sha256") if key in case_settings]
     if len(files) > 1 and one_only:
-        raise ConfigError(f"--{one_only[0]} belongs to one model, {len(files)} are given: leave it out, or write a suite")
+        raise ConfigError(
+            f"--{one_only[0]} belongs to one model, {len(files)} are given: leave it out, or write a suite"
+        )
     settings = checked_settings(case_settings if suite else {"model": files, **case_settings})
     if suite is None:
-        return SuiteFile(name="one model" if len(files) == 1 else f"{len(files)} models", case=[settings]), Path.cwd()
+        return SuiteFile(
+            name="one model" if len(files) == 1 else f"{len(files)} models", case=[settings]
+        ), Path.cwd()
     written = read_file(suite)
     cases = [msgspec.structs.replace(case, **set_keys(settings)) for case in written.case]
     return msgspec.structs.replace(written, case=cases), suite.resolve().parent
@@ -114,7 +145,10 @@ def is_suite_file(source: Path) -> bool:
 
 
 def run_session(
-    suite: Suite, options: Mapping[str, Any], report: Callable[[str], None] = lambda _: None, plan: "RunPlan | None" = None
+    suite: Suite,
+    options: Mapping[str, Any],
+    report: Callable[[str], None] = lambda _: None,
+    plan: "RunPlan | None" = None,
 ) -> SessionOutcome:
     """Measure the suite, deliver the records if a broker is named, and return the outcome.
 
@@ -130,7 +164,9 @@ def run_session(
         from edgemeter.agent.session import checks, session
 
         settings = config.read(options["config"])
-        identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings), settings.role)
+        identity = session.DeviceIdentity(
+            *config.names(options["device"], options["fleet"], settings), settings.role
+        )
         check_sensors(options["power"], settings.power, settings.sensors)
         new_recorder = _new_recorder(options, settings)
         refused: list[EdgemeterError] = []
@@ -145,7 +181,9 @@ def run_session(
             delivery = open_delivery(identity, settings, address, options["if_no_broker"])
             stack.callback(delivery.close)
         keeping = RecordKeeping(delivery, own_runs, errors=refused)
-        interruption = _measure(suite, identity, settings, options, report, keeping, new_recorder, plan)
+        interruption = _measure(
+            suite, identity, settings, options, report, keeping, new_recorder, plan
+        )
         saved = keeping.finish()
         if keeping.errors and not keeping.records:
             for text in list(dict.fromkeys(map(str, keeping.errors)))[1:]:
@@ -154,14 +192,20 @@ def run_session(
         undelivered = None
         if delivery is not None:
             # Receipts may take long, and waiting disturbs no run.
-            timeout_s = options["delivery_timeout"] if interruption is None else min(options["delivery_timeout"], HURRIED_S)
+            timeout_s = (
+                options["delivery_timeout"]
+                if interruption is None
+                else min(options["delivery_timeout"], HURRIED_S)
+            )
             try:
                 undelivered_count = delivery.publisher.drain(timeout_s)
             except (KeyboardInterrupt, SystemExit) as error:
                 interrupts.acknowledge()
                 undelivered_count, interruption = delivery.waiting(), interruption or error
             undelivered = _undelivered(undelivered_count, delivery) if undelivered_count else None
-        return SessionOutcome(keeping.records, keeping.errors, undelivered, interruption, saved, keeping.seconds)
+        return SessionOutcome(
+            keeping.records, keeping.errors, undelivered, interruption, saved, keeping.seconds
+        )
 
 
 def _measure(
@@ -183,7 +227,9 @@ def _measure(
 
     with ExitStack() as board:
         board.enter_context(quiet_board(config.home(), "edgemeter run", warn))
-        sensors, why_no_power = board.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
+        sensors, why_no_power = board.enter_context(
+            open_sensors(options["power"], settings.power, settings.sensors)
+        )
         if why_no_power and (sensors or settings.sensors) and options["power"] is None:
             report(f"power: {why_no_power}")
         for violation in environment_notes():
@@ -192,7 +238,9 @@ def _measure(
         if keeping.delivery is not None:
             from edgemeter.agent.session.activity_report import ActivityReport
 
-            on_event = _in_turn(ActivityReport(suite.name, keeping.delivery.publisher.report_activity), on_event)
+            on_event = _in_turn(
+                ActivityReport(suite.name, keeping.delivery.publisher.report_activity), on_event
+            )
             board.callback(keeping.delivery.publisher.report_activity, None)
         recorder = new_recorder(on_event) if new_recorder else None
         bench = (suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep)
@@ -252,7 +300,9 @@ class RecordKeeping:
             self.errors.append(self.own_runs.error)
         return saved
 
-    def follow(self, outcomes: "Generator[RunRecord | EdgemeterError, None, None]") -> BaseException | None:
+    def follow(
+        self, outcomes: "Generator[RunRecord | EdgemeterError, None, None]"
+    ) -> BaseException | None:
         """Run the session to its end; return the interruption. A closed session has restored the board's settings."""
         try:
             with closing(outcomes):
@@ -261,9 +311,13 @@ class RecordKeeping:
                         self.errors.append(outcome)
         except KeyboardInterrupt as interruption:
             if not self.records:
-                raise KeyboardInterrupt("interrupted before the first run ended: there is no result") from interruption
+                raise KeyboardInterrupt(
+                    "interrupted before the first run ended: there is no result"
+                ) from interruption
             interrupts.acknowledge()
-            return KeyboardInterrupt(f"interrupted: {count(len(self.records), 'run')} ended, the one in progress does not count")
+            return KeyboardInterrupt(
+                f"interrupted: {count(len(self.records), 'run')} ended, the one in progress does not count"
+            )
         except SystemExit as interruption:
             if not self.records:
                 raise
@@ -284,9 +338,13 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
     from edgemeter.agent.session import session
 
     settings = config.read(options["config"])
-    identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings), settings.role)
+    identity = session.DeviceIdentity(
+        *config.names(options["device"], options["fleet"], settings), settings.role
+    )
     if not (address := options["broker"] or settings.broker):
-        raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
+        raise ConfigError(
+            "no broker is named: give --broker HOST, or set `broker` in the configuration"
+        )
     # The broker's limit may have been raised.
     try_again(config.home() / OUTBOX)
     delivery = open_delivery(identity, settings, address, "fail")
@@ -332,7 +390,9 @@ def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) ->
     from edgemeter.agent.base.durable_file import replacing
 
     try:
-        if path.is_symlink() or (path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))):
+        if path.is_symlink() or (
+            path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))
+        ):
             # Standard output, a pipe, or a file that cannot be replaced.
             path.write_bytes(document + b"\n")
             return
@@ -340,14 +400,20 @@ def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) ->
             file.write(document + b"\n")
     except OSError as error:
         remedy = "make room there, or use another file (--output)"
-        errors.append(UnavailableError(f"cannot write the results to {str(path)!r} ({error.strerror}): {remedy}"))
+        errors.append(
+            UnavailableError(
+                f"cannot write the results to {str(path)!r} ({error.strerror}): {remedy}"
+            )
+        )
 
 
 def _undelivered(remaining: int, delivery: "Delivery") -> str:
     return f"{remaining} records are not delivered: {delivery.publisher.why_left()}; `edgemeter agent publish` sends them later"
 
 
-def _new_recorder(options: Mapping[str, Any], settings: config.Config) -> "Callable[[session.OnEvent], BundleRecorder] | None":
+def _new_recorder(
+    options: Mapping[str, Any], settings: config.Config
+) -> "Callable[[session.OnEvent], BundleRecorder] | None":
     """Return a factory of the writer of bundles, if a folder was named; raises ConfigError if they cannot be written there."""
     if (folder := options.get("bundle")) is None:
         return None

@@ -15,18 +15,29 @@ from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.errors import FAILED, EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import config_option, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
+from edgemeter.agent.power.detect import (
+    DetectedSensor,
+    LiveReading,
+    choose_sensor,
+    detect_sensors,
+    open_sensor,
+    read_now,
+)
 
 if TYPE_CHECKING:
     from edgemeter.agent.base.console import Console
 
-COMMANDS: Sections = {"Commands": {"read": ("edgemeter.agent.cli.sensors:read_sensor", "Read one sensor.")}}
+COMMANDS: Sections = {
+    "Commands": {"read": ("edgemeter.agent.cli.sensors:read_sensor", "Read one sensor.")}
+}
 COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
 
 
 @click.group(cls=CommandGroup, sections=COMMANDS, invoke_without_command=True)
 @config_option
-@click.option("--all", "everything", is_flag=True, help="Also list absent sensors, with the reason.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also list absent sensors, with the reason."
+)
 @format_option('{"sensors": [...], "chosen": ...}')
 @click.pass_context
 def sensors(context: click.Context, config: Path | None, *, everything: bool, form: Format) -> None:
@@ -40,18 +51,33 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
         return
     settings = read_config(config)
     detected = detect_sensors(settings.sensors)
-    readings = [_read_or_error(sensor.name, settings.sensors) for sensor in detected if sensor.description is not None]
+    readings = [
+        _read_or_error(sensor.name, settings.sensors)
+        for sensor in detected
+        if sensor.description is not None
+    ]
     chosen_name, why = choose_sensor(detected)
     if settings.power:
         chosen_name = ",".join(settings.power)
         why = f"{chosen_name}, set as `power` in the configuration"
     absent = [sensor for sensor in detected if sensor.description is None]
     rows = [_document(live) for live in readings]
-    rows += [{"sensor": sensor.name, "error": sensor.reason, "absent": sensor.is_absent} for sensor in absent]
+    rows += [
+        {"sensor": sensor.name, "error": sensor.reason, "absent": sensor.is_absent}
+        for sensor in absent
+    ]
     if not print_data(form, {"sensors": rows, "chosen": chosen_name, "why": why}):
-        named = [sensor for sensor in absent if everything or sensor.is_configured or not sensor.is_absent]
+        named = [
+            sensor
+            for sensor in absent
+            if everything or sensor.is_configured or not sensor.is_absent
+        ]
         unread = [sensor.name for sensor in absent if sensor.name in settings.power]
-        runs = f"no run can be measured: `power` in the configuration names {', '.join(unread)}" if unread else f"runs use {why}"
+        runs = (
+            f"no run can be measured: `power` in the configuration names {', '.join(unread)}"
+            if unread
+            else f"runs use {why}"
+        )
         _print_list(readings, named, runs if chosen_name else why, console_for(form))
     if any(sensor.is_misconfigured and sensor.is_configured for sensor in detected):
         sys.exit(FAILED)
@@ -94,7 +120,10 @@ def _document(live: LiveReading) -> dict[str, Any]:
     description, reading = live.description, live.reading
     if description is None or reading is None:
         return {"sensor": live.name, "error": live.error}
-    warnings = [*description.warnings, *([f"no energy is reported from it: {description.blocked}"] if description.blocked else [])]
+    warnings = [
+        *description.warnings,
+        *([f"no energy is reported from it: {description.blocked}"] if description.blocked else []),
+    ]
     if live.power_w is None:
         warnings.append(COUNTER_WARNING)
     return {
@@ -109,7 +138,9 @@ def _document(live: LiveReading) -> dict[str, Any]:
     }
 
 
-def _print_list(readings: list[LiveReading], absent: list[DetectedSensor], why: str, console: "Console") -> None:
+def _print_list(
+    readings: list[LiveReading], absent: list[DetectedSensor], why: str, console: "Console"
+) -> None:
     from edgemeter.agent.base.console import Table, Text
 
     table = Table()
@@ -120,23 +151,35 @@ def _print_list(readings: list[LiveReading], absent: list[DetectedSensor], why: 
     for live in readings:
         described = live.description
         watts = "-" if live.power_w is None else f"{live.power_w:.3f}"
-        table.add_row(live.name, watts, described.scope if described else "", Text(", ".join(described.excludes) if described else ""))
+        table.add_row(
+            live.name,
+            watts,
+            described.scope if described else "",
+            Text(", ".join(described.excludes) if described else ""),
+        )
     if readings:
         console.print(table)
     for live in readings:
         described = live.description
-        for warning in (*(described.warnings if described else ()), *filter(None, (described.blocked if described else None, live.error))):
+        for warning in (
+            *(described.warnings if described else ()),
+            *filter(None, (described.blocked if described else None, live.error)),
+        ):
             console.print(f"{live.name}: {warning}")
     for missing in absent:
         console.print(f"{missing.name}: {missing.reason}", style="dim")
     console.print(why)
     if not readings and not absent:
-        console.print("`edgemeter energy sensors --all` lists the sensors that were looked for, and how to set up those that need it")
+        console.print(
+            "`edgemeter energy sensors --all` lists the sensors that were looked for, and how to set up those that need it"
+        )
 
 
 def _print_reading(document: dict[str, Any]) -> None:
     total = document["total_w"]
-    click.echo(f"{document['id']}: {'-' if total is None else f'{total:.4f} W'} ({document['scope']})")
+    click.echo(
+        f"{document['id']}: {'-' if total is None else f'{total:.4f} W'} ({document['scope']})"
+    )
     for rail in document["rails"]:
         watts = "-" if rail["power_w"] is None else f"{rail['power_w']:.4f} W"
         click.echo(f"  {rail['name']:<24} {watts:>12}")

@@ -22,7 +22,9 @@ BAR_SHARE = 6  # The bar has this part of the line.
 class SessionProgress:
     """Shows the events of a session: the run, its current part, and the time of all runs by their settings."""
 
-    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._console = console or Console(sys.stderr)
         self._live = LiveLines(self._console) if self._console.is_terminal else None
         self._clock, self._begun_s, self._planned_s = clock, clock(), 0.0
@@ -47,12 +49,18 @@ class SessionProgress:
             self._place, self._label = f"[{event.place}/{event.total}]", event.case.label
             self._show("starting", total=event.planned_s)
         elif isinstance(event, job.Phase):
-            self._show(event.name if event.seconds is None else f"{event.name}, {duration(event.seconds)}")
+            self._show(
+                event.name if event.seconds is None else f"{event.name}, {duration(event.seconds)}"
+            )
         elif isinstance(event, job.RunProgress):
             # Many: the line is drawn every second.
             self._part = f"accuracy, {event.done:,} of {event.total:,}"
         elif isinstance(event, session.RunEnds) and self._live is None:
-            ended = cases_of([event.outcome])[0].summary if isinstance(event.outcome, RunRecord) else f"failed: {event.outcome}"
+            ended = (
+                cases_of([event.outcome])[0].summary
+                if isinstance(event.outcome, RunRecord)
+                else f"failed: {event.outcome}"
+            )
             self._console.print(f"{self._place} {self._label}: {ended}")
 
     def _show(self, part: str, total: float | None = None) -> None:
@@ -64,7 +72,9 @@ class SessionProgress:
             return
         passed_s, width = self._clock() - self._begun_s, self._console.width
         times = f"{duration(passed_s)}{f' of about {duration(self._planned_s)}' if self._planned_s else ''}"
-        bar_text = bar(passed_s / self._planned_s if self._planned_s else 0.0, max(1, width // BAR_SHARE))
+        bar_text = bar(
+            passed_s / self._planned_s if self._planned_s else 0.0, max(1, width // BAR_SHARE)
+        )
         room = max(0, width - len(bar_text) - len(times) - 2)
         # The part changes: a narrow terminal still shows it.
         text = f"{self._place} {self._part}: {self._label}"

@@ -101,7 +101,10 @@ class IdentityField:
 def served_model(generation: Generation | None, runtime: RuntimeInfo) -> str | None:
     """Return name, version and parameters of a model as its server describes it; None without a server."""
     if runtime.name == SERVED:
-        name, version = runtime.facts.get("served_model", ""), runtime.facts.get("served_model_version")
+        name, version = (
+            runtime.facts.get("served_model", ""),
+            runtime.facts.get("served_model_version"),
+        )
         return f"{name}, version {version}" if version else name
     if generation is None or generation.is_local:
         return None
@@ -114,13 +117,23 @@ def _settings(run: RunRecord) -> str:
     generation, facts = run.generation, run.runtime.facts
     # A file counts by its content, not its path.
     options = {
-        name: f"{Path(value).name} {digest[:8]}" if (digest := facts.get(f"{name}_sha256")) else value
+        name: f"{Path(value).name} {digest[:8]}"
+        if (digest := facts.get(f"{name}_sha256"))
+        else value
         for name, value in run.runtime.options.items()
     }
     if generation is not None:
         cache = {"kv_type": generation.model.kv_type} if generation.model.kv_type else {}
-        options = options | cache | ({"speculative": generation.speculative} if generation.speculative else {})
-        options = {name: value for name, value in options.items() if (name, value) != ("kv_type", USUAL_KV_TYPE)}
+        options = (
+            options
+            | cache
+            | ({"speculative": generation.speculative} if generation.speculative else {})
+        )
+        options = {
+            name: value
+            for name, value in options.items()
+            if (name, value) != ("kv_type", USUAL_KV_TYPE)
+        }
     if run.cpus is not None:
         options = options | {"cpus": " ".join(map(str, run.cpus))}
     return ", ".join(f"{name} {options[name]}" for name in sorted(options)) if options else ""
@@ -135,7 +148,10 @@ def _operating_point(run: RunRecord) -> str:
 def _together(run: RunRecord) -> str:
     if run.together is None:
         return ""
-    names = [f"{neighbour.model} {neighbour.sha256[:6]} {neighbour.setting_text}" for neighbour in run.together.neighbours]
+    names = [
+        f"{neighbour.model} {neighbour.sha256[:6]} {neighbour.setting_text}"
+        for neighbour in run.together.neighbours
+    ]
     return ", ".join(sorted(names))
 
 

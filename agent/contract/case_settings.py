@@ -26,7 +26,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     The texts of the keys are the help of their options and the comments of the sample; see `setting_texts`.
     """
 
-    model: str | list[str] | None = None  # Model file, or factory (FILE.py:make); a list stands for each of them.
+    model: str | list[str] | None = None
+    """Model file, or factory (FILE.py:make); a list stands for each of them."""
     data: str | None = None
     """Images, arrays, class folders or a video. Default: random inputs, no accuracy."""
     annotations: str | None = None  # Ground truth, such as COCO JSON or YOLO labels.
@@ -35,17 +36,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     task: str | None = None  # Task, or FILE.py:NAME. Default: recognised.
     backend: str | list[str] | None = None
     """Backend of the runtime, such as cpu or xnnpack."""
-    options: dict[str, str] | None = None  # Setting of the runtime or factory, such as kv_type=q8_0.
+    options: dict[str, str] | None = None
+    """Setting of the runtime or factory, such as kv_type=q8_0."""
     threads: Threads | list[Threads] | None = None  # Threads of the runtime.
     subset: Positive | None = None
     """Use N random images of the data. Default: all."""
     seed: Count | None = None  # Seed of subset, inputs, arrivals and order of runs.
     scenario: Scenario | None = None
     """How queries arrive: one by one, in batches, at random, steadily, or concurrently."""
-    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch. Default: 1.
+    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
+    """offline: samples in a batch. Default: 1."""
     rate_per_s: Rate | list[Rate] | None = None
     """poisson, steady: queries or frames per second. Default: the video's."""
-    deadline: str | None = None  # steady: time limit of a frame, such as 60ms. Default: until the next frame.
+    deadline: str | None = None
+    """steady: time limit of a frame, such as 60ms. Default: until the next frame."""
     concurrency: Users | list[Users] | None = None
     """concurrent: users, each with one query at a time."""
     mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
@@ -65,12 +69,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Shortest timed part in seconds; in sustained and steady its exact length. Default: by mode."""
     idle_seconds: Seconds | None = None
     """Idle time before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
-    cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None
+    cpus: (
+        Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)]
+        | None
+    ) = None
     """Pin the run to these cores. Default: any."""
-    predictions: str | None = None  # Write the predictions to this file as COCO results; needs COCO annotations.
+    predictions: str | None = None
+    """Write the predictions to this file as COCO results; needs COCO annotations."""
     name: Name | None = None  # Name of the model. Default: the card's, or the file's.
     sha256: Sha256 | None = None  # Refuse the model unless it has this hash.
-    power_mode: str | list[str] | None = None  # Power mode (nvpmodel) to set for the run, by name or number; needs root.
+    power_mode: str | list[str] | None = None
+    """Power mode (nvpmodel) to set for the run, by name or number; needs root."""
     governor: str | list[str] | None = None  # CPU governor to set for the run.
     together: Name | None = None  # Cases with the same name here run alone, then at the same time.
 

@@ -21,6 +21,8 @@ def is_plain(name: str) -> bool:
 
 def _is_name(part: str) -> bool:
     try:
-        return len(part.encode()) <= LONGEST_NAME_BYTES and not any(ord(letter) < 32 or letter == "\x7f" for letter in part)
+        return len(part.encode()) <= LONGEST_NAME_BYTES and not any(
+            ord(letter) < 32 or letter == "\x7f" for letter in part
+        )
     except UnicodeEncodeError:
         return False

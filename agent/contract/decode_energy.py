@@ -16,7 +16,12 @@ from edgemeter.agent.contract.record import RunRecord
 Uncertain = tuple[float, float | None]
 
 
-def decode_token_mj(request: Uncertain, one_token_request: Uncertain, output_tokens: float, prefill_apart_mj: float | None) -> Uncertain:
+def decode_token_mj(
+    request: Uncertain,
+    one_token_request: Uncertain,
+    output_tokens: float,
+    prefill_apart_mj: float | None,
+) -> Uncertain:
     """Return the energy per token after the first, from requests with `output_tokens` and with one token.
 
     Uncertainties add in squares, with the difference of the prefills (`prefill_apart_mj`, None: unknown). A common error of the gain
@@ -25,7 +30,11 @@ def decode_token_mj(request: Uncertain, one_token_request: Uncertain, output_tok
     (whole_mj, whole_u_mj), (one_mj, one_u_mj) = request, one_token_request
     decoded = output_tokens - 1
     is_known = whole_u_mj is not None and one_u_mj is not None and prefill_apart_mj is not None
-    u_mj = math.hypot(whole_u_mj or 0.0, one_u_mj or 0.0, prefill_apart_mj or 0.0) / decoded if is_known else None
+    u_mj = (
+        math.hypot(whole_u_mj or 0.0, one_u_mj or 0.0, prefill_apart_mj or 0.0) / decoded
+        if is_known
+        else None
+    )
     return (whole_mj - one_mj) / decoded, u_mj
 
 
@@ -34,15 +43,28 @@ def decode_energy(run: RunRecord, one_token_run: RunRecord) -> Uncertain | None:
 
     In an open loop the machine idles less with longer answers, so the difference is not the energy of decoding.
     """
-    text, one_token, energy, one_token_energy = run.generation, one_token_run.generation, run.energy, one_token_run.energy
+    text, one_token, energy, one_token_energy = (
+        run.generation,
+        one_token_run.generation,
+        run.energy,
+        one_token_run.energy,
+    )
     if text is None or one_token is None or energy is None or one_token_energy is None:
         return None
-    if one_token.output_tokens != 1 or text.mean_output_tokens <= 1 or (run.load is not None and run.load.target_per_s is not None):
+    if (
+        one_token.output_tokens != 1
+        or text.mean_output_tokens <= 1
+        or (run.load is not None and run.load.target_per_s is not None)
+    ):
         return None
     if _without_output(run) != _without_output(one_token_run) or energy_provenance(run) == "shared":
         return None
     # Prompts for a server have about the requested length.
-    if not math.isclose(text.mean_prompt_tokens or math.nan, one_token.mean_prompt_tokens or math.nan, rel_tol=MATTERS_RATIO):
+    if not math.isclose(
+        text.mean_prompt_tokens or math.nan,
+        one_token.mean_prompt_tokens or math.nan,
+        rel_tol=MATTERS_RATIO,
+    ):
         return None
     apart_ms = text.ttft.mean_ms - one_token.ttft.mean_ms if text.ttft and one_token.ttft else None
     return decode_token_mj(
@@ -57,7 +79,11 @@ def decode_lines(runs: Sequence[RunRecord]) -> Iterator[str]:
     """Yield a line with the energy of decoding for each pair of runs that gives one."""
     one_token_runs = [run for run in runs if run.generation and run.generation.output_tokens == 1]
     for run, one_token_run in product(runs, one_token_runs):
-        decode, text, one_token = decode_energy(run, one_token_run), run.generation, one_token_run.generation
+        decode, text, one_token = (
+            decode_energy(run, one_token_run),
+            run.generation,
+            one_token_run.generation,
+        )
         if decode is None or text is None or one_token is None:
             continue
         of_tokens, prefill = one_token.energy, ""

@@ -24,21 +24,32 @@ def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyPro
         return "shared"
     timed = run.provenance.get("latency")
     # The record's provenance is that of the first energy; the other sensors watched the same queries.
-    return sensor_provenance(energy_of_run.sensor, run.provenance.get("energy", timed) if energy_of_run is run.energy else timed)
+    return sensor_provenance(
+        energy_of_run.sensor,
+        run.provenance.get("energy", timed) if energy_of_run is run.energy else timed,
+    )
 
 
 def group_provenance(run: RunRecord, group_name: str) -> EnergyProvenance | None:
     """Return the provenance of a group of figures, by default that of the latency; None if none is stated."""
     is_energy = group_name == "energy" and run.energy is not None
-    return energy_provenance(run) if is_energy else run.provenance.get(group_name, run.provenance.get("latency"))
+    return (
+        energy_provenance(run)
+        if is_energy
+        else run.provenance.get(group_name, run.provenance.get("latency"))
+    )
 
 
 def provenance_text(run: RunRecord) -> str:
     """Return the provenance of a run's figures: `measured`, `replayed`, or the groups that were not measured: `energy replayed`."""
-    provenances = {name: group_provenance(run, name) or "of unknown origin" for name in run.provenance}
+    provenances = {
+        name: group_provenance(run, name) or "of unknown origin" for name in run.provenance
+    }
     if len(set(provenances.values())) == 1:
         return next(iter(provenances.values()))
-    return ", ".join(f"{name} {provenance}" for name, provenance in provenances.items() if provenance != MEASURED)
+    return ", ".join(
+        f"{name} {provenance}" for name, provenance in provenances.items() if provenance != MEASURED
+    )
 
 
 def not_measured(run: RunRecord, group_name: str) -> str | None:

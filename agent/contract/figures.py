@@ -22,7 +22,16 @@ if TYPE_CHECKING:
 
 # The group of the record's provenance; figures of `conditions` are facts about the machine.
 Group = Literal[
-    "latency", "throughput", "generation", "preprocess", "postprocess", "cold_start", "memory", "accuracy", "energy", "conditions"
+    "latency",
+    "throughput",
+    "generation",
+    "preprocess",
+    "postprocess",
+    "cold_start",
+    "memory",
+    "accuracy",
+    "energy",
+    "conditions",
 ]
 Better = Literal["higher", "lower", "by its metric"]
 
@@ -33,12 +42,19 @@ class FigureView(Flag):
     NONE = 0
     RUN = auto()  # The table of `edgemeter run`.
     TABLE = auto()  # The tables of a comparison, in the terminal and on the page.
-    JUDGED = auto()  # A comparison says whether it is better or worse, and limits and choices may name it.
+    # A comparison says whether it is better or worse, and limits and choices may name it.
+    JUDGED = auto()
     LIST = auto()  # The page's lists of runs.
     CHART = auto()  # The page's charts over time.
 
 
-RUN, TABLE, JUDGED, LIST, CHART = FigureView.RUN, FigureView.TABLE, FigureView.JUDGED, FigureView.LIST, FigureView.CHART
+RUN, TABLE, JUDGED, LIST, CHART = (
+    FigureView.RUN,
+    FigureView.TABLE,
+    FigureView.JUDGED,
+    FigureView.LIST,
+    FigureView.CHART,
+)
 
 # A shorter run may miss what a machine does once a minute, such as its cron.
 MINUTE_S = 60.0
@@ -47,7 +63,10 @@ MINUTE_S = 60.0
 LATENCY, THROUGHPUT, MISSED = "latency_p50_ms", "throughput_per_s", "steady_missed_ratio"
 MEMORY, ACCURACY, ENERGY = "memory_peak_mb", "accuracy_value", "energy_gross_mj"
 TTFT, TPOT = "generation_ttft_p50_ms", "generation_tpot_p50_ms"
-TOKEN_ENERGY, CORRECT_ENERGY = "generation_energy_output_token_gross_mj", "energy_correct_answer_gross_mj"
+TOKEN_ENERGY, CORRECT_ENERGY = (
+    "generation_energy_output_token_gross_mj",
+    "energy_correct_answer_gross_mj",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +164,9 @@ class Figure:
     @property
     def change_name(self) -> str:
         """The name of its change: `latency_p50_ms_ratio`, for a share or an accuracy `steady_missed_ratio_difference`."""
-        return f"{self.name}_{'difference' if self.is_share or self.group == 'accuracy' else 'ratio'}"
+        return (
+            f"{self.name}_{'difference' if self.is_share or self.group == 'accuracy' else 'ratio'}"
+        )
 
     @property
     def is_of_text(self) -> bool:
@@ -155,7 +176,9 @@ class Figure:
     @cached_property
     def provenance_groups(self) -> frozenset[str]:
         """The groups of the record's `provenance` that it is computed from; the figure is measured if all of them are."""
-        groups = {self.group, *(path.partition(".")[0] for path in self.reads)} & {*get_args(Group)} - {"conditions"}
+        groups = {self.group, *(path.partition(".")[0] for path in self.reads)} & {
+            *get_args(Group)
+        } - {"conditions"}
         return frozenset("latency" if group == "generation" else group for group in groups)
 
 
@@ -190,14 +213,20 @@ def is_throttled(run: "RunRecord") -> bool | None:
 
 
 def hottest_c(run: "RunRecord") -> float | None:
-    temperatures_c = [value for condition in run.conditions for value in condition.temperatures_c.values()]
+    temperatures_c = [
+        value for condition in run.conditions for value in condition.temperatures_c.values()
+    ]
     return max(temperatures_c) if temperatures_c else None
 
 
 def _correct_answer_mj(run: "RunRecord") -> float | None:
     if run.energy is None or run.accuracy is None or why_unequal_questions(run):
         return None
-    if run.generation is None or run.accuracy.metric not in RIGHT_ANSWERS or run.accuracy.value < LEAST:
+    if (
+        run.generation is None
+        or run.accuracy.metric not in RIGHT_ANSWERS
+        or run.accuracy.value < LEAST
+    ):
         return None
     return run.energy.gross_mj / run.accuracy.value
 
@@ -231,7 +260,9 @@ NO_FRAMES = "no frames at a steady rate"
 
 def _token_energy(path: str, title: str, views: FigureView = JUDGED, rank: int = 4) -> Figure:
     gross = f"generation.energy.{path}"
-    return Figure(gross, title, "mJ", "energy", "lower", views, u=gross.replace("_mj", "_u_mj"), rank=rank)
+    return Figure(
+        gross, title, "mJ", "energy", "lower", views, u=gross.replace("_mj", "_u_mj"), rank=rank
+    )
 
 
 FIGURES: tuple[Figure, ...] = (

@@ -86,7 +86,9 @@ class FrameTimes:
     @property
     def have_waited(self) -> Choice:
         """Whether the model was busy when each frame arrived: with the frame before, or with a failed frame, which leaves a gap."""
-        is_behind: Choice = (self.arrivals_ns < self.before_ns) | (np.diff(self.numbers, prepend=-1) > 1)
+        is_behind: Choice = (self.arrivals_ns < self.before_ns) | (
+            np.diff(self.numbers, prepend=-1) > 1
+        )
         return is_behind
 
     @property

@@ -139,7 +139,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 def recently_refused(health: Health) -> RefusedOrders | None:
     """Return the orders that the device refused, None where the last is a week before its report, both by its own clock."""
     refused = health.refused_orders
-    return refused if refused is not None and health.told_ns - refused.last_ns < REFUSED_NS else None
+    return (
+        refused if refused is not None and health.told_ns - refused.last_ns < REFUSED_NS else None
+    )
 
 
 def _printable(value: Any) -> Any:
@@ -147,10 +149,16 @@ def _printable(value: Any) -> Any:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, msgspec.Struct):
-        return msgspec.structs.replace(value, **{name: _printable(getattr(value, name)) for name in value.__struct_fields__})
+        return msgspec.structs.replace(
+            value, **{name: _printable(getattr(value, name)) for name in value.__struct_fields__}
+        )
     if isinstance(value, tuple):
         return tuple(map(_printable, value))
-    return {_printable(key): _printable(entry) for key, entry in value.items()} if isinstance(value, dict) else value
+    return (
+        {_printable(key): _printable(entry) for key, entry in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 encode_health: Callable[[Health], bytes] = msgspec.json.encode
@@ -175,7 +183,12 @@ _DECODERS: dict[str, Callable[[bytes], ReportedMessage]] = {
 def decode_report(topic: Topic, payload: bytes) -> ReportedMessage:
     """Return a device's report on a topic of one of these kinds; raises ConfigError if it is garbled or names another device."""
     report = _DECODERS[topic.kind](payload)
-    if isinstance(report, Health | Birth) and (report.fleet, report.device) != (topic.fleet, topic.device):
+    if isinstance(report, Health | Birth) and (report.fleet, report.device) != (
+        topic.fleet,
+        topic.device,
+    ):
         source = f"device {report.device!r} of fleet {report.fleet!r}"
-        raise ConfigError(f"the {topic.kind} is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}")
+        raise ConfigError(
+            f"the {topic.kind} is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}"
+        )
     return report

@@ -20,4 +20,8 @@ def fails_too_often(load: Load, generation: Generation | None, answered: int) ->
 def are_in_time(runs: Sequence[Steady]) -> bool | None:
     """Return whether each run missed less than 1% of its frames; None if runs disagree or have too few frames."""
     are_held = {frames.missed_ratio < MOST_MISSED_RATIO for frames in runs}
-    return are_held.pop() if len(are_held) == 1 and sum(frames.frames for frames in runs) >= FEWEST_FRAMES else None
+    return (
+        are_held.pop()
+        if len(are_held) == 1 and sum(frames.frames for frames in runs) >= FEWEST_FRAMES
+        else None
+    )

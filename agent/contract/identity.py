@@ -84,10 +84,14 @@ def read_join_file(path: Path) -> JoinFile:
             f"cannot read the join file {str(path)!r} ({error.strerror}): `edgemeter fleet token DEVICE` writes one"
         ) from error
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"join file {str(path)!r}: {error}: write a new one with `edgemeter fleet token DEVICE`") from error
+        raise ConfigError(
+            f"join file {str(path)!r}: {error}: write a new one with `edgemeter fleet token DEVICE`"
+        ) from error
 
 
 def join_file_text(join: JoinFile) -> str:
-    fields = {name: getattr(join, name) for name in ("fleet", "device", "broker", "service", "token")}
+    fields = {
+        name: getattr(join, name) for name in ("fleet", "device", "broker", "service", "token")
+    }
     # Only the certificate has several lines: `wipe_secrets` searches line by line.
     return toml_document(fields) + f"ca = '''\n{join.ca.strip()}\n'''\n"

@@ -22,8 +22,17 @@ MESSAGES: dict[TopicKind, tuple[type[msgspec.Struct], ...]] = {
 
 
 def json_schema() -> dict[str, Any]:
-    messages_of_all = [*dict.fromkeys(struct for structs in MESSAGES.values() for struct in structs), messages.JobProgress]
-    schemas, components = msgspec.json.schema_components(messages_of_all, ref_template="#/$defs/{name}")
+    messages_of_all = [
+        *dict.fromkeys(struct for structs in MESSAGES.values() for struct in structs),
+        messages.JobProgress,
+    ]
+    schemas, components = msgspec.json.schema_components(
+        messages_of_all, ref_template="#/$defs/{name}"
+    )
     names = [schema["$ref"].rsplit("/", 1)[1] for schema in schemas]
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Edgemeter messages", "messages": names}
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Edgemeter messages",
+        "messages": names,
+    }
     return {**head, "$defs": components}

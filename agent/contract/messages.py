@@ -49,7 +49,12 @@ class Topic:
 def parse_topic(text: str) -> Topic:
     """Return the parts of a topic; raises ConfigError if it is not one of ours."""
     parts = text.split("/")
-    if len(parts) == 5 and "/".join(parts[:2]) == TOPIC_ROOT and parts[4] in get_args(TopicKind) and all(parts):
+    if (
+        len(parts) == 5
+        and "/".join(parts[:2]) == TOPIC_ROOT
+        and parts[4] in get_args(TopicKind)
+        and all(parts)
+    ):
         kind: TopicKind = parts[4]  # type: ignore[assignment]
         return Topic(parts[2], parts[3], kind)
     raise ConfigError(f"{text!r} is not a topic of ours ({TOPIC_ROOT}/<fleet>/<device>/<kind>)")
@@ -148,7 +153,9 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     session: Count
     measuring: Measuring | None = None
 
-    def current(self, received_ns: int, state: str | None, session: int | None, since_ns: int | None) -> Measuring | None:
+    def current(
+        self, received_ns: int, state: str | None, session: int | None, since_ns: int | None
+    ) -> Measuring | None:
         """Return the current measurement, None once it is over: the device is offline, or another process started after this report.
 
         `state` (None: not reported) holds for `session` since `since_ns`. `edgemeter run` beside the agent reports under a session of its
@@ -192,7 +199,9 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        return self.done + self.failed + self.cancelled + self.running + self.repeating + self.waiting
+        return (
+            self.done + self.failed + self.cancelled + self.running + self.repeating + self.waiting
+        )
 
     @property
     def is_current(self) -> bool:
@@ -208,7 +217,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     done_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
 
 
-def decode_message(payload: bytes, kind: type[_Message], title: str, largest_bytes: int | None = None) -> _Message:
+def decode_message(
+    payload: bytes, kind: type[_Message], title: str, largest_bytes: int | None = None
+) -> _Message:
     """Return the message in `payload`; `title` names it in errors.
 
     Raises:
@@ -222,11 +233,22 @@ def decode_message(payload: bytes, kind: type[_Message], title: str, largest_byt
         raise ConfigError(f"not {title}: {error}") from error
 
 
-Message = Receipt | AgainRequest | DeviceState | Birth | Activity | JobProgress | Progress | CollectorState
+Message = (
+    Receipt
+    | AgainRequest
+    | DeviceState
+    | Birth
+    | Activity
+    | JobProgress
+    | Progress
+    | CollectorState
+)
 encode_message: Callable[[Message], bytes] = msgspec.json.encode
 
 
-def decoder_of(kind: type[_Message], title: str, largest_bytes: int | None = LARGEST_REPORT_BYTES) -> Callable[[bytes], _Message]:
+def decoder_of(
+    kind: type[_Message], title: str, largest_bytes: int | None = LARGEST_REPORT_BYTES
+) -> Callable[[bytes], _Message]:
     """Return the function that decodes messages of one kind, and raises as `decode_message`; `largest_bytes` is None for any length."""
     return lambda payload: decode_message(payload, kind, title, largest_bytes)
 
@@ -243,7 +265,11 @@ decode_progress = decoder_of(Progress, "a device's progress")
 
 def decode_from_collector(payload: bytes) -> Receipt | AgainRequest:
     """Return what a collector sends on `receipt`; raises as `decode_message`."""
-    return _decode_again_request(payload) if payload.startswith(b'{"again"') else decode_receipt(payload)
+    return (
+        _decode_again_request(payload)
+        if payload.startswith(b'{"again"')
+        else decode_receipt(payload)
+    )
 
 
 def join_records(encoded: list[bytes]) -> bytes:

@@ -21,8 +21,21 @@ from edgemeter.agent.contract.held_load import are_in_time
 from edgemeter.agent.contract.record import RunRecord
 
 WOKE_LATE = "schedule-not-kept"  # The rule for runs in which Edgemeter itself woke up late.
-MEETS_DEADLINE = {True: "meets the deadline", False: "misses the deadline", None: "deadline inconclusive"}
-NAMED = ("model", "prompt_tokens", "output_tokens", "precision", "runtime", "settings", "target_per_s", "deadline")
+MEETS_DEADLINE = {
+    True: "meets the deadline",
+    False: "misses the deadline",
+    None: "deadline inconclusive",
+}
+NAMED = (
+    "model",
+    "prompt_tokens",
+    "output_tokens",
+    "precision",
+    "runtime",
+    "settings",
+    "target_per_s",
+    "deadline",
+)
 
 
 class ModeAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,14 +49,19 @@ class ModeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     def columns(self) -> dict[str, tuple[str, ...]]:
         """The cells of the table by heading."""
         by = " and ".join(figure(name).title for name in self.ranked)
-        return {"mode": tuple(self.modes), f"marks, by {by}" if by else "marks": tuple(map(", ".join, self.modes.values()))}
+        return {
+            "mode": tuple(self.modes),
+            f"marks, by {by}" if by else "marks": tuple(map(", ".join, self.modes.values())),
+        }
 
 
 def mode_answers(runs: Iterable[RunRecord]) -> list[ModeAnswer]:
     """Return an answer for each case that was measured in at least two modes."""
     cases: dict[CaseKey, dict[str, list[RunRecord]]] = {}
     for run in runs:
-        cases.setdefault(without_mode(key_of(run)), {}).setdefault(mode_text(run) or "as it was", []).append(run)
+        cases.setdefault(without_mode(key_of(run)), {}).setdefault(
+            mode_text(run) or "as it was", []
+        ).append(run)
     return [_answer(key, modes) for key, modes in cases.items() if len(modes) > 1]
 
 
@@ -63,17 +81,32 @@ def _answer(key: CaseKey, modes: Mapping[str, list[RunRecord]]) -> ModeAnswer:
     speed, energy = THROUGHPUT if key.scenario == "offline" else LATENCY, ENERGY
     if key.generates:
         speed, energy = "generation_decode_tokens_per_s", TOKEN_ENERGY
-    candidates = {mode: valid for mode, runs in modes.items() if (valid := [run for run in runs if run.verdict.state != "invalid"])}
-    rules = {mode: dict.fromkeys(chain(*(run.verdict.rules for run in runs))) for mode, runs in modes.items()}
-    marks = {mode: [] if mode in candidates else [f"invalid: {', '.join(rules[mode])}"] for mode in modes}
+    candidates = {
+        mode: valid
+        for mode, runs in modes.items()
+        if (valid := [run for run in runs if run.verdict.state != "invalid"])
+    }
+    rules = {
+        mode: dict.fromkeys(chain(*(run.verdict.rules for run in runs)))
+        for mode, runs in modes.items()
+    }
+    marks = {
+        mode: [] if mode in candidates else [f"invalid: {', '.join(rules[mode])}"] for mode in modes
+    }
     if key.deadline:
         meets = {mode: _meets_deadline(runs) for mode, runs in candidates.items()}
         marks |= {mode: [MEETS_DEADLINE[is_met]] for mode, is_met in meets.items()}
         candidates = {mode: runs for mode, runs in candidates.items() if meets[mode]}
     runs = chain(*candidates.values())
-    meters = {(energy_provenance(run), run.energy.sensor, run.energy.scope) for run in runs if run.energy}
+    meters = {
+        (energy_provenance(run), run.energy.sensor, run.energy.scope) for run in runs if run.energy
+    }
     is_of_one_meter = len(meters) == 1 and meters.pop()[0] in ("measured", "replayed")
-    ranked = {name: values for name in (speed, energy)[: 1 + is_of_one_meter] if (values := _values(name, candidates))}
+    ranked = {
+        name: values
+        for name in (speed, energy)[: 1 + is_of_one_meter]
+        if (values := _values(name, candidates))
+    }
     _mark(marks, ranked)
     return ModeAnswer(
         title=f"{', '.join(FIELD[name].text(key) for name in NAMED if getattr(key, name))} on {key.device}",
@@ -85,7 +118,10 @@ def _answer(key: CaseKey, modes: Mapping[str, list[RunRecord]]) -> ModeAnswer:
 def _meets_deadline(runs: Sequence[RunRecord]) -> bool | None:
     """Return whether a mode meets the deadline, None if it is unclear because Edgemeter itself may have caused the misses."""
     in_time = are_in_time([run.steady for run in runs if run.steady])
-    woke_late = any(run.steady and run.steady.missed_ratio > 0 and WOKE_LATE in run.verdict.rules for run in runs)
+    woke_late = any(
+        run.steady and run.steady.missed_ratio > 0 and WOKE_LATE in run.verdict.rules
+        for run in runs
+    )
     return None if in_time is False and woke_late else in_time
 
 
@@ -100,18 +136,37 @@ def _values(name: str, modes: Mapping[str, Sequence[RunRecord]]) -> dict[str, li
         if min((value for _, value in valued), default=0.0) <= 0:
             return {}
         values[mode] = [
-            RunValue(math.log(value), "", run.started_at_ns // NS_PER_DAY, (run.session_started_at_ns, number), run.environment.session_sd)
+            RunValue(
+                math.log(value),
+                "",
+                run.started_at_ns // NS_PER_DAY,
+                (run.session_started_at_ns, number),
+                run.environment.session_sd,
+            )
             for run, value in valued
         ]
     return values
 
 
-def _mark(marks: Mapping[str, list[str]], ranked: Mapping[str, Mapping[str, Sequence[RunValue]]]) -> None:
+def _mark(
+    marks: Mapping[str, list[str]], ranked: Mapping[str, Mapping[str, Sequence[RunValue]]]
+) -> None:
     """Add the marks of the best mode by each figure, and of the modes without a significant difference to it."""
-    pairs = [(name, {mode, other}) for name, values in ranked.items() for mode, other in combinations(values, 2)]
+    pairs = [
+        (name, {mode, other})
+        for name, values in ranked.items()
+        for mode, other in combinations(values, 2)
+    ]
     evidences = [difference(*(ranked[name][mode] for mode in pair)) for name, pair in pairs]
-    decisions = [decide(evidence, at, MATTERS_RATIO, "lower") for evidence, at in zip(evidences, holm(evidences), strict=True)]
-    apart = [pair for pair, decision in zip(pairs, decisions, strict=True) if decision.outcome in ("better", "worse")]
+    decisions = [
+        decide(evidence, at, MATTERS_RATIO, "lower")
+        for evidence, at in zip(evidences, holm(evidences), strict=True)
+    ]
+    apart = [
+        pair
+        for pair, decision in zip(pairs, decisions, strict=True)
+        if decision.outcome in ("better", "worse")
+    ]
     for name, values in ranked.items():
         mark = "most frugal" if figure(name).group == "energy" else "fastest"
         sign = 1 if figure(name).better == "higher" else -1

@@ -11,7 +11,9 @@ from edgemeter.agent.base.foreign_text import decode_toml
 from edgemeter.agent.base.types import Count, Int64, Name, Positive, Sha256
 from edgemeter.agent.contract.model_file import source_of
 
-Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop", "none"]
+Resize = Literal[
+    "stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop", "none"
+]
 
 # The kind of a guess that makes the family, and so the task, doubtful.
 UNSURE_FAMILY: Final = "unsure of the family"
@@ -30,12 +32,24 @@ class Guess(msgspec.Struct, frozen=True):
 
 def made_by_guessing(guesses: Sequence[Guess]) -> dict[str, str]:
     """Return the facts for `[made]` in a card that is written from guesses: all guesses, and the doubt about the family."""
-    facts = {"guesses": " | ".join(f"{guess.kind}: {guess.text}" for guess in guesses)} if guesses else {}
+    facts = (
+        {"guesses": " | ".join(f"{guess.kind}: {guess.text}" for guess in guesses)}
+        if guesses
+        else {}
+    )
     doubts = [guess.text for guess in guesses if guess.kind == UNSURE_FAMILY]
     return facts | ({"family_doubt": doubts[0]} if doubts else {})
 
 
-class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind", tag="image"):
+class ImageInput(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="kind",
+    tag="image",
+):
     """How a photograph becomes the model's input.
 
     real value = (pixel - mean) / sd per channel, pixels 0..255. A quantised input is then quantised by the model's own scale and
@@ -48,12 +62,20 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     colour: Literal["RGB", "BGR"] = "RGB"  # Order of the channels.
     resize: Resize = "stretch"  # How the image gets the input's size: see below.
     pad: Int64 = 114  # Value of the pixels in a letterbox's margins.
-    crop_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.875  # Share of the shorter side that `centre-crop` keeps.
+    crop_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.875
+    """Share of the shorter side that `centre-crop` keeps."""
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # Mean of each channel.
     sd: tuple[float, float, float] = (255.0, 255.0, 255.0)  # Standard deviation of each channel.
 
 
-class TensorInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tensor"):
+class TensorInput(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag="tensor",
+):
     """Arrays of the data, or what a task makes of them, as the model declares its inputs; there are no settings."""
 
 
@@ -62,7 +84,9 @@ CardInput = ImageInput | TensorInput
 IMAGE = "image"
 
 
-class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class CardOutput(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """How outputs become predictions."""
 
     classes: Count | None = None  # Number of classes.
@@ -86,14 +110,17 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     input: CardInput  # The table `[input]`.
     output: CardOutput = CardOutput()  # The table `[output]`.
     made: dict[str, str | Int64 | float] = {}  # How the file was made.
-    accuracy: dict[str, str | Int64 | float] = {}  # Its accuracy: `metric`, `value`, `dataset_sha256`.
+    accuracy: dict[str, str | Int64 | float] = {}
+    """Its accuracy: `metric`, `value`, `dataset_sha256`."""
 
     @property
     def image(self) -> ImageInput:
         """The preparation of photographs; raises ConfigError if the model takes none."""
         if isinstance(self.input, ImageInput):
             return self.input
-        raise ConfigError(f"model {self.name!r} takes an input of kind 'tensor', an image is needed here: correct input.kind in its card")
+        raise ConfigError(
+            f"model {self.name!r} takes an input of kind 'tensor', an image is needed here: correct input.kind in its card"
+        )
 
 
 def card_path(model: Path) -> Path:
@@ -110,7 +137,9 @@ def read_card(path: Path) -> Card:
             settings["input"].setdefault("kind", IMAGE)
         return msgspec.convert(settings, Card)
     except FileNotFoundError as error:
-        raise ConfigError(f"there is no model card {str(path)!r}: `edgemeter models add` writes one for a file") from error
+        raise ConfigError(
+            f"there is no model card {str(path)!r}: `edgemeter models add` writes one for a file"
+        ) from error
     except OSError as error:
         raise ConfigError(f"cannot read the model card {str(path)!r}: {error.strerror}") from error
     except msgspec.MsgspecError as error:

@@ -14,7 +14,15 @@ _HEAD_BYTES = 64
 _CHUNK_BYTES = 1 << 20
 _WITH_WEIGHTS = (".xml", ".param")
 # All errors of zipfile on a garbled archive with stored or deflated members; NotImplementedError is a RuntimeError.
-BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError)
+BROKEN_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+)
 
 
 def head(model: Path) -> bytes:
@@ -25,11 +33,15 @@ def head(model: Path) -> bytes:
     except IsADirectoryError as error:
         raise ConfigError(f"{str(model)!r} is a directory: give the model file itself") from error
     except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read the model {str(model)!r}: {getattr(error, 'strerror', None) or error}") from error
+        raise ConfigError(
+            f"cannot read the model {str(model)!r}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     if not start:
         raise ConfigError(f"the model {str(model)!r} is empty: fetch it again")
     if start.startswith(b"version https://git-lfs"):
-        raise ConfigError(f"{str(model)!r} is a Git LFS pointer, not the model: run git lfs pull where it came from")
+        raise ConfigError(
+            f"{str(model)!r} is a Git LFS pointer, not the model: run git lfs pull where it came from"
+        )
     return start
 
 
@@ -43,7 +55,11 @@ def parts(model: Path) -> tuple[Path, ...]:
     """Return the model's files in the order of hashing: some formats have a second file for the weights; a factory's are not known yet."""
     model = source_of(model)
     weights = model.with_suffix(".bin")
-    return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
+    return (
+        (model, weights)
+        if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file()
+        else (model,)
+    )
 
 
 def size_bytes(model: Path) -> int:
@@ -60,11 +76,15 @@ def sha256(model: Path, further: Iterable[Path] = ()) -> str:
                 while chunk := file.read(_CHUNK_BYTES):
                     total.update(chunk)
     except OSError as error:
-        raise ConfigError(f"cannot read {error.filename or str(model)!r}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot read {error.filename or str(model)!r}: {error.strerror}"
+        ) from error
     return total.hexdigest()
 
 
 def check_sha256(model: str, actual: str, named: str) -> None:
     """Raise ConfigError unless a model has the expected hash."""
     if actual != named:
-        raise ConfigError(f"{model!r} has sha256 {actual}, not {named}: fetch it again, or correct the hash")
+        raise ConfigError(
+            f"{model!r} has sha256 {actual}, not {named}: fetch it again, or correct the hash"
+        )

@@ -33,26 +33,40 @@ def runtime_for(model: Path) -> str:
     if python_target.parse(str(model)):
         return PYTHON
     if model.suffix == ".py":
-        raise ConfigError(f"{model.name!r} is Python code: name the factory in it that returns the model, as {model.name}:make")
+        raise ConfigError(
+            f"{model.name!r} is Python code: name the factory in it that returns the model, as {model.name}:make"
+        )
     if model.suffix.lower() == ".server":
         # An unreadable file is reported when it is loaded.
         with suppress(ConfigError):
-            return SERVED if "protocol" in parse_toml(model, "server's file") else FORMATS[".server"]
+            return (
+                SERVED if "protocol" in parse_toml(model, "server's file") else FORMATS[".server"]
+            )
     if model.suffix.lower() == ".json" and not is_model_file(model):
-        raise ConfigError(f"{model.name!r} is no model: ground truth is given by --annotations (a replay is called NAME.replay.json)")
+        raise ConfigError(
+            f"{model.name!r} is no model: ground truth is given by --annotations (a replay is called NAME.replay.json)"
+        )
     if model.suffix.lower() in FORMATS:
         return FORMATS[model.suffix.lower()]
     if model.is_dir():
         inside = next(filter(is_model_file, sorted(model.glob("*"))), None)
-        instead = "photographs and other data are given by --data" if inside is None else f"give a file in it, such as {inside.name}"
+        instead = (
+            "photographs and other data are given by --data"
+            if inside is None
+            else f"give a file in it, such as {inside.name}"
+        )
         raise ConfigError(f"{model.name!r} is a folder, not a model: {instead}")
     formats = ", ".join(FORMATS)
-    raise ConfigError(f"no runtime is known for {model.name!r}: use one of {formats}, convert it to one of these, or name the runtime")
+    raise ConfigError(
+        f"no runtime is known for {model.name!r}: use one of {formats}, convert it to one of these, or name the runtime"
+    )
 
 
 def is_model_file(path: Path) -> bool:
     """Return whether a path has a model's suffix; the only JSON models are replays."""
-    return path.name.lower().endswith(".replay.json") or (path.suffix.lower() in FORMATS and path.suffix.lower() != ".json")
+    return path.name.lower().endswith(".replay.json") or (
+        path.suffix.lower() in FORMATS and path.suffix.lower() != ".json"
+    )
 
 
 def reads(runtime: str, model: Path) -> bool:

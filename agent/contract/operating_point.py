@@ -14,4 +14,6 @@ class OperatingPoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """The same in words: `15W, governor schedutil`; empty where nothing is set."""
-        return ", ".join(filter(None, (self.power_mode, f"governor {self.governor}" if self.governor else "")))
+        return ", ".join(
+            filter(None, (self.power_mode, f"governor {self.governor}" if self.governor else ""))
+        )

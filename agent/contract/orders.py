@@ -25,7 +25,8 @@ IntervalSeconds = Annotated[int, msgspec.Meta(ge=60, le=31 * 86_400)]
 LARGEST_ORDER_BYTES = 64 << 10
 # A report's text has up to 200,000 characters, each escaped as six at most.
 LARGEST_JOB_REPORT_BYTES = 2 << 20
-LARGEST_DATA_BYTES = 2048 << 20  # Images of one data set, as one archive: the default limit of content on a device.
+# Images of one data set, as one archive: the default limit of content on a device.
+LARGEST_DATA_BYTES = 2048 << 20
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +43,14 @@ class Data(Content, frozen=True, kw_only=True, forbid_unknown_fields=True):
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_DATA_BYTES)]
 
 
-class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="measure"):
+class Measure(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag="measure",
+):
     """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`.
 
     With `at`, the device measures it each day at that local time, with `every_s` at once and then at that interval, until it is cancelled.
@@ -118,7 +126,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 # repeating: the device measures it by itself, again and again.
-JobState: TypeAlias = Literal["accepted", "rejected", "running", "repeating", "done", "failed", "timed_out", "cancelled"]
+JobState: TypeAlias = Literal[
+    "accepted", "rejected", "running", "repeating", "done", "failed", "timed_out", "cancelled"
+]
 FINAL = frozenset({"rejected", "done", "failed", "timed_out", "cancelled"})
 
 
@@ -168,7 +178,9 @@ decode_report = decoder_of(ExecutionReport, "a report", LARGEST_JOB_REPORT_BYTES
 
 
 # Source: PEP 440, without epochs, which are never published here.
-_VERSION_FORM = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?")
+_VERSION_FORM = re.compile(
+    r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?"
+)
 _VERSION_STAGES = {"a": 0, "b": 1, "rc": 2, None: 3}
 
 
@@ -181,4 +193,10 @@ def version_key(version: str) -> tuple[tuple[int, ...], int, int, int, float]:
     while release and release[-1] == 0:
         release.pop()
     rank = -1 if dev is not None and stage is None and post is None else _VERSION_STAGES[stage]
-    return tuple(release), rank, int(stage_number or 0), -1 if post is None else int(post), float("inf") if dev is None else int(dev)
+    return (
+        tuple(release),
+        rank,
+        int(stage_number or 0),
+        -1 if post is None else int(post),
+        float("inf") if dev is None else int(dev),
+    )

@@ -14,7 +14,13 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
 from edgemeter.agent.base.types import Count, Int64, Name, Positive, QuantityOrZero, Role, TimeNs
-from edgemeter.agent.contract import operating_point, record_accuracy, record_conditions, record_figures, record_generation
+from edgemeter.agent.contract import (
+    operating_point,
+    record_accuracy,
+    record_conditions,
+    record_figures,
+    record_generation,
+)
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record_accuracy import Accuracy, OutputCheck
 from edgemeter.agent.contract.record_conditions import (
@@ -112,15 +118,18 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     environment: Environment  # The machine and its software.
     conditions: tuple[Condition, ...]  # State of the machine before, during and after timing.
     verdict: Verdict  # Whether the run can be trusted.
-    provenance: dict[str, Provenance]  # Origin of each group of figures: measured, replayed or published.
+    provenance: dict[str, Provenance]
+    """Origin of each group of figures: measured, replayed or published."""
     windows: Windows | None = None  # When each part took place, to recompute the energy.
     power_traces: tuple[PowerTrace, ...] = ()  # The power sensors of the run.
     load: Load | None = None  # Load offered to the model.
     steady: Steady | None = None  # Frames at a fixed rate with a deadline; null in other scenarios.
     together: Together | None = None  # Cases that ran at the same time; null if it ran alone.
-    operating_point: OperatingPoint | None = None  # Power mode and governor set for the run; null if none.
+    operating_point: OperatingPoint | None = None
+    """Power mode and governor set for the run; null if none."""
     generation: Generation | None = None  # Generated text; null for other models.
-    sustained: Sustained | None = None  # The run over time, in mode sustained and steady runs of 60 s or more.
+    sustained: Sustained | None = None
+    """The run over time, in mode sustained and steady runs of 60 s or more."""
     cpus: tuple[Count, ...] | None = None  # Cores the run was pinned to; null: any.
     samples: tuple[Series, ...] = ()  # Raw samples.
 
@@ -200,13 +209,17 @@ def _check(record: RunRecord) -> None:
     check_schema(record.schema)
     accuracy = record.accuracy
     if accuracy is not None and accuracy.value > 1 and accuracy.better == "higher":
-        raise ConfigError(f"not a run record: {accuracy.metric} exceeds 1, and lower is not better - at `$.accuracy.value`")
+        raise ConfigError(
+            f"not a run record: {accuracy.metric} exceeds 1, and lower is not better - at `$.accuracy.value`"
+        )
 
 
 def check_schema(schema: Count) -> None:
     """Raise ConfigError if this version does not know the schema."""
     if schema > SCHEMA:
-        raise ConfigError(f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here")
+        raise ConfigError(
+            f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here"
+        )
 
 
 def not_a_record(payload: bytes | msgspec.Raw, error: Exception) -> ConfigError:
@@ -223,10 +236,26 @@ def not_a_record(payload: bytes | msgspec.Raw, error: Exception) -> ConfigError:
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a record (draft 2020-12), with the fields' texts as `description`."""
     schema = msgspec.json.schema(RunRecord)
-    texts = field_texts(*(record_conditions, record_figures, record_accuracy, record_generation, operating_point, sys.modules[__name__]))
+    texts = field_texts(
+        *(
+            record_conditions,
+            record_figures,
+            record_accuracy,
+            record_generation,
+            operating_point,
+            sys.modules[__name__],
+        )
+    )
     for name, part in schema["$defs"].items():
-        part["properties"] = {field: {**kind, "description": texts[name][field]} for field, kind in part["properties"].items()}
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "Edgemeter run record"}
+        part["properties"] = {
+            field: {**kind, "description": texts[name][field]}
+            for field, kind in part["properties"].items()
+        }
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
+        "title": "Edgemeter run record",
+    }
     return {**head, "description": STABILITY, **schema}
 
 
@@ -244,7 +273,10 @@ def join_samples(head: bytes, samples: bytes) -> bytes:
 
 def change_fields(head: bytes, **changes: str | int) -> bytes:
     """Return the record's JSON with these fields changed or added; raises ConfigError if `head` is not a JSON object."""
-    return _encoder.encode(_fields_of(head) | {name: msgspec.Raw(_encoder.encode(value)) for name, value in changes.items()})
+    return _encoder.encode(
+        _fields_of(head)
+        | {name: msgspec.Raw(_encoder.encode(value)) for name, value in changes.items()}
+    )
 
 
 def _fields_of(payload: bytes) -> dict[str, msgspec.Raw]:

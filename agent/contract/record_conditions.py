@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 import msgspec
 
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.types import Celsius, Count, Int64, Name, Positive, QuantityOrZero, Sha256, SignedQuantity
+from edgemeter.agent.base.types import (
+    Celsius,
+    Count,
+    Int64,
+    Name,
+    Positive,
+    QuantityOrZero,
+    Sha256,
+    SignedQuantity,
+)
 
 # `replayed`: played back from a recording by the replay runtime or sensor; true of the recording, not of this run.
 Provenance = Literal["measured", "replayed", "published"]
@@ -67,7 +76,9 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
         """The name, with an unusual backend: `onnx`, `litert gpu`; for `python` the framework: `jax jit,cpu`."""
         if self.name == "python" and self.backend != "in-process":
             return f"{self.package} {self.backend}"
-        is_usual = not self.threads_reason and self.backend in _USUAL_BACKENDS.get(self.name, (self.backend,))
+        is_usual = not self.threads_reason and self.backend in _USUAL_BACKENDS.get(
+            self.name, (self.backend,)
+        )
         return self.name if is_usual else f"{self.name} {self.backend}"
 
     @property
@@ -129,36 +140,46 @@ class Condition(RecordPart, frozen=True, kw_only=True):
     """The state of the machine before, during or after the timed part; `during` summarises several readings."""
 
     when: Literal["before", "during", "after"]  # When the state was read.
-    temperatures_c: dict[str, Celsius] = {}  # Temperature by sensor in °C; `during` holds the highest.
+    temperatures_c: dict[str, Celsius] = {}
+    """Temperature by sensor in °C; `during` holds the highest."""
     clock_hz: QuantityOrZero | None = None  # CPU clock in Hz; `during` holds the median.
     clock_max_hz: QuantityOrZero | None = None  # Highest CPU clock allowed, in Hz.
-    throttled_now: bool | None = None  # Whether the processor is throttled; `during`: whether it ever was.
+    throttled_now: bool | None = None
+    """Whether the processor is throttled; `during`: whether it ever was."""
     throttled_since_boot: bool | None = None  # Whether the processor has been throttled since boot.
-    under_voltage_now: bool | None = None  # Whether the supply voltage is too low; `during`: whether it ever was.
-    under_voltage_since_boot: bool | None = None  # Whether the supply voltage has been too low since boot.
-    other_load_ratio: SignedQuantity | None = None  # CPU share, 0..1, of processes that are neither measured nor the agent.
-    steal_ratio: SignedQuantity | None = None  # CPU share, 0..1, that the hypervisor gave to other virtual machines.
+    under_voltage_now: bool | None = None
+    """Whether the supply voltage is too low; `during`: whether it ever was."""
+    under_voltage_since_boot: bool | None = None
+    """Whether the supply voltage has been too low since boot."""
+    other_load_ratio: SignedQuantity | None = None
+    """CPU share, 0..1, of processes that are neither measured nor the agent."""
+    steal_ratio: SignedQuantity | None = None
+    """CPU share, 0..1, that the hypervisor gave to other virtual machines."""
     swap_used_mb: QuantityOrZero | None = None  # Swap in use, in MB.
     served_load_ratio: SignedQuantity | None = None
     """CPU share, 0..1, of the model's server, which no other share includes; null if it cannot be read."""
-    busiest_other: dict[str, SignedQuantity] = {}  # CPU share, 0..1, of the busiest other processes, by name.
+    busiest_other: dict[str, SignedQuantity] = {}
+    """CPU share, 0..1, of the busiest other processes, by name."""
     governor: str | None = None  # CPU frequency governor.
     power_mode: str | None = None  # Power mode, e.g. nvpmodel's on a Jetson.
-    throttle_events: dict[str, Count] = {}  # Throttle counters since boot, by name: `oc1`..`oc3` on a Jetson, `core` on x86.
+    throttle_events: dict[str, Count] = {}
+    """Throttle counters since boot, by name: `oc1`..`oc3` on a Jetson, `core` on x86."""
 
 
 class Violation(RecordPart, frozen=True, kw_only=True):
     """A rule of the verdict that a run violates."""
 
     rule: str  # Name of the rule.
-    numbers: dict[str, Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]] = {}  # Numbers that show the violation, by field of the record.
+    numbers: dict[str, Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]] = {}
+    """Numbers that show the violation, by field of the record."""
     subject: str | None = None  # Process, sensor, class or part that is concerned.
 
 
 class Verdict(RecordPart, frozen=True, kw_only=True):
     """Whether the run can be trusted."""
 
-    state: VerdictState  # `ok`, `disturbed` (something outside the model changed the figures) or `invalid` (do not use the figures).
+    state: VerdictState
+    """`ok`, `disturbed` (something outside the model changed the figures) or `invalid` (do not use the figures)."""
     violations: tuple[Violation, ...] = ()  # Violated rules.
     notes: tuple[Violation, ...] = ()  # Notes that cast no doubt on the figures.
 

@@ -8,12 +8,28 @@ from typing import Annotated, Literal
 import msgspec
 
 from edgemeter.agent.base.figures import count, significant
-from edgemeter.agent.base.types import Celsius, Count, Int64, Quantity, QuantityOrZero, Ratio, SignedQuantity, TimeNs
+from edgemeter.agent.base.types import (
+    Celsius,
+    Count,
+    Int64,
+    Quantity,
+    QuantityOrZero,
+    Ratio,
+    SignedQuantity,
+    TimeNs,
+)
 from edgemeter.agent.contract.record_conditions import Model, RecordPart, RuntimeInfo
 
 Scope = Literal["soc-rails", "module", "board-input", "wall-ac", "gpu-board", "cpu-package"]
 # From the most to the least of what a device draws.
-WIDEST_FIRST: tuple[Scope, ...] = ("wall-ac", "board-input", "module", "soc-rails", "cpu-package", "gpu-board")
+WIDEST_FIRST: tuple[Scope, ...] = (
+    "wall-ac",
+    "board-input",
+    "module",
+    "soc-rails",
+    "cpu-package",
+    "gpu-board",
+)
 
 
 class Latency(RecordPart, frozen=True, kw_only=True):
@@ -57,16 +73,20 @@ class WarmUp(RecordPart, frozen=True, kw_only=True):
 class Load(RecordPart, frozen=True, kw_only=True):
     """The load offered to the model; the offered rate is that of an open loop (scenarios `poisson` and `steady`)."""
 
-    samples: Count  # Number of samples: a batch in each query, or several calls of a short function.
+    samples: Count
+    """Number of samples: a batch in each query, or several calls of a short function."""
     target_per_s: Quantity | None = None  # Offered rate in queries per second.
     utilisation_ratio: QuantityOrZero | None = None
     """Share of the timed part in which a query or frame was processed; null for a server."""
     is_sustained: bool | None = None
     """Whether the model kept up with the offered rate. Null if a server's schedule is too short to decide."""
     unserved: Count = 0  # Arrivals that were never served.
-    failures: dict[str, Count] = {}  # Queries that a server did not answer, by kind, e.g. `http 429`; no statistic includes them.
-    in_flight_max: Count | None = None  # Largest number of queries in progress at a server; null if one follows the other.
-    concurrency: Count | None = None  # Users in the scenario `concurrent`, each with one query at a time; otherwise null.
+    failures: dict[str, Count] = {}
+    """Queries that a server did not answer, by kind, e.g. `http 429`; no statistic includes them."""
+    in_flight_max: Count | None = None
+    """Largest number of queries in progress at a server; null if one follows the other."""
+    concurrency: Count | None = None
+    """Users in the scenario `concurrent`, each with one query at a time; otherwise null."""
 
     @property
     def failed_queries(self) -> int:
@@ -85,7 +105,8 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     dropped: Count  # Frames that were never begun.
     late: Count  # Frames that were answered after the deadline.
     missed_ratio: Ratio  # Share of the frames that were dropped or late.
-    jitter: Stage | None = None  # Difference between the time between two answers and the time between their frames.
+    jitter: Stage | None = None
+    """Difference between the time between two answers and the time between their frames."""
 
 
 class Neighbour(RecordPart, frozen=True, kw_only=True):
@@ -99,13 +120,21 @@ class Neighbour(RecordPart, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, model: Model, runtime: RuntimeInfo, cpus: tuple[int, ...] | None) -> "Neighbour":
-        return cls(model=model.name, sha256=model.sha256, runtime=runtime.name, threads=runtime.threads, cpus=cpus)
+        return cls(
+            model=model.name,
+            sha256=model.sha256,
+            runtime=runtime.name,
+            threads=runtime.threads,
+            cpus=cpus,
+        )
 
     @property
     def setting_text(self) -> str:
         """How it ran: `onnx 1 thread on core 0`."""
         cores = " and ".join(map(str, self.cpus or ()))
-        return f"{self.runtime} {count(self.threads, 'thread')}{f' on core {cores}' if cores else ''}"
+        return (
+            f"{self.runtime} {count(self.threads, 'thread')}{f' on core {cores}' if cores else ''}"
+        )
 
 
 class Together(RecordPart, frozen=True, kw_only=True):
@@ -126,9 +155,15 @@ class Together(RecordPart, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """For example `beside llm (llama 1 thread on core 0): mean latency 1.98 times that of the model alone`."""
-        company = ", ".join(f"{neighbour.model} ({neighbour.setting_text})" for neighbour in self.neighbours)
+        company = ", ".join(
+            f"{neighbour.model} ({neighbour.setting_text})" for neighbour in self.neighbours
+        )
         ratio = self.slow_down_ratio
-        slower = "" if ratio is None else f": mean latency {significant(ratio, 3)} times that of the model alone"
+        slower = (
+            ""
+            if ratio is None
+            else f": mean latency {significant(ratio, 3)} times that of the model alone"
+        )
         return f"beside {company}{slower}"
 
 
@@ -140,7 +175,8 @@ class CurvePoint(RecordPart, frozen=True, kw_only=True):
     temperature_c: Celsius | None = None  # Mean of the highest temperature in °C.
     power_w: SignedQuantity | None = None  # Mean power in W.
     tpot_ms: QuantityOrZero | None = None  # Median time per output token in ms.
-    missed: Count | None = None  # Frames of the interval without an answer by the deadline (scenario `steady`).
+    missed: Count | None = None
+    """Frames of the interval without an answer by the deadline (scenario `steady`)."""
 
 
 class Sustained(RecordPart, frozen=True, kw_only=True):
@@ -149,7 +185,8 @@ class Sustained(RecordPart, frozen=True, kw_only=True):
     interval_s: Quantity  # Length of an interval in s.
     points: tuple[CurvePoint, ...]  # The intervals in order, the first from 0 s on.
     level_p50_ms: Quantity | None = None  # Median latency of the first minute in ms.
-    throttled_after_s: QuantityOrZero | None = None  # When latency or clock left the level of the first minute, in s; null if never.
+    throttled_after_s: QuantityOrZero | None = None
+    """When latency or clock left the level of the first minute, in s; null if never."""
     throttled_by: tuple[Literal["latency", "clock"], ...] = ()  # Which of the two left the level.
 
 
@@ -159,7 +196,8 @@ class Memory(RecordPart, frozen=True, kw_only=True):
     peak_mb: QuantityOrZero | None
     """Peak resident memory at the end of the timed part in MB; for a server since its start. Several processes are added without shared
     memory. Null if it cannot be read."""
-    loaded_mb: QuantityOrZero | None = None  # Resident memory after loading the model, in MB; null for a server.
+    loaded_mb: QuantityOrZero | None = None
+    """Resident memory after loading the model, in MB; null for a server."""
     grown_mb: SignedQuantity | None = None
     """Growth during the timed part, in MB, without the memory of the benchmark itself; null if not measured."""
 
@@ -171,9 +209,12 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     scope: Scope  # Part of the machine that the sensor sees.
     excludes: tuple[str, ...]  # Consumers that the scope leaves out.
     gross_mj: Quantity  # Energy per inference in mJ, of all that the sensor sees.
-    gross_u_mj: QuantityOrZero | None  # Expanded uncertainty (95%) of `gross_mj` in mJ; null if a term of the budget is unknown.
-    net_mj: Quantity | None  # Energy per inference above idle power, in mJ; null if it is below the uncertainty of idle power.
-    net_u_mj: QuantityOrZero | None  # Expanded uncertainty (95%) of `net_mj` in mJ; null if a term of the budget is unknown.
+    gross_u_mj: QuantityOrZero | None
+    """Expanded uncertainty (95%) of `gross_mj` in mJ; null if a term of the budget is unknown."""
+    net_mj: Quantity | None
+    """Energy per inference above idle power, in mJ; null if it is below the uncertainty of idle power."""
+    net_u_mj: QuantityOrZero | None
+    """Expanded uncertainty (95%) of `net_mj` in mJ; null if a term of the budget is unknown."""
     after_load_mj: SignedQuantity | None = None
     """Energy of what ran on after the load, such as a fan, in mJ of the whole run; an estimate without an interval."""
     mean_power_w: Quantity  # Mean power over the timed part in W.
@@ -181,14 +222,19 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     idle_after_w: SignedQuantity | None  # Mean idle power after the timed part in W.
     window_ms: Quantity
     """Length of the timed part in ms, without random pauses; for single queries of a language model the length of the queries."""
-    interval_reason: str | None = None  # Why an uncertainty is unknown, with the remedy; null if both are known.
+    interval_reason: str | None = None
+    """Why an uncertainty is unknown, with the remedy; null if both are known."""
 
     @property
     def net_state(self) -> Literal["resolved", "not_resolvable", "no_idle"]:
         """Whether the net energy stands out from the uncertainty of idle power; `no_idle`: idle power was not measured."""
         if self.net_mj is not None:
             return "resolved"
-        return "no_idle" if self.idle_before_w is None and self.idle_after_w is None else "not_resolvable"
+        return (
+            "no_idle"
+            if self.idle_before_w is None and self.idle_after_w is None
+            else "not_resolvable"
+        )
 
     def why_no_net(self, idle_s: float, to_idle: str) -> str | None:
         """Return why there is no net energy, and the remedy; None where there is one.
@@ -217,8 +263,10 @@ class Windows(RecordPart, frozen=True, kw_only=True):
 
     timed_start_ns: TimeNs  # Monotonic clock at the first timed query, in ns.
     timed_end_ns: TimeNs  # End of the timed part in ns.
-    idle_before_ns: tuple[Int64, Int64] | None = None  # Start and end of the idle time before the timed part in ns.
-    idle_after_ns: tuple[Int64, Int64] | None = None  # Start and end of the idle time after the timed part in ns.
+    idle_before_ns: tuple[Int64, Int64] | None = None
+    """Start and end of the idle time before the timed part in ns."""
+    idle_after_ns: tuple[Int64, Int64] | None = None
+    """Start and end of the idle time after the timed part in ns."""
 
 
 class PowerTrace(RecordPart, frozen=True, kw_only=True):

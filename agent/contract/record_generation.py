@@ -28,10 +28,14 @@ class LanguageModel(RecordPart, frozen=True, kw_only=True):
 class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
     """Energy per token, by the sensor of `energy`, whose `gross_mj` is that of a whole request. An unknown uncertainty is null."""
 
-    output_token_gross_mj: Quantity  # Energy of the whole request per output token in mJ, prefill included.
-    output_token_gross_u_mj: QuantityOrZero | None = None  # Expanded uncertainty (95%) of `output_token_gross_mj` in mJ.
-    prefill_token_gross_mj: Quantity | None = None  # Energy per prompt token in mJ, for a run with one output token per query.
-    prefill_token_gross_u_mj: QuantityOrZero | None = None  # Expanded uncertainty (95%) of `prefill_token_gross_mj` in mJ.
+    output_token_gross_mj: Quantity
+    """Energy of the whole request per output token in mJ, prefill included."""
+    output_token_gross_u_mj: QuantityOrZero | None = None
+    """Expanded uncertainty (95%) of `output_token_gross_mj` in mJ."""
+    prefill_token_gross_mj: Quantity | None = None
+    """Energy per prompt token in mJ, for a run with one output token per query."""
+    prefill_token_gross_u_mj: QuantityOrZero | None = None
+    """Expanded uncertainty (95%) of `prefill_token_gross_mj` in mJ."""
 
 
 class TokenLengths(RecordPart, frozen=True, kw_only=True):
@@ -48,9 +52,11 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     prompt_tokens: Count | None
     """Tokens of the longest prompt; null if a server does not report them."""
     output_tokens: Count  # Largest number of output tokens of a query.
-    prompts: str  # Name of the file of prompts, or `synthetic`: seeded random tokens, different in each query.
+    prompts: str
+    """Name of the file of prompts, or `synthetic`: seeded random tokens, different in each query."""
     prompts_sha256: Sha256 | None = None  # SHA-256 of the file; null if synthetic.
-    prompt_lengths: TokenLengths | None = None  # Lengths of the prompts; null if all have `prompt_tokens`, or if unknown.
+    prompt_lengths: TokenLengths | None = None
+    """Lengths of the prompts; null if all have `prompt_tokens`, or if unknown."""
     counts: TokenCounts
     """Who counts the tokens: the engine (each token), the server (a total of each query), or an estimate from chunks of text."""
     is_local: bool  # Whether the run started the engine itself.
@@ -59,11 +65,13 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     ended_early: Count  # Queries with fewer tokens than requested.
     output_lengths: TokenLengths | None = None
     """Generated tokens per query; null in older records."""
-    template_tokens: Count | None = None  # Prompt tokens of the chat template, which a server may cache; null if there is none.
+    template_tokens: Count | None = None
+    """Prompt tokens of the chat template, which a server may cache; null if there is none."""
     hidden_reasoning_tokens: Count | None = None
     """Largest number of reasoning tokens that were not streamed, so that TTFT includes them; null if none, or not reported."""
     speculative: str | None = None  # Speculative decoding, as the server reports it; null if none.
-    accepted_ratio: Ratio | None = None  # Share of the speculated tokens that were accepted; null if not reported.
+    accepted_ratio: Ratio | None = None
+    """Share of the speculated tokens that were accepted; null if not reported."""
     ttft: Latency | None = None
     """Time to first token, from handing over the prompt, or in scenario `poisson` from its scheduled arrival."""
     tpot: Latency | None = None

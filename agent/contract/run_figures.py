@@ -19,7 +19,12 @@ ABSENT = math.nan
 
 _FUNCTIONS = {entry.name: entry.of for entry in FIGURES if entry.of}
 _PATHS = tuple(
-    dict.fromkeys(path for entry in FIGURES for path in ("" if entry.of else entry.path, entry.low, entry.high, entry.u) if path)
+    dict.fromkeys(
+        path
+        for entry in FIGURES
+        for path in ("" if entry.of else entry.path, entry.low, entry.high, entry.u)
+        if path
+    )
 )
 _PARTS = tuple(dict.fromkeys(path.partition(".")[0] for path in _PATHS))
 _read_parts = attrgetter(*_PARTS)
@@ -29,7 +34,12 @@ VALUE_COLUMNS = (*map(field_name, _PATHS), *_FUNCTIONS)
 _PLACES = {name: index for index, name in enumerate(VALUE_COLUMNS)}
 # By group of the record, the columns of the figures that are read from it.
 _OF_GROUP = {
-    name: tuple(_PLACES[column] for entry in FIGURES if name in entry.provenance_groups for column in (entry.name, *entry.bound_names))
+    name: tuple(
+        _PLACES[column]
+        for entry in FIGURES
+        if name in entry.provenance_groups
+        for column in (entry.name, *entry.bound_names)
+    )
     for name in {group for entry in FIGURES for group in entry.provenance_groups}
 }
 
@@ -52,12 +62,16 @@ def values_of(run: RunRecord) -> list[float]:
 def _reader_of(kinds: tuple[type, ...]) -> Callable[[RunRecord], tuple[float | None, ...]]:
     """Return a function that reads all figures of a run whose parts have these types; figures of a part that is None are None."""
     absent = {part for part, kind in zip(_PARTS, kinds, strict=True) if kind is type(None)}
-    return attrgetter(*(part if (part := path.partition(".")[0]) in absent else path for path in _PATHS))
+    return attrgetter(
+        *(part if (part := path.partition(".")[0]) in absent else path for path in _PATHS)
+    )
 
 
 def places_not_measured(run: RunRecord) -> list[int]:
     """Return the indices in `VALUE_COLUMNS` of figures that were not measured (but estimated or published)."""
-    return [index for group, places in _OF_GROUP.items() if not_measured(run, group) for index in places]
+    return [
+        index for group, places in _OF_GROUP.items() if not_measured(run, group) for index in places
+    ]
 
 
 class RunFigures(NamedTuple):
@@ -114,7 +128,12 @@ def is_timed(run: RunRecord) -> bool:
 def temperature_before_c(run: RunRecord) -> float | None:
     """Return the highest temperature before the run, which excludes the load's own heat; without one, the highest of any reading."""
     for when in ("before", "during", "after"):
-        readings_c = [value for condition in run.conditions if condition.when == when for value in condition.temperatures_c.values()]
+        readings_c = [
+            value
+            for condition in run.conditions
+            if condition.when == when
+            for value in condition.temperatures_c.values()
+        ]
         if readings_c:
             return max(readings_c)
     return None

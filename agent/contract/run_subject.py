@@ -17,7 +17,18 @@ from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.contract.series import UNKNOWN_BOARD, Fingerprint, SeriesKey, series_of_case
 
 # The fields by which runs are filtered, each a column of the subject.
-FACETS = ("fleet", "device", "role", "board", "model", "runtime", "precision", "task", "dataset_sha256", "scenario")
+FACETS = (
+    "fleet",
+    "device",
+    "role",
+    "board",
+    "model",
+    "runtime",
+    "precision",
+    "task",
+    "dataset_sha256",
+    "scenario",
+)
 LOWER_IS_BETTER = " (lower is better)"  # Part of the kind of an accuracy.
 
 
@@ -106,16 +117,28 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
             return None
         better = LOWER_IS_BETTER if measure.better == "lower" else ""
         rule = f" by {measure.normalisation}" if measure.normalisation else ""
-        return FigureKind(f"{measure.metric}{better} over {measure.images} images {measure.dataset_sha256[:12]}{rule}")
+        return FigureKind(
+            f"{measure.metric}{better} over {measure.images} images {measure.dataset_sha256[:12]}{rule}"
+        )
 
     def kind(self, group: Group) -> FigureKind | None:
         """Return the kind of a group's figures; None if there are none to compare, or the group has no kinds."""
-        return self.energy_kind if group == "energy" else self.accuracy_kind if group == "accuracy" else None
+        return (
+            self.energy_kind
+            if group == "energy"
+            else self.accuracy_kind
+            if group == "accuracy"
+            else None
+        )
 
     @property
     def has_own_energy(self) -> bool | None:
         """Whether its energy was measured in the run itself, or replayed with it; None if there is none to compare."""
-        return None if self.energy_kind is None else self.energy_provenance == self.provenance.get("latency")
+        return (
+            None
+            if self.energy_kind is None
+            else self.energy_provenance == self.provenance.get("latency")
+        )
 
     def facets(self) -> tuple[str, ...]:
         return tuple(self.board if name == "board" else getattr(self.key, name) for name in FACETS)
@@ -124,7 +147,13 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
 def subject_of(run: RunRecord) -> RunSubject:
     energy, accuracy, measure = run.energy, run.accuracy, None
     if accuracy:
-        measure = AccuracyMeasure(accuracy.metric, accuracy.better, accuracy.images, accuracy.dataset_sha256, accuracy.normalisation)
+        measure = AccuracyMeasure(
+            accuracy.metric,
+            accuracy.better,
+            accuracy.images,
+            accuracy.dataset_sha256,
+            accuracy.normalisation,
+        )
     return RunSubject(
         key=key_of(run),
         model=run.model,
@@ -133,7 +162,9 @@ def subject_of(run: RunRecord) -> RunSubject:
         mode=run.mode,
         provenance=run.provenance,
         energy=EnergyMeasure(energy.sensor, energy.scope, energy.excludes) if energy else None,
-        energy_provenance=energy_provenance(run) if energy and not not_measured(run, "energy") else None,
+        energy_provenance=energy_provenance(run)
+        if energy and not not_measured(run, "energy")
+        else None,
         accuracy=measure,
         is_accuracy_ranked=not_measured(run, "accuracy") is None,
     )

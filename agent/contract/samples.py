@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import Series
 
-LIMIT_BYTES = 256 * 1024 * 1024  # A series of a full run is a few MB; a larger one was not written by us.
+# A series of a full run is a few MB; a larger one was not written by us.
+LIMIT_BYTES = 256 * 1024 * 1024
 
 
 def pack(name: str, unit: str, values: NDArray[Any]) -> Series:
@@ -32,11 +33,15 @@ def unpack(series: Series) -> NDArray[Any]:
     try:
         if size > LIMIT_BYTES:
             raise ValueError("longer than a run can be")  # noqa: TRY301 - mapped below
-        raw = zlib.decompressobj().decompress(base64.b64decode(series.data, validate=True), size + 1)
+        raw = zlib.decompressobj().decompress(
+            base64.b64decode(series.data, validate=True), size + 1
+        )
     except (binascii.Error, zlib.error, ValueError) as error:
         raise ConfigError(f"raw samples {series.name!r} are damaged: {error}") from error
     if len(raw) != size:
         raise ConfigError(
             f"raw samples {series.name!r} are damaged: {series.count} values of {series.dtype} were promised, {len(raw)} bytes came"
         )
-    return np.frombuffer(raw, dtype=series.dtype).astype(np.float64 if series.dtype == "<f8" else np.int64)
+    return np.frombuffer(raw, dtype=series.dtype).astype(
+        np.float64 if series.dtype == "<f8" else np.int64
+    )

@@ -11,7 +11,8 @@ from edgemeter.agent.base.types import Hex, Name
 from edgemeter.agent.contract.identity import Pem
 from edgemeter.agent.contract.messages import decode_message, decoder_of
 
-SERVICE_NAME = "edgemeter-fleet"  # The common name of the service's certificate; no device may have a name like it.
+# The common name of the service's certificate; no device may have a name like it.
+SERVICE_NAME = "edgemeter-fleet"
 ENVELOPE_BYTES = 8 << 10  # Room for the envelope around a message.
 
 
@@ -41,12 +42,18 @@ def decode_sealed(payload: bytes, title: str, largest_bytes: int) -> SealedMessa
     Raises:
         ConfigError: it is longer than `largest_bytes` and the envelope, or not signed at all.
     """
-    return decode_message(payload, SealedMessage, f"{title} that is signed", largest_bytes + ENVELOPE_BYTES)
+    return decode_message(
+        payload, SealedMessage, f"{title} that is signed", largest_bytes + ENVELOPE_BYTES
+    )
 
 
 def encode_addressed(fleet: str, device: str, challenge: str | None, command: bytes) -> bytes:
     """Return the bytes that the service signs for an order or a receipt in JSON."""
-    return msgspec.json.encode(AddressedCommand(fleet=fleet, device=device, challenge=challenge, command=msgspec.Raw(command)))
+    return msgspec.json.encode(
+        AddressedCommand(
+            fleet=fleet, device=device, challenge=challenge, command=msgspec.Raw(command)
+        )
+    )
 
 
 decode_addressed = decoder_of(AddressedCommand, "a command for a device", None)

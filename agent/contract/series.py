@@ -50,9 +50,17 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
         threads = f"{self.threads} thread" + ("" if self.threads == 1 else "s")
         batch = "" if self.batch == 1 else f", batch {self.batch}"
         users = "" if self.concurrency is None else f" of {self.concurrency}"
-        tokens = "" if self.output_tokens is None else f", {self.prompt_tokens or 'some'}+{self.output_tokens} tokens"
+        tokens = (
+            ""
+            if self.output_tokens is None
+            else f", {self.prompt_tokens or 'some'}+{self.output_tokens} tokens"
+        )
         together = f"together with {self.together}" if self.together else ""
-        details = "".join(f", {text}" for text in (self.settings, self.operating_point, together, self.served_model) if text)
+        details = "".join(
+            f", {text}"
+            for text in (self.settings, self.operating_point, together, self.served_model)
+            if text
+        )
         return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{users}{tokens}{details}"
 
     def of_type(self) -> "SeriesKey":
@@ -83,7 +91,9 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
     def changes_to(self, later: "Fingerprint") -> list[str]:
         """Return the differences to `later`, in words."""
-        pairs = ((name, getattr(self, name), getattr(later, name)) for name in self.__struct_fields__)
+        pairs = (
+            (name, getattr(self, name), getattr(later, name)) for name in self.__struct_fields__
+        )
         return [
             f"{name.replace('_', ' ')} {before or 'none'} to {after or 'none'}"
             for name, before, after in pairs

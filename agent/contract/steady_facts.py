@@ -28,8 +28,13 @@ def held_out(sustained: Sustained) -> str:
     if sustained.level_p50_ms is None:
         return f"ran {minutes} min, too short for a level of the first minute"
     if sustained.throttled_after_s is None:
-        return f"held its first minute's {plain_digits(sustained.level_p50_ms)} ms for {minutes} min"
-    texts = {"latency": f"p50 rose above the first minute's {plain_digits(sustained.level_p50_ms)} ms", "clock": "the CPU clock fell"}
+        return (
+            f"held its first minute's {plain_digits(sustained.level_p50_ms)} ms for {minutes} min"
+        )
+    texts = {
+        "latency": f"p50 rose above the first minute's {plain_digits(sustained.level_p50_ms)} ms",
+        "clock": "the CPU clock fell",
+    }
     return f"throttled after {sustained.throttled_after_s:.0f} s: {' and '.join(texts[quantity] for quantity in sustained.throttled_by)}"
 
 
@@ -48,7 +53,10 @@ def _frames(steady: Steady) -> str:
 
 def _answers(run: RunRecord, steady: Steady) -> str:
     latency, busy_ratio = run.latency, run.load.utilisation_ratio if run.load else None
-    times = [f"p50 {plain_digits(latency.p50_ms)} ms" if latency.p50_ms is not None else "", f"at most {plain_digits(latency.max_ms)} ms"]
+    times = [
+        f"p50 {plain_digits(latency.p50_ms)} ms" if latency.p50_ms is not None else "",
+        f"at most {plain_digits(latency.max_ms)} ms",
+    ]
     jitter = f"jitter p90 {plain_digits(steady.jitter.p90_ms)} ms" if steady.jitter else ""
     busy = f"busy {busy_ratio:.0%} of the time" if busy_ratio is not None else ""
     return "; ".join(filter(None, (", ".join(filter(None, times)), jitter, busy)))

@@ -54,7 +54,9 @@ class RecentLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
-        self._lines.append(f"{when} {record.levelname.lower()} {record.getMessage()}"[:LONGEST_LINE])
+        self._lines.append(
+            f"{when} {record.levelname.lower()} {record.getMessage()}"[:LONGEST_LINE]
+        )
 
     def lines(self) -> list[str]:
         return list(self._lines)
@@ -66,7 +68,9 @@ class Dispatcher:
     def __init__(self) -> None:
         self.handlers: Mapping[str, Handler] = {}
         # Reentrant, unlike queue.Queue: a signal that ends the daemon may arrive during a put.
-        self._waiting: queue.SimpleQueue[Message | Literal["connected", "wake"]] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Message | Literal["connected", "wake"]] = (
+            queue.SimpleQueue()
+        )
         self._waiting_bytes = 0
         self._due_s: dict[str, float] = {}
 
@@ -80,8 +84,16 @@ class Dispatcher:
     def received(self, message: Message) -> None:
         size_bytes = len(message.payload)
         if size_bytes > LARGEST_MESSAGE_BYTES:
-            logger.warning("ignored %d bytes on %s: the limit is %d", size_bytes, message.topic, LARGEST_MESSAGE_BYTES)
-        elif self._waiting_bytes + size_bytes > WAITING_BYTES or self._waiting.qsize() >= WAITING_MESSAGES:
+            logger.warning(
+                "ignored %d bytes on %s: the limit is %d",
+                size_bytes,
+                message.topic,
+                LARGEST_MESSAGE_BYTES,
+            )
+        elif (
+            self._waiting_bytes + size_bytes > WAITING_BYTES
+            or self._waiting.qsize() >= WAITING_MESSAGES
+        ):
             logger.warning("ignored a message on %s: the queue is full", message.topic)
         else:
             self._waiting_bytes += size_bytes
@@ -146,7 +158,9 @@ class Daemon:
         self.outbox = Outbox(home / OUTBOX, settings.outbox_limit_mb << 20)
         born = birth.read_apart(options.device, options.fleet, self.outbox.session, options.config)
         self._dispatcher = Dispatcher()
-        self._publisher = Publisher(self.address, self.outbox, born, lasting="persistent", listener=self._dispatcher)
+        self._publisher = Publisher(
+            self.address, self.outbox, born, lasting="persistent", listener=self._dispatcher
+        )
         self._is_over = False
         context = HandlerContext(
             device=options.device,
@@ -206,7 +220,12 @@ def run_daemon(document: str) -> int:
             daemon = Daemon(options)
             try:
                 waiting = daemon.outbox.count(options.device)
-                logger.info("agent of %r, broker %s, %s waiting", options.device, daemon.address, count(waiting, "record"))
+                logger.info(
+                    "agent of %r, broker %s, %s waiting",
+                    options.device,
+                    daemon.address,
+                    count(waiting, "record"),
+                )
                 with ended_by_dead_threads(daemon.end):
                     if not stopped.is_set():
                         # On a terminal, it was started by hand, and nobody else reads its log.

@@ -23,7 +23,14 @@ class Publish(Protocol):
     a handler that needs an answer repeats the message when `connected` is called, or when the answer is overdue.
     """
 
-    def __call__(self, topic: str, payload: bytes, *, qos: Literal[0, 1] = 1, lasting: Literal["passing", "retained"] = "passing") -> bool:
+    def __call__(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: Literal[0, 1] = 1,
+        lasting: Literal["passing", "retained"] = "passing",
+    ) -> bool:
         """Send one message."""
 
 
@@ -89,7 +96,9 @@ HANDLERS: Mapping[str, str] = {
 }
 
 
-def make_handlers(context: HandlerContext, table: Mapping[str, str] = HANDLERS) -> dict[str, Handler]:
+def make_handlers(
+    context: HandlerContext, table: Mapping[str, str] = HANDLERS
+) -> dict[str, Handler]:
     """Return the handlers by name; one that cannot be created is logged and left out: results are delivered in any case."""
     handlers: dict[str, Handler] = {}
     for name, where in table.items():

@@ -59,7 +59,9 @@ class GroundTruth:
             return sorted(item.name for item in self.items)
         if isinstance(self.content, CocoDocument):
             return sorted(image.file_name for image in self.content.images)
-        return sorted(self.content.classes if isinstance(self.content, ClassIndex) else self.content.values)
+        return sorted(
+            self.content.classes if isinstance(self.content, ClassIndex) else self.content.values
+        )
 
 
 class Reader(Protocol):
@@ -78,7 +80,9 @@ class Reader(Protocol):
 def required(annotations: Path | None) -> Path:
     """Return the annotations; raises ConfigError if there are none."""
     if annotations is None:
-        raise ConfigError("this format of ground truth needs a file of annotations: give it as annotations")
+        raise ConfigError(
+            "this format of ground truth needs a file of annotations: give it as annotations"
+        )
     return annotations
 
 

@@ -30,21 +30,31 @@ class Cifar10:
         """Return whether it has the name of a batch, or holds the test batch."""
         if annotations is not None:
             return False
-        return bool(_BATCH.fullmatch(folder.name)) if folder.is_file() else _test_batch(folder) is not None
+        return (
+            bool(_BATCH.fullmatch(folder.name))
+            if folder.is_file()
+            else _test_batch(folder) is not None
+        )
 
     def read(self, folder: Path, _annotations: Path | None) -> GroundTruth:
         path = (_test_batch(folder) or folder / _TEST[0]) if folder.is_dir() else folder
         records = _records(path)
         names = [f"{number:05d}" for number in range(len(records))]
         pixels = records[:, 1:].reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
-        items = tuple(Item(name, path, "image", array=photo) for name, photo in zip(names, pixels, strict=True))
+        items = tuple(
+            Item(name, path, "image", array=photo)
+            for name, photo in zip(names, pixels, strict=True)
+        )
         classes = dict(zip(names, records[:, 0].tolist(), strict=True))
         return GroundTruth(ClassIndex(classes, names=CLASSES), path, items=items)
 
 
 def _test_batch(folder: Path) -> Path | None:
     paths = (folder / name for name in _TEST)
-    return next((path for path in paths if path.is_file() and (path.suffix or not leads_out(path, folder))), None)
+    return next(
+        (path for path in paths if path.is_file() and (path.suffix or not leads_out(path, folder))),
+        None,
+    )
 
 
 def _records(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_json
-from edgemeter.agent.datasets.foreign_names import LARGEST_ID, TEXT_ID, AnnotatedImage, Id, match_image_ids
+from edgemeter.agent.datasets.foreign_names import (
+    LARGEST_ID,
+    TEXT_ID,
+    AnnotatedImage,
+    Id,
+    match_image_ids,
+)
 from edgemeter.agent.datasets.items import read_bytes
 
 Boxes = NDArray[np.float64]
@@ -136,14 +142,18 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
             f'nor an index {{"file": class}}: {decode_problem(content, error)}'
         ) from error
     if problem := _contradiction(document):
-        raise ConfigError(f"the annotations {str(path)!r} contradict themselves: {problem}; correct them")
+        raise ConfigError(
+            f"the annotations {str(path)!r} contradict themselves: {problem}; correct them"
+        )
     groupings = _groupings(document)
     if not groupings:
         return document
     names = ", ".join(repr(category.name) for category in groupings)
     categories = [category for category in document.categories if category not in groupings]
     note = f"{names}: left out of the categories, since it owns no object and is only the supercategory of others"
-    return msgspec.structs.replace(document, categories=categories, groupings=groupings, notes=(*document.notes, note))
+    return msgspec.structs.replace(
+        document, categories=categories, groupings=groupings, notes=(*document.notes, note)
+    )
 
 
 class CocoResult(msgspec.Struct, frozen=True):
@@ -173,9 +183,17 @@ def read_results(path: Path) -> list[CocoResult]:
 def _groupings(document: CocoDocument) -> list[Category]:
     """Return the categories without objects that are the supercategory of others, as Roboflow writes one."""
     owners = {annotation.category_id for annotation in document.annotations}
-    members = {(category.supercategory, category.name) for category in document.categories if isinstance(category.supercategory, str)}
+    members = {
+        (category.supercategory, category.name)
+        for category in document.categories
+        if isinstance(category.supercategory, str)
+    }
     parents = {parent for parent, name in members if parent != name}
-    return [category for category in document.categories if category.id not in owners and category.name in parents]
+    return [
+        category
+        for category in document.categories
+        if category.id not in owners and category.name in parents
+    ]
 
 
 def _decode_document(content: bytes, noun: str) -> CocoDocument:
@@ -188,7 +206,13 @@ def _decode_document(content: bytes, noun: str) -> CocoDocument:
             for entry in entries if isinstance(entries, list) else ():
                 if isinstance(entry, dict):
                     entry.update({key: _whole(key, entry[key]) for key in _WHOLE if key in entry})
-                    entry.update({key: msgspec.Raw(msgspec.json.encode(entry[key])) for key in SHAPES if key in entry})
+                    entry.update(
+                        {
+                            key: msgspec.Raw(msgspec.json.encode(entry[key]))
+                            for key in SHAPES
+                            if key in entry
+                        }
+                    )
         notes = _number_images(parts, noun)
         return msgspec.structs.replace(msgspec.convert(parts, CocoDocument), notes=notes)
 
@@ -203,8 +227,12 @@ def _number_images(parts: dict[str, Any], noun: str) -> tuple[str, ...]:
             image.update({"id": number, TEXT_ID: text})
     with suppress(msgspec.ValidationError):
         named = msgspec.convert(images, list[AnnotatedImage])
-        referred = [annotation.image_id for annotation in msgspec.convert(annotations, list[_OfImage])]
-        if any(image.text_id is not None for image in named) or any(isinstance(value, str) for value in referred):
+        referred = [
+            annotation.image_id for annotation in msgspec.convert(annotations, list[_OfImage])
+        ]
+        if any(image.text_id is not None for image in named) or any(
+            isinstance(value, str) for value in referred
+        ):
             ids, notes = match_image_ids(referred, named, noun)
             for annotation, value in zip(annotations, referred, strict=True):
                 annotation["image_id"] = ids[value]
@@ -223,16 +251,24 @@ def decode_problem(content: bytes, error: Exception) -> str:
     at = re.search(r"\(byte (\d+)\)", str(error))
     word = _NO_NUMBER.match(content, int(at[1])) if at else None
     if word:
-        return f"{word[0].decode()} at byte {word.start()} is not a number: find where it comes from"
+        return (
+            f"{word[0].decode()} at byte {word.start()} is not a number: find where it comes from"
+        )
     return f"{error}: {'it ends too early, fetch or export it again' if 'truncated' in str(error) else 'correct it'}"
 
 
 def plain_document(document: CocoDocument, image_ids: set[int] | None = None) -> dict[str, Any]:
     """Return the document as plain data, for these images (None: all); an annotation without an area gets its box's."""
     return {
-        "images": [msgspec.structs.asdict(image) for image in document.images if image_ids is None or image.id in image_ids],
+        "images": [
+            msgspec.structs.asdict(image)
+            for image in document.images
+            if image_ids is None or image.id in image_ids
+        ],
         "annotations": [
-            _plain_annotation(annotation) for annotation in document.annotations if image_ids is None or annotation.image_id in image_ids
+            _plain_annotation(annotation)
+            for annotation in document.annotations
+            if image_ids is None or annotation.image_id in image_ids
         ],
         "categories": msgspec.to_builtins(document.categories),
         "groupings": msgspec.to_builtins(document.groupings),
@@ -240,8 +276,16 @@ def plain_document(document: CocoDocument, image_ids: set[int] | None = None) ->
 
 
 def _plain_annotation(annotation: CocoAnnotation) -> dict[str, Any]:
-    fields = {name: value for name, value in msgspec.structs.asdict(annotation).items() if value is not msgspec.UNSET}
-    area = max(annotation.bbox[2], 0.0) * max(annotation.bbox[3], 0.0) if annotation.area is None else annotation.area
+    fields = {
+        name: value
+        for name, value in msgspec.structs.asdict(annotation).items()
+        if value is not msgspec.UNSET
+    }
+    area = (
+        max(annotation.bbox[2], 0.0) * max(annotation.bbox[3], 0.0)
+        if annotation.area is None
+        else annotation.area
+    )
     return {**fields, "bbox": list(annotation.bbox), "area": area}
 
 
@@ -257,7 +301,9 @@ def shape_of(owner: str, shape: msgspec.Raw | msgspec.UnsetType, key: str) -> An
     try:
         return decode_json(shape, form)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{owner}: its {key} is not {words}: {decode_problem(shape, error)}") from error
+        raise ConfigError(
+            f"{owner}: its {key} is not {words}: {decode_problem(shape, error)}"
+        ) from error
 
 
 def _contradiction(document: CocoDocument) -> str | None:
@@ -279,6 +325,10 @@ def _contradiction(document: CocoDocument) -> str | None:
         if annotation.category_id not in categories:
             return f"annotation {annotation.id} is of category {annotation.category_id}, which is not among the categories"
     sizes = {image.id: (image.width or np.nan, image.height or np.nan) for image in document.images}
-    boxes = np.array([annotation.bbox for annotation in document.annotations], np.float64).reshape(-1, 4)
-    of_each = np.array([sizes[annotation.image_id] for annotation in document.annotations], np.float64).reshape(-1, 2)
+    boxes = np.array([annotation.bbox for annotation in document.annotations], np.float64).reshape(
+        -1, 4
+    )
+    of_each = np.array(
+        [sizes[annotation.image_id] for annotation in document.annotations], np.float64
+    ).reshape(-1, 2)
     return _box_form_problem(boxes, of_each)

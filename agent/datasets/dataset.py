@@ -95,14 +95,23 @@ def open_folder(
     truth = read_truth(images, annotations, reader)
     named = list_items(images) if truth is None else truth.named()
     if not named:
-        raise ConfigError(f"the annotations {str(annotations)!r} name no files: give the annotations of {str(images)!r}")
+        raise ConfigError(
+            f"the annotations {str(annotations)!r} name no files: give the annotations of {str(images)!r}"
+        )
     with utf8_text(images.resolve().name, *named):
         all_names, drawn_from = _choose(named, subset, seed)
     names_in_set = all_names[:first]
     if truth is None:
         items = tuple(item_of_file(images, name) for name in names_in_set)
         paths = tuple(images / name for name in named)
-        return Dataset(images.resolve().name, items, _sha256_of(_hashes(items)), drawn_from=drawn_from, needed=paths, warnings=_dark(items))
+        return Dataset(
+            images.resolve().name,
+            items,
+            _sha256_of(_hashes(items)),
+            drawn_from=drawn_from,
+            needed=paths,
+            warnings=_dark(items),
+        )
     notes: tuple[str, ...] = ()
     if inside := {item.name: item for item in truth.items}:
         items = tuple(inside[name] for name in names_in_set)
@@ -119,7 +128,11 @@ def open_folder(
                 check_target(item.path)
     hashes = _hashes(items)
     first_index = {content: index for index, content in reversed([*enumerate(hashes)])}
-    copies = {index: first_index[content] for index, content in enumerate(hashes) if first_index[content] != index}
+    copies = {
+        index: first_index[content]
+        for index, content in enumerate(hashes)
+        if first_index[content] != index
+    }
     dataset = Dataset(
         name=images.resolve().name,
         items=items,
@@ -134,14 +147,20 @@ def open_folder(
 
 def _of_video(path: Path, annotations: Path | None, subset: int | None) -> Dataset:
     if annotations is not None or subset is not None:
-        raise ConfigError(f"the video {path.name!r} is timed and not scored: leave annotations and subset out, or give its frames as data")
+        raise ConfigError(
+            f"the video {path.name!r} is timed and not scored: leave annotations and subset out, or give its frames as data"
+        )
     frames, sha256 = VideoFrames(path), _sha256_of(_hashes((item_of_file(path.parent, path.name),)))
     return Dataset(path.name, frames, sha256, needed=(path,), rate_per_s=frames.rate_per_s)
 
 
 def _dark(items: Sequence[Item]) -> tuple[str, ...]:
     """Return the note on files of 16 bits a channel whose values use fewer bits, judged by a sample: they are read as nearly black."""
-    files = [item.path for item in items if item.kind == "image" and item.is_file and item.path.suffix.lower() in _MAY_BE_WIDE]
+    files = [
+        item.path
+        for item in items
+        if item.kind == "image" and item.is_file and item.path.suffix.lower() in _MAY_BE_WIDE
+    ]
     sample = files[:: max(len(files) // _LOOKED_AT, 1)][:_LOOKED_AT]
     # An unreadable file is reported when it is used.
     with suppress(EdgemeterError):
@@ -155,17 +174,25 @@ def _dark(items: Sequence[Item]) -> tuple[str, ...]:
     return ()
 
 
-def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, names_in_set: list[str]) -> Dataset:
+def _with_truth(
+    dataset: Dataset, content: CocoDocument | ClassIndex | Targets, names_in_set: list[str]
+) -> Dataset:
     if isinstance(content, CocoDocument):
         ids = {image.file_name: image.id for image in content.images}
         image_ids = tuple(ids[name] for name in names_in_set)
         return replace(dataset, image_ids=image_ids, truth=plain_document(content, set(image_ids)))
     if isinstance(content, ClassIndex):
-        return replace(dataset, classes={name: content.classes[name] for name in names_in_set}, class_names=content.names)
+        return replace(
+            dataset,
+            classes={name: content.classes[name] for name in names_in_set},
+            class_names=content.names,
+        )
     return replace(dataset, targets={name: content.values[name] for name in names_in_set})
 
 
-def read_truth(folder: Path, annotations: Path | None, reader: Reader | None = None) -> GroundTruth | None:
+def read_truth(
+    folder: Path, annotations: Path | None, reader: Reader | None = None
+) -> GroundTruth | None:
     """Return the ground truth, by the given reader or the first that recognises it; None for photographs without annotations.
 
     Raises:
@@ -175,7 +202,9 @@ def read_truth(folder: Path, annotations: Path | None, reader: Reader | None = N
         return reader.read(folder, annotations)
     is_one_file = folder.is_file()
     if is_one_file and annotations is not None and annotations.is_dir():
-        raise ConfigError(f"the data and the annotations are exchanged: write --data {annotations} --annotations {folder}")
+        raise ConfigError(
+            f"the data and the annotations are exchanged: write --data {annotations} --annotations {folder}"
+        )
     if annotations is None and not is_one_file and photographs_in(folder):
         return None
     for name in names():
@@ -183,7 +212,9 @@ def read_truth(folder: Path, annotations: Path | None, reader: Reader | None = N
         if candidate.recognises(folder, annotations):
             return candidate.read(folder, annotations)
     if is_one_file:
-        raise ConfigError(f"cannot read the data in {str(folder)!r}: no reader recognises it; give a folder, or a file of a known format")
+        raise ConfigError(
+            f"cannot read the data in {str(folder)!r}: no reader recognises it; give a folder, or a file of a known format"
+        )
     # COCO's error lists the known forms.
     return None if annotations is None else create("coco").read(folder, annotations)
 
@@ -193,12 +224,18 @@ def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], 
     if count is None:
         return named, None
     if count > len(named):
-        raise ConfigError(f"the subset has {count} items, but the data set has {len(named)}: choose a smaller subset")
-    drawn_names = sorted(named, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())[:count]
+        raise ConfigError(
+            f"the subset has {count} items, but the data set has {len(named)}: choose a smaller subset"
+        )
+    drawn_names = sorted(
+        named, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    )[:count]
     return sorted(drawn_names), len(named)
 
 
-def _check_named(folder: Path, annotations: Path | None, files: Mapping[str, str], needed_names: Sequence[str]) -> None:
+def _check_named(
+    folder: Path, annotations: Path | None, files: Mapping[str, str], needed_names: Sequence[str]
+) -> None:
     if absent := [name for name in needed_names if name not in files]:
         raise ConfigError(
             f"{len(absent)} of the {len(needed_names)} files that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
@@ -206,7 +243,12 @@ def _check_named(folder: Path, annotations: Path | None, files: Mapping[str, str
         )
     if extra := set(photographs_in(folder)).difference(files.values()):
         first = min(extra)
-        logger.warning("%d photographs in %s are left out, the annotations do not name them (first %s)", len(extra), folder, first)
+        logger.warning(
+            "%d photographs in %s are left out, the annotations do not name them (first %s)",
+            len(extra),
+            folder,
+            first,
+        )
 
 
 def _hashes(items: Sequence[Item]) -> list[bytes]:
@@ -214,7 +256,9 @@ def _hashes(items: Sequence[Item]) -> list[bytes]:
     try:
         hashes += (item.sha256() for item in items)
     except OSError as error:
-        raise ConfigError(f"cannot read {str(items[len(hashes)].path)!r}: {error.strerror}") from error
+        raise ConfigError(
+            f"cannot read {str(items[len(hashes)].path)!r}: {error.strerror}"
+        ) from error
     return hashes
 
 
@@ -223,7 +267,11 @@ def _sha256_of(hashes: Iterable[bytes], identity: Path | bytes | None = None) ->
     total = hashlib.sha256(b"".join(hashes))
     try:
         if identity is not None:
-            total.update(hashlib.sha256(identity).digest() if isinstance(identity, bytes) else bytes.fromhex(sha256_of(identity)))
+            total.update(
+                hashlib.sha256(identity).digest()
+                if isinstance(identity, bytes)
+                else bytes.fromhex(sha256_of(identity))
+            )
     except OSError as error:
         raise ConfigError(f"cannot read {str(identity)!r}: {error.strerror}") from error
     return total.hexdigest()
@@ -233,5 +281,11 @@ def _copied(items: Sequence[Item], copies: Mapping[int, int]) -> tuple[str, ...]
     if not copies:
         return ()
     copy, first = next((items[index].name, items[first].name) for index, first in copies.items())
-    number = "1 item is a copy of another" if len(copies) == 1 else f"{len(copies)} of {len(items)} items are copies of others"
-    return (f"{number} (first {copy!r} of {first!r}): the interval of the accuracy counts copies as one item",)
+    number = (
+        "1 item is a copy of another"
+        if len(copies) == 1
+        else f"{len(copies)} of {len(items)} items are copies of others"
+    )
+    return (
+        f"{number} (first {copy!r} of {first!r}): the interval of the accuracy counts copies as one item",
+    )

@@ -27,7 +27,16 @@ TEXT_ID = "id as text"
 # Label Studio puts eight random digits before file names.
 _LABEL_STUDIO = re.compile(r"[0-9a-f]{8}-(?=.)")
 # The ways to compare image ids, in this order. Ultralytics writes a file's stem, as a number if it is one, and `file_name` beside it.
-_READINGS = ("file_name", "ids", "ids as text", "file names", "base names", "stems of file names", "ids as numbers", "stems as numbers")
+_READINGS = (
+    "file_name",
+    "ids",
+    "ids as text",
+    "file names",
+    "base names",
+    "stems of file names",
+    "ids as numbers",
+    "stems as numbers",
+)
 
 
 class AnnotatedImage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,14 +66,22 @@ def match_files(folder: Path, named: Sequence[str]) -> tuple[dict[str, str], tup
         similar[_plain_name(name)].append(name)
     names: dict[str, str] = {}
     for name in named:
-        candidates = [name] if name in present else _below(folder, name) or similar.get(_plain_name(name), [])
+        candidates = (
+            [name]
+            if name in present
+            else _below(folder, name) or similar.get(_plain_name(name), [])
+        )
         if len(candidates) > 1:
             both = " or ".join(map(repr, sorted(candidates)[:2]))
-            raise ConfigError(f"the file name {name!r} in the annotations may mean {both}: write the right one")
+            raise ConfigError(
+                f"the file name {name!r} in the annotations may mean {both}: write the right one"
+            )
         names.update((name, candidate) for candidate in candidates)
     if repeated := [name for name, count in Counter(names.values()).items() if count > 1]:
         both = " and ".join(repr(name) for name in names if names[name] == repeated[0])
-        raise ConfigError(f"the file names {both} in the annotations all mean {repeated[0]!r}: correct them")
+        raise ConfigError(
+            f"the file names {both} in the annotations all mean {repeated[0]!r}: correct them"
+        )
     matched = [name for name in names if PurePosixPath(name) != PurePosixPath(names[name])]
     note = f"{len(matched)} of {len(named)} file names of the annotations are matched by base name (first {{!r}} with {{!r}})"
     return names, tuple(note.format(name, names[name]) for name in matched[:1])
@@ -93,7 +110,10 @@ def _path_of(name: str) -> PurePosixPath:
 
 
 def match_image_ids(
-    values: Iterable[ImageKey], images: Sequence[AnnotatedImage], noun: str, files: Mapping[ImageKey, str | None] = MappingProxyType({})
+    values: Iterable[ImageKey],
+    images: Sequence[AnnotatedImage],
+    noun: str,
+    files: Mapping[ImageKey, str | None] = MappingProxyType({}),
 ) -> tuple[dict[ImageKey, int], tuple[str, ...]]:
     """Return the image of each id in a file (`noun`, for messages), by the first reading that fits all of them, and a note on it.
 
@@ -103,13 +123,24 @@ def match_image_ids(
         ConfigError: no reading fits all ids, or several fit and differ.
     """
     distinct = list(dict.fromkeys(values))
-    keys, forms = [*map(_keys_of, images)], [_forms_of(value, files.get(value)) for value in distinct]
+    keys, forms = (
+        [*map(_keys_of, images)],
+        [_forms_of(value, files.get(value)) for value in distinct],
+    )
     readings: dict[str, dict[ImageKey, int]] = {}
     for number, reading in enumerate(_READINGS):
         times = Counter(key[number] for key in keys)
         # Ids listed twice are the annotations' error, reported elsewhere.
-        ids = {key[number]: image.id for key, image in zip(keys, images, strict=True) if reading == "ids" or times[key[number]] == 1}
-        matched = {value: ids[form[number]] for value, form in zip(distinct, forms, strict=True) if form[number] in ids}
+        ids = {
+            key[number]: image.id
+            for key, image in zip(keys, images, strict=True)
+            if reading == "ids" or times[key[number]] == 1
+        }
+        matched = {
+            value: ids[form[number]]
+            for value, form in zip(distinct, forms, strict=True)
+            if form[number] in ids
+        }
         is_one_to_one = len(set(matched.values())) == len(set(map(str, matched)))
         readings[reading] = matched if is_one_to_one else {}
     fitting = [reading for reading, matched in readings.items() if len(matched) == len(distinct)]
@@ -127,18 +158,40 @@ def match_image_ids(
         note = f"the image ids in {noun} are matched by {reading} (all {len(distinct)})"
         return matched, () if matched == readings["ids"] else (note,)
     if reading == "ids":
-        return matched, (f"the image ids in {noun} are taken as ids; as {other} they would mean other images",)
-    raise ConfigError(f"the image ids in {noun} may be {reading} or {other}, which mean other images: write the ids of the annotations")
+        return matched, (
+            f"the image ids in {noun} are taken as ids; as {other} they would mean other images",
+        )
+    raise ConfigError(
+        f"the image ids in {noun} may be {reading} or {other}, which mean other images: write the ids of the annotations"
+    )
 
 
 def _keys_of(image: AnnotatedImage) -> tuple[ImageKey | None, ...]:
     """Return an image's key in each of the readings, None if it has none."""
     path, text = _path_of(image.file_name), str(image.written_id)
-    return path.name, image.written_id, text, image.file_name, path.name, path.stem, whole_number(text), whole_number(path.stem)
+    return (
+        path.name,
+        image.written_id,
+        text,
+        image.file_name,
+        path.name,
+        path.stem,
+        whole_number(text),
+        whole_number(path.stem),
+    )
 
 
 def _forms_of(value: ImageKey, file: str | None) -> tuple[ImageKey, ...]:
     """Return an id's form in each of the readings, empty if it has none."""
     text = str(value)
     as_number = "" if (number := whole_number(text)) is None else number
-    return _path_of(file or "").name, value, text, text, _path_of(text).name, unquote(text), as_number, as_number
+    return (
+        _path_of(file or "").name,
+        value,
+        text,
+        text,
+        _path_of(text).name,
+        unquote(text),
+        as_number,
+        as_number,
+    )

@@ -38,7 +38,9 @@ class Item:
     def file(self) -> Path:
         """The item's own file; raises ConfigError if it is an array inside a file."""
         if not self.is_file:
-            raise ConfigError(f"item {self.name!r} lies inside {self.path.name!r}, and a file of its own is needed: check task in the card")
+            raise ConfigError(
+                f"item {self.name!r} lies inside {self.path.name!r}, and a file of its own is needed: check task in the card"
+            )
         return self.path
 
     def sha256(self) -> bytes:
@@ -54,7 +56,9 @@ def read_bytes(path: Path, noun: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {noun} {str(path)!r}: {error.strerror}; give a file that can be read") from error
+        raise ConfigError(
+            f"cannot read {noun} {str(path)!r}: {error.strerror}; give a file that can be read"
+        ) from error
 
 
 def head_of(path: Path, size_bytes: int) -> bytes:
@@ -71,7 +75,9 @@ def read_text(path: Path, noun: str) -> str:
     try:
         return read_bytes(path, noun).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): write it as UTF-8") from error
+        raise ConfigError(
+            f"{str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): write it as UTF-8"
+        ) from error
 
 
 def json_lines(where: str, content: bytes, kind: type[Row]) -> Iterator[tuple[int, Row]]:
@@ -104,7 +110,11 @@ def photographs_in(folder: Path) -> list[str]:
 def files_in(folder: Path, suffixes: Sequence[str]) -> list[str]:
     """Return the names of the files in the folder that end in one of these, sorted; raises ConfigError if the folder cannot be read."""
     try:
-        return sorted(path.name for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file())
+        return sorted(
+            path.name
+            for path in folder.iterdir()
+            if path.suffix.lower() in suffixes and path.is_file()
+        )
     except OSError as error:
         raise ConfigError(
             f"cannot read the image folder {str(folder)!r}: {error.strerror}; give the folder that holds the photographs"
@@ -116,9 +126,12 @@ def list_items(folder: Path, kinds: Sequence[Sequence[str]] = (PHOTOGRAPHS, ARRA
     names = next(filter(None, (files_in(folder, suffixes) for suffixes in kinds)), None)
     if names is None:
         sought = " and no ".join(
-            f"{noun} ({', '.join(suffixes)})" for noun, suffixes in zip(("photographs", "arrays"), kinds, strict=False)
+            f"{noun} ({', '.join(suffixes)})"
+            for noun, suffixes in zip(("photographs", "arrays"), kinds, strict=False)
         )
-        raise ConfigError(f"no {sought} in {str(folder)!r}: give the folder that holds them itself, not one above it")
+        raise ConfigError(
+            f"no {sought} in {str(folder)!r}: give the folder that holds them itself, not one above it"
+        )
     return names
 
 

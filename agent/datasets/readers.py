@@ -19,7 +19,13 @@ from edgemeter.agent.datasets.class_lists import (
     text_lines,
 )
 from edgemeter.agent.datasets.coco import CocoDocument, read_annotations
-from edgemeter.agent.datasets.items import ARRAYS, PHOTOGRAPHS, head_of, list_photographs, photographs_in
+from edgemeter.agent.datasets.items import (
+    ARRAYS,
+    PHOTOGRAPHS,
+    head_of,
+    list_photographs,
+    photographs_in,
+)
 
 _OF_CLASSES = (*PHOTOGRAPHS, *ARRAYS)
 MAP_SUFFIXES = (".npy", ".png")
@@ -38,7 +44,9 @@ class Maps:
             return False
         try:
             # YOLO labels may lie beside their photographs, and a .png is not its own map.
-            return not annotations.samefile(folder) and any(_map_of(annotations, name) for name in photographs_in(folder))
+            return not annotations.samefile(folder) and any(
+                _map_of(annotations, name) for name in photographs_in(folder)
+            )
         except (ConfigError, OSError):
             return False
 
@@ -52,7 +60,11 @@ class MlperfTiny:
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:
         """Return whether the annotations have MLPerf Tiny's name."""
-        return annotations is not None and annotations.name.startswith("y_labels") and annotations.suffix == ".csv"
+        return (
+            annotations is not None
+            and annotations.name.startswith("y_labels")
+            and annotations.suffix == ".csv"
+        )
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         path = required(annotations)
@@ -70,11 +82,16 @@ class ClassFolders:
             return False
         first = next((line for line in text_lines(annotations) if line.strip()), "")
         # The first line of an index names a file.
-        return Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower() not in _OF_CLASSES
+        return (
+            Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower()
+            not in _OF_CLASSES
+        )
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
         index = read_class_folders(folder, _OF_CLASSES, annotations)
-        return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"), named_by="folder")
+        return GroundTruth(
+            index, msgspec.json.encode(index.classes, order="sorted"), named_by="folder"
+        )
 
 
 class ClassList:
@@ -113,27 +130,45 @@ class VisualWakeWords:
     """
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:
-        return annotations is not None and annotations.name.lower().startswith("vww") and annotations.suffix.lower() == ".json"
+        return (
+            annotations is not None
+            and annotations.name.lower().startswith("vww")
+            and annotations.suffix.lower() == ".json"
+        )
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         path = required(annotations)
         document = read_annotations(path)
         if isinstance(document, dict):
-            raise ConfigError(f"{str(path)!r} is an index of classes, and visual wake words need COCO's annotations: rename it")
+            raise ConfigError(
+                f"{str(path)!r} is an index of classes, and visual wake words need COCO's annotations: rename it"
+            )
         classes = _wake_words(document, path)
         left_out = len(document.images) - len(classes)
-        odd = (f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} of the photograph: left out",) if left_out else ()
+        odd = (
+            (
+                f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} of the photograph: left out",
+            )
+            if left_out
+            else ()
+        )
         return GroundTruth(ClassIndex(classes), path, (*document.notes, *odd))
 
 
 def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:
-    person = {category.id for category in document.categories if category.name.strip().lower() == _PERSON}
+    person = {
+        category.id for category in document.categories if category.name.strip().lower() == _PERSON
+    }
     if not person:
-        raise ConfigError(f"the annotations {str(path)!r} have no category {_PERSON!r}: give COCO's")
+        raise ConfigError(
+            f"the annotations {str(path)!r} have no category {_PERSON!r}: give COCO's"
+        )
     largest: dict[int, float] = {}
     for annotation in document.annotations:
         if annotation.category_id in person and not annotation.iscrowd:
-            largest[annotation.image_id] = max(largest.get(annotation.image_id, 0.0), annotation.bbox[2] * annotation.bbox[3])
+            largest[annotation.image_id] = max(
+                largest.get(annotation.image_id, 0.0), annotation.bbox[2] * annotation.bbox[3]
+            )
     classes: dict[str, int] = {}
     for image in document.images:
         if not image.width or not image.height:
@@ -156,7 +191,9 @@ def read_maps(folder: Path, annotations: Path) -> tuple[Mapping[str, Path], byte
     for name in list_photographs(folder):
         path = _map_of(annotations, name)
         if path is None:
-            raise ConfigError(f"the photograph {name!r} has no map in {str(annotations)!r}: add {Path(name).stem}.png or .npy")
+            raise ConfigError(
+                f"the photograph {name!r} has no map in {str(annotations)!r}: add {Path(name).stem}.png or .npy"
+            )
         paths[name] = path
         try:
             identity.update(bytes.fromhex(sha256_of(path)))
@@ -168,5 +205,10 @@ def read_maps(folder: Path, annotations: Path) -> tuple[Mapping[str, Path], byte
 def _map_of(annotations: Path, photograph: str) -> Path | None:
     stem = Path(photograph).stem
     starts = dict.fromkeys((stem, stem.removesuffix("_leftImg8bit")))
-    names = (f"{start}{ending}{suffix}" for start in starts for ending in _ENDINGS for suffix in MAP_SUFFIXES)
+    names = (
+        f"{start}{ending}{suffix}"
+        for start in starts
+        for ending in _ENDINGS
+        for suffix in MAP_SUFFIXES
+    )
     return next((annotations / name for name in names if (annotations / name).is_file()), None)

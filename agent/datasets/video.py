@@ -26,12 +26,16 @@ class VideoFrames(Sequence[Item]):
     """
 
     def __init__(self, path: Path) -> None:
-        self._opencv = import_extra("cv2", "video", "reading videos needs OpenCV, which is not installed")
+        self._opencv = import_extra(
+            "cv2", "video", "reading videos needs OpenCV, which is not installed"
+        )
         self._path = path
         self._capture = self._open()
         rate = float(self._capture.get(self._opencv.CAP_PROP_FPS))
         if not np.isfinite(rate) or not 0 < rate <= 1000:
-            raise ConfigError(f"the video {str(path)!r} states no frame rate: write it with one, for example `ffmpeg -i IN -r 30 OUT`")
+            raise ConfigError(
+                f"the video {str(path)!r} states no frame rate: write it with one, for example `ffmpeg -i IN -r 30 OUT`"
+            )
         self.rate_per_s = rate
         self._count = int(self._capture.get(self._opencv.CAP_PROP_FRAME_COUNT))
         if self._count <= 0:
@@ -59,9 +63,13 @@ class VideoFrames(Sequence[Item]):
 
     def _open(self) -> Any:
         # Work around the queries takes one core only.
-        capture = self._opencv.VideoCapture(str(self._path), self._opencv.CAP_FFMPEG, [self._opencv.CAP_PROP_N_THREADS, 1])
+        capture = self._opencv.VideoCapture(
+            str(self._path), self._opencv.CAP_FFMPEG, [self._opencv.CAP_PROP_N_THREADS, 1]
+        )
         if not capture.isOpened():
-            raise ConfigError(f"cannot read the video {str(self._path)!r}: OpenCV cannot decode it; convert it, for example to H.264")
+            raise ConfigError(
+                f"cannot read the video {str(self._path)!r}: OpenCV cannot decode it; convert it, for example to H.264"
+            )
         return capture
 
     def _counted(self) -> int:
@@ -70,11 +78,15 @@ class VideoFrames(Sequence[Item]):
         while capture.grab():
             count += 1
         if not count:
-            raise ConfigError(f"the video {str(self._path)!r} has no frame that can be decoded: fetch it again")
+            raise ConfigError(
+                f"the video {str(self._path)!r} has no frame that can be decoded: fetch it again"
+            )
         return count
 
     def _decoded(self) -> Any:
         is_read, pixels = self._capture.read()
         if not is_read:
-            raise ConfigError(f"the video {str(self._path)!r} ends after {self._next} of {self._count} frames: fetch it again")
+            raise ConfigError(
+                f"the video {str(self._path)!r} ends after {self._next} of {self._count} frames: fetch it again"
+            )
         return np.ascontiguousarray(pixels[..., ::-1])

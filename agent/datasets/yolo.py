@@ -41,9 +41,14 @@ def read_class_names(path: Path) -> tuple[str, ...]:
     names = _of_yaml(lines, path) if is_yaml else [line.strip() for line in lines if line.strip()]
     if not names or not all(names):
         raise ConfigError(f"{str(path)!r} names no classes: {CLASS_NAME_FORMS}")
-    count = next((int(match[1]) for line in lines if (match := re.match(r"nc\s*:\s*(\d+)", line))), len(names))
+    count = next(
+        (int(match[1]) for line in lines if (match := re.match(r"nc\s*:\s*(\d+)", line))),
+        len(names),
+    )
     if count != len(names):
-        raise ConfigError(f"{str(path)!r} has nc: {count} and names {len(names)} classes: correct one of them")
+        raise ConfigError(
+            f"{str(path)!r} has nc: {count} and names {len(names)} classes: correct one of them"
+        )
     return tuple(names)
 
 
@@ -98,7 +103,9 @@ def _uncommented(line: str) -> str:
 def _unquoted(name: str) -> str:
     name = name.strip()
     if len(name) >= 2 and name[0] == name[-1] and name[0] in "\"'":
-        name = name[1:-1].replace("''", "'") if name[0] == "'" else re.sub(r"\\(.)", r"\1", name[1:-1])
+        name = (
+            name[1:-1].replace("''", "'") if name[0] == "'" else re.sub(r"\\(.)", r"\1", name[1:-1])
+        )
     return name
 
 
@@ -119,7 +126,9 @@ class Yolo:
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:
         return annotations is not None and (
-            annotations.is_dir() or annotations.suffix.lower() in (".yaml", ".yml") or annotations.name == "classes.txt"
+            annotations.is_dir()
+            or annotations.suffix.lower() in (".yaml", ".yml")
+            or annotations.name == "classes.txt"
         )
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
@@ -127,7 +136,9 @@ class Yolo:
         return GroundTruth(document, msgspec.json.encode(document), odd, "folder")
 
 
-def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> tuple[CocoDocument, tuple[str, ...]]:
+def read_labels(
+    images: Path, annotations: Path, photographs: Sequence[str]
+) -> tuple[CocoDocument, tuple[str, ...]]:
     """Return the labels of these photographs in the folder `images` as a document, and their oddities, counted.
 
     Raises:
@@ -148,7 +159,8 @@ def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> 
         distinct = list(dict.fromkeys(rows))
         twice += len(rows) - len(distinct)
         annotations_found += [
-            _annotation(row, len(annotations_found) + offset, number, width, height) for offset, row in enumerate(distinct, 1)
+            _annotation(row, len(annotations_found) + offset, number, width, height)
+            for offset, row in enumerate(distinct, 1)
         ]
     if unlabelled == len(photographs):
         raise ConfigError(
@@ -166,12 +178,23 @@ def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> 
 def find_labels(images: Path, annotations: Path) -> YoloLabels:
     """Return the label folder and the class names of these photographs; raises ConfigError if either is not found."""
     if not annotations.exists():
-        raise ConfigError(f"no labels at {str(annotations)!r}: give the folder of labels, data.yaml or classes.txt as annotations")
+        raise ConfigError(
+            f"no labels at {str(annotations)!r}: give the folder of labels, data.yaml or classes.txt as annotations"
+        )
     names = annotations if annotations.is_file() else None
     folders = [annotations] if annotations.is_dir() else _label_folders(images)
-    shared = {path: Path(os.path.commonpath((path.absolute(), images.absolute()))) for path in folders}
+    shared = {
+        path: Path(os.path.commonpath((path.absolute(), images.absolute()))) for path in folders
+    }
     # Nobody named a folder of another name: a link to it does not lead out of what it shares with the photographs.
-    folder = next((path for path in folders if path.is_dir() and (path == annotations or not leads_out(path, shared[path]))), None)
+    folder = next(
+        (
+            path
+            for path in folders
+            if path.is_dir() and (path == annotations or not leads_out(path, shared[path]))
+        ),
+        None,
+    )
     if folder is None:
         raise ConfigError(
             f"no labels for {str(images)!r}: neither {' nor '.join(repr(str(candidate)) for candidate in folders)} is a folder; "
@@ -179,11 +202,24 @@ def find_labels(images: Path, annotations: Path) -> YoloLabels:
         )
     links_out_of(folder)
     if names is None:
-        paths = [above / name for above in (folder, *folder.absolute().parents[:2]) for name in ("classes.txt", "data.yaml")]
+        paths = [
+            above / name
+            for above in (folder, *folder.absolute().parents[:2])
+            for name in ("classes.txt", "data.yaml")
+        ]
         # As above, for those in other folders.
-        names = next((path for path in paths if path.is_file() and (path.parent == folder or not leads_out(path, path.parent))), None)
+        names = next(
+            (
+                path
+                for path in paths
+                if path.is_file() and (path.parent == folder or not leads_out(path, path.parent))
+            ),
+            None,
+        )
     if names is None:
-        raise ConfigError(f"the classes of the labels in {str(folder)!r} have no names: put classes.txt (one name a line) beside them")
+        raise ConfigError(
+            f"the classes of the labels in {str(folder)!r} have no names: put classes.txt (one name a line) beside them"
+        )
     return YoloLabels(folder, names)
 
 
@@ -208,8 +244,14 @@ def _rows(file: Path, classes: int) -> list[tuple[int, float, float, float, floa
         except ValueError:
             first, values = -1.0, []
         is_box, is_outline = len(values) == 4, len(values) >= 6 and len(values) % 2 == 0
-        if not (is_box or is_outline) or not first.is_integer() or not all(-_ROUNDING <= v <= 1 + _ROUNDING for v in values):
-            raise ConfigError(f"the labels {str(file)!r}: line {number} is {line[:80]!r}: {LABEL_FORM}")
+        if (
+            not (is_box or is_outline)
+            or not first.is_integer()
+            or not all(-_ROUNDING <= v <= 1 + _ROUNDING for v in values)
+        ):
+            raise ConfigError(
+                f"the labels {str(file)!r}: line {number} is {line[:80]!r}: {LABEL_FORM}"
+            )
         if not 0 <= first < classes:
             raise ConfigError(
                 f"the labels {str(file)!r}: line {number} is of class {first:g}, there are {classes} names: correct one of them"
@@ -218,11 +260,27 @@ def _rows(file: Path, classes: int) -> list[tuple[int, float, float, float, floa
             x, y, width, height = values
             rows.append((int(first), x - width / 2, y - height / 2, x + width / 2, y + height / 2))
         else:
-            rows.append((int(first), min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])))
+            rows.append(
+                (
+                    int(first),
+                    min(values[::2]),
+                    min(values[1::2]),
+                    max(values[::2]),
+                    max(values[1::2]),
+                )
+            )
     return rows
 
 
-def _annotation(row: tuple[int, float, float, float, float], number: int, image: int, width: int, height: int) -> CocoAnnotation:
+def _annotation(
+    row: tuple[int, float, float, float, float], number: int, image: int, width: int, height: int
+) -> CocoAnnotation:
     x1, y1, x2, y2 = row[1] * width, row[2] * height, row[3] * width, row[4] * height
     box = (x1, y1, x2 - x1, y2 - y1)
-    return CocoAnnotation(id=number, image_id=image, category_id=row[0], bbox=box, area=max(box[2], 0.0) * max(box[3], 0.0))
+    return CocoAnnotation(
+        id=number,
+        image_id=image,
+        category_id=row[0],
+        bbox=box,
+        area=max(box[2], 0.0) * max(box[3], 0.0),
+    )

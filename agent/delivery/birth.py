@@ -25,26 +25,52 @@ def read(device: str, fleet: str, session: int, settings: config.Config) -> mess
     from edgemeter.agent.power import detect  # noqa: PLC0415 - see above
 
     machine = fingerprint.read()
-    sensors = tuple(sensor.name for sensor in detect.detect_sensors(settings.sensors) if sensor.description)
-    described = {"board": machine.board, "os": machine.os, "arch": machine.arch, "runtimes": machine.libraries, "sensors": sensors}
+    sensors = tuple(
+        sensor.name for sensor in detect.detect_sensors(settings.sensors) if sensor.description
+    )
+    described = {
+        "board": machine.board,
+        "os": machine.os,
+        "arch": machine.arch,
+        "runtimes": machine.libraries,
+        "sensors": sensors,
+    }
     return _birth(device, fleet, session, **described)
 
 
 def read_apart(device: str, fleet: str, session: int, path: str | None) -> messages.Birth:
     """Return the birth of this device from a separate process; only its names if that fails. `path` is the configuration."""
-    command = [sys.executable, "-m", "edgemeter.agent.delivery.birth", device, fleet, str(session), *([path] if path else [])]
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.delivery.birth",
+        device,
+        fleet,
+        str(session),
+        *([path] if path else []),
+    ]
     try:
-        completed = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S)
+        completed = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            check=True,
+            timeout=PATIENCE_S,
+        )
         return messages.decode_birth(completed.stdout)
     except (OSError, subprocess.SubprocessError, ConfigError) as error:
-        logger.warning("cannot find out what this device can run (%s): it reports its name only", error)
+        logger.warning(
+            "cannot find out what this device can run (%s): it reports its name only", error
+        )
     return _birth(device, fleet, session, board=None, os=None, arch=platform.machine(), runtimes={})
 
 
 def _birth(device: str, fleet: str, session: int, **described: Any) -> messages.Birth:
     from importlib.metadata import version  # noqa: PLC0415 - see above
 
-    return messages.Birth(device=device, fleet=fleet, session=session, agent=version("edgemeter"), **described)
+    return messages.Birth(
+        device=device, fleet=fleet, session=session, agent=version("edgemeter"), **described
+    )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,14 @@ FORGET_S = 600.0
 class BrokerName:
     """The broker name of one process of a device, whose session is `session`; any thread may call."""
 
-    def __init__(self, lock: DeviceLock, session: int, *, is_resident: bool, spread: Callable[[], float] = retry_spread) -> None:
+    def __init__(
+        self,
+        lock: DeviceLock,
+        session: int,
+        *,
+        is_resident: bool,
+        spread: Callable[[], float] = retry_spread,
+    ) -> None:
         self.state: NameState | None = None
         self._lock = lock
         self._session = session
@@ -80,7 +87,9 @@ class BrokerName:
             if lived_s >= FORGET_S:
                 self._times = 0
             has_rival = now_s - self._rival_s < FORGET_S
-            if self.state == "own" and (reason == TAKEN_OVER or (has_rival and self._short_lives >= SHORT_LIVES)):
+            if self.state == "own" and (
+                reason == TAKEN_OVER or (has_rival and self._short_lives >= SHORT_LIVES)
+            ):
                 pause_s = min(LONGEST_DISPLACED_S, FIRST_DISPLACED_S * 2.0 ** min(self._times, 10))
                 self._until_s = now_s + pause_s * self._spread()
                 self._times += 1

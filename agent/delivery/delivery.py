@@ -46,7 +46,12 @@ class Delivery:
         self.outbox.close()
 
 
-def open_delivery(identity: DeviceIdentity, settings: config.Config, broker: str, if_no_broker: Literal["fail", "keep"]) -> Delivery:
+def open_delivery(
+    identity: DeviceIdentity,
+    settings: config.Config,
+    broker: str,
+    if_no_broker: Literal["fail", "keep"],
+) -> Delivery:
     """Return the delivery to the broker, connected.
 
     Raises:
@@ -55,7 +60,9 @@ def open_delivery(identity: DeviceIdentity, settings: config.Config, broker: str
     """
     address = broker_address.parse_address(broker)
     outbox = Outbox(config.home() / OUTBOX, settings.outbox_limit_mb << 20)
-    publisher = Publisher(address, outbox, birth.read(identity.device, identity.fleet, outbox.session, settings))
+    publisher = Publisher(
+        address, outbox, birth.read(identity.device, identity.fleet, outbox.session, settings)
+    )
     delivery = Delivery(outbox, publisher, identity.device)
     try:
         publisher.connect()

@@ -120,7 +120,9 @@ class MessageLimit:
         leaving, on_the_way = self._leaving, self._on_the_way
         self._on_the_way = {}
         self._is_lost = True
-        unanswered = [message for number, message in list(on_the_way.items()) if session.is_on_its_way(number)]
+        unanswered = [
+            message for number, message in list(on_the_way.items()) if session.is_on_its_way(number)
+        ]
         if leaving is not None and leaving not in unanswered:
             unanswered.append(leaving)
         if not unanswered:
@@ -154,7 +156,9 @@ class MessageLimit:
                 elif message.records and reason in ANSWERS:
                     self._losses.append(_Loss(reason, [message]))
                     too_large += message.records if ANSWERS[reason] == _CERTAIN else ()
-            largest_other_bytes = max((message.size_bytes for message in passed if not message.records), default=0)
+            largest_other_bytes = max(
+                (message.size_bytes for message in passed if not message.records), default=0
+            )
             if self._lost_other_bytes is not None and largest_other_bytes >= self._lost_other_bytes:
                 self._lost_other_bytes = None
             self._learn_passed(session, [message for message in passed if message.records], is_held)
@@ -184,9 +188,17 @@ class MessageLimit:
     def unconfirmed(self, rows: Sequence[int]) -> None:
         """Note that the receipts of these records are overdue: a broker of MQTT 3.1.1 may have dropped their messages."""
         overdue = set(rows)
-        silent = [message for message in self._unconfirmed if overdue.intersection(record.row for record in message.records)]
+        silent = [
+            message
+            for message in self._unconfirmed
+            if overdue.intersection(record.row for record in message.records)
+        ]
         if silent:
-            self._unconfirmed = [message for message in self._unconfirmed if overdue.isdisjoint(record.row for record in message.records)]
+            self._unconfirmed = [
+                message
+                for message in self._unconfirmed
+                if overdue.isdisjoint(record.row for record in message.records)
+            ]
             self._learn_loss(_Loss(_NO_RECEIPT, silent))
             self._name(message for message in silent if len(message.records) == 1)
 
@@ -199,7 +211,11 @@ class MessageLimit:
     def together_bytes(self, session: MqttSession) -> int:
         """Return the size limit of a message with several records."""
         refusal = self.refusal()
-        limits = [self.alone_bytes(session)] if refusal is None else [self.alone_bytes(session), int(SMALLER_RATIO * refusal.size_bytes)]
+        limits = (
+            [self.alone_bytes(session)]
+            if refusal is None
+            else [self.alone_bytes(session), int(SMALLER_RATIO * refusal.size_bytes)]
+        )
         return min(limits if self._together_bytes is None else [*limits, self._together_bytes])
 
     def room(self, session: MqttSession) -> int:
@@ -215,7 +231,14 @@ class MessageLimit:
         closed = sorted(refusal for refusal in self._refusals if refusal.answer != _CERTAIN)
         # One message at least was tried again: several that were on the way when a broker was killed are no sign.
         counts = range(CLOSED_TIMES, len(closed) + 1)
-        count = next((count for count in counts if len({refusal.size_bytes for refusal in closed[:count]}) < count), 0)
+        count = next(
+            (
+                count
+                for count in counts
+                if len({refusal.size_bytes for refusal in closed[:count]}) < count
+            ),
+            0,
+        )
         return min([*certain, *closed[:count][-1:]], default=None)
 
     def is_retry_due(self, now_s: float) -> bool:
@@ -240,15 +263,24 @@ class MessageLimit:
             return f"a message to the broker at {self._broker} may have at most {session.largest_bytes()} bytes"
         if refusal.answer == _CERTAIN:
             return f"the broker at {self._broker} answered {refusal.size_bytes} bytes with 0x95 (packet too large)"
-        answer_text = "closed the connection" if refusal.answer == "closed" else f"answered {refusal.answer}"
+        answer_text = (
+            "closed the connection" if refusal.answer == "closed" else f"answered {refusal.answer}"
+        )
         how = f"{answer_text} {CLOSED_TIMES} times right after {refusal.size_bytes} bytes"
         return f"the broker at {self._broker} {how}, while smaller messages passed"
 
-    def _learn_passed(self, session: MqttSession, passed: Sequence[_SentMessage], is_held: Callable[[Pending], bool]) -> None:
+    def _learn_passed(
+        self,
+        session: MqttSession,
+        passed: Sequence[_SentMessage],
+        is_held: Callable[[Pending], bool],
+    ) -> None:
         if passed:
             session.progressed()
         if session.version == "3.1.1":
-            self._unconfirmed += [message for message in passed if any(map(is_held, message.records))]
+            self._unconfirmed += [
+                message for message in passed if any(map(is_held, message.records))
+            ]
             passed = [message for message in passed if not any(map(is_held, message.records))]
         if passed:
             self._learn_answers([message.size_bytes for message in passed])
@@ -265,14 +297,20 @@ class MessageLimit:
         elif self._together_bytes is not None:
             self._answered += len(sizes_bytes)
             if self._answered >= ANSWERS_PER_FAILURE ** min(self._failed_growths, 4):
-                self._together_bytes = 2 * self._together_bytes if self._together_bytes <= BATCH_BYTES else None
+                self._together_bytes = (
+                    2 * self._together_bytes if self._together_bytes <= BATCH_BYTES else None
+                )
                 self._has_grown, self._answered = True, 0
 
     def _learn_loss(self, loss: _Loss) -> None:
         size_bytes = loss.largest_bytes
         # A broker reads messages in order.
         smaller_bytes = int(SMALLER_RATIO * loss.unanswered[0].size_bytes)
-        self._together_bytes = smaller_bytes if self._together_bytes is None else min(smaller_bytes, self._together_bytes)
+        self._together_bytes = (
+            smaller_bytes
+            if self._together_bytes is None
+            else min(smaller_bytes, self._together_bytes)
+        )
         self._lost_bytes = max(self._lost_bytes, size_bytes)
         self._failed_growths += self._has_grown
         self._has_grown, self._answered = False, 0
@@ -289,7 +327,9 @@ class MessageLimit:
     def _defer(self, records: Sequence[Pending]) -> None:
         """Send the largest of these records after all others, unless they are alike."""
         largest_bytes = max((len(record.payload) for record in records), default=0)
-        suspects = {record.row for record in records if len(record.payload) > SUSPECT_RATIO * largest_bytes}
+        suspects = {
+            record.row for record in records if len(record.payload) > SUSPECT_RATIO * largest_bytes
+        }
         if len(suspects) < len(records) or len(records) == 1:
             self.deferred |= suspects
 
@@ -298,11 +338,18 @@ class MessageLimit:
         for message in silent:
             (record,) = message.records
             self._silences[record.row] += 1
-            if self._silences[record.row] < CLOSED_TIMES or not 0 < self._passed_bytes < message.size_bytes:
+            if (
+                self._silences[record.row] < CLOSED_TIMES
+                or not 0 < self._passed_bytes < message.size_bytes
+            ):
                 continue
-            size_text = f"record {record.seq} of session {record.session} has {message.size_bytes} bytes"
+            size_text = (
+                f"record {record.seq} of session {record.session} has {message.size_bytes} bytes"
+            )
             how = f"the broker at {self._broker} acknowledged it {CLOSED_TIMES} times and it was not confirmed, while smaller ones were"
-            if self._outbox.set_aside(record.row, f"{size_text}; {how} (MQTT 3.1.1 does not report why)"):
+            if self._outbox.set_aside(
+                record.row, f"{size_text}; {how} (MQTT 3.1.1 does not report why)"
+            ):
                 logger.error("%s; %s: it stays in the outbox", size_text, how)
 
     def _add(self, refusal: Refusal) -> None:

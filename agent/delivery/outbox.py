@@ -17,7 +17,15 @@ import msgspec
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.sqlite_file import Database
 from edgemeter.agent.contract.messages import AgainRequest, Receipt
-from edgemeter.agent.contract.record import NO_SAMPLES, RunRecord, change_fields, decode, encode, join_samples, split_samples
+from edgemeter.agent.contract.record import (
+    NO_SAMPLES,
+    RunRecord,
+    change_fields,
+    decode,
+    encode,
+    join_samples,
+    split_samples,
+)
 from edgemeter.agent.contract.record_time import is_timeless
 from edgemeter.agent.delivery import outbox_file
 
@@ -108,7 +116,13 @@ class Outbox(Database):
         return numbered
 
     def pending(
-        self, limit_records: int, limit_bytes: int, *, after_row: int = 0, device: str | None = None, fleet: str | None = None
+        self,
+        limit_records: int,
+        limit_bytes: int,
+        *,
+        after_row: int = 0,
+        device: str | None = None,
+        fleet: str | None = None,
     ) -> list[Pending]:
         """Return the records to be sent, oldest first, of earlier sessions too; at least one if there is one.
 
@@ -142,7 +156,9 @@ class Outbox(Database):
         with self.transaction() as connection:
             if not connection.execute("DELETE FROM samples WHERE row = ?", (row,)).rowcount:
                 return False
-            connection.execute("UPDATE records SET size_bytes = length(record) WHERE row = ?", (row,))
+            connection.execute(
+                "UPDATE records SET size_bytes = length(record) WHERE row = ?", (row,)
+            )
             return True
 
     def set_aside(self, row: int, reason: str) -> bool:
@@ -161,11 +177,17 @@ class Outbox(Database):
         return [outbox_file.Refusal(*row) for row in rows]
 
     def add_refusal(self, broker: str, refusal: outbox_file.Refusal) -> None:
-        self._reserve.in_need(lambda: self._write("INSERT INTO refusals VALUES (?, ?, ?)", broker, *refusal))
+        self._reserve.in_need(
+            lambda: self._write("INSERT INTO refusals VALUES (?, ?, ?)", broker, *refusal)
+        )
 
     def drop_refusals(self, broker: str, size_bytes: int) -> None:
         """Forget refusals of messages no larger than this: the broker has accepted one."""
-        self._reserve.in_need(lambda: self._write("DELETE FROM refusals WHERE broker = ? AND size_bytes <= ?", broker, size_bytes))
+        self._reserve.in_need(
+            lambda: self._write(
+                "DELETE FROM refusals WHERE broker = ? AND size_bytes <= ?", broker, size_bytes
+            )
+        )
 
     def doubt_refusals(self, broker: str, count: int) -> None:
         """Forget the refusals that are not certain, except for the `count` smallest."""
@@ -203,12 +225,16 @@ class Outbox(Database):
                         self._place(connection, (receipt.session, first, last), receipt.received_ns)
                     while count := self._end_some(connection, (receipt.session, first, last)):
                         dropped += count
-                connection.execute("DELETE FROM unstamped WHERE row NOT IN (SELECT row FROM waiting)")
+                connection.execute(
+                    "DELETE FROM unstamped WHERE row NOT IN (SELECT row FROM waiting)"
+                )
             finally:
                 connection.execute("PRAGMA synchronous = FULL")
         return dropped
 
-    def _place(self, connection: sqlite3.Connection, named: tuple[int, int, int], received_ns: int) -> None:
+    def _place(
+        self, connection: sqlite3.Connection, named: tuple[int, int, int], received_ns: int
+    ) -> None:
         """Give records without a time of their own that of their first receipt, which they keep when sent again."""
         rows = "FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ? AND row NOT IN (SELECT row FROM receipted)"
         for row, head in connection.execute(f"SELECT row, record {rows}", named).fetchall():
@@ -226,7 +252,10 @@ class Outbox(Database):
             return connection.execute(statement, named).rowcount
         # Killed between the two, a record is sent again.
         connection.execute(f"INSERT OR IGNORE INTO receipted {rows} LIMIT {_FORGET_RECORDS}", named)
-        return connection.execute(f"DELETE FROM waiting WHERE row IN ({rows} AND row IN (SELECT row FROM receipted))", named).rowcount  # noqa: S608 - as above
+        return connection.execute(
+            f"DELETE FROM waiting WHERE row IN ({rows} AND row IN (SELECT row FROM receipted))",  # noqa: S608 - as above
+            named,
+        ).rowcount
 
     def _give_back(self) -> None:
         # The disk was full: an outbox that is empty now needs few pages, but still holds all that it ever had.
@@ -252,11 +281,18 @@ class Outbox(Database):
         statement = """INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
             WHERE device = ? AND fleet = ? AND kept_ns >= ?"""
         with self.transaction() as connection:
-            if not connection.execute("INSERT OR IGNORE INTO requests (id) VALUES (?)", (request.again,)).rowcount:
+            if not connection.execute(
+                "INSERT OR IGNORE INTO requests (id) VALUES (?)", (request.again,)
+            ).rowcount:
                 return None
-            connection.execute("DELETE FROM requests WHERE number <= (SELECT max(number) FROM requests) - ?", (_REQUESTS_REMEMBERED,))
+            connection.execute(
+                "DELETE FROM requests WHERE number <= (SELECT max(number) FROM requests) - ?",
+                (_REQUESTS_REMEMBERED,),
+            )
             connection.execute(statement, (device, fleet, request.since_ns))
-            first_row = connection.execute("SELECT min(row) FROM waiting JOIN receipted USING (row)").fetchone()[0]
+            first_row = connection.execute(
+                "SELECT min(row) FROM waiting JOIN receipted USING (row)"
+            ).fetchone()[0]
         return None if first_row is None else int(first_row)
 
     def receipted(self, device: str) -> int:
@@ -276,7 +312,9 @@ class Outbox(Database):
 
     def is_empty(self, device: str) -> bool:
         """Return whether `device` has no record to be sent."""
-        return not self.query("SELECT 1 FROM waiting JOIN records USING (row) WHERE device = ? LIMIT 1", device)
+        return not self.query(
+            "SELECT 1 FROM waiting JOIN records USING (row) WHERE device = ? LIMIT 1", device
+        )
 
     def dropped(self, device: str | None = None) -> outbox_file.Dropped:
         """Return what was dropped since the file was created because the outbox or the disk was full, of one device or of all."""
@@ -300,7 +338,11 @@ class Outbox(Database):
 
     def waits_until_s(self, boot_id: str) -> float:
         """Return the time from `wait_for_clock` in this boot, or 0."""
-        return float(self.query("SELECT coalesce(max(until_s), 0) FROM patience WHERE boot_id = ?", boot_id)[0][0])
+        return float(
+            self.query("SELECT coalesce(max(until_s), 0) FROM patience WHERE boot_id = ?", boot_id)[
+                0
+            ][0]
+        )
 
     def stamp(self, boot_id: str, boot_ns: int) -> int:
         """Compute the timestamps of the records held back in this boot; return their number.
@@ -311,7 +353,9 @@ class Outbox(Database):
         with self.transaction() as connection:
             rows = connection.execute(query, (boot_id,)).fetchall()
             for row, since_boot_ns, head in rows:
-                right = change_fields(head, started_at_ns=boot_ns + since_boot_ns, stamped_by="device-later")
+                right = change_fields(
+                    head, started_at_ns=boot_ns + since_boot_ns, stamped_by="device-later"
+                )
                 connection.execute("UPDATE records SET record = ? WHERE row = ?", (right, row))
             connection.execute("DELETE FROM unstamped WHERE boot_id = ?", (boot_id,))
         return len(rows)
@@ -319,42 +363,78 @@ class Outbox(Database):
     def leave_unstamped(self, all_but_boot_id: str = "") -> int:
         """Release the records of other boots than this, or all; return their number."""
         with self.transaction() as connection:
-            return connection.execute("DELETE FROM unstamped WHERE boot_id != ?", (all_but_boot_id,)).rowcount
+            return connection.execute(
+                "DELETE FROM unstamped WHERE boot_id != ?", (all_but_boot_id,)
+            ).rowcount
 
     def _begin_session(self) -> None:
         with self.transaction() as connection:
             connection.execute("UPDATE opened SET times = times + 1")
             times = int(connection.execute("SELECT times FROM opened").fetchone()[0])
         # The counter alone repeats on a copied card, and random bits alone could repeat here; neither the counter nor a session is ever 0.
-        self.session = secrets.randbits(_RANDOM_BITS) << _COUNTER_BITS | (times % ((1 << _COUNTER_BITS) - 1) + 1)
+        self.session = secrets.randbits(_RANDOM_BITS) << _COUNTER_BITS | (
+            times % ((1 << _COUNTER_BITS) - 1) + 1
+        )
         self._last_seq = 0
 
     def _insert(self, record: RunRecord) -> outbox_file.Dropped:
         payload = encode(record)
         head, samples = split_samples(payload)
-        values = (record.device, record.fleet, record.session, record.seq, time.time_ns(), len(payload), head)
+        values = (
+            record.device,
+            record.fleet,
+            record.session,
+            record.seq,
+            time.time_ns(),
+            len(payload),
+            head,
+        )
         statement = "INSERT INTO records (device, fleet, session, seq, kept_ns, size_bytes, record) VALUES (?, ?, ?, ?, ?, ?, ?)"
         with self.transaction() as connection:
             row = connection.execute(statement, values).lastrowid
             connection.execute("INSERT INTO waiting VALUES (?)", (row,))
             if samples != NO_SAMPLES:
                 connection.execute("INSERT INTO samples VALUES (?, ?)", (row, samples))
-            if record.clock_synchronised is False and record.stamped_by == "device" and record.environment.boot_id:
+            if (
+                record.clock_synchronised is False
+                and record.stamped_by == "device"
+                and record.environment.boot_id
+            ):
                 # The monotonic clock stops while the machine is suspended, the time since boot does not.
-                suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+                suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(
+                    time.CLOCK_MONOTONIC
+                )
                 since_boot_ns = record.monotonic_ns + suspended_ns
-                connection.execute("INSERT INTO unstamped VALUES (?, ?, ?)", (row, record.environment.boot_id, since_boot_ns))
-            outbox_file.drop_receipted(connection, self._limit_bytes, time.time_ns(), has_disk=outbox_file.has_disk_room(self.path))
+                connection.execute(
+                    "INSERT INTO unstamped VALUES (?, ?, ?)",
+                    (row, record.environment.boot_id, since_boot_ns),
+                )
+            outbox_file.drop_receipted(
+                connection,
+                self._limit_bytes,
+                time.time_ns(),
+                has_disk=outbox_file.has_disk_room(self.path),
+            )
             return outbox_file.drop_down_to(connection, self._limit_bytes)
 
     def _report_dropped(self, dropped: outbox_file.Dropped) -> None:
         # Logged the first time; `dropped` has the count.
         if dropped.traces and not self._reported.traces:
-            logger.warning("the outbox %s is full: the oldest raw traces are dropped, their records stay", self.path)
+            logger.warning(
+                "the outbox %s is full: the oldest raw traces are dropped, their records stay",
+                self.path,
+            )
         if dropped.records and not self._reported.records:
-            logger.error("the outbox %s is full: the oldest records are dropped; bring a collector up, or raise the limit", self.path)
-        self._reported = outbox_file.Dropped(self._reported.traces + dropped.traces, self._reported.records + dropped.records)
+            logger.error(
+                "the outbox %s is full: the oldest records are dropped; bring a collector up, or raise the limit",
+                self.path,
+            )
+        self._reported = outbox_file.Dropped(
+            self._reported.traces + dropped.traces, self._reported.records + dropped.records
+        )
 
 
-def _pending(row: int, device: str, fleet: str, session: int, seq: int, head: bytes, samples: bytes | None) -> Pending:
+def _pending(
+    row: int, device: str, fleet: str, session: int, seq: int, head: bytes, samples: bytes | None
+) -> Pending:
     return Pending(row, device, fleet, session, seq, join_samples(head, samples or NO_SAMPLES))

@@ -109,14 +109,20 @@ class Dropped:
     records: int = 0
 
 
-def drop_receipted(connection: sqlite3.Connection, limit_bytes: int, now_ns: int, *, has_disk: bool) -> None:
+def drop_receipted(
+    connection: sqlite3.Connection, limit_bytes: int, now_ns: int, *, has_disk: bool
+) -> None:
     """Delete receipted records, oldest first, within the caller's transaction: expired ones, and those for which there is no room."""
     excess_bytes = sqlite_file.space_bytes(connection)[0] - int(KEPT_RATIO * limit_bytes)
     if excess_bytes > 0:
         sizes = "SELECT row, size_bytes FROM receipted JOIN records USING (row) ORDER BY row"
         up_to, _ = _oldest(connection, sizes, excess_bytes + int(KEPT_SLACK_RATIO * limit_bytes))
-        connection.execute("DELETE FROM records WHERE row IN (SELECT row FROM receipted WHERE row <= ?)", (up_to,))
-    oldest = connection.execute("SELECT kept_ns FROM receipted JOIN records USING (row) ORDER BY row LIMIT 1").fetchone()
+        connection.execute(
+            "DELETE FROM records WHERE row IN (SELECT row FROM receipted WHERE row <= ?)", (up_to,)
+        )
+    oldest = connection.execute(
+        "SELECT kept_ns FROM receipted JOIN records USING (row) ORDER BY row LIMIT 1"
+    ).fetchone()
     before_ns = now_ns - int(KEPT_DAYS * NS_PER_DAY)
     if oldest is not None and (oldest[0] < before_ns or not has_disk):
         rows = f"SELECT row FROM receipted JOIN records USING (row) WHERE kept_ns < ? OR ? ORDER BY row LIMIT {KEPT_STEP}"  # noqa: S608 - a number
@@ -142,7 +148,9 @@ def is_delivered(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
     """Return whether a collector confirmed one of these records (device, session, seq), as far as the outbox at `path` remembers."""
     if not path.exists():
         return False
-    query = "SELECT 1 FROM records JOIN receipted USING (row) WHERE (device, session, seq) = (?, ?, ?)"
+    query = (
+        "SELECT 1 FROM records JOIN receipted USING (row) WHERE (device, session, seq) = (?, ?, ?)"
+    )
     with sqlite_file.Database(path, FORMAT, "read") as outbox:
         return any(outbox.query(query, *number) for number in numbers)
 
@@ -161,7 +169,14 @@ def withdraw(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
             query = "SELECT row, row IN (SELECT row FROM waiting) FROM records WHERE (device, session, seq) = (?, ?, ?)"
             for row, is_to_be_sent in connection.execute(query, number).fetchall():
                 is_waiting = is_waiting or bool(is_to_be_sent)
-                for table in ("records", "samples", "unstamped", "waiting", "too_large", "receipted"):
+                for table in (
+                    "records",
+                    "samples",
+                    "unstamped",
+                    "waiting",
+                    "too_large",
+                    "receipted",
+                ):
                     connection.execute(f"DELETE FROM {table} WHERE row = ?", (row,))  # noqa: S608 - our own names
     return is_waiting
 
@@ -198,11 +213,18 @@ def drop_down_to(connection: sqlite3.Connection, limit_bytes: int) -> Dropped:
     size_bytes = excess_bytes + int(SLACK_RATIO * limit_bytes)
     newest = connection.execute("SELECT max(row) FROM records").fetchone()[0] or 0
     traces, freed_bytes = _drop_traces(connection, size_bytes)
-    return Dropped(traces, _drop_records(connection, size_bytes - freed_bytes, newest) if freed_bytes < excess_bytes else 0)
+    return Dropped(
+        traces,
+        _drop_records(connection, size_bytes - freed_bytes, newest)
+        if freed_bytes < excess_bytes
+        else 0,
+    )
 
 
 def _drop_traces(connection: sqlite3.Connection, size_bytes: int) -> tuple[int, int]:
-    up_to, found_bytes = _oldest(connection, "SELECT row, length(series) FROM samples ORDER BY row", size_bytes)
+    up_to, found_bytes = _oldest(
+        connection, "SELECT row, length(series) FROM samples ORDER BY row", size_bytes
+    )
     shed = "WHERE row IN (SELECT row FROM samples WHERE row <= ?)"
     _add_dropped(connection, "traces", shed, up_to)
     connection.execute(f"UPDATE records SET size_bytes = length(record) {shed}", (up_to,))  # noqa: S608 - our own words
@@ -210,7 +232,11 @@ def _drop_traces(connection: sqlite3.Connection, size_bytes: int) -> tuple[int, 
 
 
 def _drop_records(connection: sqlite3.Connection, size_bytes: int, newest: int) -> int:
-    up_to, _ = _oldest(connection, f"SELECT row, length(record) FROM records WHERE row < {newest} ORDER BY row", size_bytes)  # noqa: S608 - a number
+    up_to, _ = _oldest(
+        connection,
+        f"SELECT row, length(record) FROM records WHERE row < {newest} ORDER BY row",  # noqa: S608 - our own words
+        size_bytes,
+    )
     _add_dropped(connection, "records", "WHERE row <= ?", up_to)
     return connection.execute("DELETE FROM records WHERE row <= ?", (up_to,)).rowcount
 
@@ -226,10 +252,16 @@ def _oldest(connection: sqlite3.Connection, query: str, size_bytes: int) -> tupl
 
 
 def _add_dropped(connection: sqlite3.Connection, column: str, which: str, up_to: int) -> None:
-    counted = connection.execute(f"SELECT device, count(*) FROM records {which} GROUP BY device", (up_to,)).fetchall()  # noqa: S608 - our own words
+    counted = connection.execute(
+        f"SELECT device, count(*) FROM records {which} GROUP BY device",  # noqa: S608 - our own words
+        (up_to,),
+    ).fetchall()
     for device, count in counted:
         connection.execute("INSERT OR IGNORE INTO dropped VALUES (?, 0, 0)", (device,))
-        connection.execute(f"UPDATE dropped SET {column} = {column} + ? WHERE device = ?", (count, device))  # noqa: S608 - as above
+        connection.execute(
+            f"UPDATE dropped SET {column} = {column} + ? WHERE device = ?",  # noqa: S608 - as above
+            (count, device),
+        )
 
 
 def dropped_count(connection: sqlite3.Connection, device: str | None) -> Dropped:

@@ -16,7 +16,12 @@ import msgspec
 
 from edgemeter.agent.base import interrupts, mqtt_session
 from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    TransientError,
+    UnavailableError,
+)
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic, TopicKind
@@ -24,7 +29,13 @@ from edgemeter.agent.delivery.broker_name import BrokerName
 from edgemeter.agent.delivery.message_limit import MessageLimit
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import TOO_LARGE_REMEDY
-from edgemeter.agent.delivery.sender import FIRST_TIMEOUT_S, WINDOW_BYTES, WINDOW_RECORDS, Sender, SendWindow
+from edgemeter.agent.delivery.sender import (
+    FIRST_TIMEOUT_S,
+    WINDOW_BYTES,
+    WINDOW_RECORDS,
+    Sender,
+    SendWindow,
+)
 from edgemeter.agent.delivery.stamps import Stamping
 
 logger = logging.getLogger(__name__)
@@ -82,7 +93,9 @@ class Publisher:
         self._outbox = outbox
         self._birth = birth
         self._device_lock = DeviceLock(outbox.path, birth.device)
-        self._name = BrokerName(self._device_lock, birth.session, is_resident=lasting == "persistent")
+        self._name = BrokerName(
+            self._device_lock, birth.session, is_resident=lasting == "persistent"
+        )
         self._lasting = lasting
         self._stamping = stamping or Stamping(outbox)
         self._limit = MessageLimit(outbox, str(address))
@@ -124,7 +137,9 @@ class Publisher:
     def start(self) -> None:
         """Start without waiting for a broker: connecting is retried, and the outbox is sent when a broker answers."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="edgemeter-publisher", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name="edgemeter-publisher", daemon=True
+            )
             self._thread.start()
 
     def wake(self) -> None:
@@ -144,7 +159,9 @@ class Publisher:
             if self._refusal is not None:
                 raise UnavailableError(self.why_left())
             remaining = deadline - time.monotonic()
-            if remaining <= 0 or self._outbox.count(self._birth.device) == len(self._sender.too_large):
+            if remaining <= 0 or self._outbox.count(self._birth.device) == len(
+                self._sender.too_large
+            ):
                 break
             with self._forgot:
                 self._forgot.wait(min(remaining, 0.2))
@@ -154,9 +171,7 @@ class Publisher:
         """Return why records are still in the outbox, in one line."""
         outlook = "the records stay in the outbox"
         if self._refusal is not None:
-            return (
-                f"the broker at {self.address} refuses device {self._birth.device!r} ({self._refusal}): allow it its own topics; {outlook}"
-            )
+            return f"the broker at {self.address} refuses device {self._birth.device!r} ({self._refusal}): allow it its own topics; {outlook}"
         if self._session is None or not self._session.is_connected():
             why = f": it was {self._limit.trouble}" if self._limit.trouble else ""
             return f"the connection to the broker at {self.address} is down{why}; {outlook} and go out when it is back"
@@ -166,13 +181,21 @@ class Publisher:
             return f"they wait for this device's clock to be set: check that it can reach a time server (NTP); {outlook}"
         if (why_limited := self._why_limited()) is not None:
             return f"{why_limited}; {outlook}"
-        silent = " (or the broker refuses this device: MQTT 3.1.1 does not report it)" if self._session.version == "3.1.1" else ""
+        silent = (
+            " (or the broker refuses this device: MQTT 3.1.1 does not report it)"
+            if self._session.version == "3.1.1"
+            else ""
+        )
         return f"no collector has confirmed them{silent}: check that one runs at {self.address} (`edgemeter collector up`); {outlook}"
 
     def _why_limited(self) -> str | None:
         if reasons := self._outbox.too_large(self._birth.device):
             return f"{len(reasons)} records are too large for a message ({reasons[0]}): {TOO_LARGE_REMEDY}"
-        return f"the connection to the broker at {self.address} was {self._limit.trouble}" if self._limit.trouble else None
+        return (
+            f"the connection to the broker at {self.address} was {self._limit.trouble}"
+            if self._limit.trouble
+            else None
+        )
 
     def report_activity(self, measuring: messages.Measuring | None) -> None:
         """Report the current measurement, at once or not at all: nothing may be sent later, while a query is timed.
@@ -192,13 +215,24 @@ class Publisher:
         if self._name.state == "own":
             self.publish(self._topic("state"), self._state("online"), lasting="retained")
 
-    def publish(self, topic: str, payload: bytes, *, qos: Literal[0, 1] = 1, lasting: Literal["passing", "retained"] = "passing") -> bool:
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: Literal[0, 1] = 1,
+        lasting: Literal["passing", "retained"] = "passing",
+    ) -> bool:
         """Send one message of a handler; return False if that is not possible now.
 
         It goes before any record, unless the connection ended at such a message.
         """
         session = self._session
-        if session is None or not self.is_connected() or len(payload) > self._limit.alone_bytes(session):
+        if (
+            session is None
+            or not self.is_connected()
+            or len(payload) > self._limit.alone_bytes(session)
+        ):
             return False
         if qos == 0:
             session.publish(topic, payload, qos=0, lasting=lasting)
@@ -210,7 +244,11 @@ class Publisher:
         return True
 
     def is_connected(self) -> bool:
-        return self._session is not None and self._session.is_connected() and not self._is_new_connection
+        return (
+            self._session is not None
+            and self._session.is_connected()
+            and not self._is_new_connection
+        )
 
     @property
     def resent(self) -> int:
@@ -244,7 +282,12 @@ class Publisher:
         # A client that is refused retries for ever, and logs it once.
         if not self._closing and reason != self._reported_reason:
             self._reported_reason = reason
-            logger.info("connection to the broker at %s lost%s: %s", self.address, f" {size_text}" if size_text else "", reason)
+            logger.info(
+                "connection to the broker at %s lost%s: %s",
+                self.address,
+                f" {size_text}" if size_text else "",
+                reason,
+            )
         self._wake.set()
 
     def received(self, message: mqtt_session.Message) -> None:
@@ -276,9 +319,17 @@ class Publisher:
     def answered(self, refusal: str | None) -> None:
         if self._concerns_handlers(refusal):
             # The broker's ACL may be older than this agent: results are still delivered.
-            logger.warning("the broker at %s refuses: %s; update its ACL to that of this version", self.address, refusal)
+            logger.warning(
+                "the broker at %s refuses: %s; update its ACL to that of this version",
+                self.address,
+                refusal,
+            )
         # Any other failure concerns one message, which is sent again when its receipt is overdue.
-        elif refusal is not None and "uthorized" in refusal and not self._concerns_previous_fleet(refusal):
+        elif (
+            refusal is not None
+            and "uthorized" in refusal
+            and not self._concerns_previous_fleet(refusal)
+        ):
             self._refused_s = self.clock()
             self._refusal = refusal
         self._wake.set()
@@ -289,22 +340,35 @@ class Publisher:
         is_previous = "/receipt:" in refusal and f" {self._topic('receipt')}:" not in refusal
         is_previous = is_previous or (session is not None and self._sender.refused(session))
         if is_previous and self._sender.holds_previous and not was_holding:
-            logger.warning("the broker at %s refuses results of a previous fleet: they stay in the outbox", self.address)
+            logger.warning(
+                "the broker at %s refuses results of a previous fleet: they stay in the outbox",
+                self.address,
+            )
         return is_previous
 
     def _concerns_handlers(self, refusal: str | None) -> bool:
         session = self._session
-        answered = {number for number in self._handler_messages.copy() if session is None or not session.is_on_its_way(number)}
+        answered = {
+            number
+            for number in self._handler_messages.copy()
+            if session is None or not session.is_on_its_way(number)
+        }
         self._handler_messages.difference_update(answered)
         if refusal is None or self._listener is None:
             return False
-        return bool(answered) or any(f"subscription {topic}:" in refusal for topic in self._listener.topics)
+        return bool(answered) or any(
+            f"subscription {topic}:" in refusal for topic in self._listener.topics
+        )
 
     def _topic(self, kind: TopicKind) -> str:
         return str(Topic(self._birth.fleet, self._birth.device, kind))
 
-    def _publish_activity(self, session: mqtt_session.MqttSession, activity: messages.Activity) -> None:
-        session.publish(self._topic("activity"), messages.encode_message(activity), qos=0, lasting="retained")
+    def _publish_activity(
+        self, session: mqtt_session.MqttSession, activity: messages.Activity
+    ) -> None:
+        session.publish(
+            self._topic("activity"), messages.encode_message(activity), qos=0, lasting="retained"
+        )
 
     def _publish_state(self, state: str) -> None:
         if self._session is not None:
@@ -312,7 +376,9 @@ class Publisher:
 
     def _state(self, state: str) -> bytes:
         challenge = self._challenge if state == "online" else None
-        return messages.encode_message(messages.DeviceState(state=state, session=self._birth.session, challenge=challenge))  # type: ignore[arg-type]
+        return messages.encode_message(
+            messages.DeviceState(state=state, session=self._birth.session, challenge=challenge)
+        )  # type: ignore[arg-type]
 
     def _open_session(self, timeout_s: float) -> None:
         if self._session is not None:
@@ -320,14 +386,22 @@ class Publisher:
         before = self._name.state
         if self._name.choose(self.clock()) == "own":
             profile = mqtt_session.SessionProfile(
-                self._birth.device, self._lasting, will=mqtt_session.Will(self._topic("state"), self._state("lost"))
+                self._birth.device,
+                self._lasting,
+                will=mqtt_session.Will(self._topic("state"), self._state("lost")),
             )
             if before == "displaced":
-                logger.warning("this process takes the name of device %r at the broker again", self._birth.device)
+                logger.warning(
+                    "this process takes the name of device %r at the broker again",
+                    self._birth.device,
+                )
         else:
             profile = mqtt_session.SessionProfile(f"{self._birth.device}~{self._birth.session}")
         if self._name.state == "displaced" != before:
-            logger.warning("another process publishes as device %r: this one uses a client id of its own for now", self._birth.device)
+            logger.warning(
+                "another process publishes as device %r: this one uses a client id of its own for now",
+                self._birth.device,
+            )
         session = self._session = self.make_session(self.address, profile, self)
         try:
             session.connect(timeout_s)
@@ -344,7 +418,9 @@ class Publisher:
                 failures = 0
             except EdgemeterError as error:
                 # Logged once, not at every attempt.
-                logger.log(logging.DEBUG if failures else logging.WARNING, "cannot publish now: %s", error)
+                logger.log(
+                    logging.DEBUG if failures else logging.WARNING, "cannot publish now: %s", error
+                )
                 pause_s = mqtt_session.backoff_s(failures)
                 failures += 1
                 self._was_offline = True
@@ -385,7 +461,9 @@ class Publisher:
     def _send_outgoing(self, session: mqtt_session.MqttSession) -> None:
         while self._outgoing and session.room() > 0:
             topic, payload, lasting = self._outgoing.popleft()
-            self._handler_messages.add(self._limit.publish(session, topic, payload, lasting=lasting))
+            self._handler_messages.add(
+                self._limit.publish(session, topic, payload, lasting=lasting)
+            )
 
     def _welcome(self) -> None:
         """Send the first messages of a new connection."""
@@ -402,7 +480,9 @@ class Publisher:
 
     def _settle_stamps(self) -> float | None:
         # Another process with the outbox open may settle them too.
-        rows = [row for row in (self._first_held, self._outbox.first_unstamped()) if row is not None]
+        rows = [
+            row for row in (self._first_held, self._outbox.first_unstamped()) if row is not None
+        ]
         held_s = self._stamping.settle()
         self._first_held = self._outbox.first_unstamped()
         if rows and self._first_held != min(rows):
@@ -416,7 +496,9 @@ class Publisher:
         if self._was_offline:
             self._stamping.is_online()
         fleets = {self._birth.fleet, *self._outbox.fleets(self._birth.device)}
-        session.subscribe([str(Topic(fleet, self._birth.device, "receipt")) for fleet in sorted(fleets)])
+        session.subscribe(
+            [str(Topic(fleet, self._birth.device, "receipt")) for fleet in sorted(fleets)]
+        )
         if self._name.state != "beside":
             session.subscribe([self._topic("state")])
         if self._name.state == "own":
@@ -424,8 +506,12 @@ class Publisher:
             if self._listener is not None and self._listener.topics:
                 session.subscribe(self._listener.topics)
             dropped = self._outbox.dropped(self._birth.device)
-            birth = msgspec.structs.replace(self._birth, dropped_traces=dropped.traces, dropped_records=dropped.records)
-            self._limit.publish(session, self._topic("birth"), messages.encode_message(birth), lasting="retained")
+            birth = msgspec.structs.replace(
+                self._birth, dropped_traces=dropped.traces, dropped_records=dropped.records
+            )
+            self._limit.publish(
+                session, self._topic("birth"), messages.encode_message(birth), lasting="retained"
+            )
             self._publish_state("online")
         if self._activity is not None and self._activity.measuring is None:
             self._publish_activity(session, self._activity)
@@ -438,10 +524,16 @@ class Publisher:
                 row = self._outbox.send_again(request, self._birth.device, fleet)
             except (UnavailableError, TransientError) as error:
                 # The broker retains it; waiting messages are sent meanwhile.
-                logger.warning("a collector's request for records is answered with the next connection: %s", error)
+                logger.warning(
+                    "a collector's request for records is answered with the next connection: %s",
+                    error,
+                )
                 return
             if row is not None:
-                logger.info("a collector asks for records again: %d are to be sent", self._outbox.count(self._birth.device))
+                logger.info(
+                    "a collector asks for records again: %d are to be sent",
+                    self._outbox.count(self._birth.device),
+                )
                 self._sender.look_back(row)
 
     def _take_receipts(self) -> None:

@@ -91,7 +91,11 @@ class SendWindow:
     """
 
     def __init__(
-        self, limit_records: int, limit_bytes: int, first_timeout_s: float = FIRST_TIMEOUT_S, spread: Callable[[], float] = retry_spread
+        self,
+        limit_records: int,
+        limit_bytes: int,
+        first_timeout_s: float = FIRST_TIMEOUT_S,
+        spread: Callable[[], float] = retry_spread,
     ) -> None:
         self.limit_records = limit_records
         self.limit_bytes = limit_bytes
@@ -109,7 +113,11 @@ class SendWindow:
 
     def timeout_s(self) -> float:
         """Return how long to wait for a receipt: longer for a collector that is slow now."""
-        return self.first_timeout_s if self._delay_s is None else max(self.first_timeout_s, 4 * self._delay_s)
+        return (
+            self.first_timeout_s
+            if self._delay_s is None
+            else max(self.first_timeout_s, 4 * self._delay_s)
+        )
 
     def room(self, now_s: float) -> int:
         """Return how many more records may be sent now."""
@@ -125,7 +133,9 @@ class SendWindow:
         """Add sent records, in the order of the outbox, and the number of their message."""
         for record in pending:
             self.after_row = max(self.after_row, record.row)
-            self._sent[record.session, record.seq] = _SentRecord(record.row, len(record.payload), now_s, message)
+            self._sent[record.session, record.seq] = _SentRecord(
+                record.row, len(record.payload), now_s, message
+            )
             self._bytes += len(record.payload)
 
     def withdraw(self, pending: Iterable[Pending]) -> None:
@@ -156,7 +166,9 @@ class SendWindow:
                 if sent is not None:
                     self._bytes -= sent.size_bytes
                     delay_s = now_s - sent.at_s
-                    self._delay_s = delay_s if self._delay_s is None else 0.9 * self._delay_s + 0.1 * delay_s
+                    self._delay_s = (
+                        delay_s if self._delay_s is None else 0.9 * self._delay_s + 0.1 * delay_s
+                    )
 
     def gone(self, row: int) -> None:
         """Drop a record that is no longer in the outbox."""
@@ -172,7 +184,9 @@ class SendWindow:
         self.after_row = 0
         self._paused_until_s = 0.0
 
-    def expire(self, now_s: float, is_on_its_way: Callable[[int], bool] = lambda _: False) -> list[int]:
+    def expire(
+        self, now_s: float, is_on_its_way: Callable[[int], bool] = lambda _: False
+    ) -> list[int]:
         """Return the rows that are to be sent again, because their receipt is overdue or no receipt comes at all.
 
         Those in flight (`is_on_its_way`, minutes on a slow line) cannot have one.
@@ -223,7 +237,11 @@ class SendWindow:
     def _named(self, session: int, first: int, last: int) -> list[Key]:
         if last - first <= len(self._sent) + len(self._repeats):
             return [(session, seq) for seq in range(first, last + 1)]
-        return [key for key in [*self._sent, *self._repeats] if key[0] == session and first <= key[1] <= last]
+        return [
+            key
+            for key in [*self._sent, *self._repeats]
+            if key[0] == session and first <= key[1] <= last
+        ]
 
     def _pause_s(self, tries: int, longest_s: float) -> float:
         return min(longest_s, self.first_timeout_s * 2.0 ** min(tries - 1, 10)) * self._spread()
@@ -236,7 +254,9 @@ class Sender:
     contains the rows that were skipped on this connection.
     """
 
-    def __init__(self, outbox: Outbox, device: str, fleet: str, limit: MessageLimit, window: SendWindow) -> None:
+    def __init__(
+        self, outbox: Outbox, device: str, fleet: str, limit: MessageLimit, window: SendWindow
+    ) -> None:
         self.limit = limit
         self.window = window
         self.too_large: set[int] = set()
@@ -299,8 +319,14 @@ class Sender:
             else:
                 repeats.append(record)
         together = [record for record in repeats if record.row not in self.limit.deferred]
-        groups = [together[first : first + BATCH_RECORDS] for first in range(0, len(together), BATCH_RECORDS)]
-        for group in [*groups, *([record] for record in repeats if record.row in self.limit.deferred)]:
+        groups = [
+            together[first : first + BATCH_RECORDS]
+            for first in range(0, len(together), BATCH_RECORDS)
+        ]
+        for group in [
+            *groups,
+            *([record] for record in repeats if record.row in self.limit.deferred),
+        ]:
             for batch in self._batches(session, group):
                 if batch.fits:
                     self.window.sent_again(batch.records, self._publish(session, batch))
@@ -311,10 +337,20 @@ class Sender:
             limit_bytes = min(BATCH_BYTES, self.window.room_bytes())
             after = self.window.after_row
             fleet = self._fleet if self.holds_previous else None
-            waiting = self._outbox.pending(min(records, BATCH_RECORDS), limit_bytes, after_row=after, device=self._device, fleet=fleet)
+            waiting = self._outbox.pending(
+                min(records, BATCH_RECORDS),
+                limit_bytes,
+                after_row=after,
+                device=self._device,
+                fleet=fleet,
+            )
             if not waiting and not self._look_back_at_deferred():
                 return
-            new = [record for record in waiting if not self.window.holds(record) and record.row not in self.limit.deferred]
+            new = [
+                record
+                for record in waiting
+                if not self.window.holds(record) and record.row not in self.limit.deferred
+            ]
             if waiting and not new:
                 self.window.skip(waiting[-1])
             # Batches that do not fit into the broker's window stay behind the cursor until the next round.
@@ -351,7 +387,11 @@ class Sender:
 
     def _publish(self, session: MqttSession, batch: Batch) -> int:
         first = batch.records[0]
-        number = self.limit.publish(session, str(Topic(first.fleet, first.device, "result")), batch.payload, batch.records)
+        number = self.limit.publish(
+            session, str(Topic(first.fleet, first.device, "result")), batch.payload, batch.records
+        )
         if first.fleet != self._fleet:
-            self._previous = {message for message in self._previous.copy() if session.is_on_its_way(message)} | {number}
+            self._previous = {
+                message for message in self._previous.copy() if session.is_on_its_way(message)
+            } | {number}
         return number

@@ -50,7 +50,9 @@ class Stamping:
     def is_online(self) -> None:
         """Note the end of a network outage: the clock may soon be set. Only the first time in a boot counts."""
         if self._outbox.has_unstamped():
-            self._outbox.wait_for_clock(self._boot_id() or "", self._since_boot_s() + PATIENCE_ONLINE_S)
+            self._outbox.wait_for_clock(
+                self._boot_id() or "", self._since_boot_s() + PATIENCE_ONLINE_S
+            )
 
     def settle(self) -> float | None:
         """Correct held records once the clock is set, or release them after a while; return when to retry (s), None if none is held."""

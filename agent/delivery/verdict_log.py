@@ -24,7 +24,11 @@ def note_verdict(home: Path, started_at_ns: int, verdict: str) -> None:
         if path.stat().st_size > REWRITE_BYTES:
             temporary = path.with_suffix(f".{os.getpid()}")
             temporary.write_text(
-                "".join(f"{started_ns} {state}\n" for started_ns, state in _verdict_lines(path)[-VERDICTS_KEPT:]), encoding="ascii"
+                "".join(
+                    f"{started_ns} {state}\n"
+                    for started_ns, state in _verdict_lines(path)[-VERDICTS_KEPT:]
+                ),
+                encoding="ascii",
             )
             temporary.replace(path)
 
@@ -35,7 +39,11 @@ def recent_runs(home: Path) -> RecentRuns:
     if not lines:
         return RecentRuns()
     last_ns, last_verdict = lines[-1]
-    return RecentRuns(last_ns=last_ns, last_verdict=last_verdict, verdicts=dict(Counter(verdict for _, verdict in lines)))
+    return RecentRuns(
+        last_ns=last_ns,
+        last_verdict=last_verdict,
+        verdicts=dict(Counter(verdict for _, verdict in lines)),
+    )
 
 
 def verdicts_changed_ns(home: Path) -> int | None:
@@ -52,4 +60,8 @@ def _verdict_lines(path: Path) -> list[tuple[int, str]]:
     except OSError:
         return []
     parts = [line.split() for line in text.splitlines()]
-    return [(int(part[0]), part[1]) for part in parts if len(part) == 2 and part[0].isdecimal() and part[1] in VERDICTS]
+    return [
+        (int(part[0]), part[1])
+        for part in parts
+        if len(part) == 2 and part[0].isdecimal() and part[1] in VERDICTS
+    ]

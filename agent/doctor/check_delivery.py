@@ -32,13 +32,17 @@ def check(home: Path, broker: str | None) -> Iterator[Finding]:
     if broker:
         yield _broker(broker)
     else:
-        yield _finding("broker", "absent", "none is configured, so results stay in this device's ledger")
+        yield _finding(
+            "broker", "absent", "none is configured, so results stay in this device's ledger"
+        )
 
 
 def _place(name: str, path: Path, absent: str) -> Finding:
     if not path.exists():
         return _finding(name, "ok", f"{path}: {absent}")
-    sizes_bytes = [part.stat().st_size for part in (path, path.with_name(f"{path.name}-wal")) if part.exists()]
+    sizes_bytes = [
+        part.stat().st_size for part in (path, path.with_name(f"{path.name}-wal")) if part.exists()
+    ]
     return _finding(name, "ok", f"{path}: {sum(sizes_bytes) / 1e6:.1f} MB")
 
 
@@ -67,19 +71,30 @@ def outbox_finding(path: Path) -> Finding:
             contextlib.closing(sqlite_file.connect(path, outbox_file.FORMAT, "read")) as connection,
             sqlite_file.mapped(path, outbox_file.FORMAT),
         ):
-            waiting, dropped = outbox_file.waiting_count(connection), dropped_count(connection, None)
+            waiting, dropped = (
+                outbox_file.waiting_count(connection),
+                dropped_count(connection, None),
+            )
             too_large = outbox_file.too_large(connection, None)
     except EdgemeterError as error:
         return _of_error("outbox", error)
     if dropped.traces or dropped.records:
         text = f"full: {dropped.traces} raw traces and {dropped.records} records were dropped so far; {waiting} wait"
-        return _finding("outbox", "bad" if dropped.records else "warn", text, "start a collector, or raise outbox_limit_mb")
+        return _finding(
+            "outbox",
+            "bad" if dropped.records else "warn",
+            text,
+            "start a collector, or raise outbox_limit_mb",
+        )
     if too_large:
         text = f"{len(too_large)} of {waiting} records that wait cannot be sent: {too_large[0]}"
         return _finding("outbox", "warn", text, outbox_file.TOO_LARGE_REMEDY)
     if waiting:
         return _finding(
-            "outbox", "warn", f"{count(waiting, 'record')} waiting to be delivered", "`edgemeter agent publish --broker ADDRESS`"
+            "outbox",
+            "warn",
+            f"{count(waiting, 'record')} waiting to be delivered",
+            "`edgemeter agent publish --broker ADDRESS`",
         )
     return _finding("outbox", "ok", "empty: everything was delivered")
 
@@ -97,7 +112,9 @@ def _broker(address_text: str) -> Finding:
     if version == "5":
         return _finding("broker", "ok", f"{address} accepts this device, MQTT 5")
     text = f"{address} accepts this device, but supports only MQTT 3.1.1: it drops rejected results silently, until they are sent again"
-    return _finding("broker", "warn", text, "use a broker with MQTT 5 (mosquitto 2, EMQX, HiveMQ) for a fleet")
+    return _finding(
+        "broker", "warn", text, "use a broker with MQTT 5 (mosquitto 2, EMQX, HiveMQ) for a fleet"
+    )
 
 
 class _NoEvents(SessionEvents):

@@ -42,7 +42,12 @@ class Finding(msgspec.Struct, frozen=True):
 _machine = partial(Finding, "machine")
 _software = partial(Finding, "software")
 # Checks that correspond to rules of the verdict on the machine.
-_NOTED = {"shared-machine": "virtualisation", "swap-in-use": "swap", "clock-unknown": "wall clock", "governor": "governor"}
+_NOTED = {
+    "shared-machine": "virtualisation",
+    "swap-in-use": "swap",
+    "clock-unknown": "wall clock",
+    "governor": "governor",
+}
 # Boards throttle from 80 C on (Raspberry Pi: soft limit 60 to 80 C by model).
 HOT_C = 75.0
 LITTLE_MEMORY_MB = 300.0
@@ -50,7 +55,10 @@ BUSY_RATIO = 0.25  # Share of the cores; above it runs are disturbed.
 
 
 def check_machine(machine: Machine) -> Iterator[Finding]:
-    notes = {note.rule: _machine(_NOTED[note.rule], "warn", sentence_of(note), remedy_of(note)) for note in environment_notes(machine)}
+    notes = {
+        note.rule: _machine(_NOTED[note.rule], "warn", sentence_of(note), remedy_of(note))
+        for note in environment_notes(machine)
+    }
     yield from _identity(machine, notes)
     yield _system(machine)
     yield from _memory(machine, notes)
@@ -73,7 +81,11 @@ def _identity(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Findin
     else:
         yield _machine("board", "absent", "unknown: it reports no model name")
     cores = board.cores(machine)
-    yield _machine("processor", "ok", f"{board.cpu(machine) or machine.arch}, {cores or 'an unknown number of'} cores")
+    yield _machine(
+        "processor",
+        "ok",
+        f"{board.cpu(machine) or machine.arch}, {cores or 'an unknown number of'} cores",
+    )
     if "shared-machine" in notes:
         yield notes["shared-machine"]
     # Source: proc_loadavg(5): the first number is the tasks that ran or waited, averaged over a minute.
@@ -86,7 +98,12 @@ def _identity(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Findin
 def _system(machine: Machine) -> Finding:
     named = f"{fingerprint.operating_system(machine) or 'unknown system'}, kernel {machine.line('proc/sys/kernel/osrelease') or 'unknown'}"
     if fingerprint.is_32_bit() or machine.arch.startswith(("armv6", "armv7")):
-        return _machine("system", "warn", f"{named}, 32-bit: the runtimes publish no wheels for it", "install the 64-bit system")
+        return _machine(
+            "system",
+            "warn",
+            f"{named}, 32-bit: the runtimes publish no wheels for it",
+            "install the 64-bit system",
+        )
     return _machine("system", "ok", f"{named}, {machine.arch}")
 
 
@@ -96,7 +113,9 @@ def _memory(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Finding]
     if memory.total_mb is None or memory.available_mb is None:
         yield _machine("memory", "absent", unknown)
     else:
-        text = f"{memory.available_mb / 1000:.1f} GB of {memory.total_mb / 1000:.1f} GB are available"
+        text = (
+            f"{memory.available_mb / 1000:.1f} GB of {memory.total_mb / 1000:.1f} GB are available"
+        )
         is_little = memory.available_mb < LITTLE_MEMORY_MB
         remedy = "close other programs, or boot without a desktop" if is_little else None
         yield _machine("memory", "warn" if is_little else "ok", text, remedy)
@@ -141,16 +160,33 @@ def _heat(machine: Machine) -> Iterator[Finding]:
     hottest = max(temperatures_c, key=lambda name: temperatures_c[name])
     text = f"{temperatures_c[hottest]:.0f} C at {hottest}, the hottest of {len(temperatures_c)}"
     is_hot = temperatures_c[hottest] >= HOT_C
-    yield _machine("temperature", "warn" if is_hot else "ok", text, "let it cool, or add a fan" if is_hot else None)
+    yield _machine(
+        "temperature",
+        "warn" if is_hot else "ok",
+        text,
+        "let it cool, or add a fan" if is_hot else None,
+    )
 
 
 def _supply(machine: Machine) -> Iterator[Finding]:
     state = throttling.read(machine)
     remedy = "cool the board, then reboot to clear the flag"
-    yield _flag("throttling", state.throttled_now, state.throttled_since_boot, "the processor is throttled", remedy)
+    yield _flag(
+        "throttling",
+        state.throttled_now,
+        state.throttled_since_boot,
+        "the processor is throttled",
+        remedy,
+    )
     if state.under_voltage_now is not None or state.under_voltage_since_boot is not None:
         remedy = "use the manufacturer's power supply and a short cable"
-        yield _flag("supply", state.under_voltage_now, state.under_voltage_since_boot, "the supply voltage is too low", remedy)
+        yield _flag(
+            "supply",
+            state.under_voltage_now,
+            state.under_voltage_since_boot,
+            "the supply voltage is too low",
+            remedy,
+        )
 
 
 def _flag(name: str, now: bool | None, since_boot: bool | None, text: str, remedy: str) -> Finding:  # noqa: FBT001 - three-valued claims
@@ -197,7 +233,9 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
     "openvino": (RuntimePackage("openvino", "openvino", "openvino"),),
     "ncnn": (RuntimePackage("ncnn", "ncnn", "ncnn"),),
     "llama": (RuntimePackage("xllamacpp", "xllamacpp", "llama"),),
-    "executorch": (RuntimePackage("executorch", "executorch.extension.pybindings._C", "executorch"),),
+    "executorch": (
+        RuntimePackage("executorch", "executorch.extension.pybindings._C", "executorch"),
+    ),
     "pytorch": (RuntimePackage("torch", "torch", "torch"),),
     "hailo": (RuntimePackage("hailort", "hailo_platform", "vision"),),
     "tensorrt": (
@@ -209,20 +247,28 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
 # The plug-in families, as their entry point groups are named.
 PLUGIN_FAMILIES = ("runtimes", "generators", "power", "decoders", "tasks", "readers")
 VISION: Mapping[str, Sequence[RuntimePackage]] = {
-    "images": (RuntimePackage("pillow", "PIL.Image", "vision", "models are timed on random inputs only"),),
+    "images": (
+        RuntimePackage("pillow", "PIL.Image", "vision", "models are timed on random inputs only"),
+    ),
 }
 
 
 def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterator[Finding]:
     """Yield the findings about the software; installed libraries are imported, each in its own process, so that a broken build shows."""
-    yield _software("python", "ok", f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}")
+    yield _software(
+        "python",
+        "ok",
+        f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}",
+    )
     yield _software("edgemeter", "ok", version("edgemeter") or "run from its source, not installed")
     yield _sandbox()
     installed = {
         name: next((package for package in packages if version(package.distribution)), None)
         for name, packages in {**RUNTIMES, **VISION}.items()
     }
-    imports = {name: _begin([f"import {package.module}"]) for name, package in installed.items() if package}
+    imports = {
+        name: _begin([f"import {package.module}"]) for name, package in installed.items() if package
+    }
     for name, package in installed.items():
         if package is not None:
             yield library_finding(name, package, _end(imports[name], import_timeout_s)[1])
@@ -233,9 +279,16 @@ def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterato
     yield from _gpu(Machine())
     for family in PLUGIN_FAMILIES:
         for entry in registered_in(f"edgemeter.{family}"):
-            yield _software(entry.name, "ok", f"of another package, in edgemeter.{family}: {entry.value}")
+            yield _software(
+                entry.name, "ok", f"of another package, in edgemeter.{family}: {entry.value}"
+            )
     if not any(installed[name] for name in RUNTIMES):
-        yield _software("runtimes", "bad", "none is installed: no model can run", "`pip install 'edgemeter[litert,onnx]'`")
+        yield _software(
+            "runtimes",
+            "bad",
+            "none is installed: no model can run",
+            "`pip install 'edgemeter[litert,onnx]'`",
+        )
 
 
 def _sandbox() -> Finding:
@@ -253,7 +306,9 @@ def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Fi
     state: FindingState
     if problem is not None and plugged:
         words = problem.partition("UnavailableError: ")[2] or problem
-        yield _software("edgetpu", "bad", f"{plugged} is attached, but {words}", _set_up(machine, "Coral"))
+        yield _software(
+            "edgetpu", "bad", f"{plugged} is attached, but {words}", _set_up(machine, "Coral")
+        )
     elif problem is None:
         package = output.partition(",")[0].strip()
         if problem_of_pair := _mismatch(package.partition(" ")[2]):
@@ -261,9 +316,15 @@ def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Fi
             yield _software("edgetpu", state, f"{package} {words}", _set_up(machine, "Coral"))
             return
         state = "ok" if plugged else "absent"
-        yield _software("edgetpu", state, f"{output.strip()}: {plugged or 'no Edge TPU is attached'}{untried_part('edgetpu')}")
+        yield _software(
+            "edgetpu",
+            state,
+            f"{output.strip()}: {plugged or 'no Edge TPU is attached'}{untried_part('edgetpu')}",
+        )
     else:
-        yield _software("edgetpu", "absent", "no Edge TPU (Coral) is attached, and libedgetpu is not installed")
+        yield _software(
+            "edgetpu", "absent", "no Edge TPU (Coral) is attached, and libedgetpu is not installed"
+        )
 
 
 def _mismatch(library: str) -> tuple[FindingState, str] | None:
@@ -277,7 +338,10 @@ def _mismatch(library: str) -> tuple[FindingState, str] | None:
     if "tf" not in library:
         return "bad", f"is Google's build of 2021: it ends {installed} at the first inference"
     known_pair = f"is known with {pair}" if pair else "has no known interpreter"
-    return "warn", f"{known_pair}, not with {installed}: a pair that does not match ends the process at the first inference"
+    return (
+        "warn",
+        f"{known_pair}, not with {installed}: a pair that does not match ends the process at the first inference",
+    )
 
 
 def _gpu(machine: Machine) -> Iterator[Finding]:
@@ -288,7 +352,12 @@ def _gpu(machine: Machine) -> Iterator[Finding]:
     if runtimes:
         yield _software("gpu", "ok", f"for the Jetson's GPU: {', '.join(runtimes)}")
     else:
-        yield _software("gpu", "absent", "no runtime here uses the Jetson's GPU: models run on the CPU", _set_up(machine, "Jetson GPU"))
+        yield _software(
+            "gpu",
+            "absent",
+            "no runtime here uses the Jetson's GPU: models run on the CPU",
+            _set_up(machine, "Jetson GPU"),
+        )
 
 
 def _set_up(machine: Machine, accelerator: str) -> str:
@@ -300,7 +369,11 @@ def _set_up(machine: Machine, accelerator: str) -> str:
         reason = next((setup.note for setup in fitting if setup.note), None)
         return reason or f"no set-up is known for this system with Python {python}"
     setup = next(setup for setup in fitting if setup.install)
-    sources = "; ".join(f"{package.file or package.name} from {package.source}" for package in setup.packages if package.source != "PyPI")
+    sources = "; ".join(
+        f"{package.file or package.name} from {package.source}"
+        for package in setup.packages
+        if package.source != "PyPI"
+    )
     commands = "; ".join(f"`{command}`" for command in setup.install)
     return f"{commands} ({f'{sources}; ' if sources else ''}untried on a board of ours)"
 
@@ -325,11 +398,18 @@ def library_finding(name: str, package: RuntimePackage, problem: str | None) -> 
 def _begin(code: Sequence[str]) -> interrupts.OwnedProcess[str]:
     # From a folder without Python files: a file in the current folder must not be imported instead.
     return interrupts.OwnedProcess(
-        [sys.executable, "-c", *code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd="/"
+        [sys.executable, "-c", *code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd="/",
     )
 
 
-def _end(process: interrupts.OwnedProcess[str], timeout_s: float | None = IMPORT_TIMEOUT_S) -> tuple[str, str | None]:
+def _end(
+    process: interrupts.OwnedProcess[str], timeout_s: float | None = IMPORT_TIMEOUT_S
+) -> tuple[str, str | None]:
     """Return a process's output, and the last line of its errors; None if it succeeded."""
     try:
         output, errors = process.communicate(timeout=timeout_s)

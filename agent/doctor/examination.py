@@ -52,16 +52,34 @@ def _power(settings: Mapping[str, Mapping[str, str]], root: Path = ROOT) -> Iter
     sensors = detect_sensors(settings, root=root)
     for sensor in sensors:
         if sensor.description is None:
-            usual: FindingState = "absent" if sensor.is_absent and not sensor.is_configured else "warn"
+            usual: FindingState = (
+                "absent" if sensor.is_absent and not sensor.is_configured else "warn"
+            )
             # A run refuses wrong settings, but skips an unconfigured sensor that lacks its hardware.
-            state: FindingState = "bad" if sensor.is_misconfigured and sensor.is_configured else usual
-            where = f"correct [sensors.{sensor.name}] in the configuration, then " if sensor.is_configured else "once that is fixed, "
-            remedy = None if state == "absent" else f"{where}`edgemeter energy sensors` shows what it reads"
+            state: FindingState = (
+                "bad" if sensor.is_misconfigured and sensor.is_configured else usual
+            )
+            where = (
+                f"correct [sensors.{sensor.name}] in the configuration, then "
+                if sensor.is_configured
+                else "once that is fixed, "
+            )
+            remedy = (
+                None
+                if state == "absent"
+                else f"{where}`edgemeter energy sensors` shows what it reads"
+            )
             yield Finding("power", sensor.name, state, sensor.reason or "", remedy)
         else:
-            left_out = f", without {', '.join(sensor.description.excludes)}" if sensor.description.excludes else ""
+            left_out = (
+                f", without {', '.join(sensor.description.excludes)}"
+                if sensor.description.excludes
+                else ""
+            )
             described = f"{sensor.description.id}: {sensor.description.scope}{left_out}"
-            yield Finding("power", sensor.name, "ok", "; ".join((described, *sensor.description.warnings)))
+            yield Finding(
+                "power", sensor.name, "ok", "; ".join((described, *sensor.description.warnings))
+            )
     sensor_name, why = choose_sensor(sensors)
     if sensor_name is None:
         remedy = "see `edgemeter energy sensors --all`"
@@ -97,12 +115,19 @@ def render(findings: Sequence[Finding], *, is_whole: bool = False) -> Table:
 
 def _brief(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Yield the problems, the equipment, the runtimes in one finding, and the absent parts in another."""
-    runtimes = [f for f in findings if f.area == "software" and f.state == "ok" and f.name not in TOOLS]
+    runtimes = [
+        f for f in findings if f.area == "software" and f.state == "ok" and f.name not in TOOLS
+    ]
     for state in ("bad", "warn"):
         yield from (finding for finding in findings if finding.state == state)
     yield from (finding for finding in findings if finding.state == "ok" and finding.name in NAMED)
     if runtimes:
-        yield Finding("software", "runtimes", "ok", ", ".join(f"{runtime.name} ({runtime.what})" for runtime in runtimes))
+        yield Finding(
+            "software",
+            "runtimes",
+            "ok",
+            ", ".join(f"{runtime.name} ({runtime.what})" for runtime in runtimes),
+        )
     absent = [finding for finding in findings if finding.state == "absent"]
     names = [finding.name for finding in absent if finding.area != "power"]
     if sensor_count := len(absent) - len(names):

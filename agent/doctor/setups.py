@@ -42,7 +42,11 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def fits(self, model: str | None, system: str | None, arch: str, python: str) -> bool:
         is_for_board = any(fnmatchcase(model or "", pattern) for pattern in self.models)
-        return is_for_board and (system or "").startswith(self.os) and (self.arch, self.python) == (arch, python)
+        return (
+            is_for_board
+            and (system or "").startswith(self.os)
+            and (self.arch, self.python) == (arch, python)
+        )
 
 
 @lru_cache(maxsize=1)
@@ -50,15 +54,22 @@ def all_setups() -> tuple[Setup, ...]:
     """Return every set-up, merged with the part shared by its system."""
     systems = msgspec.toml.decode(files(__package__).joinpath("setups.toml").read_bytes())["system"]
     shared = ({**system, **setup} for system in systems for setup in system["setup"])
-    return tuple(msgspec.convert({name: value for name, value in fields.items() if name != "setup"}, Setup) for fields in shared)
+    return tuple(
+        msgspec.convert({name: value for name, value in fields.items() if name != "setup"}, Setup)
+        for fields in shared
+    )
 
 
 def interpreters() -> Mapping[str, str]:
     """Return the matching interpreter of each known version of libedgetpu, as a requirement: `16.0tf2.19.1-1` to `NAME==VERSION`."""
     pairs: dict[str, str] = {}
     for setup in all_setups():
-        library = next((package for package in setup.packages if package.name.startswith("libedgetpu1-")), None)
-        interpreter = next((package for package in setup.packages if package.name in INTERPRETERS), None)
+        library = next(
+            (package for package in setup.packages if package.name.startswith("libedgetpu1-")), None
+        )
+        interpreter = next(
+            (package for package in setup.packages if package.name in INTERPRETERS), None
+        )
         if library and interpreter:
             pairs[library.version] = f"{interpreter.name}=={interpreter.version}"
     return pairs
@@ -66,4 +77,6 @@ def interpreters() -> Mapping[str, str]:
 
 def interpreter_of(libedgetpu: str) -> str | None:
     # The package's version ends with the system that it was built for.
-    return interpreters().get(re.sub(r"\.(?:trixie|bookworm|bullseye|ubuntu[0-9.]+)\Z", "", libedgetpu))
+    return interpreters().get(
+        re.sub(r"\.(?:trixie|bookworm|bullseye|ubuntu[0-9.]+)\Z", "", libedgetpu)
+    )

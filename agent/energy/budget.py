@@ -44,20 +44,33 @@ Budget = Mapping[str, Term]
 
 
 def budget_of(
-    curve: Curve, description: Description, timed: Window, block: Block, breaks_ns: Times | None, energy_mj: float
+    curve: Curve,
+    description: Description,
+    timed: Window,
+    block: Block,
+    breaks_ns: Times | None,
+    energy_mj: float,
 ) -> dict[str, Term]:
     """Return the budget; terms named `idle_*` belong to the net energy only. `breaks_ns` are the moments of random pauses."""
     length_ms, idle = timed.length_ns / NS_PER_MS, block.idle
     gain, step_w = description.gain_u_ratio, description.resolution_w
     steady = Window(timed.start_ns + min(block.tail.rise_ns, timed.length_ns // 2), timed.end_ns)
-    sampling_w, freedom = (0.0, None) if curve.is_counter else sampling(curve, steady, block.spacing_ns, breaks_ns)
-    zero_w = description.offset_u_w if step_w is None or description.offset_u_w is not None else step_w / math.sqrt(3)
+    sampling_w, freedom = (
+        (0.0, None) if curve.is_counter else sampling(curve, steady, block.spacing_ns, breaks_ns)
+    )
+    zero_w = (
+        description.offset_u_w
+        if step_w is None or description.offset_u_w is not None
+        else step_w / math.sqrt(3)
+    )
     if curve.is_counter:
         zero_mj: float | None = 0.0
         steps_mj = None if curve.step_mj is None else curve.step_mj / math.sqrt(6)
     else:
         zero_mj = None if zero_w is None else zero_w * length_ms
-        steps_mj = None if step_w is None else step_w / math.sqrt(12) * curve.same_ratio(timed) * length_ms
+        steps_mj = (
+            None if step_w is None else step_w / math.sqrt(12) * curve.same_ratio(timed) * length_ms
+        )
     terms: dict[str, Term] = {
         "gain": (None if gain is None else gain * abs(energy_mj), None),
         "gain_drift": (description.gain_drift_ratio / math.sqrt(3) * abs(energy_mj), None),
@@ -68,13 +81,21 @@ def budget_of(
         "tail": (math.hypot(block.tail.u_mj, block.tail.idle_u_mj), None),
     }
     if idle is not None:
-        terms["idle_sampling"] = (math.hypot(idle.u_w, idle.stretch_u_w(timed.length_ns)) * length_ms, idle.freedom)
-        terms["idle_quantisation"] = (None if idle.quantisation_u_w is None else idle.quantisation_u_w * length_ms, None)
+        terms["idle_sampling"] = (
+            math.hypot(idle.u_w, idle.stretch_u_w(timed.length_ns)) * length_ms,
+            idle.freedom,
+        )
+        terms["idle_quantisation"] = (
+            None if idle.quantisation_u_w is None else idle.quantisation_u_w * length_ms,
+            None,
+        )
         terms["idle_drift"] = (None if idle.drift_u_w is None else idle.drift_u_w * length_ms, None)
     return terms
 
 
-def sampling(curve: Curve, window: Window, spacing_ns: float, breaks_ns: Times | None) -> tuple[float, float | None]:
+def sampling(
+    curve: Curve, window: Window, spacing_ns: float, breaks_ns: Times | None
+) -> tuple[float, float | None]:
     """Return the standard uncertainty of the mean power, W, and its degrees of freedom, from differences of neighbouring blocks.
 
     Slow changes hardly count, because the lines between readings follow them. A reading next to a gap has more weight in the trapezoids,
@@ -87,7 +108,14 @@ def sampling(curve: Curve, window: Window, spacing_ns: float, breaks_ns: Times |
         return float(np.std(powers_w, ddof=1)) if n > 1 else 0.0, 1.0
     in_block = max(FEWEST_IN_BLOCK, FEWEST_NEW_IN_BLOCK * n * spacing_ns / window.length_ns)
     bounds = (
-        np.linspace(0, n, int(max(2, min(FOLLOWED_BLOCKS if curve.follows_queries else BLOCKS, n // in_block))) + 1).round().astype(int)
+        np.linspace(
+            0,
+            n,
+            int(max(2, min(FOLLOWED_BLOCKS if curve.follows_queries else BLOCKS, n // in_block)))
+            + 1,
+        )
+        .round()
+        .astype(int)
     )
     if breaks_ns is not None and not curve.follows_queries:
         at_breaks = [0]
@@ -114,7 +142,9 @@ def net_u_mj(budget: Budget, net_ratio: float) -> float | None:
     """Return the expanded uncertainty of the net energy, whose ratio to the gross energy is `net_ratio`; the offset cancels."""
     gain, freedom = budget["gain"]
     stretched: Term = (None if gain is None else gain * net_ratio, freedom)
-    return expanded([stretched, *(term for name, term in budget.items() if name not in {"gain", "offset"})])
+    return expanded(
+        [stretched, *(term for name, term in budget.items() if name not in {"gain", "offset"})]
+    )
 
 
 def unknown_reason(budget: Budget) -> str | None:

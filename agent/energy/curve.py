@@ -27,16 +27,24 @@ class Curve:
     is constant.
     """
 
-    def __init__(self, readings: Sequence[Reading], description: Description, queries: Queries | None = None) -> None:
+    def __init__(
+        self, readings: Sequence[Reading], description: Description, queries: Queries | None = None
+    ) -> None:
         self.is_counter = description.kind == "energy"
         self.step_mj, self.went_back, self.follows_queries = description.resolution_mj, False, False
         if self.is_counter:
             self._count(*increasing((reading.taken_ns, reading.energy_mj) for reading in readings))
             return
-        self.times_ns, self.seen_w = increasing((reading.taken_ns, reading.power_w) for reading in readings)
+        self.times_ns, self.seen_w = increasing(
+            (reading.taken_ns, reading.power_w) for reading in readings
+        )
         steadied = None if queries is None else without_rhythm(self.times_ns, self.seen_w, queries)
         self.follows_queries = steadied is not None
-        self.powers_w, self.apart_w = (self.seen_w, self.seen_w) if steadied is None else (steadied.powers_w, steadied.apart_w)
+        self.powers_w, self.apart_w = (
+            (self.seen_w, self.seen_w)
+            if steadied is None
+            else (steadied.powers_w, steadied.apart_w)
+        )
         areas_mj = np.diff(self.times_ns) * (self.powers_w[1:] + self.powers_w[:-1]) / 2 / NS_PER_MS
         self._energies_mj = np.concatenate(([0.0], np.cumsum(areas_mj)))
 
@@ -47,7 +55,10 @@ class Curve:
         self.times_ns, self._energies_mj = read_ns, counts_mj
         if moved.size < MOVES_AT_EVERY_READ * steps_mj.size:
             # A move happened some time between two reads. For the value before the first move, that time is unknown.
-            self.times_ns, self._energies_mj = (read_ns[moved - 1] + read_ns[moved]) // 2, counts_mj[moved]
+            self.times_ns, self._energies_mj = (
+                (read_ns[moved - 1] + read_ns[moved]) // 2,
+                counts_mj[moved],
+            )
             self.step_mj = float(np.median(steps_mj[moved - 1])) if moved.size else self.step_mj
         between_w = np.diff(self._energies_mj) * NS_PER_MS / np.diff(self.times_ns)
         self.powers_w = self.seen_w = self.apart_w = np.append(between_w[:1], between_w)
@@ -63,7 +74,10 @@ class Curve:
         at_ns = np.linspace(window.start_ns, window.end_ns, parts + 1).round().astype(np.int64)
         if not self.powers_w.size:
             return np.zeros(parts)
-        before_ns, beyond_ns = np.minimum(at_ns - self.times_ns[0], 0), np.maximum(at_ns - self.times_ns[-1], 0)
+        before_ns, beyond_ns = (
+            np.minimum(at_ns - self.times_ns[0], 0),
+            np.maximum(at_ns - self.times_ns[-1], 0),
+        )
         energies_mj = np.interp(at_ns, self.times_ns, self._energies_mj)
         energies_mj += (before_ns * self.powers_w[0] + beyond_ns * self.powers_w[-1]) / NS_PER_MS
         means_w: Array = np.diff(energies_mj) * NS_PER_MS / np.diff(at_ns)
@@ -76,7 +90,11 @@ class Curve:
     def gap_ns(self, moment_ns: int) -> float:
         """Return the time between the two values around a moment; 0 beyond the ends."""
         after = int(np.searchsorted(self.times_ns, moment_ns))
-        return float(self.times_ns[after] - self.times_ns[after - 1]) if 0 < after < self.times_ns.size else 0.0
+        return (
+            float(self.times_ns[after] - self.times_ns[after - 1])
+            if 0 < after < self.times_ns.size
+            else 0.0
+        )
 
     def new_values(self, window: Window) -> float:
         """Return the number of new values within the window: fewer than were read if the sensor repeats its values."""

@@ -39,7 +39,9 @@ class IdlePower:
         return self.block_scatter_w * math.sqrt(ALIKE * self.block_ns / length_ns)
 
 
-def idle_power(curve: Curve, before: Window | None, after: Window | None, step_u_w: float | None) -> IdlePower | None:
+def idle_power(
+    curve: Curve, before: Window | None, after: Window | None, step_u_w: float | None
+) -> IdlePower | None:
     """Return the idle power, None without a stretch; `step_u_w` is the standard uncertainty that the sensor's steps give one reading."""
     stretches = [window for window in (before, after) if window is not None]
     if not stretches:
@@ -55,10 +57,15 @@ def idle_power(curve: Curve, before: Window | None, after: Window | None, step_u
         u_w=scatter_w * math.sqrt(ALIKE / blocks_w.size),
         freedom=blocks_w.size - 1,
         # During the block idle power was within twice the range of the blocks (rectangular, GUM 4.3.7); a fall may go on by as much.
-        drift_u_w=max(float(np.ptp(blocks_w)) / math.sqrt(3), *(float(part_w[0] - part_w[-1]) for part_w in each_w))
+        drift_u_w=max(
+            float(np.ptp(blocks_w)) / math.sqrt(3),
+            *(float(part_w[0] - part_w[-1]) for part_w in each_w),
+        )
         if len(stretches) == 2
         else None,
-        quantisation_u_w=None if step_u_w is None else step_u_w * max(curve.same_ratio(window) for window in stretches),
+        quantisation_u_w=None
+        if step_u_w is None
+        else step_u_w * max(curve.same_ratio(window) for window in stretches),
         block_scatter_w=scatter_w,
         block_ns=statistics.fmean(window.length_ns for window in stretches) / BLOCKS,
     )

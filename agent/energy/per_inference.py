@@ -76,7 +76,10 @@ def assess(trace: SensorTrace, run: EnergyRun) -> tuple[Energy | None, str | Non
     """Return the energy per inference from one sensor's readings; else None and the reason."""
     description = trace.description
     if description is None or len(trace.readings) < 2:
-        return None, f"{trace.name}: {trace.ended or 'it gave no two readings'}{refusals.failures(trace)}"
+        return (
+            None,
+            f"{trace.name}: {trace.ended or 'it gave no two readings'}{refusals.failures(trace)}",
+        )
     energy = _energy(trace, description, run)
     return (None, f"{trace.name}: {energy}") if isinstance(energy, str) else (energy, None)
 
@@ -99,23 +102,35 @@ def _energy(trace: SensorTrace, description: Description, run: EnergyRun) -> Ene
         # A sensor without its own clock measures when it is read, so the phase of each reading in its query is known.
         curve = Curve(trace.readings, description, run.queries)
     idle_windows = run.idle_before, run.idle_after
-    block = block_of(curve, description, timed, idle_windows, spacing_ns, is_even=run.counts_inferences)
-    refusal = block.refusal or (refusals.in_step(run.queries, spacing_ns, block.tail.delay_ns) if has_own_clock else None)
+    block = block_of(
+        curve, description, timed, idle_windows, spacing_ns, is_even=run.counts_inferences
+    )
+    refusal = block.refusal or (
+        refusals.in_step(run.queries, spacing_ns, block.tail.delay_ns) if has_own_clock else None
+    )
     return refusal or _energy_of_block(curve, description, run, block)
 
 
-def _energy_of_block(curve: Curve, description: Description, run: EnergyRun, block: Block) -> Energy | str:
+def _energy_of_block(
+    curve: Curve, description: Description, run: EnergyRun, block: Block
+) -> Energy | str:
     timed, idle = run.timed, block.idle
     whole_mj, own_ms = curve.energy_mj(timed) + block.tail.energy_mj, run.own_ms()
     breaks_ns = None if run.queries is None else run.queries.pauses_ns[:, 0]
     terms = budget.budget_of(curve, description, timed, block, breaks_ns, whole_mj)
-    own_mj, terms["gaps"] = _without_gaps(curve, run, whole_mj, 0.0 if idle is None else idle.mean_w)
+    own_mj, terms["gaps"] = _without_gaps(
+        curve, run, whole_mj, 0.0 if idle is None else idle.mean_w
+    )
     if own_mj <= 0:
         return "its readings leave no energy to the queries: they are too short beside the gaps between them"
     net_mj = None if idle is None else own_mj - idle.mean_w * own_ms
     # A net energy must exceed three uncertainties of idle power and its own (k = 2), without the gain's, which only scales it.
-    hidden_mj = math.hypot(*(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name not in {"gain", "offset"}))
-    idle_u_mj = math.hypot(*(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name.startswith("idle_")))
+    hidden_mj = math.hypot(
+        *(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name not in {"gain", "offset"})
+    )
+    idle_u_mj = math.hypot(
+        *(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name.startswith("idle_"))
+    )
     lost_mj = max(RESOLVABLE * idle_u_mj, COVERAGE_FACTOR * hidden_mj)
 
     def each(energy_mj: float | None) -> float | None:
@@ -138,7 +153,9 @@ def _energy_of_block(curve: Curve, description: Description, run: EnergyRun, blo
     )
 
 
-def _without_gaps(curve: Curve, run: EnergyRun, whole_mj: float, idle_w: float) -> tuple[float, Term]:
+def _without_gaps(
+    curve: Curve, run: EnergyRun, whole_mj: float, idle_w: float
+) -> tuple[float, Term]:
     """Return the energy of the queries alone, and the uncertainty that comes from the gaps between them.
 
     The work in the gaps is unknown, so their power is bounded: by idle power, and by the mean power of the queries if the gaps drew idle
@@ -150,4 +167,7 @@ def _without_gaps(curve: Curve, run: EnergyRun, whole_mj: float, idle_w: float) 
     highest_w = (whole_mj - idle_w * gaps_ms) / own_ms
     if not run.counts_inferences and gaps_ms:
         highest_w = max(highest_w, float(curve.seen_w[curve.inside(run.timed)].max()))
-    return whole_mj - (idle_w + highest_w) / 2 * gaps_ms, (abs(highest_w - idle_w) / math.sqrt(12) * gaps_ms, None)
+    return whole_mj - (idle_w + highest_w) / 2 * gaps_ms, (
+        abs(highest_w - idle_w) / math.sqrt(12) * gaps_ms,
+        None,
+    )

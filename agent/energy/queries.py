@@ -64,7 +64,11 @@ class Queries:
         if not self.pauses_ns.size:
             return times_ns
         ends = np.cumsum(np.diff(self.pauses_ns))
-        paused = np.interp(times_ns, self.pauses_ns.ravel(), np.stack((np.append(0, ends[:-1]), ends), axis=1).ravel())
+        paused = np.interp(
+            times_ns,
+            self.pauses_ns.ravel(),
+            np.stack((np.append(0, ends[:-1]), ends), axis=1).ravel(),
+        )
         running_ns: Times = times_ns - paused.astype(np.int64)
         return running_ns
 
@@ -90,7 +94,10 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
     by_name = {entry.name: entry for entry in series if entry.name in SERIES}
     if not {"query_start", "latency"} <= set(by_name):
         return None
-    starts, durations = samples.unpack(by_name["query_start"]).astype(np.int64), samples.unpack(by_name["latency"]).astype(np.int64)
+    starts, durations = (
+        samples.unpack(by_name["query_start"]).astype(np.int64),
+        samples.unpack(by_name["latency"]).astype(np.int64),
+    )
     if starts.size != durations.size or starts.size < 2 or np.any(np.diff(starts) <= 0):
         return None
     if "arrival" in by_name:
@@ -102,10 +109,20 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
     if _are_beside([starts], [starts + durations]):
         # A server answers queries at the same time, so a reading belongs to several of them.
         return None
-    pauses = [samples.unpack(by_name[name]).astype(np.int64) for name in ("pause_start", "pause_end") if name in by_name]
-    if len(pauses) != 2 or pauses[0].size != pauses[1].size or _are_beside((starts, *pauses[:1]), (starts + durations, *pauses[1:])):
+    pauses = [
+        samples.unpack(by_name[name]).astype(np.int64)
+        for name in ("pause_start", "pause_end")
+        if name in by_name
+    ]
+    if (
+        len(pauses) != 2
+        or pauses[0].size != pauses[1].size
+        or _are_beside((starts, *pauses[:1]), (starts + durations, *pauses[1:]))
+    ):
         return Queries(starts + timed_start_ns, durations, timed_end_ns)
-    return Queries(starts + timed_start_ns, durations, timed_end_ns, np.stack(pauses, axis=1) + timed_start_ns)
+    return Queries(
+        starts + timed_start_ns, durations, timed_end_ns, np.stack(pauses, axis=1) + timed_start_ns
+    )
 
 
 def _are_beside(begins: Sequence[Times], ends: Sequence[Times]) -> bool:
@@ -149,7 +166,9 @@ def _basis(times_ns: Times, queries: Queries, parameters: int) -> Array | None:
     if np.any(cycles_ns <= 0):
         return None
     busy_ns = np.clip(queries.durations_ns, 0, cycles_ns)
-    query = np.clip(np.searchsorted(queries.starts_ns, times_ns, "right") - 1, 0, cycles_ns.size - 1)
+    query = np.clip(
+        np.searchsorted(queries.starts_ns, times_ns, "right") - 1, 0, cycles_ns.size - 1
+    )
     since_ns = queries.without_pauses(times_ns) - bounds[query]
     runs = ~queries.are_paused(times_ns)
     columns: list[NDArray[Any]] = []

@@ -37,7 +37,9 @@ def shortest_window_s(description: Description) -> float:
 
 def shortest_idle_s(description: Description) -> float:
     """Return the shortest idle stretch that gives an idle power: the tail of the load, then enough new values."""
-    return (2 + idle_power.FEWEST_NEW_VALUES + 1) * description.period_ms / 1000 + 3 * (description.delay_ms or 0.0) / 1000
+    return (2 + idle_power.FEWEST_NEW_VALUES + 1) * description.period_ms / 1000 + 3 * (
+        description.delay_ms or 0.0
+    ) / 1000
 
 
 def fault(curve: Curve, timed: Window, idle: list[Window], description: Description) -> str | None:
@@ -47,18 +49,28 @@ def fault(curve: Curve, timed: Window, idle: list[Window], description: Descript
     stretches = [timed, *(idle if description.scope in WHOLE else [])]
     shown_w = np.concatenate([curve.seen_w[curve.inside(window)] for window in stretches])
     nothing = int(np.sum(shown_w <= 0))
-    if min(curve.mean_w(window) for window in stretches) <= 0 or (description.scope in WHOLE and nothing > NOTHING_RATIO * shown_w.size):
+    if min(curve.mean_w(window) for window in stretches) <= 0 or (
+        description.scope in WHOLE and nothing > NOTHING_RATIO * shown_w.size
+    ):
         return (
             f"it shows 0 W or less in {nothing} of {shown_w.size} readings, which no running machine draws: its shunt or clamp is "
             "reversed, its contact is lost, or the load is below what it can show"
         )
-    return None if curve.is_counter else _hangs(curve, timed, idle) or _is_clipped(curve.seen_w[curve.inside(timed)])
+    return (
+        None
+        if curve.is_counter
+        else _hangs(curve, timed, idle) or _is_clipped(curve.seen_w[curve.inside(timed)])
+    )
 
 
 def _hangs(curve: Curve, timed: Window, idle: list[Window]) -> str | None:
     """Return that the last value of the load stays through the idle stretch after it, or that a value stays longer than by chance."""
     loaded_w, times_ns = curve.seen_w[curve.inside(timed)], curve.times_ns[curve.inside(timed)]
-    after_w = curve.seen_w[curve.inside(idle[-1])] if idle and idle[-1].start_ns >= timed.end_ns else np.zeros(0)
+    after_w = (
+        curve.seen_w[curve.inside(idle[-1])]
+        if idle and idle[-1].start_ns >= timed.end_ns
+        else np.zeros(0)
+    )
     if after_w.size >= FEWEST_STUCK and np.all(after_w == loaded_w[-1]):
         return f"it shows {loaded_w[-1]:.4g} W from the load to the end of the idle after it: it hangs, or its steps are too coarse"
     begins = np.concatenate(([0], np.flatnonzero(np.diff(loaded_w)) + 1))
@@ -68,7 +80,9 @@ def _hangs(curve: Curve, timed: Window, idle: list[Window]) -> str | None:
     # Values before it may be a rise to it.
     later_w = loaded_w[begins[longest + 1] :] if longest + 1 < begins.size else loaded_w[:0]
     value_w = loaded_w[begins[longest]]
-    if later_w.size < FEWEST_NEW_VALUES or longest_ns <= max(GAP_SPACINGS * usual_ns, GAP_RATIO * timed.length_ns):
+    if later_w.size < FEWEST_NEW_VALUES or longest_ns <= max(
+        GAP_SPACINGS * usual_ns, GAP_RATIO * timed.length_ns
+    ):
         return None
     others_w = np.concatenate((loaded_w[: begins[longest]], later_w))
     if others_w.size * (others_w == value_w).mean() ** (longest_ns / usual_ns - 1) > BY_CHANCE:
@@ -82,7 +96,11 @@ def _is_clipped(loaded_w: Array) -> str | None:
     # Values before it may be a rise to it.
     others_w = loaded_w[np.argmax(is_highest) :]
     others_w = others_w[others_w < highest_w]
-    if is_highest.mean() < CLIPPED_RATIO or others_w.size < FEWEST_NEW_VALUES or equal_chance(others_w) > FINE_CHANCE:
+    if (
+        is_highest.mean() < CLIPPED_RATIO
+        or others_w.size < FEWEST_NEW_VALUES
+        or equal_chance(others_w) > FINE_CHANCE
+    ):
         return None
     return f"{is_highest.mean():.0%} of its readings show {highest_w:.4g} W, and none shows more: its range ends there, use a wider one"
 
@@ -91,7 +109,11 @@ def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: floa
     """Return that there are too few new values, or that readings are missing for too long; None if not."""
     length_s, read = timed.length_ns / 1e9, curve.times_ns[curve.inside(timed)].size
     gone = f"; {trace.ended}" if trace.ended else ""
-    expected = 0.0 if curve.is_counter or trace.description is None else 1000 * length_s / trace.description.period_ms
+    expected = (
+        0.0
+        if curve.is_counter or trace.description is None
+        else 1000 * length_s / trace.description.period_ms
+    )
     if read < FEWEST_NEW_VALUES <= expected / 2:
         return f"it gave {count(read, 'reading')} in {length_s:.3g} s{failures(trace)}: find out what blocks it{gone}"
     if timed.length_ns <= 0 or timed.length_ns < FEWEST_NEW_VALUES * spacing_ns:
@@ -99,9 +121,13 @@ def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: floa
             f"it gave {timed.length_ns / spacing_ns:.0f} new values in {length_s:.3g} s, but an energy needs {FEWEST_NEW_VALUES}: measure "
             f"for {1.1 * FEWEST_NEW_VALUES * spacing_ns / 1e9:.2g} s or longer{failures(trace)}"
         )
-    stretches_ns = np.diff(np.concatenate(([timed.start_ns], curve.times_ns[curve.inside(timed)], [timed.end_ns])))
+    stretches_ns = np.diff(
+        np.concatenate(([timed.start_ns], curve.times_ns[curve.inside(timed)], [timed.end_ns]))
+    )
     # A counter counts on between two reads, but nothing is known before its first and after its last.
-    longest_ns = int(max(stretches_ns[0], stretches_ns[-1]) if curve.is_counter else stretches_ns.max())
+    longest_ns = int(
+        max(stretches_ns[0], stretches_ns[-1]) if curve.is_counter else stretches_ns.max()
+    )
     if longest_ns > max(GAP_SPACINGS * spacing_ns, GAP_RATIO * timed.length_ns):
         return f"readings are missing for {longest_ns / 1e9:.3g} s of {length_s:.3g} s{failures(trace)}: find out what blocks it{gone}"
     return None

@@ -52,8 +52,12 @@ class ReadSchedule:
 
     def after(self, now_ns: int) -> int:
         """Return the next moment; missed spans are skipped."""
-        begin_ns = self._end_ns + max(0, (now_ns - self._end_ns) // self._period_ns) * self._period_ns
-        self._end_ns = begin_ns + max(1, int(self._draw.uniform(1 - SPAN_SPREAD, 1 + SPAN_SPREAD) * self._period_ns))
+        begin_ns = (
+            self._end_ns + max(0, (now_ns - self._end_ns) // self._period_ns) * self._period_ns
+        )
+        self._end_ns = begin_ns + max(
+            1, int(self._draw.uniform(1 - SPAN_SPREAD, 1 + SPAN_SPREAD) * self._period_ns)
+        )
         return max(begin_ns + int(self._draw.random() * (self._end_ns - begin_ns)), now_ns)
 
 
@@ -63,8 +67,15 @@ class Sampler:
     `wait` waits up to some seconds for the event that ends the reading, and returns whether it is set.
     """
 
-    def __init__(self, sensors: Mapping[str, PowerSensor], seed: int | None = None, wait: Wait = threading.Event.wait) -> None:
-        self._threads = [_SensorThread(name, sensor, seed, wait) for name, sensor in sensors.items()]
+    def __init__(
+        self,
+        sensors: Mapping[str, PowerSensor],
+        seed: int | None = None,
+        wait: Wait = threading.Event.wait,
+    ) -> None:
+        self._threads = [
+            _SensorThread(name, sensor, seed, wait) for name, sensor in sensors.items()
+        ]
         self._begun = False
 
     def start(self) -> None:
@@ -103,18 +114,31 @@ class _SensorThread(threading.Thread):
         """Read until `ended` is set or the sensor gives up."""
         try:
             self._description = self._sensor.describe()
-            schedule = ReadSchedule(time.monotonic_ns(), int(self._description.period_ms * 1e6), self._draw)
-            while not self._wait(self.ended, (schedule.after(now_ns := time.monotonic_ns()) - now_ns) / 1e9):
+            schedule = ReadSchedule(
+                time.monotonic_ns(), int(self._description.period_ms * 1e6), self._draw
+            )
+            while not self._wait(
+                self.ended, (schedule.after(now_ns := time.monotonic_ns()) - now_ns) / 1e9
+            ):
                 self._read()
         except Exception as error:
             # A fault of a plug-in must not look like a silent sensor.
             is_own = isinstance(error, EdgemeterError)
-            self._why = str(error) if is_own else f"its driver failed with {type(error).__name__}: {error}"
+            self._why = (
+                str(error) if is_own else f"its driver failed with {type(error).__name__}: {error}"
+            )
             logger.info("power sensor %s stopped: %s", self.sensor_name, error, exc_info=not is_own)
 
     def trace(self) -> SensorTrace:
         why = None if self.is_alive() else self._why
-        return SensorTrace(self.sensor_name, self._description, tuple(self._readings), self._failures, why, self._failure)
+        return SensorTrace(
+            self.sensor_name,
+            self._description,
+            tuple(self._readings),
+            self._failures,
+            why,
+            self._failure,
+        )
 
     def _read(self) -> None:
         try:
@@ -142,11 +166,15 @@ def pack_traces(traces: Sequence[SensorTrace], timed_start_ns: int) -> tuple[Ser
     for trace in traces:
         if trace.readings:
             is_counter = trace.readings[0].energy_mj is not None
-            values = [reading.energy_mj if is_counter else reading.power_w for reading in trace.readings]
+            values = [
+                reading.energy_mj if is_counter else reading.power_w for reading in trace.readings
+            ]
             taken_ns = [reading.taken_ns - timed_start_ns for reading in trace.readings]
             name, unit = ("energy", "mJ") if is_counter else ("power", "W")
             series.append(samples.pack(f"{name}.{trace.name}", unit, np.array(values, np.float64)))
-            series.append(samples.pack(f"power_at.{trace.name}", "ns", np.array(taken_ns, np.int64)))
+            series.append(
+                samples.pack(f"power_at.{trace.name}", "ns", np.array(taken_ns, np.int64))
+            )
     return tuple(series)
 
 
@@ -164,7 +192,9 @@ def describe_trace(trace: SensorTrace) -> PowerTrace | None:
     )
 
 
-def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start_ns: int) -> SensorTrace:
+def unpack_trace(
+    recorded: PowerTrace, series: Mapping[str, Series], timed_start_ns: int
+) -> SensorTrace:
     """Return the trace that `describe_trace` and `pack_traces` recorded; `series` are those of the record by name.
 
     Raises:
@@ -173,14 +203,22 @@ def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start
     from edgemeter.agent.contract import samples  # noqa: PLC0415 - not at the top: the doctor looks for sensors without numpy
 
     is_counter = f"energy.{recorded.name}" in series
-    values_of, times_of = series.get(f"{'energy' if is_counter else 'power'}.{recorded.name}"), series.get(f"power_at.{recorded.name}")
+    values_of, times_of = (
+        series.get(f"{'energy' if is_counter else 'power'}.{recorded.name}"),
+        series.get(f"power_at.{recorded.name}"),
+    )
     readings: tuple[Reading, ...] = ()
     if values_of is not None and times_of is not None:
         values, times = samples.unpack(values_of).tolist(), samples.unpack(times_of).tolist()
         if len(values) != len(times):
-            raise ConfigError(f"sensor {recorded.name!r} has {len(values)} readings and {len(times)} times: the record is damaged")
+            raise ConfigError(
+                f"sensor {recorded.name!r} has {len(values)} readings and {len(times)} times: the record is damaged"
+            )
         field = "energy_mj" if is_counter else "power_w"
-        readings = tuple(Reading(taken_ns=at + timed_start_ns, **{field: value}) for at, value in zip(times, values, strict=True))
+        readings = tuple(
+            Reading(taken_ns=at + timed_start_ns, **{field: value})
+            for at, value in zip(times, values, strict=True)
+        )
     description = Description(
         id=recorded.sensor,
         scope=recorded.scope,

@@ -37,7 +37,8 @@ def _text(value: Any, depth: int) -> str:
     """Return a text that is the same in every process for equal values."""
     if isinstance(value, _PLAIN):
         return repr(value)
-    with suppress(Exception):  # an object of the caller may refuse to be looked at, as a proxy outside its context does
+    # an object of the caller may refuse to be looked at, as a proxy outside its context does
+    with suppress(Exception):
         if is_array(value):
             return f"{value.dtype}{tuple(value.shape)}"
         if isinstance(value, type | ModuleType) or depth >= DEEPEST:
@@ -49,7 +50,12 @@ def _text(value: Any, depth: int) -> str:
 def _text_of_container(value: Any, depth: int) -> str:
     """Return the text of a mapping, a set or a sequence; empty for anything else."""
     if isinstance(value, Mapping):
-        return str({_text(key, depth + 1): _text(item, depth + 1) for key, item in [*value.items()][:MOST_VALUES]})
+        return str(
+            {
+                _text(key, depth + 1): _text(item, depth + 1)
+                for key, item in [*value.items()][:MOST_VALUES]
+            }
+        )
     if isinstance(value, set | frozenset):
         # The order of a set differs between processes.
         return str(sorted(_text(item, depth + 1) for item in value))
@@ -87,5 +93,8 @@ def _is_empty(cell: Any) -> bool:
 
 
 def _text_of_code(code: CodeType) -> str:
-    constants = [_text_of_code(constant) if isinstance(constant, CodeType) else _text(constant, 0) for constant in code.co_consts]
+    constants = [
+        _text_of_code(constant) if isinstance(constant, CodeType) else _text(constant, 0)
+        for constant in code.co_consts
+    ]
     return f"{code.co_code.hex()} {constants} {code.co_names}"

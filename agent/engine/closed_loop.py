@@ -33,7 +33,11 @@ class Pauses:
     def __init__(self, plan: TimingPlan, seconds: float, clock: Callable[[], int]) -> None:
         timed_ns = seconds * 1e9
         self._longest_ns = min(plan.expected_ns, 2 * SHARE * timed_ns / FEWEST_PAUSES)
-        self._spacing_ns = int(max(self._longest_ns / 2 / SHARE, timed_ns / MOST_PAUSES)) if plan.pauses else NEVER_NS
+        self._spacing_ns = (
+            int(max(self._longest_ns / 2 / SHARE, timed_ns / MOST_PAUSES))
+            if plan.pauses
+            else NEVER_NS
+        )
         self._clock = clock
         self._draw = random.Random(plan.seed)  # noqa: S311 - a published, repeatable order is wanted
         self.due_ns = clock() + self._spacing_ns

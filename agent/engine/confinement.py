@@ -50,19 +50,31 @@ def grant_for(case: Case) -> SandboxGrant:
     values = [value for value in case.options.values() if _may_be_path(os.fsencode(value))]
     read = [*model_files(model), *(Path(value) for value in values if Path(value).is_file())]
     if case.runtime == PYTHON:
-        read += [Path(value) for value in values if Path(value).is_dir() and is_narrow(Path(value).resolve())]
+        read += [
+            Path(value)
+            for value in values
+            if Path(value).is_dir() and is_narrow(Path(value).resolve())
+        ]
     for target in case.plugin_files:
         read += _of_target(target)
     if case.data is not None:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
     if case.questions is not None:
         read.append(questions_path(case.questions))
-    named = {model, *(Path(name) for name in (case.data, case.annotations, *case.options.values()) if name)}
+    named = {
+        model,
+        *(Path(name) for name in (case.data, case.annotations, *case.options.values()) if name),
+    }
     unnamed = (path for path in dict.fromkeys(read) if path not in named)
     links = tuple(path for path in unnamed if path.is_symlink() and leads_out(path, path.parent))
     if case.runtime in ("server", "served"):
         return replace(_server_grant(model, tuple(read)), links=links)
-    return replace(model_grant(model, case.runtime), read=tuple(read), links=links, accelerator=not is_on_cpu(case))
+    return replace(
+        model_grant(model, case.runtime),
+        read=tuple(read),
+        links=links,
+        accelerator=not is_on_cpu(case),
+    )
 
 
 def _may_be_path(value: bytes) -> bool:
@@ -71,7 +83,9 @@ def _may_be_path(value: bytes) -> bool:
 
 def is_on_cpu(case: Case) -> bool:
     """Return whether a run needs no device node: it uses the library's kernels, without a delegate or provider from a file."""
-    has_cpu = case.backend in {None, "cpu", "xnnpack"} or (case.runtime == "litert" and case.backend in _KERNELS)
+    has_cpu = case.backend in {None, "cpu", "xnnpack"} or (
+        case.runtime == "litert" and case.backend in _KERNELS
+    )
     is_plain = has_cpu and not any(".so" in value for value in case.options.values())
     return is_plain and case.runtime in _ON_CPU
 
@@ -98,7 +112,9 @@ def model_files(model: Path) -> Iterator[Path]:
     yield model
     stem = _SHARD.sub("", model.stem)
     try:
-        companions = sorted(path for path in model.parent.iterdir() if path.name.startswith(stem) and path.is_file())
+        companions = sorted(
+            path for path in model.parent.iterdir() if path.name.startswith(stem) and path.is_file()
+        )
     except OSError:
         companions = []
     companions += existing((card_path(model), *(model.with_name(name) for name in _COMPANIONS)))
@@ -122,9 +138,14 @@ def _followed(files: Iterable[Path]) -> Iterator[Path]:
 def _of_target(target: PythonTarget) -> Iterator[Path]:
     """Yield the folders that code may read: its package, or the folder on Python's path, unless that is as wide as a home."""
     top, file = target.top, target.source.resolve()
-    is_beside = target.file is not None or (top.parent == Path.cwd() and str(top.parent) not in sys.path)
+    is_beside = target.file is not None or (
+        top.parent == Path.cwd() and str(top.parent) not in sys.path
+    )
     folders = (top.parent, top) if is_beside or top.is_file() else (top,)
-    yield next((folder for folder in folders if folder.is_dir() and is_narrow(folder.resolve())), target.source)
+    yield next(
+        (folder for folder in folders if folder.is_dir() and is_narrow(folder.resolve())),
+        target.source,
+    )
     if file.parent != target.source.parent.resolve():
         # The source is a link: code finds its modules next to the target.
         yield file.parent if is_narrow(file.parent) else file
@@ -135,8 +156,14 @@ def _external_data(model: Path) -> Iterator[Path]:
     if model.suffix.lower() != ".onnx":
         return
     try:
-        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            names = {content[match.end() : match.end() + match[1][0]] for match in _LOCATION.finditer(content)}
+        with (
+            model.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            names = {
+                content[match.end() : match.end() + match[1][0]]
+                for match in _LOCATION.finditer(content)
+            }
     except (OSError, ValueError):
         return
     for name in sorted(names):
@@ -161,9 +188,17 @@ def data_files(images: Path, annotations: Path | None) -> Iterator[Path]:
         last = len(parts) - 1 - parts[::-1].index("images")
         labels = Path(*parts[:last], "labels", *parts[last + 1 :])
         folders += [] if leads_out(labels, Path(*parts[:last])) else existing([labels])
-    for above in (folder, *(Path(annotations).absolute().parents if annotations else ())[:3], *folder.parents[:2]):
+    for above in (
+        folder,
+        *(Path(annotations).absolute().parents if annotations else ())[:3],
+        *folder.parents[:2],
+    ):
         # Nobody named these: a link out of the folder is not followed.
-        folders += [path for path in existing(above / name for name in _DATA_COMPANIONS) if not leads_out(path, above)]
+        folders += [
+            path
+            for path in existing(above / name for name in _DATA_COMPANIONS)
+            if not leads_out(path, above)
+        ]
     for path in folders:
         yield path
         yield from links_out_of(path)
@@ -172,5 +207,7 @@ def data_files(images: Path, annotations: Path | None) -> Iterator[Path]:
 def _server_grant(model: Path, read: tuple[Path, ...]) -> SandboxGrant:
     """Return the grant for a client of a server: its key, its certificates, and the network."""
     file = read_toml(model, ServerAddress, "server's file")
-    secrets = [Path(name).expanduser().absolute() for name in (file.api_key_file, file.ca_file) if name]
+    secrets = [
+        Path(name).expanduser().absolute() for name in (file.api_key_file, file.ca_file) if name
+    ]
     return SandboxGrant(read=(*read, *secrets), network=True, accelerator=False)

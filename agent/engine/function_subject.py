@@ -31,7 +31,14 @@ from edgemeter.agent.engine.measure import measure_subject
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.engine.stopwatch import no_collection
 from edgemeter.agent.engine.subject import Emit, Results, Subject
-from edgemeter.agent.runtimes.call_results import devices_of, is_array, leaves, refuse_coroutine_function, waited, waits_for
+from edgemeter.agent.runtimes.call_results import (
+    devices_of,
+    is_array,
+    leaves,
+    refuse_coroutine_function,
+    waited,
+    waits_for,
+)
 
 # Inputs up to this size are compared before and after the first calls.
 COMPARED_BYTES = 64_000_000
@@ -88,7 +95,9 @@ def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.Meas
         raise
     except Exception as error:  # the function is the caller's, and may raise anything
         words = f": {one_line(error)}" if str(error) else ""
-        raise MeasurementError(f"the function raised {type(error).__name__}{words}: correct it, or its inputs") from error
+        raise MeasurementError(
+            f"the function raised {type(error).__name__}{words}: correct it, or its inputs"
+        ) from error
 
 
 class FunctionSubject(Subject):
@@ -97,7 +106,9 @@ class FunctionSubject(Subject):
     def __init__(self, work: job.RunJob, target: FunctionCall) -> None:
         self._work, self._target = work, target
         self._facts: dict[str, str] = {}
-        self._other_threads = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+        self._other_threads = [
+            thread for thread in threading.enumerate() if thread is not threading.current_thread()
+        ]
         self._leaves_garbage, self._collected_ns = False, 0
 
     def load(self) -> None:
@@ -118,7 +129,10 @@ class FunctionSubject(Subject):
             wait(result)
         self.first_ns = time.monotonic_ns() - begin
         call = waited(bare, waits)
-        kinds = {device.partition(":")[0] for device in devices_of(result, target.inputs, target.function)}
+        kinds = {
+            device.partition(":")[0]
+            for device in devices_of(result, target.inputs, target.function)
+        }
         self._device = "+".join(sorted(kinds - {"cpu"}))
         started = [_threads_started(alive)]
         gc.collect()
@@ -135,7 +149,9 @@ class FunctionSubject(Subject):
         if all(started[1:]):
             self._facts["incomplete"] = f"each one leaves a thread running, {started[-1][-1]}"
         elif before is not None and before != _snapshot(target.inputs):
-            self._facts["incomplete"] = "the function changes its inputs, so that later ones do other work"
+            self._facts["incomplete"] = (
+                "the function changes its inputs, so that later ones do other work"
+            )
         self.samples = _calls_per_query(call, again_ns)
         self._query = _repeated(call, self.samples)
 
@@ -155,12 +171,16 @@ class FunctionSubject(Subject):
         """Return the function as a model, with the facts about its calls."""
         del emit
         target, work, calls = self._target, self._work, self.samples
-        if busy := busiest_threads(self._ran_ns, ran_ns(self._other_threads), time.monotonic_ns() - self._begin_ns):
+        if busy := busiest_threads(
+            self._ran_ns, ran_ns(self._other_threads), time.monotonic_ns() - self._begin_ns
+        ):
             self._facts["other_threads_ratio"] = busy
         self._note_stored_results(timed.latency_ns.min() / calls)
         inputs, outputs = _tensors(target.inputs, "input"), _tensors(self._result, "output")
         torch = sys.modules.get("torch")
-        computes = torch is not None and any(type(leaf).__module__.startswith("torch") for leaf in leaves(self._result))
+        computes = torch is not None and any(
+            type(leaf).__module__.startswith("torch") for leaf in leaves(self._result)
+        )
         threads = int(torch.get_num_threads()) if torch is not None and computes else None
         runtime = RuntimeInfo(
             name=job.FUNCTION_RUNTIME,
@@ -168,7 +188,9 @@ class FunctionSubject(Subject):
             version=platform.python_version(),
             backend=job.IN_PROCESS,
             threads=threads or 1,
-            threads_reason="only PyTorch tells how many a function computes with" if threads is None else None,
+            threads_reason="only PyTorch tells how many a function computes with"
+            if threads is None
+            else None,
             options={"device": self._device} if self._device else {},
             facts=self._facts,
         )
@@ -178,13 +200,22 @@ class FunctionSubject(Subject):
         return Results(
             queries=replace(timed, latency_ns=latency_ns),
             model=Model(
-                name=work.case.name or "function", sha256=work.sha256, file=Path(code_file or "function").name, size_bytes=0, task="unknown"
+                name=work.case.name or "function",
+                sha256=work.sha256,
+                file=Path(code_file or "function").name,
+                size_bytes=0,
+                task="unknown",
             ),
             runtime=runtime,
             precision=precision_of({tensor.dtype for tensor in (*inputs, *outputs)}),
             inputs=inputs,
-            outputs=tuple(job.OutputTensor(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype) for tensor in outputs),
-            dataset=DatasetInfo(name="inputs of the call", sha256=sha256_of(target.inputs), images=0),
+            outputs=tuple(
+                job.OutputTensor(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype)
+                for tensor in outputs
+            ),
+            dataset=DatasetInfo(
+                name="inputs of the call", sha256=sha256_of(target.inputs), images=0
+            ),
             output_check=OutputCheck(compared=0),
             reasons={"accuracy": "a function has no accuracy here: score what it returns"},
         )
@@ -213,13 +244,20 @@ def _calls_per_query(call: Callable[[], object], again_ns: int) -> int:
 
     empty = partial(int)
     with no_collection():
-        clock_ns = max(1, sorted(spent_ns(empty, 1) for _ in range(CLOCK_TRIALS))[CLOCK_TRIALS // 2])
+        clock_ns = max(
+            1, sorted(spent_ns(empty, 1) for _ in range(CLOCK_TRIALS))[CLOCK_TRIALS // 2]
+        )
         calls = 1
-        spent = spent_ns(call, 1) if again_ns < SHORTEST_IN_CLOCKS * clock_ns * LONG_FIRST else again_ns
+        spent = (
+            spent_ns(call, 1) if again_ns < SHORTEST_IN_CLOCKS * clock_ns * LONG_FIRST else again_ns
+        )
         if spent >= SHORTEST_IN_CLOCKS * clock_ns:
             return 1
         while spent < BATCHED_IN_CLOCKS * clock_ns:
-            calls = max(2 * calls, math.ceil(calls * min(100.0, BATCHED_IN_CLOCKS * clock_ns / max(1, spent))))
+            calls = max(
+                2 * calls,
+                math.ceil(calls * min(100.0, BATCHED_IN_CLOCKS * clock_ns / max(1, spent))),
+            )
             spent = spent_ns(call, calls)
         return calls
 
@@ -249,7 +287,10 @@ def _threads_started(alive: set[threading.Thread]) -> list[str]:
 
 def _snapshot(inputs: object) -> bytes | None:
     """Return the inputs as bytes that can be compared; None if they are large or cannot be pickled."""
-    if sum(getattr(leaf, "nbytes", 0) for leaf in leaves(inputs) if is_array(leaf)) > COMPARED_BYTES:
+    if (
+        sum(getattr(leaf, "nbytes", 0) for leaf in leaves(inputs) if is_array(leaf))
+        > COMPARED_BYTES
+    ):
         return None
     with suppress(Exception):  # a file, a lock or a model may not be picklable
         return pickle.dumps(inputs)
@@ -262,13 +303,20 @@ def ran_ns(threads: Sequence[threading.Thread]) -> dict[str, int]:
     for thread in threads:
         with suppress(OSError, ValueError, IndexError):
             label = f"{thread.name}, thread {thread.native_id}"
-            ran[label] = int(Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[0])
+            ran[label] = int(
+                Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[0]
+            )
     return ran
 
 
-def busiest_threads(before_ns: Mapping[str, int], after_ns: Mapping[str, int], passed_ns: int) -> str | None:
+def busiest_threads(
+    before_ns: Mapping[str, int], after_ns: Mapping[str, int], passed_ns: int
+) -> str | None:
     """Return the share of the time in which other threads ran, and the busiest one; a thread that runs holds Python's lock."""
-    shares = {name: (ran_ns - before_ns.get(name, ran_ns)) / passed_ns for name, ran_ns in after_ns.items()}
+    shares = {
+        name: (ran_ns - before_ns.get(name, ran_ns)) / passed_ns
+        for name, ran_ns in after_ns.items()
+    }
     if not shares:
         return None
     return f"{max(0.0, sum(shares.values())):.4f} {max(shares, key=lambda name: shares[name])}"
@@ -278,6 +326,10 @@ def _tensors(value: object, name: str) -> tuple[Tensor, ...]:
     """Return the arrays within `value` as a record describes tensors, `name_0`, `name_1`, ..."""
     arrays: list[Any] = [leaf for leaf in leaves(value) if is_array(leaf)]
     return tuple(
-        Tensor(name=f"{name}_{index}", shape=tuple(map(int, array.shape)), dtype=str(array.dtype).removeprefix("torch."))
+        Tensor(
+            name=f"{name}_{index}",
+            shape=tuple(map(int, array.shape)),
+            dtype=str(array.dtype).removeprefix("torch."),
+        )
         for index, array in enumerate(arrays)
     )

@@ -9,7 +9,12 @@ import msgspec
 
 from edgemeter.agent import generators, runtimes
 from edgemeter.agent.base import python_target
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    MeasurementError,
+    UnavailableError,
+)
 from edgemeter.agent.base.plugins import find_plugin
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.suite import Case
@@ -44,15 +49,29 @@ def libraries_of(runtime: str) -> list[tuple[LibraryCandidate, ...]]:
     if python_target.of_file(runtime):
         return []
     of_generator = runtime in generators.GENERATORS
-    table, group = (generators.GENERATORS, generators.ENTRY_POINTS) if of_generator else (runtimes.RUNTIMES, runtimes.ENTRY_POINTS)
+    table, group = (
+        (generators.GENERATORS, generators.ENTRY_POINTS)
+        if of_generator
+        else (runtimes.RUNTIMES, runtimes.ENTRY_POINTS)
+    )
     adapter = sys.modules[find_plugin("runtime", table, runtime, group).__module__]
     constants = [value for value in vars(adapter).values() if isinstance(value, tuple) and value]
-    return [value for value in constants if all(isinstance(part, LibraryCandidate) for part in value)]
+    return [
+        value for value in constants if all(isinstance(part, LibraryCandidate) for part in value)
+    ]
 
 
 def inspect(model: Path, runtime: str) -> Loaded:
     """Return the facts of the model; raises EdgemeterError if the runtime or a library is missing, or the file is broken."""
-    case = Case(model=str(model), runtime=runtime, repeats=1, queries=1, seconds=0, warm_up_seconds=0, idle_seconds=0)
+    case = Case(
+        model=str(model),
+        runtime=runtime,
+        repeats=1,
+        queries=1,
+        seconds=0,
+        warm_up_seconds=0,
+        idle_seconds=0,
+    )
     loaded = _ask(case, "load")
     if loaded is None:
         raise MeasurementError(f"the process that was to load {str(model)!r} only checked it")
@@ -68,8 +87,16 @@ def why_not(case: Case) -> EdgemeterError | None:
     if case.runtime in NOT_OPENED:
         return None
     try:
-        files = {path for path in (*model_file.parts(Path(case.model)), *model_files(Path(case.model))) if path.is_file()}
-        is_loaded = case.output_tokens is None and is_on_cpu(case) and sum(path.stat().st_size for path in files) <= TRIED_BYTES
+        files = {
+            path
+            for path in (*model_file.parts(Path(case.model)), *model_files(Path(case.model)))
+            if path.is_file()
+        }
+        is_loaded = (
+            case.output_tokens is None
+            and is_on_cpu(case)
+            and sum(path.stat().st_size for path in files) <= TRIED_BYTES
+        )
         _ask(case, "load" if is_loaded else "check", TRIED_S)
     except (ConfigError, UnavailableError) as error:
         return error
@@ -80,8 +107,19 @@ def why_not(case: Case) -> EdgemeterError | None:
 
 
 def _ask(case: Case, how: str, limit_s: float = math.inf) -> Loaded | None:
-    advice = f"the process that loaded {case.model!r} with {case.runtime}", "fetch or export it again"
-    return ask("edgemeter.agent.engine.inspection", [how], job.encode(case), Inspected, grant_for(case), advice, limit_s=limit_s).loaded
+    advice = (
+        f"the process that loaded {case.model!r} with {case.runtime}",
+        "fetch or export it again",
+    )
+    return ask(
+        "edgemeter.agent.engine.inspection",
+        [how],
+        job.encode(case),
+        Inspected,
+        grant_for(case),
+        advice,
+        limit_s=limit_s,
+    ).loaded
 
 
 def _load(case: Case) -> Inspected:

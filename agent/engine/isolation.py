@@ -27,7 +27,15 @@ from edgemeter.agent.sandbox import bubblewrap
 logger = logging.getLogger(__name__)
 Follow = Callable[[job.Event, int], None]
 _Answer = TypeVar("_Answer")
-_KINDS = {kind.__name__: kind for kind in (errors.ConfigError, errors.UnavailableError, errors.TransientError, errors.MeasurementError)}
+_KINDS = {
+    kind.__name__: kind
+    for kind in (
+        errors.ConfigError,
+        errors.UnavailableError,
+        errors.TransientError,
+        errors.MeasurementError,
+    )
+}
 LAST_LINE = 300
 # An event with its samples is much shorter; a process that sends more is not to be trusted.
 LONGEST_EVENT = 1 << 30
@@ -57,7 +65,9 @@ def run_isolated(work: job.RunJob, follow: Follow, meet: job.Meet | None = None)
         facts["links"] = f"{len(grant.links)} followed out of their folders"
     if not facts:
         return run
-    return msgspec.structs.replace(run, runtime=msgspec.structs.replace(run.runtime, facts={**run.runtime.facts, **facts}))
+    return msgspec.structs.replace(
+        run, runtime=msgspec.structs.replace(run.runtime, facts={**run.runtime.facts, **facts})
+    )
 
 
 def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
@@ -66,7 +76,9 @@ def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
     Raises:
         EdgemeterError: it failed; MeasurementError if the process died.
     """
-    return _run(msgspec.structs.replace(work, is_untimed=True), grant_for(work.case), follow, job.Scored)
+    return _run(
+        msgspec.structs.replace(work, is_untimed=True), grant_for(work.case), follow, job.Scored
+    )
 
 
 def ask(
@@ -84,7 +96,9 @@ def ask(
     TransientError after `limit_s`.
     """
     pipe = subprocess.PIPE
-    with bubblewrap.started(module, arguments, grant, None, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with bubblewrap.started(
+        module, arguments, grant, None, stdin=pipe, stdout=pipe, stderr=pipe
+    ) as process:
         try:
             output, stderr = interrupts.communicate(process, request, limit_s)
         except subprocess.TimeoutExpired as error:
@@ -93,19 +107,35 @@ def ask(
         answer: _Answer | job.Failed = msgspec.json.decode(output, type=answers | job.Failed)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         last = last_line(stderr, "; its last output: ")
-        raise errors.MeasurementError(f"{advice[0]} {ending(process.status)}: {advice[1]}{last}") from error
+        raise errors.MeasurementError(
+            f"{advice[0]} {ending(process.status)}: {advice[1]}{last}"
+        ) from error
     if isinstance(answer, job.Failed):
         raise error_of(answer.kind, answer.message)
     return answer
 
 
-def _run(work: job.RunJob, grant: bubblewrap.SandboxGrant, follow: Follow, answers: type[_Answer], meet: job.Meet | None = None) -> _Answer:
+def _run(
+    work: job.RunJob,
+    grant: bubblewrap.SandboxGrant,
+    follow: Follow,
+    answers: type[_Answer],
+    meet: job.Meet | None = None,
+) -> _Answer:
     if grant.links:
-        _warn_of(f"{count(len(grant.links), 'link')} followed out of the folders of model and data (first {str(grant.links[0])!r})")
+        _warn_of(
+            f"{count(len(grant.links), 'link')} followed out of the folders of model and data (first {str(grant.links[0])!r})"
+        )
     cpus = [",".join(map(str, work.case.cpus))] if work.case.cpus else []
     with bubblewrap.scratch_folder() as scratch, tempfile.TemporaryFile() as stderr:
         with bubblewrap.started(
-            "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
+            "edgemeter.agent.engine.worker",
+            cpus,
+            grant,
+            scratch,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr.fileno(),
         ) as process:
             work = msgspec.structs.replace(work, spawned_ns=process.spawned_ns)
             limit = _TimeLimit(process)
@@ -120,7 +150,9 @@ def _run(work: job.RunJob, grant: bubblewrap.SandboxGrant, follow: Follow, answe
         if event is None:
             raise _crash(work, process.status, stderr, is_loading=limit.part == "load")
         if not isinstance(event, answers):
-            raise errors.MeasurementError(f"the process that ran {work.case.model!r} answered another request: do not trust this model")
+            raise errors.MeasurementError(
+                f"the process that ran {work.case.model!r} answered another request: do not trust this model"
+            )
         return event
 
 
@@ -160,7 +192,9 @@ class _TimeLimit:
         if work.case.runtime in {SERVED, "server"}:
             advice = "see the server's log, or start it again"
         elif job.is_code(work.case):
-            advice = f"let {'the code and its first call' if part == 'load' else 'each call'} return"
+            advice = (
+                f"let {'the code and its first call' if part == 'load' else 'each call'} return"
+            )
         took_s, limit_s = time.monotonic() - self._begun_s, self._planned_s + OVERTIME_S
         return errors.MeasurementError(
             f"{work.case.model!r} was ended after {took_s:.0f} s: its part {part!r} took longer than its limit of {limit_s:.0f} s"
@@ -173,7 +207,13 @@ def _write_bytecode(runtime: str) -> None:
     """Let Python write the missing bytecode of a run, so that later cold starts find it; failures are ignored."""
     with suppress(OSError, subprocess.TimeoutExpired):
         command = [sys.executable, "-m", "edgemeter.agent.engine.bytecode", runtime]
-        subprocess.run(command, capture_output=True, check=False, timeout=BYTECODE_S, env={**os.environ, "PYTHONSAFEPATH": "1"})
+        subprocess.run(
+            command,
+            capture_output=True,
+            check=False,
+            timeout=BYTECODE_S,
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+        )
 
 
 def _follow(
@@ -222,12 +262,16 @@ def _send(pipe: IO[bytes], message: bytes) -> None:
     pipe.flush()
 
 
-def _crash(work: job.RunJob, status: int, stderr: IO[bytes], *, is_loading: bool) -> errors.MeasurementError:
+def _crash(
+    work: job.RunJob, status: int, stderr: IO[bytes], *, is_loading: bool
+) -> errors.MeasurementError:
     stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _LAST_BYTES))
     output = last_line(stderr.read(), "; its last output: ")
     is_signal = status < 0
     if status == -signal.SIGKILL:
-        advice = "the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model"
+        advice = (
+            "the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model"
+        )
     elif status == -signal.SIGILL:
         advice = "this build of the runtime uses instructions that the CPU lacks: install another version"
     elif job.is_code(work.case):
@@ -251,7 +295,11 @@ def error_of(kind: str, message: str) -> errors.EdgemeterError:
 
 def ending(status: int) -> str:
     """Return how a process ended, in words."""
-    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    return (
+        f"was killed by {signal.Signals(-status).name}"
+        if status < 0
+        else f"ended with status {status}"
+    )
 
 
 def last_line(output: bytes, before: str = "") -> str:

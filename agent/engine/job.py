@@ -15,7 +15,16 @@ from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_accuracy import Accuracy, OutputCheck
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor
-from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, Steady, Together, WarmUp
+from edgemeter.agent.contract.record_figures import (
+    ColdStart,
+    Latency,
+    Load,
+    Memory,
+    Stage,
+    Steady,
+    Together,
+    WarmUp,
+)
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
@@ -51,7 +60,8 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
 
     window_ms: float  # Length of the timed part in ms.
     ran_ms: float | None = None  # CPU time in ms.
-    waited_ms: float | None = None  # Time in ms in which a thread that did not end was ready to run and no core was free.
+    # Time in ms in which a thread that did not end was ready to run and no core was free.
+    waited_ms: float | None = None
     cores: Positive = 1  # Number of cores the process may use.
 
 
@@ -90,7 +100,18 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
 class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The next part of the run begins; `seconds` is its expected duration, if known."""
 
-    name: Literal["quiet moment", "start", "settle", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy"]
+    name: Literal[
+        "quiet moment",
+        "start",
+        "settle",
+        "load",
+        "prepare",
+        "warm-up",
+        "idle before",
+        "timed",
+        "idle after",
+        "accuracy",
+    ]
     seconds: float | None = None
 
 
@@ -137,8 +158,10 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cold_start: ColdStart
     warm_up: WarmUp
     memory: Memory
-    memory_thirds_mb: tuple[float, ...] = ()  # At the beginning, one third, two thirds and the end of the timed part; may be empty.
-    compiled_modules: int | None = None  # Python modules without bytecode, which every cold start compiles.
+    # At the beginning, one third, two thirds and the end of the timed part; may be empty.
+    memory_thirds_mb: tuple[float, ...] = ()
+    # Python modules without bytecode, which every cold start compiles.
+    compiled_modules: int | None = None
     accuracy: Accuracy | None = None
     reasons: dict[str, str] = {}
     output_check: OutputCheck
@@ -163,7 +186,9 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         return self.steady is not None and self.timed.length_ns >= SHORTEST_CURVE_S * 1e9
 
 
-NOTHING_TO_FIND = "the ground truth has nothing to find (no objects, or crowds only), so there is no accuracy"
+NOTHING_TO_FIND = (
+    "the ground truth has nothing to find (no objects, or crowds only), so there is no accuracy"
+)
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -201,7 +226,11 @@ def take_stdin() -> BinaryIO:
     return messages
 
 
-def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], failed: Callable[[BaseException, Request], Failed]) -> None:
+def answer_one(
+    kind: type[Request],
+    work: Callable[[Request], msgspec.Struct],
+    failed: Callable[[BaseException, Request], Failed],
+) -> None:
     """Handle the one request on standard input, and write the answer, or what `failed` returns, to standard output."""
     output = take_stdout()
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
@@ -226,6 +255,10 @@ def failure(error: BaseException, case: Case) -> Failed:
     message = f"{case.runtime} failed on {case.model!r}: {words}"
     if isinstance(error, MemoryError):
         limit_bytes = resource.getrlimit(resource.RLIMIT_DATA)[0]
-        may = "" if limit_bytes == resource.RLIM_INFINITY else f"a run may take {limit_bytes / 1e9:.3g} GB on this machine: "
+        may = (
+            ""
+            if limit_bytes == resource.RLIM_INFINITY
+            else f"a run may take {limit_bytes / 1e9:.3g} GB on this machine: "
+        )
         message = f"out of memory while measuring {case.model!r}: {may}use a smaller model"
     return Failed(kind="MeasurementError", message=message)

@@ -14,7 +14,13 @@ from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import Model, Tensor
-from edgemeter.agent.contract.record_generation import EMPTY_ANSWER, SYNTHETIC, UNSTREAMED, Generation, LanguageModel
+from edgemeter.agent.contract.record_generation import (
+    EMPTY_ANSWER,
+    SYNTHETIC,
+    UNSTREAMED,
+    Generation,
+    LanguageModel,
+)
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.loading import describe_runtime, options_of
 from edgemeter.agent.engine.output_check import check_answers
@@ -56,8 +62,14 @@ class LanguageSubject(Subject):
         case = self.case
         self.case_prompts = prompts = CasePrompts.of_case(case)
         self.limits = Limits(prompts.output_tokens, ignore_end=prompts.file is None)
-        self.loaded = self.generator.load(Path(case.model), options_of(case), prompts.context_tokens)
-        self.import_ns, self.load_ns, self.process = self.loaded.import_ns, self.loaded.load_ns, self.loaded.process
+        self.loaded = self.generator.load(
+            Path(case.model), options_of(case), prompts.context_tokens
+        )
+        self.import_ns, self.load_ns, self.process = (
+            self.loaded.import_ns,
+            self.loaded.load_ns,
+            self.loaded.process,
+        )
         self.prompts = prompts.of(self.loaded)
 
     def plan(self, work: job.RunJob) -> TimingPlan:
@@ -67,9 +79,14 @@ class LanguageSubject(Subject):
     def ready(self, plan: TimingPlan) -> None:
         """Prepare the requests of arrivals, outside their time."""
         if plan.rate_per_s is not None:
-            self._arrivals = {number: self.bind(number, ARRIVAL) for number in range(len(poisson.schedule_ns(plan)))}
+            self._arrivals = {
+                number: self.bind(number, ARRIVAL)
+                for number in range(len(poisson.schedule_ns(plan)))
+            }
 
-    def bind(self, number: int, user: int | None = None) -> Callable[[], tuple[Generated, list[tuple[int, int]]]]:
+    def bind(
+        self, number: int, user: int | None = None
+    ) -> Callable[[], tuple[Generated, list[tuple[int, int]]]]:
         """Return the bare query; a query that is asked alone clears every cache first (see `Generator.bind`)."""
         if user == ARRIVAL and number in self._arrivals:
             return self._arrivals.pop(number)
@@ -77,20 +94,28 @@ class LanguageSubject(Subject):
         if user is None or not isinstance(self.generator, ConcurrentGenerator):
             query = self.generator.bind(self.prompts.of(number), self.limits)
         else:
-            query = self.generator.bind_concurrent(self.prompts.of(number), self.limits, None if user == ARRIVAL else user)
+            query = self.generator.bind_concurrent(
+                self.prompts.of(number), self.limits, None if user == ARRIVAL else user
+            )
         # Times, each with the number of tokens that came.
         stamps: list[tuple[int, int]] = []
         clock = time.monotonic_ns
         return lambda: (query(lambda count: stamps.append((clock(), count))), stamps)
 
-    def finish(self, number: int, result: tuple[Generated, list[tuple[int, int]]], end_ns: int) -> int:
+    def finish(
+        self, number: int, result: tuple[Generated, list[tuple[int, int]]], end_ns: int
+    ) -> int:
         """Keep the answer with the times of its tokens, and return the last."""
         del end_ns
         generated, stamps = result
         if not stamps:
-            raise MeasurementError("a query gave no token: try another prompt length, or another model")
+            raise MeasurementError(
+                "a query gave no token: try another prompt length, or another model"
+            )
         counts = generated.stamped_tokens or [count for _, count in stamps]
-        token_ns = tuple(moment for (moment, _), count in zip(stamps, counts, strict=False) for _ in range(count))
+        token_ns = tuple(
+            moment for (moment, _), count in zip(stamps, counts, strict=False) for _ in range(count)
+        )
         self.answers[number] = TextAnswer(generated, token_ns)
         return token_ns[-1]
 
@@ -112,12 +137,18 @@ class LanguageSubject(Subject):
         timed = without_unstreamed(timed, answers)
         answers = {number: answers[number] for number in timed.numbers.tolist()}
         moments = moments_of(timed, answers)
-        described, no_times = self._generation([answer.generated for answer in answers.values()], moments, timed)
+        described, no_times = self._generation(
+            [answer.generated for answer in answers.values()], moments, timed
+        )
         generated = {number: answer.generated for number, answer in answers.items()}
         check = check_answers(generated, self._repeat, loaded.abilities, overlap=timed.overlap)
         accuracy, no_accuracy = self._score(answers, timed.failures)
         # The prompts of a file differ in length.
-        prompt_tokens = None if described.prompts != SYNTHETIC else next(iter(answers.values())).generated.prompt_tokens
+        prompt_tokens = (
+            None
+            if described.prompts != SYNTHETIC
+            else next(iter(answers.values())).generated.prompt_tokens
+        )
         path = Path(self.case.model)
         return Results(
             queries=timed,
@@ -130,12 +161,26 @@ class LanguageSubject(Subject):
             ),
             runtime=describe_runtime(self.case, loaded),
             precision=loaded.precision or "unknown",
-            inputs=(Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32"),),
-            outputs=(job.OutputTensor(name="output", shape=(1, self.limits.output_tokens), dtype="int32"),),
+            inputs=(
+                Tensor(
+                    name="prompt",
+                    shape=(1,) if prompt_tokens is None else (1, prompt_tokens),
+                    dtype="int32",
+                ),
+            ),
+            outputs=(
+                job.OutputTensor(
+                    name="output", shape=(1, self.limits.output_tokens), dtype="int32"
+                ),
+            ),
             dataset=prompts.dataset(loaded),
             output_check=check,
             accuracy=accuracy,
-            reasons={name: reason for name, reason in (("accuracy", no_accuracy), (UNSTREAMED, no_times)) if reason},
+            reasons={
+                name: reason
+                for name, reason in (("accuracy", no_accuracy), (UNSTREAMED, no_times))
+                if reason
+            },
             generation=described,
             series=(
                 samples.pack("first_token", "ns", moments.first_ns),
@@ -147,7 +192,9 @@ class LanguageSubject(Subject):
     def _repeat(self, number: int) -> Generated | None:
         return self.answers[number].generated if Stopwatch(self).ask(number) is None else None
 
-    def _score(self, answers: dict[int, TextAnswer], failures: Sequence[FailedQuery]) -> tuple[Accuracy | None, str | None]:
+    def _score(
+        self, answers: dict[int, TextAnswer], failures: Sequence[FailedQuery]
+    ) -> tuple[Accuracy | None, str | None]:
         """Return the score of the answers to the questions of a file; else None and why."""
         if self.case_prompts.file is None:
             return None, NOTHING_TO_SCORE
@@ -156,10 +203,14 @@ class LanguageSubject(Subject):
         texts += [(failed.number, "") for failed in failures if failed.kind == EMPTY_ANSWER]
         return self.case_prompts.file.score(self.case.seed, sorted(texts))
 
-    def _generation(self, answers: Sequence[Generated], moments: TokenMoments, timed: TimedQueries) -> tuple[Generation, str | None]:
+    def _generation(
+        self, answers: Sequence[Generated], moments: TokenMoments, timed: TimedQueries
+    ) -> tuple[Generation, str | None]:
         """Return the part of the record, and why it has no times of single tokens, or None."""
         loaded, output_tokens = self.loaded, self.limits.output_tokens
-        prompt_counts = np.array([answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None])
+        prompt_counts = np.array(
+            [answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None]
+        )
         states_prompts = prompt_counts.size == len(answers)
         processed = int(prompt_counts.sum()) - sum(answer.cached_tokens or 0 for answer in answers)
         hidden = max((answer.hidden_reasoning_tokens or 0 for answer in answers), default=0)
@@ -171,7 +222,9 @@ class LanguageSubject(Subject):
         return generation_statistics.with_times(
             Generation(
                 prompt_tokens=_most([answer.prompt_tokens for answer in answers]),
-                prompt_lengths=lengths_of(prompt_counts) if states_prompts and np.ptp(prompt_counts) else None,
+                prompt_lengths=lengths_of(prompt_counts)
+                if states_prompts and np.ptp(prompt_counts)
+                else None,
                 output_tokens=output_tokens,
                 **self.case_prompts.described(),
                 counts=loaded.abilities.counts,
@@ -181,7 +234,9 @@ class LanguageSubject(Subject):
                 hidden_reasoning_tokens=hidden or None,
                 template_tokens=loaded.template_tokens or None,
                 speculative=loaded.speculative,
-                accepted_ratio=sum(answer.accepted_tokens or 0 for answer in answers) / drafted if drafted else None,
+                accepted_ratio=sum(answer.accepted_tokens or 0 for answer in answers) / drafted
+                if drafted
+                else None,
                 model=msgspec.convert(loaded, LanguageModel, from_attributes=True),
             ),
             moments,
@@ -203,11 +258,18 @@ def _most(counts: Sequence[int | None]) -> int | None:
 
 def without_unstreamed(timed: TimedQueries, answers: dict[int, TextAnswer]) -> TimedQueries:
     """Return the queries; if most were streamed, those whose answers came in one piece become failures."""
-    is_streamed = np.array([answers[number].generated.unstreamed is None for number in timed.numbers.tolist()])
+    is_streamed = np.array(
+        [answers[number].generated.unstreamed is None for number in timed.numbers.tolist()]
+    )
     if np.count_nonzero(is_streamed) <= is_streamed.size / 2:
         return timed
     failures = [
-        FailedQuery(IN_ONE, int(timed.numbers[index]), int(timed.arrived_ns[index]), int(timed.arrived_ns[index] + timed.latency_ns[index]))
+        FailedQuery(
+            IN_ONE,
+            int(timed.numbers[index]),
+            int(timed.arrived_ns[index]),
+            int(timed.arrived_ns[index] + timed.latency_ns[index]),
+        )
         for index in np.flatnonzero(~is_streamed)
     ]
     return replace(timed.only(is_streamed), failures=[*timed.failures, *failures])
@@ -222,14 +284,22 @@ def with_cached(answers: dict[int, TextAnswer]) -> dict[int, TextAnswer]:
     if counts.count(None) in (0, len(counts)):
         return answers
     return {
-        number: replace(answer, generated=replace(answer.generated, cached_tokens=answer.generated.cached_tokens or 0))
+        number: replace(
+            answer,
+            generated=replace(answer.generated, cached_tokens=answer.generated.cached_tokens or 0),
+        )
         for number, answer in answers.items()
     }
 
 
 def moments_of(timed: TimedQueries, answers: dict[int, TextAnswer]) -> TokenMoments:
     """Return the times of all tokens as arrays, each from the arrival of its query."""
-    lengths = np.array([len(answers[number].token_ns) for number in timed.numbers.tolist()], np.int64)
-    absolute_ns = np.array([moment for number in timed.numbers.tolist() for moment in answers[number].token_ns], np.int64)
+    lengths = np.array(
+        [len(answers[number].token_ns) for number in timed.numbers.tolist()], np.int64
+    )
+    absolute_ns = np.array(
+        [moment for number in timed.numbers.tolist() for moment in answers[number].token_ns],
+        np.int64,
+    )
     token_ns = absolute_ns - np.repeat(timed.arrived_ns, lengths)
     return TokenMoments(token_ns[np.cumsum(lengths) - lengths], timed.latency_ns, lengths, token_ns)

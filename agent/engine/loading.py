@@ -12,7 +12,14 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base import python_target, untried
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import Card, Guess, ImageInput, TensorInput, card_path, read_card
+from edgemeter.agent.contract.model_card import (
+    Card,
+    Guess,
+    ImageInput,
+    TensorInput,
+    card_path,
+    read_card,
+)
 from edgemeter.agent.contract.record_conditions import Model, RuntimeInfo, Tensor
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
@@ -47,7 +54,11 @@ class LoadedModel:
 
     def noise(self, seed: int) -> list[list[Array]]:
         """Return random inputs, for a run without data."""
-        image = self.card.input if self.card is not None and isinstance(self.card.input, ImageInput) else None
+        image = (
+            self.card.input
+            if self.card is not None and isinstance(self.card.input, ImageInput)
+            else None
+        )
         return noise.inputs(self.loaded, seed, image)
 
 
@@ -67,7 +78,9 @@ def options_of(case: Case) -> runtimes.Options:
     """Return the runtime's options, with the hash from the case or the model card."""
     card_file = card_path(Path(case.model))
     sha256 = case.sha256 or (read_card(card_file).sha256 if card_file.exists() else None)
-    return runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=sha256)
+    return runtimes.Options(
+        threads=case.threads, backend=case.backend, extra=case.options, sha256=sha256
+    )
 
 
 def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) -> LoadedModel:
@@ -83,13 +96,26 @@ def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) 
     if data is None:
         card, guesses = _card_if_known(Path(case.model), loaded)
         return LoadedModel(runtime, loaded, card, guesses, None, None)
-    card, guesses = _card_for(case, loaded, [str(category["name"]) for category in data.truth["categories"]] if data.truth else ())
+    card, guesses = _card_for(
+        case,
+        loaded,
+        [str(category["name"]) for category in data.truth["categories"]] if data.truth else (),
+    )
     # Only a task that the user names is code of theirs: a card may have come with its model.
     in_file = plugin_class("task", case.task or "", Task)
-    return LoadedModel(runtime, loaded, card, guesses, data, in_file(card, loaded, data) if in_file else create(card, loaded, data))
+    return LoadedModel(
+        runtime,
+        loaded,
+        card,
+        guesses,
+        data,
+        in_file(card, loaded, data) if in_file else create(card, loaded, data),
+    )
 
 
-def _card_for(case: Case, loaded: Loaded, categories: Sequence[str]) -> tuple[Card, tuple[Guess, ...]]:
+def _card_for(
+    case: Case, loaded: Loaded, categories: Sequence[str]
+) -> tuple[Card, tuple[Guess, ...]]:
     """Return the model's card with the task of the case; a task in a file may make its inputs itself, and then needs no card."""
     path, task = Path(case.model), python_target.plain_name(case.task or "")
     try:
@@ -98,7 +124,13 @@ def _card_for(case: Case, loaded: Loaded, categories: Sequence[str]) -> tuple[Ca
         if not task or card_path(path).exists():
             raise
         name = recognise.name_of(recognise.named_path(path, loaded))
-        return Card(name=name, task=task, family="none", precision=describe_precision(loaded), input=TensorInput()), ()
+        return Card(
+            name=name,
+            task=task,
+            family="none",
+            precision=describe_precision(loaded),
+            input=TensorInput(),
+        ), ()
     return msgspec.structs.replace(card, task=task or card.task), guesses
 
 
@@ -112,7 +144,9 @@ def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[Gues
         return None, ()
 
 
-def prepare_calls(model: LoadedModel, first: list[list[Array]], seed: int) -> tuple[list[list[Array]], bool]:
+def prepare_calls(
+    model: LoadedModel, first: list[list[Array]], seed: int
+) -> tuple[list[list[Array]], bool]:
     """Return the inputs of timed calls, and whether call i is all of item i of the data; `first` is the prepared first item."""
     if model.data is None:
         return model.noise(seed), True
@@ -129,7 +163,8 @@ def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
     """Return the model, named after the case, its card or its file."""
     path, card, loaded = Path(work.case.model), model.card, model.loaded
     return Model(
-        name=work.case.name or (card.name if card else recognise.name_of(recognise.named_path(path, loaded))),
+        name=work.case.name
+        or (card.name if card else recognise.name_of(recognise.named_path(path, loaded))),
         sha256=loaded.sha256 or work.sha256,
         file=path.name,
         size_bytes=loaded.size_bytes or work.size_bytes,
@@ -142,10 +177,16 @@ def shapes_of(inputs: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
     return tuple(array.shape for array in inputs)
 
 
-def describe_runtime(case: Case, loaded: "Loaded | LoadedGenerator", calls: Sequence[Sequence[Array]] = ()) -> RuntimeInfo:
+def describe_runtime(
+    case: Case, loaded: "Loaded | LoadedGenerator", calls: Sequence[Sequence[Array]] = ()
+) -> RuntimeInfo:
     """Return the runtime, or the generator, that ran the model; with the smallest and the largest shapes if those of `calls` differ."""
     shapes = sorted(set(map(shapes_of, calls)), key=lambda shapes: sum(map(math.prod, shapes)))
-    sizes = [", ".join(str(list(shape)) for shape in shapes[index]) for index in (0, -1)] if len(shapes) > 1 else []
+    sizes = (
+        [", ".join(str(list(shape)) for shape in shapes[index]) for index in (0, -1)]
+        if len(shapes) > 1
+        else []
+    )
     threads_reason = loaded.threads_reason if isinstance(loaded, Loaded) else None
     in_file, name = python_target.of_file(case.runtime), python_target.plain_name(case.runtime)
     timed_shapes = {"timed_shapes": f"{len(shapes)}, from {' to '.join(sizes)}"} if sizes else {}
@@ -153,39 +194,62 @@ def describe_runtime(case: Case, loaded: "Loaded | LoadedGenerator", calls: Sequ
         name=name,
         package=loaded.package,
         # A file may be edited between runs, so its hash is part of the version.
-        version=f"{loaded.version}, file {model_file.sha256(in_file.source)[:8]}" if in_file else loaded.version,
+        version=f"{loaded.version}, file {model_file.sha256(in_file.source)[:8]}"
+        if in_file
+        else loaded.version,
         backend=loaded.backend,
         threads=1 if threads_reason else case.threads,
         threads_reason=threads_reason,
         options=dict(case.options),
-        facts={**loaded.facts, **timed_shapes, **({"untried": untried.RUNTIME} if untried.is_untried(name, loaded.backend) else {})},
+        facts={
+            **loaded.facts,
+            **timed_shapes,
+            **({"untried": untried.RUNTIME} if untried.is_untried(name, loaded.backend) else {}),
+        },
     )
 
 
 def describe_precision(loaded: Loaded) -> str:
     """Return the precision of the file, or else that of inputs and outputs: weights may be smaller."""
-    return loaded.precision or precision_of({info.dtype for info in (*loaded.inputs, *loaded.outputs)})
+    return loaded.precision or precision_of(
+        {info.dtype for info in (*loaded.inputs, *loaded.outputs)}
+    )
 
 
 def precision_of(dtypes: Collection[str]) -> str:
     """Return the precision by the types of inputs and outputs."""
     precisions = {"int8": "int8", "uint8": "int8", "float16": "fp16", "float32": "fp32"}
-    return next((precision for dtype, precision in precisions.items() if dtype in dtypes), "unknown")
+    return next(
+        (precision for dtype, precision in precisions.items() if dtype in dtypes), "unknown"
+    )
 
 
 def describe_inputs(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tuple[Tensor, ...]:
     """Return the inputs of this run: declared names, actual shapes and types."""
     declared = _declared(infos, len(arrays))
-    return tuple(Tensor(name=info.name, shape=array.shape, dtype=str(array.dtype)) for info, array in zip(declared, arrays, strict=True))
+    return tuple(
+        Tensor(name=info.name, shape=array.shape, dtype=str(array.dtype))
+        for info, array in zip(declared, arrays, strict=True)
+    )
 
 
-def describe_outputs(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tuple[job.OutputTensor, ...]:
+def describe_outputs(
+    infos: Sequence[TensorInfo], arrays: Sequence[Array]
+) -> tuple[job.OutputTensor, ...]:
     """Return the outputs of this run: declared names and quantisation, actual shapes and types."""
     return tuple(
-        job.OutputTensor(name=info.name, shape=array.shape, dtype=str(array.dtype), scale=info.scale, zero_point=info.zero_point)
+        job.OutputTensor(
+            name=info.name,
+            shape=array.shape,
+            dtype=str(array.dtype),
+            scale=info.scale,
+            zero_point=info.zero_point,
+        )
         for info, array in zip(_declared(infos, len(arrays)), arrays, strict=True)
     )
 
 
 def _declared(infos: Sequence[TensorInfo], count: int) -> Sequence[TensorInfo]:
-    return infos if len(infos) == count else [TensorInfo(f"tensor_{n}", (), "") for n in range(count)]
+    return (
+        infos if len(infos) == count else [TensorInfo(f"tensor_{n}", (), "") for n in range(count)]
+    )

@@ -24,7 +24,9 @@ from edgemeter.agent.engine.warm_up import warm_up
 
 UNSURE_RATIO = 0.75
 # For each scenario: the expected duration of a plan, and the loop that runs it.
-LOOPS: Mapping[str, tuple[Callable[[TimingPlan], float], Callable[[Stopwatch, TimingPlan], TimedQueries]]] = {
+LOOPS: Mapping[
+    str, tuple[Callable[[TimingPlan], float], Callable[[Stopwatch, TimingPlan], TimedQueries]]
+] = {
     "single_stream": (closed_loop.seconds, closed_loop.run),
     "offline": (closed_loop.seconds, closed_loop.run),
     "poisson": (poisson.seconds, schedule.run_poisson),
@@ -33,7 +35,9 @@ LOOPS: Mapping[str, tuple[Callable[[TimingPlan], float], Callable[[Stopwatch, Ti
 }
 
 
-def measure(work: job.RunJob, started_ns: int, emit: Emit, meet: job.Meet | None = None) -> job.MeasuredRun:
+def measure(
+    work: job.RunJob, started_ns: int, emit: Emit, meet: job.Meet | None = None
+) -> job.MeasuredRun:
     """Measure a run of a job; for the arguments see `measure_subject`."""
     # Imported here, because an unused import would take time and memory of the run.
     subject: Subject
@@ -49,7 +53,11 @@ def measure(work: job.RunJob, started_ns: int, emit: Emit, meet: job.Meet | None
 
 
 def measure_subject(
-    work: job.RunJob, subject: Subject, started_ns: int | None, emit: Emit, meet: job.Meet | None = None
+    work: job.RunJob,
+    subject: Subject,
+    started_ns: int | None,
+    emit: Emit,
+    meet: job.Meet | None = None,
 ) -> job.MeasuredRun:
     """Measure one run; `started_ns` is the monotonic clock at the start of this process, None if the process is the caller's.
 
@@ -61,7 +69,10 @@ def measure_subject(
     try:
         emit(job.Phase(name="load"))
         subject.load()
-        if work.case.scenario in (OVERLAPPING if subject.has_tokens else ("concurrent",)) and not subject.is_concurrent:
+        if (
+            work.case.scenario in (OVERLAPPING if subject.has_tokens else ("concurrent",))
+            and not subject.is_concurrent
+        ):
             raise ConfigError(
                 f"{work.case.model!r} answers one query after the other: leave out concurrency and poisson, or measure a server"
             )
@@ -84,20 +95,28 @@ def measure_subject(
             compile_ms=max(0.0, (first_ns - query_ns) / 1e6) if subject.compiles_at_call else None,
         )
         surroundings["memory"] = Memory(loaded_mb=loaded_mb, **surroundings["memory"])
-        return _measured(work, subject, results, cold_start=cold_start, compiled_modules=compiled, **surroundings)
+        return _measured(
+            work, subject, results, cold_start=cold_start, compiled_modules=compiled, **surroundings
+        )
     finally:
         subject.close()
 
 
-def agreed(plan: TimingPlan, seconds: Callable[[TimingPlan], float], meet: job.Meet | None) -> tuple[TimingPlan, int | None]:
+def agreed(
+    plan: TimingPlan, seconds: Callable[[TimingPlan], float], meet: job.Meet | None
+) -> tuple[TimingPlan, int | None]:
     """Return the plan for the common window, and its beginning, monotonic ns; for a run alone, its own plan and None."""
     if meet is None:
         return plan, None
-    window = meet(job.Encounter(seconds=plan.seconds, queries_s=seconds(replace(plan, seconds=0.0))))
+    window = meet(
+        job.Encounter(seconds=plan.seconds, queries_s=seconds(replace(plan, seconds=0.0)))
+    )
     return replace(plan, queries=1, seconds=window.length_ns / 1e9, pass_queries=1), window.start_ns
 
 
-def time_queries(work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet | None) -> tuple[TimedQueries, int, dict[str, Any]]:
+def time_queries(
+    work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet | None
+) -> tuple[TimedQueries, int, dict[str, Any]]:
     """Warm up, idle, time the queries of the job's scenario, idle.
 
     With `meet`, the queries are timed at the same time as those of other runs, and only those in the common window count.
@@ -123,7 +142,10 @@ def time_queries(work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet 
             watch.wait_until(begin_ns)
         before, before_mb = read_scheduling(), resident_mb()
         timed = run(watch, plan)
-        scheduled, peak_mb = scheduling_between(before, read_scheduling()), process_usage.peak_mb(subject.process)
+        scheduled, peak_mb = (
+            scheduling_between(before, read_scheduling()),
+            process_usage.peak_mb(subject.process),
+        )
         if meet:
             timed = timed.within(meet(job.Encounter(timed=scenario.window(case.scenario, timed))))
         grown_mb = None
@@ -153,18 +175,28 @@ def idle(name: Literal["idle before", "idle after"], seconds: float, emit: Emit)
     return Window(begin, time.monotonic_ns())
 
 
-def _measured(work: job.RunJob, subject: Subject, results: Results, **surroundings: Any) -> job.MeasuredRun:
+def _measured(
+    work: job.RunJob, subject: Subject, results: Results, **surroundings: Any
+) -> job.MeasuredRun:
     case, timed = work.case, results.queries
     load = scenario.load_of_timed(timed, subject.samples, case.rate_per_s)
     window = scenario.window(case.scenario, timed)
     series = scenario.time_series(timed, window.start_ns) + results.series
     if results.generation is None:
         stages = {"preprocess": results.preprocess_ns, "postprocess": results.postprocess_ns}
-        series += tuple(samples.pack(name, "ns", durations_ns) for name, durations_ns in stages.items())
+        series += tuple(
+            samples.pack(name, "ns", durations_ns) for name, durations_ns in stages.items()
+        )
     return job.MeasuredRun(
-        **{name: getattr(results, name) for name in results.__struct_fields__ if name in job.MeasuredRun.__struct_fields__},
+        **{
+            name: getattr(results, name)
+            for name in results.__struct_fields__
+            if name in job.MeasuredRun.__struct_fields__
+        },
         latency=summarise_latency(timed.latency_ns, case.scenario),
-        throughput_per_s=scenario.throughput_per_s(case.scenario, timed, load.samples * results.batch // subject.samples),
+        throughput_per_s=scenario.throughput_per_s(
+            case.scenario, timed, load.samples * results.batch // subject.samples
+        ),
         preprocess=summarise_stage(results.preprocess_ns),
         postprocess=summarise_stage(results.postprocess_ns),
         samples=series,

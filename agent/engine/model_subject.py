@@ -48,7 +48,9 @@ class ModelSubject(Subject):
         self.compiles_at_call = model.loaded.compiles_at_call
         declared = tuple(tuple(size or 1 for size in info.shape) for info in model.loaded.inputs)
         # A first query of the runtime counts only if its inputs had the shapes of this run.
-        self.first_ns = model.loaded.first_ns if loading.shapes_of(self._first) == declared else None
+        self.first_ns = (
+            model.loaded.first_ns if loading.shapes_of(self._first) == declared else None
+        )
         self._take([self._first])
 
     def prepare(self) -> None:
@@ -66,8 +68,12 @@ class ModelSubject(Subject):
     def plan(self, work: job.RunJob) -> TimingPlan:
         """Return the plan; frames of a video come in their order, at the rate of the case or the video."""
         plan, data = super().plan(work), self.model.data
-        rate_per_s = data.rate_per_s if work.case.scenario == "steady" and data is not None else None
-        return replace(plan, rate_per_s=plan.rate_per_s or rate_per_s, in_order=is_video(work.case.data or ""))
+        rate_per_s = (
+            data.rate_per_s if work.case.scenario == "steady" and data is not None else None
+        )
+        return replace(
+            plan, rate_per_s=plan.rate_per_s or rate_per_s, in_order=is_video(work.case.data or "")
+        )
 
     def ready(self, plan: TimingPlan) -> None:
         """Draw the inputs, and prepare the requests of arrivals, outside their time."""
@@ -96,14 +102,20 @@ class ModelSubject(Subject):
             answer.end()
         item, is_kept = self._order[number % len(self._order)], False
         if self._kept_every and number >= 0:
-            is_kept = self._finished % self._kept_every == 0 and len(self.kept) < KEPT_OUTPUTS and item not in self.kept
+            is_kept = (
+                self._finished % self._kept_every == 0
+                and len(self.kept) < KEPT_OUTPUTS
+                and item not in self.kept
+            )
             self._finished += 1
         if is_kept or (answer is not None and answer.is_unlike):
             outputs = self.runtime.outputs() if answer is None else answer.outputs()
             if is_kept:
                 with self._lock:
                     self.kept[item] = outputs
-                    self.kept_bytes = sum(array.nbytes for arrays in self.kept.values() for array in arrays)
+                    self.kept_bytes = sum(
+                        array.nbytes for arrays in self.kept.values() for array in arrays
+                    )
         return end_ns
 
     def results(self, timed: TimedQueries, emit: Emit) -> Results:
@@ -112,7 +124,9 @@ class ModelSubject(Subject):
         model, data = replace(self.model, loaded=loaded), self.model.data
         # The last answer of a server may be an error; it is read once, and then the answer before it.
         outputs = loading.describe_outputs(loaded.outputs, until_answered(self.runtime.outputs))
-        evaluated = evaluate(self.work, model, self.inputs, self.kept, emit, is_by_item=self.is_by_item)
+        evaluated = evaluate(
+            self.work, model, self.inputs, self.kept, emit, is_by_item=self.is_by_item
+        )
         return Results(
             queries=timed,
             model=loading.describe_model(self.work, model),
@@ -120,7 +134,9 @@ class ModelSubject(Subject):
             precision=model.card.precision if model.card else loading.describe_precision(loaded),
             inputs=loading.describe_inputs(loaded.inputs, self._first),
             outputs=outputs,
-            dataset=DatasetInfo(name=data.name, sha256=data.sha256, images=len(data.items)) if data else noise.dataset(self.case.seed),
+            dataset=DatasetInfo(name=data.name, sha256=data.sha256, images=len(data.items))
+            if data
+            else noise.dataset(self.case.seed),
             batch=self.samples,
             guesses=model.guesses,
             **msgspec.structs.asdict(evaluated),

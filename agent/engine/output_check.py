@@ -31,33 +31,54 @@ Outcome = Literal["same", "varying", "differing"]
 
 def summarise_check(outcomes: Sequence[Outcome]) -> OutputCheck:
     """Return the check with its counts."""
-    return OutputCheck(compared=len(outcomes), varying=outcomes.count("varying"), differing=outcomes.count("differing"))
+    return OutputCheck(
+        compared=len(outcomes),
+        varying=outcomes.count("varying"),
+        differing=outcomes.count("differing"),
+    )
 
 
 def compare_outputs(
-    outputs: Sequence[Array], repeated: Sequence[Array], common_predictions: Callable[[], float | None] = lambda: None
+    outputs: Sequence[Array],
+    repeated: Sequence[Array],
+    common_predictions: Callable[[], float | None] = lambda: None,
 ) -> Outcome:
     """Compare outputs with those of the same input; if values differ, `common_predictions` returns the share of the same predictions."""
-    is_rounding = len(outputs) == len(repeated) and all(_is_rounding(a, b) for a, b in zip(outputs, repeated, strict=True))
-    return "same" if is_rounding or (common_predictions() or 0.0) >= SAME_PREDICTION_RATIO else "differing"
+    is_rounding = len(outputs) == len(repeated) and all(
+        _is_rounding(a, b) for a, b in zip(outputs, repeated, strict=True)
+    )
+    return (
+        "same"
+        if is_rounding or (common_predictions() or 0.0) >= SAME_PREDICTION_RATIO
+        else "differing"
+    )
 
 
 def arrays_equal(array: Array, other: Array) -> bool:
     """Return whether dtype and values are the same; NaN equals NaN."""
-    return array.dtype == other.dtype and np.array_equal(array, other, equal_nan=array.dtype.kind in "fc")
+    return array.dtype == other.dtype and np.array_equal(
+        array, other, equal_nan=array.dtype.kind in "fc"
+    )
 
 
 def _is_rounding(array: Array, other: Array) -> bool:
     """Return whether rounding explains the difference, relative to the largest value of each channel."""
     if arrays_equal(array, other):
         return True
-    if array.shape != other.shape or array.dtype.kind not in "biuf" or other.dtype.kind not in "biuf":
+    if (
+        array.shape != other.shape
+        or array.dtype.kind not in "biuf"
+        or other.dtype.kind not in "biuf"
+    ):
         return False
     if array.size == 0:
         return True
     a, b = array.astype(np.float64), other.astype(np.float64)
     finite = np.isfinite(a)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(b[finite]).all():
+    if (
+        not np.array_equal(a[~finite], b[~finite], equal_nan=True)
+        or not np.isfinite(b[finite]).all()
+    ):
         return False
     apart = np.where(finite, np.abs(np.where(finite, a, 0.0) - np.where(finite, b, 0.0)), 0.0)
     largest = _largest(np.where(finite, np.abs(a), 0.0))
@@ -76,12 +97,18 @@ def _largest(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(overall)
     channel = min(sides)[1]
     other_axes = tuple(axis for axis in range(values.ndim) if axis != channel)
-    largest: NDArray[np.float64] = np.maximum(values.max(axis=other_axes, keepdims=True), _FLOOR_RATIO * overall)
+    largest: NDArray[np.float64] = np.maximum(
+        values.max(axis=other_axes, keepdims=True), _FLOOR_RATIO * overall
+    )
     return largest
 
 
 def check_answers(
-    timed: "Mapping[int, Generated]", repeat: "Callable[[int], Generated | None]", abilities: "GeneratorAbilities", *, overlap: bool
+    timed: "Mapping[int, Generated]",
+    repeat: "Callable[[int], Generated | None]",
+    abilities: "GeneratorAbilities",
+    *,
+    overlap: bool,
 ) -> OutputCheck:
     """Compare a few timed answers, by the numbers of their queries, with those that `repeat` gets, each alone.
 
@@ -99,7 +126,13 @@ def check_answers(
     return summarise_check(outcomes)
 
 
-def compare_answers(timed: "Generated", repetitions: "Sequence[Generated]", abilities: "GeneratorAbilities", *, overlap: bool) -> Outcome:
+def compare_answers(
+    timed: "Generated",
+    repetitions: "Sequence[Generated]",
+    abilities: "GeneratorAbilities",
+    *,
+    overlap: bool,
+) -> Outcome:
     """Compare a timed answer with its repetitions; `overlap`: it was generated at the same time as others."""
     first, last = repetitions[0], repetitions[-1]
     if not _are_alike(first, last, abilities):

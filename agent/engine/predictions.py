@@ -27,7 +27,12 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.loading import LoadedModel, describe_outputs, describe_runtime
-from edgemeter.agent.engine.output_check import Outcome, arrays_equal, compare_outputs, summarise_check
+from edgemeter.agent.engine.output_check import (
+    Outcome,
+    arrays_equal,
+    compare_outputs,
+    summarise_check,
+)
 from edgemeter.agent.engine.stopwatch import until_answered
 from edgemeter.agent.engine.subject import Emit
 from edgemeter.agent.runtimes import Array
@@ -35,7 +40,9 @@ from edgemeter.agent.tasks import OF_OBJECTS, BoxExtents, ObjectResults
 
 # Without scoring, the fewest inputs that are run again: constant outputs show only in several of them.
 FEWEST_INPUTS = 4
-_TIMED_VIDEO = "a video is only timed: give its frames as photographs with annotations to score them"
+_TIMED_VIDEO = (
+    "a video is only timed: give its frames as photographs with annotations to score them"
+)
 
 
 class PredictionLog:
@@ -47,10 +54,14 @@ class PredictionLog:
         self._scores: list[NDArray[np.float32]] = []
         self._is_detector = False
 
-    def add(self, inputs: Sequence[Array], outputs: Sequence[Array], scores: NDArray[np.float32] | None) -> None:
+    def add(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], scores: NDArray[np.float32] | None
+    ) -> None:
         """Add a prediction; `scores` are those of its boxes, float32 [n], None for a model without boxes."""
         self._inputs += 1
-        self._not_finite += any(output.dtype.kind == "f" and not np.isfinite(output).all() for output in outputs)
+        self._not_finite += any(
+            output.dtype.kind == "f" and not np.isfinite(output).all() for output in outputs
+        )
         if scores is not None:
             self._is_detector = True
             self._scores.append(scores)
@@ -59,9 +70,15 @@ class PredictionLog:
             return
         # Empty outputs are the same for all inputs without objects.
         has_values = any(output.size for output in outputs)
-        self._alike += has_values and _are_equal(outputs, self._first[1]) and not _are_equal(inputs, self._first[0])
+        self._alike += (
+            has_values
+            and _are_equal(outputs, self._first[1])
+            and not _are_equal(inputs, self._first[0])
+        )
 
-    def summary(self, objects: int | None, extents: tuple[int, int] | None = None) -> job.Answers | None:
+    def summary(
+        self, objects: int | None, extents: tuple[int, int] | None = None
+    ) -> job.Answers | None:
         """Return the summary, None without predictions; `objects` is the number in the ground truth, `extents` as in `BoxExtents`."""
         if self._first is None:
             return None
@@ -91,12 +108,18 @@ def with_needed_value(accuracy: Accuracy | None, card: Card | None) -> Accuracy 
     """Return the accuracy with the value that the gate requires, if the card has a reference for this metric and data."""
     on_card = card.accuracy if card else {}
     reference = on_card.get("value")
-    if accuracy is None or not isinstance(reference, (int, float)) or on_card.get("metric", accuracy.metric) != accuracy.metric:
+    if (
+        accuracy is None
+        or not isinstance(reference, (int, float))
+        or on_card.get("metric", accuracy.metric) != accuracy.metric
+    ):
         return accuracy
     is_same_data = on_card.get("dataset_sha256", accuracy.dataset_sha256) == accuracy.dataset_sha256
     if not is_same_data or on_card.get("images", accuracy.images) != accuracy.images:
         return accuracy
-    return msgspec.structs.replace(accuracy, needed_value=needed_value(reference, GATE_RATIO, accuracy.better))
+    return msgspec.structs.replace(
+        accuracy, needed_value=needed_value(reference, GATE_RATIO, accuracy.better)
+    )
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +149,12 @@ def evaluate(
     themselves, before the data set.
     """
     # A video has no ground truth.
-    scoring = work.accuracy and model.work is not None and model.data is not None and model.data.rate_per_s is None
+    scoring = (
+        work.accuracy
+        and model.work is not None
+        and model.data is not None
+        and model.data.rate_per_s is None
+    )
     before: list[int] = []
     after: list[int] = []
     log = PredictionLog()
@@ -134,9 +162,16 @@ def evaluate(
     accuracy, unanswered = None, None
     try:
         if not is_by_item:
-            outcomes, kept_outputs = _by_call(model, prepared, kept_outputs, PredictionLog() if scoring else log), {}
+            outcomes, kept_outputs = (
+                _by_call(model, prepared, kept_outputs, PredictionLog() if scoring else log),
+                {},
+            )
         fewest = range(min(len(prepared), FEWEST_INPUTS) if is_by_item else 0)
-        items = range(len(model.data.items)) if scoring and model.data else sorted({*kept_outputs, *fewest})
+        items = (
+            range(len(model.data.items))
+            if scoring and model.data
+            else sorted({*kept_outputs, *fewest})
+        )
         for position, index in enumerate(items):
             begin = time.monotonic_ns()
             calls = model.calls_of(index, work.case.seed) if scoring else [prepared[index]]
@@ -152,7 +187,9 @@ def evaluate(
                 before.append(ready - begin)
                 emit(job.RunProgress(done=position + 1, total=len(items)))
             log.add(_flat(calls), _flat(outputs), scores)
-        accuracy = with_needed_value(model.work.score(), model.card) if scoring and model.work else None
+        accuracy = (
+            with_needed_value(model.work.score(), model.card) if scoring and model.work else None
+        )
     except AnswerError as error:
         # The timed queries stay measured, but queries that a server does not answer are neither compared nor scored.
         unanswered = f"the server did not answer a repeated query: {one_line(error)[:140]}."
@@ -160,10 +197,15 @@ def evaluate(
         preprocess_ns=np.array(before, np.int64),
         postprocess_ns=np.array(after, np.int64),
         output_check=summarise_check(outcomes),
-        answers=log.summary(annotated_objects(model), model.work.box_extents() if isinstance(model.work, BoxExtents) else None),
+        answers=log.summary(
+            annotated_objects(model),
+            model.work.box_extents() if isinstance(model.work, BoxExtents) else None,
+        ),
         accuracy=accuracy,
         reasons={} if accuracy else {"accuracy": _no_accuracy(work, model, unanswered)},
-        predictions=_results(model) if work.case.predictions and scoring and unanswered is None else job.NO_PREDICTIONS,
+        predictions=_results(model)
+        if work.case.predictions and scoring and unanswered is None
+        else job.NO_PREDICTIONS,
     )
 
 
@@ -176,7 +218,9 @@ def check_results(case: Case, model: LoadedModel) -> None:
     """Raise ConfigError if the predictions of a case are to be written, and its task has no COCO results."""
     if case.predictions and not isinstance(model.work, ObjectResults):
         task = model.card.task if model.card else "unknown"
-        raise ConfigError(f"predictions of {case.model!r}: the task {task} has no COCO results; detection, segmentation and pose have")
+        raise ConfigError(
+            f"predictions of {case.model!r}: the task {task} has no COCO results; detection, segmentation and pose have"
+        )
 
 
 def _run(runtime: runtimes.Runtime, calls: Sequence[Sequence[Array]]) -> list[list[Array]]:
@@ -201,7 +245,10 @@ def _flat(calls: Sequence[Sequence[Array]]) -> list[Array]:
 
 
 def _by_call(
-    model: LoadedModel, prepared: Sequence[Sequence[Array]], kept_outputs: dict[int, list[Array]], log: PredictionLog
+    model: LoadedModel,
+    prepared: Sequence[Sequence[Array]],
+    kept_outputs: dict[int, list[Array]],
+    log: PredictionLog,
 ) -> list[Outcome]:
     outcomes = []
     for index, outputs in sorted(kept_outputs.items()):
@@ -211,7 +258,9 @@ def _by_call(
     return outcomes
 
 
-def _compared(model: LoadedModel, index: int, timed: Sequence[Array], repeated: Sequence[Sequence[Array]]) -> Outcome:
+def _compared(
+    model: LoadedModel, index: int, timed: Sequence[Array], repeated: Sequence[Sequence[Array]]
+) -> Outcome:
     """Compare timed outputs with repeated ones: if their values differ, by the boxes that both have.
 
     For a classifier the values decide, because two photographs of one class have the same prediction.
@@ -244,7 +293,11 @@ def _no_accuracy(work: job.RunJob, model: LoadedModel, unanswered: str | None) -
         return "only the first run of a case, alone, is scored"
     if model.data.rate_per_s is not None:
         return _TIMED_VIDEO
-    return job.NOTHING_TO_FIND if model.data.has_truth else "the data set has no ground truth (--annotations)"
+    return (
+        job.NOTHING_TO_FIND
+        if model.data.has_truth
+        else "the data set has no ground truth (--annotations)"
+    )
 
 
 def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:

@@ -69,7 +69,9 @@ class SchedulingCounters:
 
 def read_scheduling(proc: str = "/proc") -> SchedulingCounters:
     """Return the counters up to now. Takes a few reads of small files: never call it between two clock reads."""
-    thread_counts = [counts for path in Path(proc).glob("self/task/*/schedstat") if (counts := _counts(path))]
+    thread_counts = [
+        counts for path in Path(proc).glob("self/task/*/schedstat") if (counts := _counts(path))
+    ]
     taken_ns = time.monotonic_ns()
     if not thread_counts:
         return SchedulingCounters(None, None, taken_ns)

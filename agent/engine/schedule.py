@@ -29,7 +29,9 @@ def run_poisson(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
     if watch.subject.is_concurrent:
         begin_ns, begun = side_by_side(watch, due_ns.tolist())
     else:
-        begin_ns, begun = _in_turn(watch, due_ns, GIVE_UP_RATIO * int(due_ns[-1]), FEWEST, takes_newest=False)
+        begin_ns, begun = _in_turn(
+            watch, due_ns, GIVE_UP_RATIO * int(due_ns[-1]), FEWEST, takes_newest=False
+        )
     return watch.timed(begin_ns, unserved=due_ns.size - begun, overlap=watch.subject.is_concurrent)
 
 
@@ -42,10 +44,14 @@ def run_steady(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
     # The last frame has its share of idle time.
     if (rest_ns := end_ns - watch.clock()) > 0:
         watch.sleep(rest_ns / 1e9)
-    return watch.timed(begin_ns, end_ns, unserved=schedule.frames - watch.answered, schedule=schedule)
+    return watch.timed(
+        begin_ns, end_ns, unserved=schedule.frames - watch.answered, schedule=schedule
+    )
 
 
-def _in_turn(watch: Stopwatch, due_ns: Times, give_up_ns: int, fewest: int, *, takes_newest: bool) -> tuple[int, int]:
+def _in_turn(
+    watch: Stopwatch, due_ns: Times, give_up_ns: int, fewest: int, *, takes_newest: bool
+) -> tuple[int, int]:
     """Ask the query of each arrival after the one before has ended; return the beginning, and the number of queries.
 
     With `takes_newest`, all but the newest of the waiting arrivals are dropped. After `give_up_ns` no query starts, except to reach the
@@ -68,7 +74,9 @@ def _in_turn(watch: Stopwatch, due_ns: Times, give_up_ns: int, fewest: int, *, t
     return begin_ns, begun
 
 
-def side_by_side(watch: Stopwatch, offsets_ns: Iterable[int], limit: int = MOST_IN_FLIGHT) -> tuple[int, int]:
+def side_by_side(
+    watch: Stopwatch, offsets_ns: Iterable[int], limit: int = MOST_IN_FLIGHT
+) -> tuple[int, int]:
     """Ask a query in a thread at each of these moments after the beginning; return the beginning, and the number of queries.
 
     An arrival is dropped while `limit` queries are in flight.

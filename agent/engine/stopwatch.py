@@ -68,7 +68,12 @@ def until_answered(attempt: Callable[[], T]) -> T:
 class Stopwatch:
     """Times the queries of a subject, sequentially or in several threads, and keeps the start and end of each."""
 
-    def __init__(self, subject: Subject, clock: Callable[[], int] | None = None, sleep: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        clock: Callable[[], int] | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> None:
         self.subject = subject
         self.clock = clock or time.monotonic_ns
         self.sleep = sleep or time.sleep
@@ -80,7 +85,9 @@ class Stopwatch:
         self._numbers, self._starts, self._ends, self._arrivals = (array("q") for _ in range(4))
         self._last_error: AnswerError | None = None
 
-    def ask(self, number: int, user: int | None = None, arrival_ns: int | None = None) -> AnswerError | None:
+    def ask(
+        self, number: int, user: int | None = None, arrival_ns: int | None = None
+    ) -> AnswerError | None:
         """Time a query, which starts at its arrival or later; return why it was not answered, or None."""
         clock = self.clock
         asked_ns = clock() if arrival_ns is None else arrival_ns
@@ -121,7 +128,14 @@ class Stopwatch:
 
     def since(self, answered: int) -> list[tuple[int, int, int]]:
         """Return number, start and end of the queries after the first `answered` ones."""
-        return list(zip(self._numbers[answered:], self._starts[answered:], self._ends[answered:], strict=True))
+        return list(
+            zip(
+                self._numbers[answered:],
+                self._starts[answered:],
+                self._ends[answered:],
+                strict=True,
+            )
+        )
 
     def wait_until(self, moment_ns: int) -> None:
         """Return at this moment, or at once if it has passed."""
@@ -143,9 +157,14 @@ class Stopwatch:
 
     def give_up(self) -> MeasurementError:
         """Return the error that too many queries were not answered, with their kinds and the last reason."""
-        kinds = ", ".join(f"{kind}: {count}" for kind, count in Counter(failed.kind for failed in self.failures).most_common())
+        kinds = ", ".join(
+            f"{kind}: {count}"
+            for kind, count in Counter(failed.kind for failed in self.failures).most_common()
+        )
         failures = len(self.failures)
-        error = MeasurementError(f"{failures} of {failures + self.answered} queries were not answered ({kinds}): {self._last_error}")
+        error = MeasurementError(
+            f"{failures} of {failures + self.answered} queries were not answered ({kinds}): {self._last_error}"
+        )
         error.__cause__ = self._last_error
         return error
 
@@ -157,11 +176,15 @@ class Stopwatch:
         if not any(number >= 0 for number in self._numbers):
             raise self.give_up()
         moments = (self._numbers, self._starts, self._ends, self._arrivals or self._starts)
-        numbers, starts_ns, ends_ns, arrivals_ns = (np.frombuffer(values, np.int64) for values in moments)
+        numbers, starts_ns, ends_ns, arrivals_ns = (
+            np.frombuffer(values, np.int64) for values in moments
+        )
         ramp_up_ns = np.sort(ends_ns[numbers < 0])
         order = np.argsort(numbers, kind="stable")[ramp_up_ns.size :]
         if order.size < numbers.size or np.any(np.diff(order) != 1):
-            numbers, starts_ns, ends_ns, arrivals_ns = (values[order] for values in (numbers, starts_ns, ends_ns, arrivals_ns))
+            numbers, starts_ns, ends_ns, arrivals_ns = (
+                values[order] for values in (numbers, starts_ns, ends_ns, arrivals_ns)
+            )
         end_ns = max(int(ends_ns.max()), end_ns)
         return TimedQueries(
             starts_ns=starts_ns,

@@ -33,7 +33,9 @@ def run(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
     users = plan.users or 1
     ramp_up = [watch.subject.warm_up_number() for _ in range(users)] if users > 1 else []
     queries = max(plan.queries, FEWEST_A_USER * users)
-    begin_ns = ask_users(watch, users, queries, plan.seconds, ramp_up=ramp_up, pass_queries=plan.pass_queries)
+    begin_ns = ask_users(
+        watch, users, queries, plan.seconds, ramp_up=ramp_up, pass_queries=plan.pass_queries
+    )
     return watch.timed(begin_ns, overlap=True, users=users)
 
 
@@ -68,9 +70,17 @@ def ask_users(  # noqa: C901 - two closures over the same counts
         nonlocal begun
         with lock:
             counted = begun - failed
-            are_enough = len(ready_ns) == users and counted >= max(queries, early[-1] + queries // 2) and begun % pass_queries == 0
+            are_enough = (
+                len(ready_ns) == users
+                and counted >= max(queries, early[-1] + queries // 2)
+                and begun % pass_queries == 0
+            )
             gives_up = failed > counted + GIVE_UP_FAILURES * users
-            if stop.is_set() or gives_up or (are_enough and watch.clock() >= ready_ns[-1] + timed_s * 1e9):
+            if (
+                stop.is_set()
+                or gives_up
+                or (are_enough and watch.clock() >= ready_ns[-1] + timed_s * 1e9)
+            ):
                 return None
             begun += 1
             return watch.subject.warm_up_number() if is_warm_up else begun - 1

@@ -63,8 +63,15 @@ def has_settled(durations_ns: Sequence[float]) -> bool:
     - It has no trend: Mann-Kendall finds none at 5%, or the trend is below 0.3% over the window (Theil-Sen).
     - The spread of one half is at most twice that of the other, or both are below 2% of the level.
     """
-    window = np.asarray(durations_ns[-max(FEWEST_QUERIES, len(durations_ns) // 2) :], dtype=np.float64)
-    return window.size >= FEWEST_QUERIES and _shows_trends(window) and _has_no_trend(window) and _spread_stays(window)
+    window = np.asarray(
+        durations_ns[-max(FEWEST_QUERIES, len(durations_ns) // 2) :], dtype=np.float64
+    )
+    return (
+        window.size >= FEWEST_QUERIES
+        and _shows_trends(window)
+        and _has_no_trend(window)
+        and _spread_stays(window)
+    )
 
 
 def looks_settled(durations_ns: Sequence[float]) -> bool:
@@ -76,7 +83,9 @@ def looks_settled(durations_ns: Sequence[float]) -> bool:
     if len(durations_ns) < HALVES_ROUNDS:
         before, last = durations_ns[-2:] if len(durations_ns) >= FEWEST_ROUNDS else (0.0, 1.0)
         return abs(last - before) <= HALVES_RATIO * before
-    window = np.asarray(durations_ns[-max(FEWEST_QUERIES, len(durations_ns) // 2) :], dtype=np.float64)
+    window = np.asarray(
+        durations_ns[-max(FEWEST_QUERIES, len(durations_ns) // 2) :], dtype=np.float64
+    )
     if window.size >= FEWEST_QUERIES:
         return _has_no_trend(window) and _spread_stays(window)
     before, after = np.median(window[: window.size // 2]), np.median(window[window.size // 2 :])
@@ -92,13 +101,18 @@ def next_check(count: int) -> int:
 def _shows_trends(window: NDArray[np.float64]) -> bool:
     # The rise of a line that is fitted to n points has a standard error of sqrt(12 / n) of their standard deviation.
     spread = float(np.subtract(*np.quantile(window, (0.84, 0.16)))) / 2
-    return spread * math.sqrt(12 / window.size) <= max(SHOWN_RATIO * float(np.median(window)), SHOWN_SPREADS * spread)
+    return spread * math.sqrt(12 / window.size) <= max(
+        SHOWN_RATIO * float(np.median(window)), SHOWN_SPREADS * spread
+    )
 
 
 def _has_no_trend(window: NDArray[np.float64]) -> bool:
     medians = block_medians(window)
     change = abs(theil_sen(medians)) * (medians.size - 1)
-    return change <= NEGLIGIBLE_RATIO * float(np.median(window)) or abs(mann_kendall(medians)) <= TREND_Z
+    return (
+        change <= NEGLIGIBLE_RATIO * float(np.median(window))
+        or abs(mann_kendall(medians)) <= TREND_Z
+    )
 
 
 def _spread_stays(window: NDArray[np.float64]) -> bool:
@@ -115,7 +129,9 @@ def _spread(values: NDArray[np.float64]) -> float:
 def block_medians(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the medians of up to 32 consecutive blocks of equal size; the first block begins after the remainder."""
     blocks = min(BLOCKS, values.size)
-    medians: NDArray[np.float64] = np.median(values[values.size % blocks :].reshape(blocks, -1), axis=1)
+    medians: NDArray[np.float64] = np.median(
+        values[values.size % blocks :].reshape(blocks, -1), axis=1
+    )
     return medians
 
 
@@ -127,8 +143,14 @@ def mann_kendall(values: NDArray[np.float64]) -> float:
     count = values.size
     score = float(np.sign(values[None, :] - values[:, None])[np.triu_indices(count, 1)].sum())
     _, ties = np.unique(values, return_counts=True)
-    variance = (count * (count - 1) * (2 * count + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18
-    return 0.0 if variance <= 0 else (score - math.copysign(1, score) * (score != 0)) / math.sqrt(variance)
+    variance = (
+        count * (count - 1) * (2 * count + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())
+    ) / 18
+    return (
+        0.0
+        if variance <= 0
+        else (score - math.copysign(1, score) * (score != 0)) / math.sqrt(variance)
+    )
 
 
 def theil_sen(values: NDArray[np.float64]) -> float:
@@ -174,7 +196,15 @@ def warm_up(watch: Stopwatch, limit_s: float, users: int | None = None) -> Warme
             paces.append(subject.paces_ns(latest))
             durations.append(sum(end_ns - start_ns for _, start_ns, end_ns in latest) / len(latest))
             if len(paces) >= due and clock() - begin >= min(SHORTEST_S, limit_s) * 1e9:
-                settled = all((looks_settled if is_coarse else has_settled)(series) for series in zip(*paces, strict=True))
+                settled = all(
+                    (looks_settled if is_coarse else has_settled)(series)
+                    for series in zip(*paces, strict=True)
+                )
                 due = len(paces) + 1 if is_coarse else next_check(len(paces))
     is_steady = settled or all(map(looks_settled, zip(*paces, strict=True)))
-    return Warmed(watch.answered, clock() - begin, is_steady, round(float(np.median(durations[-LEVEL_QUERIES:]))))
+    return Warmed(
+        watch.answered,
+        clock() - begin,
+        is_steady,
+        round(float(np.median(durations[-LEVEL_QUERIES:]))),
+    )

@@ -44,7 +44,11 @@ THOUGHT_BEGIN, THOUGHT_END = "<think>", "</think>"
 
 def without_thought(text: str) -> str:
     """Return the answer after a reasoning model's thoughts; empty if these have no end."""
-    return "" if text.lstrip().startswith(THOUGHT_BEGIN) and THOUGHT_END not in text else text.rpartition(THOUGHT_END)[2]
+    return (
+        ""
+        if text.lstrip().startswith(THOUGHT_BEGIN) and THOUGHT_END not in text
+        else text.rpartition(THOUGHT_END)[2]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +222,9 @@ def create(name: str) -> Generator:
     return generator
 
 
-def check_tokens(prompt: Prompt, limits: Limits, context_tokens: int, vocabulary: int) -> Sequence[int]:
+def check_tokens(
+    prompt: Prompt, limits: Limits, context_tokens: int, vocabulary: int
+) -> Sequence[int]:
     """Return the prompt as tokens: ids below `vocabulary`, with the output at most `context_tokens`.
 
     Raises:

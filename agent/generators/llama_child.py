@@ -21,7 +21,9 @@ def main() -> None:
         setattr(reduce(getattr, parts, parameters), attribute, value)
     parameters.api_keys = [os.environ["LLAMA_API_KEY"]]
     server = xllamacpp.Server(parameters)
-    sys.stdout.write(f"system_info: {xllamacpp.get_system_info()}\nlistening on {server.listening_address}\n")
+    sys.stdout.write(
+        f"system_info: {xllamacpp.get_system_info()}\nlistening on {server.listening_address}\n"
+    )
     sys.stdout.flush()
     sys.stdin.read()
 

@@ -41,7 +41,12 @@ from edgemeter.agent.generators.server_facts import ServerFile
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.runtimes import Options
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_options, chosen_setting, load_library
+from edgemeter.agent.runtimes.adapter import (
+    LibraryCandidate,
+    check_options,
+    chosen_setting,
+    load_library,
+)
 
 _LIBRARIES = (LibraryCandidate("xllamacpp", ("xllamacpp",)),)
 _PROGRAM = "llama-server"
@@ -53,7 +58,9 @@ _ALL_LAYERS = 999
 _LISTENS = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
 _SYSTEM = re.compile(r"system_info: (.*)")
 # A line of the log with an error, without its time and the function's name.
-_ERROR = re.compile(r"^(?:[\d.]+ )?E .*?: +(.*)|^(?:\w+: )?(.*\berror\b.*)", re.MULTILINE | re.IGNORECASE)
+_ERROR = re.compile(
+    r"^(?:[\d.]+ )?E .*?: +(.*)|^(?:\w+: )?(.*\berror\b.*)", re.MULTILINE | re.IGNORECASE
+)
 _LOG_BYTES, _POLL_S = 1 << 20, 0.005
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -69,16 +76,27 @@ class LocalServer(ServerGenerator):
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if the file or a setting is wrong; see `Generator.check`."""
-        check_options("llama", options, backends=("cpu", "gpu"), extra=("gpu_layers", "kv_type", "flash_attention"))
+        check_options(
+            "llama",
+            options,
+            backends=("cpu", "gpu"),
+            extra=("gpu_layers", "kv_type", "flash_attention"),
+        )
         chosen_setting("llama", options, "kv_type", _KV_TYPES)
         chosen_setting("llama", options, "flash_attention", _FLASH_ATTENTION)
         if not options.extra.get("gpu_layers", "0").isdecimal():
-            raise ConfigError(f"runtime 'llama': gpu_layers is {options.extra['gpu_layers']!r}: give a whole number, 0 or more")
+            raise ConfigError(
+                f"runtime 'llama': gpu_layers is {options.extra['gpu_layers']!r}: give a whole number, 0 or more"
+            )
         if not model_file.head(model).startswith(b"GGUF"):
-            raise ConfigError(f"{str(model)!r} is not a GGUF file: it does not begin with GGUF; convert the model, or fetch it again")
+            raise ConfigError(
+                f"{str(model)!r} is not a GGUF file: it does not begin with GGUF; convert the model, or fetch it again"
+            )
         needed_mb, free_mb = model.stat().st_size / 1e6, read_memory(THIS_MACHINE).available_mb
         if free_mb is not None and needed_mb > free_mb:
-            raise ConfigError(f"{str(model)!r} needs {needed_mb:,.0f} MB, {free_mb:,.0f} MB of memory are free: use a smaller model")
+            raise ConfigError(
+                f"{str(model)!r} needs {needed_mb:,.0f} MB, {free_mb:,.0f} MB of memory are free: use a smaller model"
+            )
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Start the server and wait until it has loaded the model; see `Generator.load`."""
@@ -92,13 +110,17 @@ class LocalServer(ServerGenerator):
             load_ns = time.monotonic_ns() - began_ns
             loaded = self.connect(ModelServer(file), file, context_tokens)
         except MeasurementError as error:
-            raise ConfigError(f"llama.cpp does not generate from {str(model)!r}: {error}") from error
+            raise ConfigError(
+                f"llama.cpp does not generate from {str(model)!r}: {error}"
+            ) from error
         finally:
             if self._loaded is None:
                 self.close()
         system = _SYSTEM.search(self._logged())
         # The address differs in each run.
-        facts = {name: fact for name, fact in loaded.facts.items() if not name.startswith("server_")}
+        facts = {
+            name: fact for name, fact in loaded.facts.items() if not name.startswith("server_")
+        }
         return replace(
             loaded,
             package=_PROGRAM if program else "xllamacpp",
@@ -115,9 +137,15 @@ class LocalServer(ServerGenerator):
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Bind a query; see `Generator.bind`. If the server has ended, the run ends."""
         if self._child and (status := self._child.poll()) is not None:
-            end = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            end = (
+                f"was ended by {signal.Signals(-status).name}"
+                if status < 0
+                else f"ended with status {status}"
+            )
             why = "; the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model"
-            raise MeasurementError(f"llama.cpp {end} while it generated{why if status == -signal.SIGKILL else ': run it again'}")
+            raise MeasurementError(
+                f"llama.cpp {end} while it generated{why if status == -signal.SIGKILL else ': run it again'}"
+            )
         return super().bind(prompt, limits)
 
     def _start(self, model: Path, command: list[str]) -> ServerFile:
@@ -139,18 +167,34 @@ class LocalServer(ServerGenerator):
         """Return why the child ended before it listened."""
         log = self._logged()
         if "no usable GPU found" in log:
-            return UnavailableError("this build of llama.cpp has no GPU: install one with CUDA or Vulkan, or use the backend cpu")
+            return UnavailableError(
+                "this build of llama.cpp has no GPU: install one with CUDA or Vulkan, or use the backend cpu"
+            )
         if "cannot open shared object file" in log:
-            return UnavailableError(f"llama.cpp does not start ({one_line(log)[-200:]}): on Debian: sudo apt install libgomp1")
+            return UnavailableError(
+                f"llama.cpp does not start ({one_line(log)[-200:]}): on Debian: sudo apt install libgomp1"
+            )
         if status < 0:
-            return ConfigError(f"llama.cpp was ended by {signal.Signals(-status).name} while it loaded {str(model)!r}: read `dmesg`")
+            return ConfigError(
+                f"llama.cpp was ended by {signal.Signals(-status).name} while it loaded {str(model)!r}: read `dmesg`"
+            )
         error_line = _ERROR.search(log)
-        reason = (error_line[1] or error_line[2]) if error_line else log.strip().rpartition("\n")[2] or f"status {status}"
+        reason = (
+            (error_line[1] or error_line[2])
+            if error_line
+            else log.strip().rpartition("\n")[2] or f"status {status}"
+        )
         remedy = "fetch it again, or convert it for this version"
-        return ConfigError(f"llama.cpp cannot load {str(model)!r} ({one_line(reason)[:300]}): {remedy}")
+        return ConfigError(
+            f"llama.cpp cannot load {str(model)!r} ({one_line(reason)[:300]}): {remedy}"
+        )
 
     def _logged(self) -> str:
-        return os.pread(self._log.fileno(), _LOG_BYTES, 0).decode(errors="replace") if self._log else ""
+        return (
+            os.pread(self._log.fileno(), _LOG_BYTES, 0).decode(errors="replace")
+            if self._log
+            else ""
+        )
 
     def close(self) -> None:
         """End the server."""
@@ -165,7 +209,10 @@ class LocalServer(ServerGenerator):
 
 def _command(program: str | None, model: Path, options: Options, context_tokens: int) -> list[str]:
     """Return the command that serves the model at a port that the kernel chooses."""
-    kv_type, flash = options.extra.get("kv_type", "f16"), options.extra.get("flash_attention", "auto")
+    kv_type, flash = (
+        options.extra.get("kv_type", "f16"),
+        options.extra.get("flash_attention", "auto"),
+    )
     is_on_gpu = options.backend == "gpu"
     layers = int(options.extra.get("gpu_layers", _ALL_LAYERS)) if is_on_gpu else 0
     if program:
@@ -175,7 +222,12 @@ def _command(program: str | None, model: Path, options: Options, context_tokens:
             "--cache-type-k": kv_type, "--cache-type-v": kv_type, "--flash-attn": flash,
         }  # fmt: skip
         on_cpu = [] if is_on_gpu else ["--device", "none"]
-        return [program, *(str(word) for pair in settings.items() for word in pair), "--no-warmup", *on_cpu]
+        return [
+            program,
+            *(str(word) for pair in settings.items() for word in pair),
+            "--no-warmup",
+            *on_cpu,
+        ]
     parameters = {
         "model.path": str(model), "port": 0, "n_parallel": 1, "n_ctx": context_tokens, "cache_ram_mib": 0, "warmup": False, "ui": False,
         "cpuparams.n_threads": options.threads, "cpuparams_batch.n_threads": options.threads, "n_gpu_layers": layers, "verbosity": 2,

@@ -24,7 +24,16 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.types import Count, Positive
-from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator, Prompt, Query, Stamp, check_tokens
+from edgemeter.agent.generators import (
+    Generated,
+    Generator,
+    Limits,
+    LoadedGenerator,
+    Prompt,
+    Query,
+    Stamp,
+    check_tokens,
+)
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
 from edgemeter.agent.runtimes.replay import Milliseconds, read_recording, spinning_ns, wait_until
@@ -77,7 +86,11 @@ class ReplayGenerator(Generator):
             raise ConfigError(
                 f"{str(model)!r} has a context of {recorded.context_tokens} tokens, {context_tokens} are needed: shorten the prompt"
             )
-        self._recorded, self._queries, self._context_tokens = recorded, cycle(recorded.queries), context_tokens
+        self._recorded, self._queries, self._context_tokens = (
+            recorded,
+            cycle(recorded.queries),
+            context_tokens,
+        )
         wait_until(started_ns + round(recorded.load_ms * NS_PER_MS), self._spin_ns)
         return LoadedGenerator(
             package="edgemeter",
@@ -97,11 +110,17 @@ class ReplayGenerator(Generator):
         recorded = self._recorded
         if recorded is None:
             raise ConfigError("the replay has no recording: load one first")
-        tokens = [byte % recorded.vocabulary for byte in prompt.encode()] if isinstance(prompt, str) else prompt
+        tokens = (
+            [byte % recorded.vocabulary for byte in prompt.encode()]
+            if isinstance(prompt, str)
+            else prompt
+        )
         tokens = check_tokens(tokens, limits, self._context_tokens, recorded.vocabulary)
         played = next(self._queries)
         output_tokens = min(limits.output_tokens, recorded.end_after_tokens or limits.output_tokens)
-        moments = _moments_ns(played.first_ms + len(tokens) * recorded.prefill_ms_per_token, played, output_tokens)
+        moments = _moments_ns(
+            played.first_ms + len(tokens) * recorded.prefill_ms_per_token, played, output_tokens
+        )
         vocabulary, spin = recorded.vocabulary, self._spin_ns
         answer = tuple((sum(tokens) + index) % vocabulary for index in range(output_tokens))
 
@@ -126,7 +145,9 @@ class ReplayGenerator(Generator):
         self._queries = cycle(())
 
 
-def _moments_ns(first_ms: float, played: RecordedQuery, output_tokens: int) -> list[tuple[int, int]]:
+def _moments_ns(
+    first_ms: float, played: RecordedQuery, output_tokens: int
+) -> list[tuple[int, int]]:
     """Return the times of stamps from the start, each with its number of tokens."""
     steps, remaining = cycle(played.steps_ms), output_tokens
     at_ms, moments = first_ms, []

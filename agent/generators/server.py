@@ -35,7 +35,13 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent import generators
-from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.base.errors import (
+    AnswerError,
+    ConfigError,
+    MeasurementError,
+    UnavailableError,
+    one_line,
+)
 from edgemeter.agent.base.model_server import DONE, ModelServer
 from edgemeter.agent.base.server_address import is_on_this_machine
 from edgemeter.agent.base.toml import read_toml
@@ -51,7 +57,13 @@ from edgemeter.agent.generators import (
     Stamp,
 )
 from edgemeter.agent.generators.server_answer import ReceivedAnswer, TooLongError
-from edgemeter.agent.generators.server_facts import ORDINARY_WORDS, ServerFacts, ServerFile, ask_facts, tokens_of
+from edgemeter.agent.generators.server_facts import (
+    ORDINARY_WORDS,
+    ServerFacts,
+    ServerFile,
+    ask_facts,
+    tokens_of,
+)
 from edgemeter.agent.generators.server_lines import Line, read_line
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
@@ -85,7 +97,9 @@ class ServerGenerator(generators.ConcurrentGenerator):
         except (MeasurementError, UnavailableError) as error:
             raise UnavailableError(f"{str(model)!r}: {error}") from error
 
-    def connect(self, connection: ModelServer, file: ServerFile, context_tokens: int) -> LoadedGenerator:
+    def connect(
+        self, connection: ModelServer, file: ServerFile, context_tokens: int
+    ) -> LoadedGenerator:
         """Return the facts about the server behind a connection, which is closed if the server does not generate."""
         began_ns = time.monotonic_ns()
         self._connection, self._file = connection, file
@@ -95,10 +109,16 @@ class ServerGenerator(generators.ConcurrentGenerator):
             # Some servers close a connection after an answer: this opens it again.
             self._ping()
             # The cached part of a chat with another beginning is the template.
-            template_tokens = 0 if facts.is_llama or file.endpoint != "chat" else self._answer(_OTHER).cached_tokens or 0
+            template_tokens = (
+                0
+                if facts.is_llama or file.endpoint != "chat"
+                else self._answer(_OTHER).cached_tokens or 0
+            )
             load_ns = time.monotonic_ns() - began_ns
             loaded = self._loaded_with(probe, facts.context_tokens or context_tokens)
-            self._loaded = loaded = replace(loaded, load_ns=load_ns, template_tokens=template_tokens)
+            self._loaded = loaded = replace(
+                loaded, load_ns=load_ns, template_tokens=template_tokens
+            )
         finally:
             if self._loaded is None:
                 connection.close()
@@ -109,7 +129,9 @@ class ServerGenerator(generators.ConcurrentGenerator):
 
         connection, file, facts = self._connection, self._file, self._facts
         words = tokens_of(connection, ORDINARY_WORDS, special=False) if self._takes_tokens else []
-        url_facts = {"server_url": file.url} | ({"server_machine": "this"} if is_on_this_machine(file.url) else {})
+        url_facts = {"server_url": file.url} | (
+            {"server_machine": "this"} if is_on_this_machine(file.url) else {}
+        )
         extra_facts = {"extra": json.dumps(file.extra, sort_keys=True)} if file.extra else {}
         return LoadedGenerator(
             package="llama-server" if facts.is_llama else "OpenAI-compatible server",
@@ -119,7 +141,9 @@ class ServerGenerator(generators.ConcurrentGenerator):
             load_ns=0,
             context_tokens=context_tokens,
             text_tokens=np.unique(np.asarray(words, np.int32)),
-            first_tokens=tuple(tokens_of(connection, "", special=True)) if self._takes_tokens else (),
+            first_tokens=tuple(tokens_of(connection, "", special=True))
+            if self._takes_tokens
+            else (),
             name=facts.model or None,
             precision=facts.precision,
             parameters=facts.parameters,
@@ -157,7 +181,9 @@ class ServerGenerator(generators.ConcurrentGenerator):
         # If the server has closed the connection, this opens it outside the query's time.
         self._ping()
         path, content = self._post(prompt, limits)
-        return lambda stamp: self._stream(path, content, limits, stamp).generated(self._loaded.abilities)
+        return lambda stamp: self._stream(path, content, limits, stamp).generated(
+            self._loaded.abilities
+        )
 
     def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
         """Close the connection of earlier queries, because some servers accept few; see `ConcurrentGenerator.bind_concurrent`."""
@@ -169,12 +195,16 @@ class ServerGenerator(generators.ConcurrentGenerator):
             # If this fails, the query fails, and is counted.
             with suppress(AnswerError):
                 user_connection.make_ready(self._ping_path)
-            return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(self._loaded.abilities)
+            return lambda stamp: self._stream(
+                path, content, limits, stamp, user_connection
+            ).generated(self._loaded.abilities)
         arrival_connection = self._connection.another()
 
         def query(stamp: Stamp) -> Generated:
             try:
-                return self._stream(path, content, limits, stamp, arrival_connection).generated(self._loaded.abilities)
+                return self._stream(path, content, limits, stamp, arrival_connection).generated(
+                    self._loaded.abilities
+                )
             finally:
                 arrival_connection.close()
 
@@ -201,30 +231,59 @@ class ServerGenerator(generators.ConcurrentGenerator):
         if not isinstance(text, str):
             if not self._takes_tokens:
                 raise ConfigError(f"{loaded.package} takes a prompt as text: give the text itself")
-            generators.check_tokens(text, limits, loaded.context_tokens, self._facts.vocabulary or _UNKNOWN_LIMIT)
+            generators.check_tokens(
+                text, limits, loaded.context_tokens, self._facts.vocabulary or _UNKNOWN_LIMIT
+            )
         elif isinstance(prompt, Chat) and not loaded.abilities.chats:
-            raise ConfigError(f"{loaded.package} applies no chat template here: set endpoint to chat in the server's file, or give a text")
+            raise ConfigError(
+                f"{loaded.package} applies no chat template here: set endpoint to chat in the server's file, or give a text"
+            )
         elif not text or limits.output_tokens < 1:
-            raise ConfigError(f"cannot generate {limits.output_tokens} tokens from {len(text)} characters: give 1 or more of each")
+            raise ConfigError(
+                f"cannot generate {limits.output_tokens} tokens from {len(text)} characters: give 1 or more of each"
+            )
 
     def _post(self, prompt: Prompt, limits: Limits) -> tuple[str, bytes]:
         """Return path and content of the request for a greedy query with counts at its end."""
         file, facts = self._file, self._facts
-        content: dict[str, Any] = {"model": facts.model, self._length_key: limits.output_tokens, "temperature": 0}
+        content: dict[str, Any] = {
+            "model": facts.model,
+            self._length_key: limits.output_tokens,
+            "temperature": 0,
+        }
         content |= {"stream": True, "stream_options": {"include_usage": True}}
         if facts.is_llama:
             # Samplers that do not change the likeliest token are left out.
-            content |= {"cache_prompt": False, "ignore_eos": limits.ignore_end, "timings_per_token": True, "samplers": ["temperature"]}
+            content |= {
+                "cache_prompt": False,
+                "ignore_eos": limits.ignore_end,
+                "timings_per_token": True,
+                "samplers": ["temperature"],
+            }
         text = prompt.text if isinstance(prompt, Chat) else prompt
         if isinstance(prompt, Chat) or file.endpoint == "chat":
             path, content["messages"] = "/v1/chat/completions", [{"role": "user", "content": text}]
         else:
-            path, content["prompt"] = "/v1/completions", text if isinstance(text, str) else list(text)
+            path, content["prompt"] = (
+                "/v1/completions",
+                text if isinstance(text, str) else list(text),
+            )
         return path, json.dumps(_with_extra(content, file.extra, limits)).encode()
 
-    def _stream(self, path: str, content: bytes, limits: Limits, stamp: Stamp, own_connection: ModelServer | None = None) -> ReceivedAnswer:
+    def _stream(
+        self,
+        path: str,
+        content: bytes,
+        limits: Limits,
+        stamp: Stamp,
+        own_connection: ModelServer | None = None,
+    ) -> ReceivedAnswer:
         """Send a request, by default on the common connection, stamp the tokens that come, and return the answer."""
-        file, connection, heard = self._file, own_connection or self._connection, ReceivedAnswer(stamp, limits.output_tokens)
+        file, connection, heard = (
+            self._file,
+            own_connection or self._connection,
+            ReceivedAnswer(stamp, limits.output_tokens),
+        )
         waits_until_s = time.monotonic() + file.timeout_s
         for line in connection.stream(path, content):
             data = _content(line)
@@ -237,7 +296,10 @@ class ServerGenerator(generators.ConcurrentGenerator):
                     waits_until_s = time.monotonic() + file.timeout_s
             if time.monotonic() > waits_until_s:
                 connection.close()
-                raise AnswerError(f"the server sent no token for {file.timeout_s:g} s: read its log, or raise timeout_s", kind="timeout")
+                raise AnswerError(
+                    f"the server sent no token for {file.timeout_s:g} s: read its log, or raise timeout_s",
+                    kind="timeout",
+                )
         heard.check()
         return heard
 
@@ -257,13 +319,20 @@ def _content(line: bytes) -> bytes:
     return b"" if line.startswith((b":", b"event:", b"id:", b"retry:")) else line
 
 
-def _with_extra(content: Mapping[str, Any], extra: Mapping[str, Any], limits: Limits) -> Mapping[str, Any]:
+def _with_extra(
+    content: Mapping[str, Any], extra: Mapping[str, Any], limits: Limits
+) -> Mapping[str, Any]:
     """Return a request with the file's further fields; `true` for a number of tokens means the requested number.
 
     If the answer ends with the text, fields that keep it from ending are left out.
     """
-    extra = {key: value for key, value in extra.items() if limits.ignore_end or key not in _IGNORING_END}
-    further = {key: limits.output_tokens if value is True and key.endswith("_tokens") else value for key, value in extra.items()}
+    extra = {
+        key: value for key, value in extra.items() if limits.ignore_end or key not in _IGNORING_END
+    }
+    further = {
+        key: limits.output_tokens if value is True and key.endswith("_tokens") else value
+        for key, value in extra.items()
+    }
     dropped = {"max_tokens"} if "max_completion_tokens" in extra else set()
     return {**{key: value for key, value in content.items() if key not in dropped}, **further}
 

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 from edgemeter.agent.base.errors import AnswerError, one_line
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
-from edgemeter.agent.generators import LONGEST_STEP, THOUGHT_END, Ended, Generated, GeneratorAbilities, Stamp
+from edgemeter.agent.generators import (
+    LONGEST_STEP,
+    THOUGHT_END,
+    Ended,
+    Generated,
+    GeneratorAbilities,
+    Stamp,
+)
 from edgemeter.agent.generators.server_lines import Line, Timings, Usage
 
 
@@ -60,14 +67,17 @@ class ReceivedAnswer:
         """Stamp new tokens in `line`; raises AnswerError if it is an error of the server, or has more tokens than asked for."""
         if line.error is not None:
             raise AnswerError(
-                f"the server failed after {self._stamped} tokens: {one_line(line.error)}; read its log", kind="error in the stream"
+                f"the server failed after {self._stamped} tokens: {one_line(line.error)}; read its log",
+                kind="error in the stream",
             )
         choice, timings = line.choice, line.timings
         text, thought = choice.new_text, choice.thought
         new = timings.predicted_n - self._stamped if timings else int(choice.has_output)
         if new > 0:
             if self._stamped + new > self._most:
-                raise TooLongError(f"the server sent more than the {self._most} tokens that were asked for: use another endpoint")
+                raise TooLongError(
+                    f"the server sent more than the {self._most} tokens that were asked for: use another endpoint"
+                )
             self._stamp(new)
             self._stamped += new
             self._ends_with_first = not self._sizes and choice.finish_reason is not None
@@ -83,13 +93,17 @@ class ReceivedAnswer:
         counted = self.output_tokens
         if self._ended is None and not self.is_done:
             raise AnswerError(
-                f"the server stopped in the middle of an answer, after {self._stamped} tokens: read its log", kind="stopped in the middle"
+                f"the server stopped in the middle of an answer, after {self._stamped} tokens: read its log",
+                kind="stopped in the middle",
             )
         if counted is not None and counted - self.hidden_reasoning_tokens > self._most:
-            raise TooLongError(f"the server counts {counted} tokens where {self._most} were asked for: use another endpoint")
+            raise TooLongError(
+                f"the server counts {counted} tokens where {self._most} were asked for: use another endpoint"
+            )
         if not self._stamped:
             raise AnswerError(
-                "the server ended its answer without a token: check the model, and that the prompt is not empty to it", kind=EMPTY_ANSWER
+                "the server ended its answer without a token: check the model, and that the prompt is not empty to it",
+                kind=EMPTY_ANSWER,
             )
 
     def _shared_tokens(self) -> tuple[int, ...]:
@@ -105,12 +119,16 @@ class ReceivedAnswer:
         is_one_each = self._stamped <= counted - hidden <= stamped_or_end
         if is_one_each and not hidden:
             return ()
-        first, *later = (1,) * self._stamped if is_one_each else shared_out(counted - hidden, self._sizes)
+        first, *later = (
+            (1,) * self._stamped if is_one_each else shared_out(counted - hidden, self._sizes)
+        )
         return (hidden + first, *later)
 
     def _has_several(self, counted: int | None) -> bool:
         """Return whether the answer has more tokens than one step gives; without a count, words are counted."""
-        tokens = len(self._text().split()) if counted is None else counted - self.hidden_reasoning_tokens
+        tokens = (
+            len(self._text().split()) if counted is None else counted - self.hidden_reasoning_tokens
+        )
         return tokens > (LONGEST_STEP if self.drafts[0] else 1)
 
     def _text(self) -> str:
@@ -122,7 +140,8 @@ class ReceivedAnswer:
         """Return the answer; raises AnswerError if the server reported a count when it was loaded, but not now."""
         if abilities.counts == "usage" and self.output_tokens is None:
             raise AnswerError(
-                "the server did not report the number of generated tokens, as it did before: run again, or read its log", kind="no count"
+                "the server did not report the number of generated tokens, as it did before: run again, or read its log",
+                kind="no count",
             )
         stamped_tokens = self._shared_tokens()
         return Generated(
@@ -134,7 +153,9 @@ class ReceivedAnswer:
             stamped_tokens=stamped_tokens,
             drafted_tokens=self.drafts[0],
             accepted_tokens=self.drafts[1],
-            unstreamed=_ONE_PIECE if self._ends_with_first and self._has_several(self.output_tokens) else None,
+            unstreamed=_ONE_PIECE
+            if self._ends_with_first and self._has_several(self.output_tokens)
+            else None,
             hidden_reasoning_tokens=self.hidden_reasoning_tokens or None,
         )
 

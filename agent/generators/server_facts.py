@@ -53,11 +53,19 @@ def ask_facts(connection: ModelServer, file: ServerFile) -> ServerFacts:
     """
     props = connection.ask("/props").document
     listed = connection.ask("/v1/models").document.get("data")
-    models = {str(entry["id"]): entry for entry in listed if isinstance(entry, dict) and "id" in entry} if isinstance(listed, list) else {}
+    models = (
+        {str(entry["id"]): entry for entry in listed if isinstance(entry, dict) and "id" in entry}
+        if isinstance(listed, list)
+        else {}
+    )
     if file.model is None and not models:
-        raise UnavailableError(f"{file.url} lists no model under /v1/models: load one there, or name it as model in the server's file")
+        raise UnavailableError(
+            f"{file.url} lists no model under /v1/models: load one there, or name it as model in the server's file"
+        )
     if file.model is not None and models and file.model not in models:
-        raise UnavailableError(f"{file.url} has no model {file.model!r}: it has {', '.join([*models][:8])}")
+        raise UnavailableError(
+            f"{file.url} has no model {file.model!r}: it has {', '.join([*models][:8])}"
+        )
     model = file.model or next(iter(models))
     served = models.get(model, {})
     if "default_generation_settings" in props:
@@ -66,14 +74,24 @@ def ask_facts(connection: ModelServer, file: ServerFile) -> ServerFacts:
     return ServerFacts(model, facts={"owned_by": owner} if isinstance(owner, str) else {})
 
 
-def _of_llama(connection: ModelServer, model: str, props: Mapping[str, Any], meta: Mapping[str, Any]) -> ServerFacts:
+def _of_llama(
+    connection: ModelServer, model: str, props: Mapping[str, Any], meta: Mapping[str, Any]
+) -> ServerFacts:
     """Return the facts that llama.cpp's server reports."""
     settings = _part(props, "default_generation_settings")
     template, precision = props.get("chat_template"), props.get("model_ftype", meta.get("ftype"))
     speculative = _part(settings, "params").get("speculative.types")
     # In a model with that template, the mark is one token.
-    is_stand_in = isinstance(template, str) and _CHATML in template and len(tokens_of(connection, _CHATML, special=False)) > 1
-    facts = {"total_slots": props.get("total_slots"), "n_ctx": settings.get("n_ctx"), "model_size_bytes": meta.get("size")}
+    is_stand_in = (
+        isinstance(template, str)
+        and _CHATML in template
+        and len(tokens_of(connection, _CHATML, special=False)) > 1
+    )
+    facts = {
+        "total_slots": props.get("total_slots"),
+        "n_ctx": settings.get("n_ctx"),
+        "model_size_bytes": meta.get("size"),
+    }
     return ServerFacts(
         model,
         str(props.get("build_info", "unknown")),
@@ -91,8 +109,14 @@ def _of_llama(connection: ModelServer, model: str, props: Mapping[str, Any], met
 
 def tokens_of(connection: ModelServer, text: str, *, special: bool) -> list[int]:
     """Return the tokens of a text by llama.cpp's server, with the begin-of-text token if `special`; empty without an answer."""
-    tokens = connection.ask("/tokenize", {"content": text, "add_special": special}).document.get("tokens")
-    return tokens if isinstance(tokens, list) and all(isinstance(token, int) for token in tokens) else []
+    tokens = connection.ask("/tokenize", {"content": text, "add_special": special}).document.get(
+        "tokens"
+    )
+    return (
+        tokens
+        if isinstance(tokens, list) and all(isinstance(token, int) for token in tokens)
+        else []
+    )
 
 
 def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

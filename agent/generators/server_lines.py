@@ -38,19 +38,29 @@ class Usage(msgspec.Struct):
     @property
     def reasoning_tokens(self) -> int:
         """The number of reasoning tokens; 0 if it is not reported."""
-        return (self.completion_tokens_details and self.completion_tokens_details.reasoning_tokens) or 0
+        return (
+            self.completion_tokens_details and self.completion_tokens_details.reasoning_tokens
+        ) or 0
 
     @property
     def output_tokens(self) -> int:
         """The number of all generated tokens; xAI leaves reasoning out of `completion_tokens`."""
         with_thoughts = self.completion_tokens + self.reasoning_tokens
-        return with_thoughts if self.total_tokens == self.prompt_tokens + with_thoughts else self.completion_tokens
+        return (
+            with_thoughts
+            if self.total_tokens == self.prompt_tokens + with_thoughts
+            else self.completion_tokens
+        )
 
     def drafts(self) -> tuple[int | None, int | None]:
         """Return the numbers of drafted and accepted tokens; None if they are not reported."""
         details = self.completion_tokens_details or _Details()
         accepted, rejected = details.accepted_prediction_tokens, details.rejected_prediction_tokens
-        return (None, None) if accepted is None or rejected is None else (accepted + rejected, accepted)
+        return (
+            (None, None)
+            if accepted is None or rejected is None
+            else (accepted + rejected, accepted)
+        )
 
 
 class _Delta(msgspec.Struct):

@@ -13,10 +13,21 @@ import msgspec
 from edgemeter.agent.base import config, sqlite_file
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.health import Clock, Disk, Health, LastStop, Sensor, encode_health
-from edgemeter.agent.delivery.outbox_file import FORMAT, OUTBOX, Dropped, dropped_count, waiting_count
+from edgemeter.agent.delivery.outbox_file import (
+    FORMAT,
+    OUTBOX,
+    Dropped,
+    dropped_count,
+    waiting_count,
+)
 from edgemeter.agent.delivery.verdict_log import recent_runs
 from edgemeter.agent.health.health_handler import certificate_end_ns, certificate_path
-from edgemeter.agent.identity.identity import Identity, clock_floor_ns, read_board_serial, read_identity
+from edgemeter.agent.identity.identity import (
+    Identity,
+    clock_floor_ns,
+    read_board_serial,
+    read_identity,
+)
 from edgemeter.agent.identity.service_signature import read_refused_orders
 from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine, whole_number
@@ -50,7 +61,11 @@ def read_disk(home: Path, machine: Machine) -> Disk:
 def wear(block: str, machine: Machine) -> tuple[float | None, bool | None]:
     """Return the used share of an eMMC's lifetime, and whether its end is announced; None if the medium does not report it."""
     for device in (f"{block}/device", f"{block}/../device"):
-        used = [stage for word in (machine.text(f"{device}/life_time") or "").split() if (stage := whole_number(word, 16))]
+        used = [
+            stage
+            for word in (machine.text(f"{device}/life_time") or "").split()
+            if (stage := whole_number(word, 16))
+        ]
         end = whole_number(machine.text(f"{device}/pre_eol_info"), 16)
         if used or end:
             ratio = min(1.0, STEP_RATIO * max(used)) if used else None
@@ -72,7 +87,14 @@ def other_release(prefix: Path) -> str | None:
     if folder.name != RELEASES_FOLDER:
         return None
     try:
-        other_folders = sorted((path for path in folder.iterdir() if path.is_dir() and path.name != prefix.resolve().name), key=_changed)
+        other_folders = sorted(
+            (
+                path
+                for path in folder.iterdir()
+                if path.is_dir() and path.name != prefix.resolve().name
+            ),
+            key=_changed,
+        )
     except OSError:
         return None
     return other_folders[-1].name if other_folders else None
@@ -97,10 +119,24 @@ def read_reset_reason(machine: Machine) -> str | None:
     # The kernel's crash record is more precise than the hardware's reason.
     if any(path.name.startswith("dmesg-") for path in machine.find("sys/fs/pstore/*")):
         return PANIC
-    pmc = (*machine.find("sys/devices/platform/*pmc*/reset_reason"), *machine.find("sys/devices/platform/*/*pmc*/reset_reason"))
+    pmc = (
+        *machine.find("sys/devices/platform/*pmc*/reset_reason"),
+        *machine.find("sys/devices/platform/*/*pmc*/reset_reason"),
+    )
     tegra = next((reason for path in pmc if (reason := machine.line(path))), None)
-    statuses = (machine.number(path) or 0 for path in machine.find("sys/class/watchdog/watchdog*/bootstatus"))
-    watchdog = next((reason for status in statuses for flag, reason in WATCHDOG_REASONS.items() if status & flag), None)
+    statuses = (
+        machine.number(path) or 0
+        for path in machine.find("sys/class/watchdog/watchdog*/bootstatus")
+    )
+    watchdog = next(
+        (
+            reason
+            for status in statuses
+            for flag, reason in WATCHDOG_REASONS.items()
+            if status & flag
+        ),
+        None,
+    )
     return _raspberry_pi(machine) or tegra or watchdog
 
 
@@ -137,7 +173,11 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
     settings = config.read(Path(order.config) if order.config else None)
     home = config.home()
     environment = fingerprint.read(machine)
-    shared = {name: getattr(environment, name) for name in environment.__struct_fields__ if name in Health.__struct_fields__}
+    shared = {
+        name: getattr(environment, name)
+        for name in environment.__struct_fields__
+        if name in Health.__struct_fields__
+    }
     throttled = throttling.read(machine)
     waiting, dropped, outbox_trouble = _outbox(home / OUTBOX, order.device)
     identity: Identity | None = None
@@ -166,7 +206,10 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         outbox_trouble=outbox_trouble[:LONGEST_LINE] if outbox_trouble else None,
         refused_orders=read_refused_orders(home),
         runs=recent_runs(home),
-        temperatures_c={name[:LONGEST_LINE]: round(value_c, 1) for name, value_c in temperatures.read(machine).items()},
+        temperatures_c={
+            name[:LONGEST_LINE]: round(value_c, 1)
+            for name, value_c in temperatures.read(machine).items()
+        },
         is_throttled_since_boot=throttled.throttled_since_boot,
         is_under_voltage_since_boot=throttled.under_voltage_since_boot,
         throttle_events=dict(throttled.throttle_events),
@@ -182,7 +225,14 @@ def _sensors(settings: config.Config) -> tuple[Sensor, ...]:
     for detected in detect.detect_sensors(settings.sensors):
         if detected.description is not None:
             described = detected.description
-            sensors.append(Sensor(name=detected.name, id=described.id, scope=described.scope, trouble=_line(described.blocked)))
+            sensors.append(
+                Sensor(
+                    name=detected.name,
+                    id=described.id,
+                    scope=described.scope,
+                    trouble=_line(described.blocked),
+                )
+            )
         elif not detected.is_absent:
             sensors.append(Sensor(name=detected.name, trouble=_line(detected.reason)))
     return tuple(sensors)
@@ -194,7 +244,9 @@ def _clock(machine: Machine, floor_ns: int, now_ns: int) -> Clock:
     return Clock(
         is_synchronised=is_right,
         # Without clock synchronisation the kernel knows neither.
-        offset_ms=kernel.offset_ms if kernel and is_right and math.isfinite(kernel.offset_ms) else None,
+        offset_ms=kernel.offset_ms
+        if kernel and is_right and math.isfinite(kernel.offset_ms)
+        else None,
         error_ms=kernel.error_ms if kernel and is_right else None,
         floor_ns=floor_ns or None,
         is_behind_floor=now_ns < floor_ns,
@@ -206,7 +258,10 @@ def _outbox(path: Path, device: str) -> tuple[int | None, Dropped | None, str | 
         return 0, Dropped(), None
     try:
         # Opening it as an outbox would begin a session.
-        with closing(sqlite_file.connect(path, FORMAT, "read")) as connection, sqlite_file.mapped(path, FORMAT):
+        with (
+            closing(sqlite_file.connect(path, FORMAT, "read")) as connection,
+            sqlite_file.mapped(path, FORMAT),
+        ):
             return waiting_count(connection, device), dropped_count(connection, device), None
     except EdgemeterError as error:
         return None, None, str(error)

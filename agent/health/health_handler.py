@@ -90,7 +90,11 @@ class StopMarker:
         now_ns = time.time_ns()
         self.floor_ns = max(self.floor_ns, now_ns)
         marker = StopMarkerContent(
-            boot_id=clock.boot_id(self._machine), oom_kills=oom_kills(self._machine), seen_ns=now_ns, floor_ns=self.floor_ns, ended=ended
+            boot_id=clock.boot_id(self._machine),
+            oom_kills=oom_kills(self._machine),
+            seen_ns=now_ns,
+            floor_ns=self.floor_ns,
+            ended=ended,
         )
         # It only informs the next start: an agent on a full disk goes on without it.
         with contextlib.suppress(OSError):
@@ -106,7 +110,11 @@ def last_stop(before: StopMarkerContent | None, machine: Machine) -> LastStop:
     if before.ended is not None:
         return before.ended
     if before.boot_id is None or clock.boot_id(machine) is None:
-        return LastStop(kind="unknown", text="no clean stop, and this machine does not identify its boots", at_ns=before.seen_ns)
+        return LastStop(
+            kind="unknown",
+            text="no clean stop, and this machine does not identify its boots",
+            at_ns=before.seen_ns,
+        )
     if clock.boot_id(machine) != before.boot_id:
         text = "the board went down without a clean stop: probably power, reset or a frozen kernel"
         return LastStop(kind="power-loss", text=text, at_ns=before.seen_ns)
@@ -114,7 +122,9 @@ def last_stop(before: StopMarkerContent | None, machine: Machine) -> LastStop:
     if kills is not None and before.oom_kills is not None and kills > before.oom_kills:
         text = f"the kernel has killed {kills - before.oom_kills} process(es) since, out of memory"
         return LastStop(kind="oom", text=text, at_ns=before.seen_ns)
-    return LastStop(kind="killed", text="killed in the same boot, without a clean stop", at_ns=before.seen_ns)
+    return LastStop(
+        kind="killed", text="killed in the same boot, without a clean stop", at_ns=before.seen_ns
+    )
 
 
 def oom_kills(machine: Machine) -> int | None:
@@ -159,7 +169,9 @@ def begin_collecting(order: str) -> "subprocess.Popen[bytes]":
     """Start the collecting process; its output is the message."""
     command = [sys.executable, "-m", "edgemeter.agent.health.collect", order]
     # In a session of its own: Ctrl-C is for the agent, which ends the process.
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    )
 
 
 class HealthHandler(Handler):
@@ -240,25 +252,46 @@ class HealthHandler(Handler):
             step = sum(free_ratio >= limit_ratio for limit_ratio in DISK_STEPS)
         # A renewed certificate triggers a message.
         with contextlib.suppress(OSError):
-            certificate_ns = certificate_path(self._context.settings, self._context.home).stat().st_mtime_ns
+            certificate_ns = (
+                certificate_path(self._context.settings, self._context.home).stat().st_mtime_ns
+            )
         flags = tuple(THIS_MACHINE.line(path) for path in THIS_MACHINE.find(PI_SYSFS))
         return clock.synchronised(), step, certificate_ns, flags
 
     def _report_runs(self, now_s: float) -> None:
         """Report the verdicts of the last runs, which needs no child process."""
         runs_ns = verdicts_changed_ns(self._context.home)
-        if self._reported is None or runs_ns == self._runs_ns or now_s - self._runs_s < AT_MOST_EVERY_S:
+        if (
+            self._reported is None
+            or runs_ns == self._runs_ns
+            or now_s - self._runs_s < AT_MOST_EVERY_S
+        ):
             return
         self._runs_ns, self._runs_s = runs_ns, now_s
-        self._publish(encode_health(msgspec.structs.replace(decode_health(self._reported), runs=recent_runs(self._context.home))))
+        self._publish(
+            encode_health(
+                msgspec.structs.replace(
+                    decode_health(self._reported), runs=recent_runs(self._context.home)
+                )
+            )
+        )
 
     def _report_refused(self, now_s: float) -> None:
         """Report newly refused orders: a person has to look at them today."""
         refused = read_refused_orders(self._context.home)
-        if self._reported is None or refused is None or refused == self._refused or now_s - self._refused_s < REFUSED_EVERY_S:
+        if (
+            self._reported is None
+            or refused is None
+            or refused == self._refused
+            or now_s - self._refused_s < REFUSED_EVERY_S
+        ):
             return
         self._refused, self._refused_s = refused, now_s
-        self._publish(encode_health(msgspec.structs.replace(decode_health(self._reported), refused_orders=refused)))
+        self._publish(
+            encode_health(
+                msgspec.structs.replace(decode_health(self._reported), refused_orders=refused)
+            )
+        )
 
     def _begin(self, now_s: float) -> None:
         context = self._context
@@ -286,7 +319,9 @@ class HealthHandler(Handler):
             if now_s - self._child_s < timeout_s:
                 return COLLECTING_POLL_S
             self._end_child(child)
-            self._failed(f"collecting the health of this device took more than {timeout_s:.0f} s", now_s)
+            self._failed(
+                f"collecting the health of this device took more than {timeout_s:.0f} s", now_s
+            )
             return POLL_S
         # Its output fits into the pipe buffer.
         payload, _ = child.communicate()
@@ -294,7 +329,10 @@ class HealthHandler(Handler):
         try:
             decode_health(payload)
         except ConfigError as error:
-            self._failed(f"cannot collect the health of this device (status {child.returncode}): {error}", now_s)
+            self._failed(
+                f"cannot collect the health of this device (status {child.returncode}): {error}",
+                now_s,
+            )
             return POLL_S
         self._failures = 0
         self._publish(payload)

@@ -7,11 +7,23 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from edgemeter.agent.base import interrupts
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    TransientError,
+    UnavailableError,
+    one_line,
+)
 from edgemeter.agent.base.http_client import FAILURES, open_url
 from edgemeter.agent.base.mqtt_session import backoff_s
 from edgemeter.agent.base.tls import TlsFiles, tls_context
-from edgemeter.agent.contract.identity import LARGEST_BYTES, CertificateRequest, EnrolmentAnswer, decode_answer, encode_identity
+from edgemeter.agent.contract.identity import (
+    LARGEST_BYTES,
+    CertificateRequest,
+    EnrolmentAnswer,
+    decode_answer,
+    encode_identity,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +32,12 @@ FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 60.0
 TIMEOUT_S = 15.0
 POLL_S = 1.0
-_FOR_GOOD = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+_FOR_GOOD = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+)
 
 
 class EnrolmentClient:
@@ -29,7 +46,9 @@ class EnrolmentClient:
     `alive` is called every second while it waits.
     """
 
-    def __init__(self, service: str, files: TlsFiles, alive: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, service: str, files: TlsFiles, alive: Callable[[], object] = lambda: None
+    ) -> None:
         self._service = service.rstrip("/")
         self._files = files
         self._alive = alive
@@ -56,7 +75,9 @@ class EnrolmentClient:
                 if answer.state != "pending":
                     return answer
                 if reason != answer.reason:
-                    logger.info("waiting for approval (`edgemeter fleet accept`): %s", answer.reason)
+                    logger.info(
+                        "waiting for approval (`edgemeter fleet accept`): %s", answer.reason
+                    )
                 reason, wait_s = answer.reason, pause_s
                 failures, pause_s = 0, min(2 * pause_s, LONGEST_PAUSE_S)
             if time.monotonic() + wait_s >= deadline_s:
@@ -90,7 +111,9 @@ class EnrolmentClient:
     def _post(self, path: str, content: bytes) -> bytes:
         context = tls_context(self._files)
         try:
-            with open_url(f"{self._service}{path}", lambda *_: False, TIMEOUT_S, content, context=context) as answer:
+            with open_url(
+                f"{self._service}{path}", lambda *_: False, TIMEOUT_S, content, context=context
+            ) as answer:
                 status, body = answer.status, answer.read(LARGEST_BYTES)
         except ssl.SSLCertVerificationError as error:
             remedy = "set the clock of this board, or make a join file of this fleet (`edgemeter fleet token`)"
@@ -105,7 +128,9 @@ class EnrolmentClient:
                 ) from error
             why = "no answer in time" if isinstance(error, TimeoutError) else one_line(error)
             remedy = "check that `edgemeter fleet serve` runs there and that this board reaches it (network, firewall)"
-            raise TransientError(f"the fleet's service at {self._service} does not answer ({why}): {remedy}") from error
+            raise TransientError(
+                f"the fleet's service at {self._service} does not answer ({why}): {remedy}"
+            ) from error
         if status == HTTPStatus.OK:
             return body
         message = f"the fleet's service at {self._service} responds {status}: {one_line(body.decode(errors='replace'))[:300]}"

@@ -59,7 +59,10 @@ def differs_from_board(board: BoardSerial, machine: Machine = THIS_MACHINE) -> b
     if serial is not None:
         return serial != board.serial
     # The number is absent, not unreadable: a Pi's card in a board without a device tree, an eMMC's image on a card.
-    return not (machine.root / board.path).exists() and read_board_serial(machine).source not in {"made", "installation"}
+    return not (machine.root / board.path).exists() and read_board_serial(machine).source not in {
+        "made",
+        "installation",
+    }
 
 
 def _places(machine: Machine) -> Iterator[tuple[SerialSource, str]]:
@@ -75,7 +78,12 @@ def _places(machine: Machine) -> Iterator[tuple[SerialSource, str]]:
 def _serial(machine: Machine, path: str | Path) -> str | None:
     """Return the number in a file; None if there is none, or a placeholder."""
     text = re.sub(r"[^A-Za-z0-9._:-]+", "-", machine.line(path) or "").strip("-._:")
-    if not text or set(text) <= set("0-.:") or set(text.lower()) <= set("f-") or PLACEHOLDERS.match(text.replace("-", " ")):
+    if (
+        not text
+        or set(text) <= set("0-.:")
+        or set(text.lower()) <= set("f-")
+        or PLACEHOLDERS.match(text.replace("-", " "))
+    ):
         return None
     return text.lower()[:_LONGEST]
 
@@ -96,7 +104,9 @@ def make_key(path: Path) -> None:
     Raises:
         UnavailableError: there is no openssl, it fails, or the file cannot be written.
     """
-    durable_file.write(path, run_openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:prime256v1"))
+    durable_file.write(
+        path, run_openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+    )
 
 
 def certificate_request(path: Path, common_name: str | None) -> str:
@@ -109,16 +119,30 @@ def certificate_request(path: Path, common_name: str | None) -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".cnf") as settings:
         escaped = (common_name or "").replace("\\", "\\\\").replace("$", "\\$").replace("#", "\\#")
         name, subject = (f'CN = "{escaped}"\n', []) if common_name else ("", ["-subj", "/"])
-        settings.write(f"[req]\nprompt = no\nutf8 = yes\nstring_mask = utf8only\ndistinguished_name = name\n[name]\n{name}")
+        settings.write(
+            f"[req]\nprompt = no\nutf8 = yes\nstring_mask = utf8only\ndistinguished_name = name\n[name]\n{name}"
+        )
         settings.flush()
-        request = run_openssl("req", "-new", "-batch", "-sha256", "-key", str(path), "-config", settings.name, *subject)
+        request = run_openssl(
+            "req",
+            "-new",
+            "-batch",
+            "-sha256",
+            "-key",
+            str(path),
+            "-config",
+            settings.name,
+            *subject,
+        )
     return request.decode("ascii")
 
 
 def belong_together(certificate: Path, key: Path) -> bool:
     """Return whether the certificate is for that key; False if either cannot be read."""
     try:
-        return run_openssl("x509", "-in", str(certificate), "-noout", "-pubkey") == run_openssl("pkey", "-in", str(key), "-pubout")
+        return run_openssl("x509", "-in", str(certificate), "-noout", "-pubkey") == run_openssl(
+            "pkey", "-in", str(key), "-pubout"
+        )
     except UnavailableError:
         return False
 
@@ -173,4 +197,6 @@ class IdentityFiles:
 def read_identity(home: Path) -> Identity | None:
     """Return the identity in the agent's home, None if it has joined no fleet; raises ConfigError if it cannot be read."""
     remedy = "join its fleet again with `edgemeter agent join`"
-    return durable_file.read_struct(IdentityFiles(home).identity, Identity, "identity of this device", remedy)
+    return durable_file.read_struct(
+        IdentityFiles(home).identity, Identity, "identity of this device", remedy
+    )

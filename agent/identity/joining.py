@@ -11,7 +11,13 @@ import msgspec
 from edgemeter.agent.base import broker_url, durable_file
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, os_error_as
 from edgemeter.agent.base.tls import TlsFiles, tls_context
-from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, JoinFile, read_join_file, token_id
+from edgemeter.agent.contract.identity import (
+    CertificateRequest,
+    EnrolmentAnswer,
+    JoinFile,
+    read_join_file,
+    token_id,
+)
 from edgemeter.agent.identity.enrolment_client import EnrolmentClient
 from edgemeter.agent.identity.identity import (
     BoardSerial,
@@ -32,11 +38,19 @@ logger = logging.getLogger(__name__)
 JOIN_TIMEOUT_S = 600.0
 _TRIES = 3
 # The secret of a join file; its value is a string on one line, as both `join_file_text` and people write it.
-_SECRET = re.compile(rb"""^([ \t]*token[ \t]*=[ \t]*)("(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')""", re.MULTILINE)
+_SECRET = re.compile(
+    rb"""^([ \t]*token[ \t]*=[ \t]*)("(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')""", re.MULTILINE
+)
 _LINE = re.compile(rb"^[ \t]*token[ \t]*=.*(?:\r?\n|\Z)", re.MULTILINE)
 
 
-def join_fleet(path: Path, home: Path, config: Path, machine: Machine = THIS_MACHINE, timeout_s: float = JOIN_TIMEOUT_S) -> Identity:
+def join_fleet(
+    path: Path,
+    home: Path,
+    config: Path,
+    machine: Machine = THIS_MACHINE,
+    timeout_s: float = JOIN_TIMEOUT_S,
+) -> Identity:
     """Join the fleet of the join file at `path`, unless this board has; wipe the file's secrets; return the device's name.
 
     The identity is stored in the agent's `home`; `config` is its configuration.
@@ -63,7 +77,12 @@ def join_fleet(path: Path, home: Path, config: Path, machine: Machine = THIS_MAC
 
 
 def take_certificate(
-    files: IdentityFiles, answer: EnrolmentAnswer, serial: BoardSerial, broker: str, service: str, claim: str | None
+    files: IdentityFiles,
+    answer: EnrolmentAnswer,
+    serial: BoardSerial,
+    broker: str,
+    service: str,
+    claim: str | None,
 ) -> Identity:
     """Store the certificate of an accepting answer for the key in `files.next_key`, or the device's own key; return the device's name.
 
@@ -73,8 +92,16 @@ def take_certificate(
     """
     if answer.state != "accepted":
         raise ConfigError(f"the fleet does not accept this board ({answer.state}): {answer.reason}")
-    if answer.certificate is None or answer.number is None or answer.not_after_ns is None or answer.device is None or answer.fleet is None:
-        raise ConfigError("the enrolment service accepted this board and sent no certificate: update the fleet's server")
+    if (
+        answer.certificate is None
+        or answer.number is None
+        or answer.not_after_ns is None
+        or answer.device is None
+        or answer.fleet is None
+    ):
+        raise ConfigError(
+            "the enrolment service accepted this board and sent no certificate: update the fleet's server"
+        )
     arrived = files.folder / "next.crt"
     durable_file.write(arrived, answer.certificate.encode())
     key = files.next_key if files.next_key.exists() else files.key
@@ -105,7 +132,11 @@ def settle_identity(files: IdentityFiles) -> None:
     arrived = files.folder / "next.json"
     if not arrived.exists():
         return
-    with os_error_as(UnavailableError, f"cannot put the new certificate into {str(files.folder)!r}", "check its owner"):
+    with os_error_as(
+        UnavailableError,
+        f"cannot put the new certificate into {str(files.folder)!r}",
+        "check its owner",
+    ):
         # `next.json` goes last: while it exists, this is repeated.
         for name, target in (("next.key", files.key), ("next.crt", files.certificate)):
             if (files.folder / name).exists():
@@ -126,7 +157,11 @@ def configure(files: IdentityFiles, config: Path, identity: Identity) -> None:
         "fleet": identity.fleet,
         "broker": broker_url.with_files(
             identity.broker,
-            {"ca": files.ca.absolute(), "certificate": files.certificate.absolute(), "key": files.key.absolute()},
+            {
+                "ca": files.ca.absolute(),
+                "certificate": files.certificate.absolute(),
+                "key": files.key.absolute(),
+            },
         ),
         "content_url": f"{identity.service}/content",
     }
@@ -137,9 +172,15 @@ def configure(files: IdentityFiles, config: Path, identity: Identity) -> None:
             f"cannot read the configuration {str(config)!r} ({error}): correct it, or name another with --config"
         ) from error
     # Only above the first table: below it the same names are keys of that table.
-    head, table, tail = re.match(r"(.*?)(^[ \t]*\[|\Z)(.*)", before, re.DOTALL | re.MULTILINE).groups()  # type: ignore[union-attr]
-    unmanaged = re.compile(rf"^[ \t]*(?:{'|'.join(settings)})[ \t]*=.*(?:\n|\Z)", re.MULTILINE).sub("", head)
-    lines = "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in settings.items())
+    head, table, tail = re.match(
+        r"(.*?)(^[ \t]*\[|\Z)(.*)", before, re.DOTALL | re.MULTILINE
+    ).groups()  # type: ignore[union-attr]
+    unmanaged = re.compile(rf"^[ \t]*(?:{'|'.join(settings)})[ \t]*=.*(?:\n|\Z)", re.MULTILINE).sub(
+        "", head
+    )
+    lines = "".join(
+        f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in settings.items()
+    )
     after = f"{lines}{unmanaged}{table}{tail}"
     if after != before:
         durable_file.write(config, after.encode(), 0o644)
@@ -148,39 +189,63 @@ def configure(files: IdentityFiles, config: Path, identity: Identity) -> None:
 def _joined_before(files: IdentityFiles, machine: Machine) -> Identity | None:
     settle_identity(files)
     identity = read_identity(files.home)
-    if identity is None or differs_from_board(identity.board, machine) or not belong_together(files.certificate, files.key):
+    if (
+        identity is None
+        or differs_from_board(identity.board, machine)
+        or not belong_together(files.certificate, files.key)
+    ):
         return None
     return identity
 
 
-def _enrol(join_file: JoinFile, files: IdentityFiles, machine: Machine, timeout_s: float) -> Identity:
+def _enrol(
+    join_file: JoinFile, files: IdentityFiles, machine: Machine, timeout_s: float
+) -> Identity:
     if not join_file.token:
-        raise ConfigError("the join file has no token any more, and this board has no identity: make another with `edgemeter fleet token`")
-    if urlsplit(join_file.service).scheme != "https" or urlsplit(join_file.broker).scheme != "mqtts":
+        raise ConfigError(
+            "the join file has no token any more, and this board has no identity: make another with `edgemeter fleet token`"
+        )
+    if (
+        urlsplit(join_file.service).scheme != "https"
+        or urlsplit(join_file.broker).scheme != "mqtts"
+    ):
         raise ConfigError(
             f"the join file names {join_file.service!r} and {join_file.broker!r}: these have to be https:// and mqtts://, "
             "a token travels over TLS only"
         )
     with os_error_as(
-        UnavailableError, f"cannot make the folder {str(files.folder)!r}", "check who owns the one above, or name another with --home"
+        UnavailableError,
+        f"cannot make the folder {str(files.folder)!r}",
+        "check who owns the one above, or name another with --home",
     ):
         durable_file.make_folder(files.folder, 0o700)
     durable_file.write(files.ca, join_file.ca.encode(), 0o644)
     serial = _serial(files, machine)
     request = CertificateRequest(
-        csr="", serial=serial.serial, serial_source=serial.source, board=board_name(machine), token=join_file.token
+        csr="",
+        serial=serial.serial,
+        serial_source=serial.source,
+        board=board_name(machine),
+        token=join_file.token,
     )
     # A damaged file is reported before anything is sent.
     tls_context(TlsFiles(ca=files.ca))
     client = EnrolmentClient(join_file.service, TlsFiles(ca=files.ca))
     answer = ask_certificate(client, "/enrol", files, request, join_file.device, timeout_s)
-    identity = take_certificate(files, answer, serial, join_file.broker, join_file.service, token_id(join_file.token))
+    identity = take_certificate(
+        files, answer, serial, join_file.broker, join_file.service, token_id(join_file.token)
+    )
     EnrolmentClient(identity.service, files.tls).confirm()
     return identity
 
 
 def ask_certificate(
-    client: EnrolmentClient, path: str, files: IdentityFiles, request: CertificateRequest, common_name: str | None, timeout_s: float
+    client: EnrolmentClient,
+    path: str,
+    files: IdentityFiles,
+    request: CertificateRequest,
+    common_name: str | None,
+    timeout_s: float,
 ) -> EnrolmentAnswer:
     """Return the answer to `request` with a CSR for the key in `files.next_key`; a key from a copied card is replaced.
 
@@ -191,7 +256,9 @@ def ask_certificate(
     for _ in range(_TRIES):
         if not files.next_key.exists():
             make_key(files.next_key)
-        signed = msgspec.structs.replace(request, csr=certificate_request(files.next_key, common_name))
+        signed = msgspec.structs.replace(
+            request, csr=certificate_request(files.next_key, common_name)
+        )
         answer = client.request(path, signed, timeout_s)
         if answer.state != "again":
             break
@@ -223,11 +290,18 @@ def wipe_secrets(path: Path) -> bool:
     Raises:
         UnavailableError: the file cannot be written: its medium is read-only, or it belongs to another user.
     """
-    with os_error_as(UnavailableError, f"cannot wipe the secrets from {str(path)!r}", "make its medium writable, or delete it yourself"):
+    with os_error_as(
+        UnavailableError,
+        f"cannot wipe the secrets from {str(path)!r}",
+        "make its medium writable, or delete it yourself",
+    ):
         content = path.read_bytes()
         if not _LINE.search(content):
             return False
-        filled = _SECRET.sub(lambda match: match[1] + match[2][:1] + b"x" * (len(match[2]) - 2) + match[2][-1:], content)
+        filled = _SECRET.sub(
+            lambda match: match[1] + match[2][:1] + b"x" * (len(match[2]) - 2) + match[2][-1:],
+            content,
+        )
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.pwrite(descriptor, filled, 0)

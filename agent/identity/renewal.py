@@ -31,7 +31,9 @@ from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 logger = logging.getLogger(__name__)
 
 
-def settle_moved_card(home: Path, machine: Machine = THIS_MACHINE, alive: Callable[[], object] = lambda: None) -> None:
+def settle_moved_card(
+    home: Path, machine: Machine = THIS_MACHINE, alive: Callable[[], object] = lambda: None
+) -> None:
     """Return when the identity in `home` belongs to this board, or there is none; `alive` is called while it waits.
 
     Raises:
@@ -50,9 +52,13 @@ def settle_moved_card(home: Path, machine: Machine = THIS_MACHINE, alive: Callab
     )
     serial = read_board_serial(machine)
     client = EnrolmentClient(identity.service, files.tls, alive)
-    request = CertificateRequest(csr="", serial=serial.serial, serial_source=serial.source, board=joining.board_name(machine))
+    request = CertificateRequest(
+        csr="", serial=serial.serial, serial_source=serial.source, board=joining.board_name(machine)
+    )
     answer = joining.ask_certificate(client, "/renew", files, request, identity.device, math.inf)
-    renewed = joining.take_certificate(files, answer, serial, identity.broker, identity.service, None)
+    renewed = joining.take_certificate(
+        files, answer, serial, identity.broker, identity.service, None
+    )
     logger.info("this board is device %r now", renewed.device)
 
 
@@ -86,7 +92,9 @@ class RenewalHandler(Handler):
         self._tried_s: float | None = None
         joining.settle_identity(self._files)
         identity = read_identity(context.home)
-        self._identity = identity if identity is not None and identity.device == context.device else None
+        self._identity = (
+            identity if identity is not None and identity.device == context.device else None
+        )
         if self._identity is not None and time.time_ns() < clock_floor_ns(self._identity.issued_ns):
             logger.warning(
                 "this board's clock is behind the build of its release or its certificate: check that it can reach a time server (NTP)"
@@ -111,10 +119,17 @@ class RenewalHandler(Handler):
             if _is_due(identity):
                 self._files.next_key.unlink(missing_ok=True)
                 csr = certificate_request(self._files.key, identity.device)
-                question = CertificateRequest(csr=csr, serial=identity.board.serial, serial_source=identity.board.source)
+                question = CertificateRequest(
+                    csr=csr, serial=identity.board.serial, serial_source=identity.board.source
+                )
                 answer = client.ask("/renew", question)
                 self._identity = joining.take_certificate(
-                    self._files, answer, identity.board, identity.broker, identity.service, identity.claim
+                    self._files,
+                    answer,
+                    identity.board,
+                    identity.broker,
+                    identity.service,
+                    identity.claim,
                 )
                 logger.info("the certificate was renewed: number %s", self._identity.number)
             # The service then revokes the earlier certificates.

@@ -49,9 +49,14 @@ class ServiceSignature:
             UnavailableError: there is no openssl, or a file cannot be written.
         """
         if not self._authority.is_file():
-            raise ConfigError(f"{title} arrived, but this device has joined no fleet: join one with `edgemeter agent join`")
+            raise ConfigError(
+                f"{title} arrived, but this device has joined no fleet: join one with `edgemeter agent join`"
+            )
         if sealed.certificate != self._certificate:
-            self._key, self._certificate = self._key_of(sealed.certificate, title), sealed.certificate
+            self._key, self._certificate = (
+                self._key_of(sealed.certificate, title),
+                sealed.certificate,
+            )
         document = bytes(sealed.message)
         if not is_signed_by(self._key, document, sealed.signature):
             raise ConfigError(f"{title} is not signed by the service of this device's fleet")
@@ -60,9 +65,16 @@ class ServiceSignature:
     def _key_of(self, certificate: str, title: str) -> bytes:
         facts = certificate_facts(certificate.encode(), self._authority)
         if facts is None or facts.get("subject") != f"CN={SERVICE_NAME}":
-            raise ConfigError(f"{title} is not signed by the service of this device's fleet: its certificate is another's")
-        authority, not_after_s = self._authority.read_text(), ssl.cert_time_to_seconds(facts["notAfter"])
-        newest = durable_file.read_struct(self._newest_file, _NewestService, "note on the fleet's service", "delete it")
+            raise ConfigError(
+                f"{title} is not signed by the service of this device's fleet: its certificate is another's"
+            )
+        authority, not_after_s = (
+            self._authority.read_text(),
+            ssl.cert_time_to_seconds(facts["notAfter"]),
+        )
+        newest = durable_file.read_struct(
+            self._newest_file, _NewestService, "note on the fleet's service", "delete it"
+        )
         newest_s = newest.not_after_s if newest is not None and newest.authority == authority else 0
         if newest_s > not_after_s:
             raise ConfigError(
@@ -70,5 +82,8 @@ class ServiceSignature:
                 "delete fleet.crt and fleet.key there and run `edgemeter fleet init`"
             )
         if newest_s < not_after_s:
-            durable_file.write(self._newest_file, msgspec.json.encode(_NewestService(authority=authority, not_after_s=not_after_s)))
+            durable_file.write(
+                self._newest_file,
+                msgspec.json.encode(_NewestService(authority=authority, not_after_s=not_after_s)),
+            )
         return facts["key"].encode()

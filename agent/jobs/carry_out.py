@@ -64,11 +64,15 @@ WORK_FUNCTIONS: Mapping[type, str] = {
 }
 
 
-def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | None = None) -> None:
+def carry_out(
+    task: ExecutionTask, notes: BinaryIO, answered: threading.Event | None = None
+) -> None:
     """Carry out the order and write the result into the journal; `answered` is set when the owner has reported the run that begins."""
 
     def report(doing: str, done_ratio: float | None, measuring: Measuring | None) -> None:
-        note = Doing(doing=doing, done_ratio=done_ratio, measuring=measuring, begun_ns=time.monotonic_ns())
+        note = Doing(
+            doing=doing, done_ratio=done_ratio, measuring=measuring, begun_ns=time.monotonic_ns()
+        )
         if answered is not None:
             answered.clear()
         # The daemon has ended: this process is about to end.
@@ -81,8 +85,15 @@ def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | 
     with Journal(Path(task.home) / journal.JOURNAL_FILE) as book:
         try:
             settings = config.read(Path(task.config) if task.config else None)
-            context = OrderContext(task, settings, lambda run, is_last: book.kept(task.place, run, is_last=is_last), report)
-            outcome: OrderOutcome = resolve_name(WORK_FUNCTIONS[type(task.order.work)])(context, task.order.work)
+            context = OrderContext(
+                task,
+                settings,
+                lambda run, is_last: book.kept(task.place, run, is_last=is_last),
+                report,
+            )
+            outcome: OrderOutcome = resolve_name(WORK_FUNCTIONS[type(task.order.work)])(
+                context, task.order.work
+            )
         except (ConfigError, UnavailableError) as error:
             # If nothing was measured, the order cannot be carried out on this board.
             entry = book.read(task.place)
@@ -99,7 +110,9 @@ PATIENCE_S = 30.0
 
 # Secrets that a log may contain: values after such a word, PEM keys, user and password in a URL, long tokens.
 _SECRETS = (
-    re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(-----END [^-]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    re.compile(
+        r"-----BEGIN [^-]*PRIVATE KEY-----.*?(-----END [^-]*PRIVATE KEY-----|\Z)", re.DOTALL
+    ),
     re.compile(r"(?i)\b(authorization\s*[:=]\s*)?\b(bearer|basic)\s+\S+"),
     re.compile(
         r"(?i)\b(pass(word|wd|phrase)?|secret|token|psk|api[-_]?key|authorization|bearer)\b(\s*[=:]\s*|\s+)(\"[^\"]*\"|'[^']*'|\S+)"
@@ -113,7 +126,9 @@ _HEX = re.compile(r"[0-9a-f]{64}\Z")
 def doctor(context: OrderContext, _work: Doctor) -> OrderOutcome:
     """Examine this device, as `edgemeter doctor --format json` does."""
     settings = context.settings
-    findings = examination.examine(broker=settings.broker, home=Path(context.task.home), settings=settings)
+    findings = examination.examine(
+        broker=settings.broker, home=Path(context.task.home), settings=settings
+    )
     return OrderOutcome(text=examination.as_json(findings))
 
 
@@ -133,9 +148,21 @@ def redacted(text: str) -> str:
 
 
 def _of_systemd(lines: int) -> list[str]:
-    command = ["journalctl", "--unit", UNIT, "--lines", str(lines), "--output", "short-iso", "--no-pager", "--quiet"]
+    command = [
+        "journalctl",
+        "--unit",
+        UNIT,
+        "--lines",
+        str(lines),
+        "--output",
+        "short-iso",
+        "--no-pager",
+        "--quiet",
+    ]
     try:
-        completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=True)
+        completed = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return []
     return completed.stdout.decode(errors="replace").splitlines()

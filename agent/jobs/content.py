@@ -77,13 +77,19 @@ class DeviceContent:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            sizes = {path: _size_bytes(path) for path in sorted(self.folder.iterdir(), key=lambda path: path.lstat().st_mtime_ns)}
+            sizes = {
+                path: _size_bytes(path)
+                for path in sorted(self.folder.iterdir(), key=lambda path: path.lstat().st_mtime_ns)
+            }
             kept_bytes = sum(sizes.values())
             here_bytes = self.arrived_bytes(content)
             needed_bytes = FREE_RATIO * content.size_bytes - here_bytes
             for path, size_bytes in sizes.items():
                 is_short = self._free_bytes() < needed_bytes
-                if not is_short and kept_bytes + content.size_bytes - here_bytes <= self._limit_bytes:
+                if (
+                    not is_short
+                    and kept_bytes + content.size_bytes - here_bytes <= self._limit_bytes
+                ):
                     break
                 if path.name.partition(".")[0] not in {*in_use, content.sha256}:
                     kept_bytes -= size_bytes
@@ -139,8 +145,19 @@ BeginFetch = Callable[[FetchTask], "subprocess.Popen[str]"]
 
 def begin_fetch(task: FetchTask) -> "subprocess.Popen[str]":
     """Start the download; the exit status is the outcome, and the output the reason for a failure."""
-    command = [sys.executable, "-m", "edgemeter.agent.jobs.fetch", msgspec.json.encode(task).decode()]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONSAFEPATH": "1"})
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.jobs.fetch",
+        msgspec.json.encode(task).decode(),
+    ]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+    )
 
 
 class ContentFetcher:
@@ -176,7 +193,12 @@ class ContentFetcher:
         if self._content != missing:
             self.stop()
             self._store.make_room(missing, in_use)
-            self._content, self._due_s, self._pause_s, self._failure = missing, self._clock_s(), FIRST_PAUSE_S, ""
+            self._content, self._due_s, self._pause_s, self._failure = (
+                missing,
+                self._clock_s(),
+                FIRST_PAUSE_S,
+                "",
+            )
         if self._child is not None:
             return self._follow(self._child)
         if (wait_s := self._due_s - self._clock_s()) > 0:
@@ -202,8 +224,14 @@ class ContentFetcher:
     def _task(self, content: Content) -> FetchTask:
         settings = self._context.settings
         if settings.content_url is None:
-            raise UnavailableError(f"cannot fetch {content.name!r}: set content_url in the configuration, or join the fleet again")
-        files = {name: str(path) for name, path in files_of(settings.broker).items()} if settings.broker else {}
+            raise UnavailableError(
+                f"cannot fetch {content.name!r}: set content_url in the configuration, or join the fleet again"
+            )
+        files = (
+            {name: str(path) for name, path in files_of(settings.broker).items()}
+            if settings.broker
+            else {}
+        )
         return FetchTask(
             content=content,
             part=str(self._store.part(content)),
@@ -224,7 +252,14 @@ class ContentFetcher:
             return 0.0
         if status == REFUSED:
             raise UnavailableError(reason_text)
-        logger.warning("%s: trying again in %.0f s", reason_text or f"fetching ended with status {status}", self._pause_s)
+        logger.warning(
+            "%s: trying again in %.0f s",
+            reason_text or f"fetching ended with status {status}",
+            self._pause_s,
+        )
         self._failure = f" ({reason_text})"
-        self._due_s, self._pause_s = self._clock_s() + self._pause_s, min(LONGEST_PAUSE_S, 2 * self._pause_s)
+        self._due_s, self._pause_s = (
+            self._clock_s() + self._pause_s,
+            min(LONGEST_PAUSE_S, 2 * self._pause_s),
+        )
         return self._due_s - self._clock_s()

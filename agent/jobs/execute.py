@@ -34,7 +34,9 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
     task = msgspec.json.decode(sys.stdin.buffer.readline(), type=ExecutionTask)
     answered = threading.Event()
-    threading.Thread(target=_end_with_owner, args=(sys.stdin.fileno(), answered), daemon=True).start()
+    threading.Thread(
+        target=_end_with_owner, args=(sys.stdin.fileno(), answered), daemon=True
+    ).start()
     os.environ["EDGEMETER_HOME"] = task.home
     carry_out(task, sys.stdout.buffer, answered)
     # Without waiting for the thread that reads standard input.

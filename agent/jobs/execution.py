@@ -61,7 +61,13 @@ ANSWER_NS = 5_000_000_000
 class ExecutionProcess:
     """A process group that ends with its owner; call `end` when done."""
 
-    def __init__(self, task: ExecutionTask, wake: Callable[[], None], begun: Callable[[Measuring], None], lock: int | None = None) -> None:
+    def __init__(
+        self,
+        task: ExecutionTask,
+        wake: Callable[[], None],
+        begun: Callable[[Measuring], None],
+        lock: int | None = None,
+    ) -> None:
         """Start it; `lock` is the descriptor of the run lock, which it holds from then on.
 
         `begun` is called from a thread, with each run that begins, at once or not at all.
@@ -86,7 +92,9 @@ class ExecutionProcess:
                 start_new_session=True,
             )
         except OSError as error:
-            raise UnavailableError(f"cannot start a process for the job {task.order.job!r}: {error.strerror}") from error
+            raise UnavailableError(
+                f"cannot start a process for the job {task.order.job!r}: {error.strerror}"
+            ) from error
         # The pipe stays open: when it closes, the process knows that its owner has ended.
         self._send(msgspec.json.encode(task) + b"\n")
         self._thread = threading.Thread(target=self._listen, name="edgemeter-job", daemon=True)
@@ -99,8 +107,14 @@ class ExecutionProcess:
     def failure(self) -> str:
         """Return how it ended, with the last line of its output, if it left no result in the journal."""
         status = self._process.returncode
-        how = f"was killed by {signal.Signals(-status).name}" if status is not None and status < 0 else f"ended with status {status}"
-        return f"the process of the job {how}" + (f"; its last output: {self._last_line}" if self._last_line else "")
+        how = (
+            f"was killed by {signal.Signals(-status).name}"
+            if status is not None and status < 0
+            else f"ended with status {status}"
+        )
+        return f"the process of the job {how}" + (
+            f"; its last output: {self._last_line}" if self._last_line else ""
+        )
 
     def end(self) -> None:
         """End it and all its children at once."""
@@ -127,7 +141,10 @@ class ExecutionProcess:
                 note = decode_note(line)
                 if note is not None:
                     self.latest = note
-                    if note.measuring is not None and time.monotonic_ns() - note.begun_ns < ANSWER_NS:
+                    if (
+                        note.measuring is not None
+                        and time.monotonic_ns() - note.begun_ns < ANSWER_NS
+                    ):
                         self._begun(note.measuring)
                         self._send(b"\n")
                     self._wake()

@@ -38,7 +38,9 @@ def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
             fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for _ in range(TRIES):
                 if part.stat().st_size < content.size_bytes:
-                    download(task.url, part, content.size_bytes, content.size_bytes, context=context)
+                    download(
+                        task.url, part, content.size_bytes, content.size_bytes, context=context
+                    )
                 if durable_file.sha256_of(part) == content.sha256:
                     durable_file.sync(part)
                     part.replace(task.final)
@@ -48,8 +50,12 @@ def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
     except BlockingIOError as error:
         raise TransientError("another process fetches it") from error
     except OSError as error:
-        raise TransientError(f"cannot keep the content {content.name!r} at {task.final!r}: {error.strerror}") from error
-    raise UnavailableError(f"the server's file does not have the hash {content.sha256[:12]}, after {TRIES} downloads")
+        raise TransientError(
+            f"cannot keep the content {content.name!r} at {task.final!r}: {error.strerror}"
+        ) from error
+    raise UnavailableError(
+        f"the server's file does not have the hash {content.sha256[:12]}, after {TRIES} downloads"
+    )
 
 
 def outcome(task: FetchTask, download: Callable[..., None] = download) -> tuple[int, str]:

@@ -6,7 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    TransientError,
+    UnavailableError,
+)
 from edgemeter.agent.base.file_lock import RunLock, is_locked
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.mqtt_session import Message
@@ -30,7 +35,9 @@ LONGEST_REPORT_PAUSE_S = 600.0
 class ReportSender:
     """Sends the reports of `journal` until they are acknowledged: at once, then at growing intervals, and with every connection."""
 
-    def __init__(self, context: HandlerContext, journal: Journal, clock_s: Callable[[], float]) -> None:
+    def __init__(
+        self, context: HandlerContext, journal: Journal, clock_s: Callable[[], float]
+    ) -> None:
         self._context = context
         self._journal = journal
         self._clock_s = clock_s
@@ -125,7 +132,9 @@ class JobsHandler:
 
     def poll(self) -> float:
         """Start, follow and end orders; send reports."""
-        return min(self._check.poll(), self._repeated.poll(), self._advance(), self._reporting.send())
+        return min(
+            self._check.poll(), self._repeated.poll(), self._advance(), self._reporting.send()
+        )
 
     def close(self) -> None:
         """End the running order, which the journal will show as interrupted."""
@@ -221,10 +230,17 @@ class JobsHandler:
     def _advance(self) -> float:
         opened = self._journal.open_ones()
         now_s = self._clock_s()
-        self._deadlines_s = {entry.place: self._deadlines_s.get(entry.place, now_s + entry.order.timeout_s) for entry in opened}
+        self._deadlines_s = {
+            entry.place: self._deadlines_s.get(entry.place, now_s + entry.order.timeout_s)
+            for entry in opened
+        }
         for entry in opened:
             if now_s >= self._deadlines_s[entry.place]:
-                self._give_up(entry, "timed_out", f"not done in {entry.order.timeout_s:g} s; {entry.reason or entry.state}")
+                self._give_up(
+                    entry,
+                    "timed_out",
+                    f"not done in {entry.order.timeout_s:g} s; {entry.reason or entry.state}",
+                )
         if self._running is not None and not self._has_ended(self._running):
             return min(RUNNING_POLL_S, self._next_deadline())
         opened = self._journal.open_ones()
@@ -299,7 +315,11 @@ class JobsHandler:
         """Download the order's content; return None when it is complete, else the seconds to the next poll."""
         contents = orders.contents_of(entry.order.work)
         needing = (*self._journal.open_ones(), *self._journal.repeating())
-        in_use = {content.sha256 for waiting in needing for content in orders.contents_of(waiting.order.work)}
+        in_use = {
+            content.sha256
+            for waiting in needing
+            for content in orders.contents_of(waiting.order.work)
+        }
         pause_s = self._fetching.fetch(contents, in_use)
         if pause_s is None:
             for content in contents:
@@ -308,7 +328,11 @@ class JobsHandler:
         return pause_s
 
     def _report_fetching(self) -> None:
-        progress, last_s, now_s = self._fetching.progress(), self._fetching_reported_s, self._clock_s()
+        progress, last_s, now_s = (
+            self._fetching.progress(),
+            self._fetching_reported_s,
+            self._clock_s(),
+        )
         if progress is None and last_s is not None:
             self._fetching_reported_s = None
             self._report(GATHERED)
@@ -317,13 +341,22 @@ class JobsHandler:
             self._report(progress)
 
     def _report(self, doing: str, done_ratio: float | None = None) -> None:
-        message = messages.Progress(session=self._context.session, doing=doing, done_ratio=done_ratio)
-        self._context.publish(self._context.topic("progress"), messages.encode_message(message), qos=0)
+        message = messages.Progress(
+            session=self._context.session, doing=doing, done_ratio=done_ratio
+        )
+        self._context.publish(
+            self._context.topic("progress"), messages.encode_message(message), qos=0
+        )
 
     def _report_activity(self, measuring: messages.Measuring | None) -> None:
         self._measuring = measuring
         message = messages.Activity(session=self._context.session, measuring=measuring)
-        self._context.publish(self._context.topic("activity"), messages.encode_message(message), qos=0, lasting="retained")
+        self._context.publish(
+            self._context.topic("activity"),
+            messages.encode_message(message),
+            qos=0,
+            lasting="retained",
+        )
 
     def _set_idle(self) -> None:
         self._running = None
@@ -340,13 +373,18 @@ class JobsHandler:
             return
         task = ExecutionTask(
             # Runs of a repetition belong to the ordered job.
-            order=entry.order if entry.repeats is None else msgspec.structs.replace(entry.order, job=entry.repeats),
+            order=entry.order
+            if entry.repeats is None
+            else msgspec.structs.replace(entry.order, job=entry.repeats),
             place=entry.place,
             home=str(self._context.home.absolute()),
             device=self._context.device,
             fleet=self._context.fleet,
             config=str(self._context.config.absolute()) if self._context.config else None,
-            contents={content.sha256: str(self._kept.path(content).absolute()) for content in orders.contents_of(entry.order.work)},
+            contents={
+                content.sha256: str(self._kept.path(content).absolute())
+                for content in orders.contents_of(entry.order.work)
+            },
             log=tuple(self._context.log()) if isinstance(work, orders.Logs) else (),
         )
         lock = self._lock.descriptor() if not isinstance(work, orders.Logs) else None

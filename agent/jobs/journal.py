@@ -14,7 +14,15 @@ import msgspec
 
 from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
-from edgemeter.agent.contract.orders import FINAL, ExecutionReport, JobState, Order, ReportReceipt, decode_report, encode_order
+from edgemeter.agent.contract.orders import (
+    FINAL,
+    ExecutionReport,
+    JobState,
+    Order,
+    ReportReceipt,
+    decode_report,
+    encode_order,
+)
 
 JOURNAL_FILE = "jobs.sqlite"
 # This many ended and acknowledged orders are kept, so that a repeated one is answered and not carried out again.
@@ -110,19 +118,39 @@ class Journal(Database):
 
     def last_attempt(self, job: str) -> int:
         """Return the highest known attempt of that job, 0 if there is none."""
-        return int(self.query("SELECT COALESCE(MAX(attempt), 0) AS n FROM executions WHERE job = ?", job)[0]["n"])
+        return int(
+            self.query("SELECT COALESCE(MAX(attempt), 0) AS n FROM executions WHERE job = ?", job)[
+                0
+            ]["n"]
+        )
 
     def latest(self, limit: int) -> list[JournalEntry]:
         return self._select("ORDER BY place DESC LIMIT ?", limit)
 
-    def add(self, order: Order, state: JobState = "accepted", reason: str | None = None, repeats: str | None = None) -> int:
+    def add(
+        self,
+        order: Order,
+        state: JobState = "accepted",
+        reason: str | None = None,
+        repeats: str | None = None,
+    ) -> int:
         ended_ns = time.time_ns() if state in FINAL else None
         with self.transaction() as connection:
             number = (
                 connection.execute(
                     "INSERT INTO executions (job, attempt, encoded, repeats, state, reason, version, arrived_ns, ended_ns)"
                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (order.job, order.attempt, encode_order(order), repeats, state, _cut(reason), order.version, time.time_ns(), ended_ns),
+                    (
+                        order.job,
+                        order.attempt,
+                        encode_order(order),
+                        repeats,
+                        state,
+                        _cut(reason),
+                        order.version,
+                        time.time_ns(),
+                        ended_ns,
+                    ),
                 ).lastrowid
                 or 0
             )
@@ -147,12 +175,20 @@ class Journal(Database):
 
     def repeat(self, number: int, next_ns: int, reason: str) -> bool:
         """Note that it is repeated from now on, first at `next_ns`."""
-        return self._change(number, "state = 'repeating', reason = ?, next_ns = ?", reason, next_ns, states=("accepted",))
+        return self._change(
+            number,
+            "state = 'repeating', reason = ?, next_ns = ?",
+            reason,
+            next_ns,
+            states=("accepted",),
+        )
 
     def repeat_next(self, number: int, next_ns: int) -> None:
         """Note when it is due next, without a report."""
         with self.transaction() as connection:
-            connection.execute("UPDATE executions SET next_ns = ? WHERE place = ?", (next_ns, number))
+            connection.execute(
+                "UPDATE executions SET next_ns = ? WHERE place = ?", (next_ns, number)
+            )
 
     def kept(self, number: int, run: str, *, is_last: bool = False) -> None:
         """Note a run that is in the outbox; after the last one the order is done, even if its process dies."""
@@ -160,10 +196,14 @@ class Journal(Database):
         with self.transaction() as connection:
             connection.execute(statement, (run, is_last, number))
 
-    def ends(self, number: int, state: JobState, reason: str | None = None, *, text: str | None = None) -> bool:
+    def ends(
+        self, number: int, state: JobState, reason: str | None = None, *, text: str | None = None
+    ) -> bool:
         """Note how it ended; return False if it had ended before."""
         values = (state, _cut(reason), None if text is None else text[-_TEXT_CHARACTERS:])
-        return self._change(number, "state = ?, reason = ?, text = ?, ended_ns = ?", *values, time.time_ns())
+        return self._change(
+            number, "state = ?, reason = ?, text = ?, ended_ns = ?", *values, time.time_ns()
+        )
 
     def answer_again(self, number: int, version: int) -> None:
         """Report the state again, to a service that has the execution at `version` and asks."""
@@ -179,10 +219,27 @@ class Journal(Database):
             for row in connection.execute(
                 "SELECT * FROM executions WHERE repeats IS NULL AND report IS NULL AND noted_change < change ORDER BY place"
             ).fetchall():
-                reported = {name: row[name] for name in ("job", "attempt", "state", "reason", "text")}
-                report = encode_order(ExecutionReport(expected_version=row["version"], session=session, **reported, runs=_runs(row)))
-                connection.execute("UPDATE executions SET report = ?, report_change = change WHERE place = ?", (report, row["place"]))
-        return [(number, report) for number, report in self.query("SELECT place, report FROM executions WHERE report IS NOT NULL")]
+                reported = {
+                    name: row[name] for name in ("job", "attempt", "state", "reason", "text")
+                }
+                report = encode_order(
+                    ExecutionReport(
+                        expected_version=row["version"],
+                        session=session,
+                        **reported,
+                        runs=_runs(row),
+                    )
+                )
+                connection.execute(
+                    "UPDATE executions SET report = ?, report_change = change WHERE place = ?",
+                    (report, row["place"]),
+                )
+        return [
+            (number, report)
+            for number, report in self.query(
+                "SELECT place, report FROM executions WHERE report IS NOT NULL"
+            )
+        ]
 
     def has_due(self) -> bool:
         """Return whether there is a report that the service does not have."""
@@ -191,13 +248,15 @@ class Journal(Database):
 
     def noted(self, noted: ReportReceipt) -> None:
         """Process an acknowledgement; if the service has another state, the report is sent again, expecting its version."""
-        rows = self.query("SELECT place, report FROM executions WHERE job = ? AND attempt = ?", noted.noted, noted.attempt)
+        rows = self.query(
+            "SELECT place, report FROM executions WHERE job = ? AND attempt = ?",
+            noted.noted,
+            noted.attempt,
+        )
         if not rows:
             return
         number, report = rows[0]["place"], rows[0]["report"]
-        statement = (
-            "UPDATE executions SET version = :version, report = NULL, report_change = NULL WHERE place = :place AND version < :version"
-        )
+        statement = "UPDATE executions SET version = :version, report = NULL, report_change = NULL WHERE place = :place AND version < :version"
         if report is None or noted.state in {None, decode_report(report).state, *FINAL}:
             # The service has an outstanding report that expected an earlier version.
             statement = (
@@ -211,11 +270,19 @@ class Journal(Database):
         entries = []
         for row in self.query(f"SELECT * FROM executions {condition}", *values):  # noqa: S608 - our own text
             order = msgspec.json.decode(row["encoded"], type=Order)
-            decoded = dict(row) | {"runs": _runs(row), "order": order, "is_measured": bool(row["is_measured"])}
-            entries.append(JournalEntry(**{field.name: decoded[field.name] for field in fields(JournalEntry)}))
+            decoded = dict(row) | {
+                "runs": _runs(row),
+                "order": order,
+                "is_measured": bool(row["is_measured"]),
+            }
+            entries.append(
+                JournalEntry(**{field.name: decoded[field.name] for field in fields(JournalEntry)})
+            )
         return entries
 
-    def _change(self, number: int, changes: str, *values: Any, states: tuple[JobState, ...] = _OPEN_STATES) -> bool:
+    def _change(
+        self, number: int, changes: str, *values: Any, states: tuple[JobState, ...] = _OPEN_STATES
+    ) -> bool:
         marks = ", ".join("?" * len(states))
         statement = f"UPDATE executions SET change = change + 1, {changes} WHERE place = ? AND state IN ({marks})"  # noqa: S608 - our own text
         with self.transaction() as connection:

@@ -81,7 +81,10 @@ def _unpack_data(archive: Path, folder: Path) -> None:
 
 
 def expand_order(
-    written: SuiteFile, models: Mapping[FileName, Path], folder: Path, data: Mapping[FileName, DataFolder] | None = None
+    written: SuiteFile,
+    models: Mapping[FileName, Path],
+    folder: Path,
+    data: Mapping[FileName, DataFolder] | None = None,
 ) -> Suite:
     """Return the cases of a suite from `order_suite.read`; `folder` is created with links to the models by their names.
 
@@ -95,7 +98,9 @@ def expand_order(
     cases = []
     for case in suite_of_order.cases:
         if case.runtime in SERVERS:
-            raise ConfigError("the ordered suite is refused: an order cannot contain a server, whose file names an address and a key")
+            raise ConfigError(
+                "the ordered suite is refused: an order cannot contain a server, whose file names an address and a key"
+            )
         if not Path(case.model).exists():
             _link_shipped(Path(case.model))
         if case.data is None:
@@ -106,14 +111,20 @@ def expand_order(
             )
         else:
             annotations = str(of_case.annotations) if of_case.annotations else None
-            cases.append(msgspec.structs.replace(case, data=str(of_case.images), annotations=annotations))
+            cases.append(
+                msgspec.structs.replace(case, data=str(of_case.images), annotations=annotations)
+            )
     return replace(suite_of_order, cases=tuple(cases))
 
 
 def _link_shipped(path: Path) -> None:
     if not (SHIPPED / path.name).is_file():
-        shipped = ", ".join(sorted(model.name for model in SHIPPED.glob("*") if model.suffix != ".toml"))
-        raise ConfigError(f"unknown model {path.name!r}: it is not one of the order's models, nor a shipped one ({shipped})")
+        shipped = ", ".join(
+            sorted(model.name for model in SHIPPED.glob("*") if model.suffix != ".toml")
+        )
+        raise ConfigError(
+            f"unknown model {path.name!r}: it is not one of the order's models, nor a shipped one ({shipped})"
+        )
     for name in (path.name, f"{path.name}.toml"):
         if (SHIPPED / name).is_file() and not (path.parent / name).exists():
             (path.parent / name).symlink_to(SHIPPED / name)
@@ -176,7 +187,9 @@ def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[Edg
             return numbered
 
         # Closing the session restores the board's settings before the lock is released.
-        with closing(together.measure(suite, identity, sensors, why_no_power, notes, keep)) as outcomes:
+        with closing(
+            together.measure(suite, identity, sensors, why_no_power, notes, keep)
+        ) as outcomes:
             errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
     return records, [*refused, *errors]
 

@@ -20,7 +20,11 @@ from edgemeter.agent.contract.health import RefusedOrders
 from edgemeter.agent.contract.sealed import SealedMessage, decode_addressed, decode_sealed
 from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
 from edgemeter.agent.identity.identity import IdentityFiles
-from edgemeter.agent.identity.service_signature import REFUSED_ORDERS_FILE, ServiceSignature, read_refused_orders
+from edgemeter.agent.identity.service_signature import (
+    REFUSED_ORDERS_FILE,
+    ServiceSignature,
+    read_refused_orders,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +45,10 @@ class OrderCheck:
     """Verifies commands, and notes refused ones for `edgemeter fleet list`."""
 
     def __init__(
-        self, context: HandlerContext, clock_s: Callable[[], float] = time.monotonic, signature: ServiceSignature | None = None
+        self,
+        context: HandlerContext,
+        clock_s: Callable[[], float] = time.monotonic,
+        signature: ServiceSignature | None = None,
     ) -> None:
         self._context = context
         self._clock_s = clock_s
@@ -58,7 +65,9 @@ class OrderCheck:
         self._checks_left = float(MOST_WRONG)
         self._checked_s = clock_s()
         self._noted_file = context.home / REFUSED_ORDERS_FILE
-        self._refused = read_refused_orders(context.home) or RefusedOrders(count=0, last_ns=0, reason="")
+        self._refused = read_refused_orders(context.home) or RefusedOrders(
+            count=0, last_ns=0, reason=""
+        )
         self._is_noted = True
         self._noted_s = float("-inf")
         context.report_challenge(self._challenge)
@@ -92,7 +101,9 @@ class OrderCheck:
         try:
             return self._verified(payload)
         except ConfigError as error:
-            self._refused = RefusedOrders(count=self._refused.count + 1, last_ns=time.time_ns(), reason=str(error)[:400])
+            self._refused = RefusedOrders(
+                count=self._refused.count + 1, last_ns=time.time_ns(), reason=str(error)[:400]
+            )
             self._is_noted = False
             raise
 
@@ -101,7 +112,9 @@ class OrderCheck:
         addressed = decode_addressed(bytes(sealed.message))
         device, fleet, now_s = self._context.device, self._context.fleet, self._clock_s()
         if (addressed.device, addressed.fleet) != (device, fleet):
-            raise ConfigError(f"an order for device {addressed.device!r} of fleet {addressed.fleet!r} came to {device!r} of {fleet!r}")
+            raise ConfigError(
+                f"an order for device {addressed.device!r} of fleet {addressed.fleet!r} came to {device!r} of {fleet!r}"
+            )
         if addressed.challenge is None:
             self._report_again(now_s)
             return None
@@ -110,11 +123,15 @@ class OrderCheck:
         if not is_present:
             self._report_again(now_s)
             if not self._may_be_late(addressed.challenge, now_s):
-                raise ConfigError("an order answers an earlier challenge of this device: it was delayed, or somebody replays it")
+                raise ConfigError(
+                    "an order answers an earlier challenge of this device: it was delayed, or somebody replays it"
+                )
         self._check_signature(sealed, now_s)
         if is_present:
             return bytes(addressed.command)
-        logger.info("an order answers an earlier challenge of this device, from before it was offline: the service sends it again")
+        logger.info(
+            "an order answers an earlier challenge of this device, from before it was offline: the service sends it again"
+        )
         return None
 
     def _may_be_late(self, challenge: str, now_s: float) -> bool:
@@ -125,7 +142,9 @@ class OrderCheck:
         self._checks_left = min(float(MOST_WRONG), self._checks_left + now_s - self._checked_s)
         self._checked_s = now_s
         if self._checks_left < 1.0:
-            raise ConfigError("too many unsigned orders arrived: this one was not checked, and is repeated if it is valid")
+            raise ConfigError(
+                "too many unsigned orders arrived: this one was not checked, and is repeated if it is valid"
+            )
         self._checks_left -= 1.0
         self._signature.verified(sealed, TITLE)
         self._checks_left += 1.0
@@ -142,7 +161,9 @@ class OrderCheck:
         try:
             durable_file.write(self._challenges_file, msgspec.json.encode(challenges), 0o600)
         except UnavailableError as error:
-            logger.warning("after a restart, orders on their way will be counted as refused: %s", error)
+            logger.warning(
+                "after a restart, orders on their way will be counted as refused: %s", error
+            )
 
     def _report_again(self, now_s: float) -> None:
         if now_s - self._reported_s >= NOTE_S:

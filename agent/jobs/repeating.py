@@ -19,7 +19,9 @@ from edgemeter.agent.machine import clock
 POLL_S = 60.0
 # With the time of the repetition this is the name of a job, which has 64 characters at most.
 _LONGEST_NAME = 50
-_CLOCK_REASON = "waits: the clock of this board may be wrong (no time server reached since it started)"
+_CLOCK_REASON = (
+    "waits: the clock of this board may be wrong (no time server reached since it started)"
+)
 
 
 def next_time_ns(work: Measure, due_ns: int, now_ns: int) -> int:
@@ -32,7 +34,10 @@ def next_time_ns(work: Measure, due_ns: int, now_ns: int) -> int:
         return due_ns + ((now_ns - due_ns) // period_ns + 1) * period_ns
     hour, minute = map(int, (work.at or "00:00").split(":"))
     today = time.localtime(now_ns // NS_PER_S)
-    days = ((today.tm_year, today.tm_mon, today.tm_mday + day, hour, minute, 0, 0, 0, -1) for day in range(3))
+    days = (
+        (today.tm_year, today.tm_mon, today.tm_mday + day, hour, minute, 0, 0, 0, -1)
+        for day in range(3)
+    )
     return next(time_ns for day in days if (time_ns := int(time.mktime(day)) * NS_PER_S) > now_ns)
 
 
@@ -43,7 +48,12 @@ def repetition_text(work: Measure) -> str:
 class RepeatedOrders:
     """The repeated orders in `journal`; called from one thread."""
 
-    def __init__(self, journal: Journal, is_right: Callable[[], bool] | None = None, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        is_right: Callable[[], bool] | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
         self._journal = journal
         self._is_right = is_right or ClockTrust().is_right
         self._now_ns = now_ns
@@ -51,7 +61,9 @@ class RepeatedOrders:
     def begin(self, number: int, work: Measure) -> None:
         now_ns = self._now_ns()
         first_ns = now_ns if work.every_s is not None else next_time_ns(work, now_ns, now_ns)
-        self._journal.repeat(number, first_ns, repetition_text(work) if self._is_right() else _CLOCK_REASON)
+        self._journal.repeat(
+            number, first_ns, repetition_text(work) if self._is_right() else _CLOCK_REASON
+        )
 
     def poll(self) -> float:
         """Add the due repetitions to the journal as orders; return the seconds to the next poll."""
@@ -92,8 +104,16 @@ class RepeatedOrders:
     def _report_failure(self, entry: JournalEntry) -> None:
         """Report how the last one failed, until the next one begins; repetitions have no reports of their own."""
         last, work = self._journal.last_repetition(entry.order.job), entry.order.work
-        if last is not None and last.is_final and last.state != "done" and isinstance(work, Measure):
-            self._give_reason(entry, f"{repetition_text(work)}; the last one {last.state.replace('_', ' ')}: {last.reason}")
+        if (
+            last is not None
+            and last.is_final
+            and last.state != "done"
+            and isinstance(work, Measure)
+        ):
+            self._give_reason(
+                entry,
+                f"{repetition_text(work)}; the last one {last.state.replace('_', ' ')}: {last.reason}",
+            )
 
     def _give_reason(self, entry: JournalEntry, reason: str) -> None:
         if entry.reason != reason:
@@ -128,7 +148,9 @@ class ClockTrust:
         if self._was_synchronised or self._is_set_at_boot:
             return True
         with suppress(OSError):
-            return any((chip / "hctosys").read_text().strip() == "1" for chip in self._rtc.iterdir())
+            return any(
+                (chip / "hctosys").read_text().strip() == "1" for chip in self._rtc.iterdir()
+            )
         return False
 
 

@@ -17,9 +17,13 @@ REQUEST = Path("update") / "reboot"
 def check(work: Restart, home: Path) -> None:
     """Check that a service manager would restart the process; raises UnavailableError if not."""
     if work.what == "agent" and not ({"INVOCATION_ID", "NOTIFY_SOCKET"} & set(os.environ)):
-        raise UnavailableError("not allowed: no service manager would restart this agent (it was started by hand)")
+        raise UnavailableError(
+            "not allowed: no service manager would restart this agent (it was started by hand)"
+        )
     if work.what == "board" and not os.access(home / REQUEST.parent, os.W_OK):
-        raise UnavailableError(f"not allowed: no supervisor runs here ({str(home / REQUEST.parent)!r} is not writable)")
+        raise UnavailableError(
+            f"not allowed: no supervisor runs here ({str(home / REQUEST.parent)!r} is not writable)"
+        )
 
 
 def request(work: Restart, home: Path, restart: Callable[[], None]) -> None:

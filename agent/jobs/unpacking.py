@@ -40,12 +40,23 @@ def unpack(archive: Path, folder: Path) -> None:
         with zipfile.ZipFile(archive) as opened:
             infos = opened.infolist()
             if problem := _problem(infos, archive.stat().st_size):
-                raise ConfigError(f"the archive of images {archive.name[:12]} is refused: {problem}")
+                raise ConfigError(
+                    f"the archive of images {archive.name[:12]} is refused: {problem}"
+                )
             _must_fit(infos, folder)
             for info in infos:
                 _take_out(opened, info, folder / info.filename)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, struct.error) as error:
-        raise ConfigError(f"the archive of images {archive.name[:12]} cannot be read: {error}") from error
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        struct.error,
+    ) as error:
+        raise ConfigError(
+            f"the archive of images {archive.name[:12]} cannot be read: {error}"
+        ) from error
     except OSError as error:
         raise UnavailableError(
             f"cannot unpack photographs below {str(folder.parent)!r} ({error.strerror}): check that the folder may be written"
@@ -54,7 +65,10 @@ def unpack(archive: Path, folder: Path) -> None:
 
 def find(folder: Path) -> DataFolder:
     """Return photographs and ground truth in an unpacked folder; raises ConfigError if they are missing."""
-    images, annotations = (sorted((folder / name).iterdir()) if (folder / name).is_dir() else [] for name in (IMAGES, ANNOTATIONS))
+    images, annotations = (
+        sorted((folder / name).iterdir()) if (folder / name).is_dir() else []
+        for name in (IMAGES, ANNOTATIONS)
+    )
     if len(images) != 1 or len(annotations) > 1:
         raise ConfigError(
             f"the archive of images is refused: it contains {len(images)} folders of them and {len(annotations)} of annotations"
@@ -70,7 +84,14 @@ def _problem(infos: Sequence[zipfile.ZipInfo], archive_bytes: int) -> str | None
         return "a name appears twice"
     if sum(info.file_size for info in infos) > archive_bytes:
         return "it claims more content than it has bytes"
-    return next((f"{info.filename[:100]!r} {problem}" for info in infos if (problem := _problem_of(info, names))), None)
+    return next(
+        (
+            f"{info.filename[:100]!r} {problem}"
+            for info in infos
+            if (problem := _problem_of(info, names))
+        ),
+        None,
+    )
 
 
 def _problem_of(info: zipfile.ZipInfo, names: AbstractSet[str]) -> str | None:

@@ -65,7 +65,9 @@ def chunk_text(body: bytes) -> bytes:
     try:
         return deflate.expand(body, lambda _: _LONGEST_TEXT_BYTES)
     except ConfigError as error:
-        raise ConfigError(f"a chunk of records in the ledger is damaged ({error}): take the file from a backup") from error
+        raise ConfigError(
+            f"a chunk of records in the ledger is damaged ({error}): take the file from a backup"
+        ) from error
 
 
 def raw_records(body: bytes) -> list[msgspec.Raw]:
@@ -77,7 +79,9 @@ def _raw_records_in(array: bytes) -> list[msgspec.Raw]:
     try:
         return _chunk_array.decode(array)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ConfigError(f"a chunk of records in the ledger is damaged ({error}): take the file from a backup") from error
+        raise ConfigError(
+            f"a chunk of records in the ledger is damaged ({error}): take the file from a backup"
+        ) from error
 
 
 def unpack_chunk(body: bytes) -> list[bytes]:
@@ -86,7 +90,15 @@ def unpack_chunk(body: bytes) -> list[bytes]:
 
 
 # Errors raised by a reader that does not understand a record: it is malformed or of a newer schema.
-UNREADABLE = (ConfigError, msgspec.MsgspecError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+UNREADABLE = (
+    ConfigError,
+    msgspec.MsgspecError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 
 
 class SkippedRecord(NamedTuple):
@@ -123,9 +135,16 @@ def warn_of_skipped(skipped: SkippedRecord) -> None:
     from edgemeter.agent.base.log_limit import about  # noqa: PLC0415
 
     at = skipped.reference
-    run = f"run {at.id} of device {at.device!r} (session {at.session}, seq {at.seq})" if at else f"the record in row {skipped.row}"
+    run = (
+        f"run {at.id} of device {at.device!r} (session {at.session}, seq {at.seq})"
+        if at
+        else f"the record in row {skipped.row}"
+    )
     logging.getLogger(__name__).warning(
-        "skipped %s, which is in the ledger but cannot be read: %s", run, skipped.reason, extra=about(skipped.device)
+        "skipped %s, which is in the ledger but cannot be read: %s",
+        run,
+        skipped.reason,
+        extra=about(skipped.device),
     )
 
 
@@ -150,7 +169,9 @@ class HeldChunk:
         return ((row, bytes(raw)) for row, raw in self.raw_records())
 
     def read_each(
-        self, read: Callable[[msgspec.Raw], _Read], skipped: Callable[[SkippedRecord], object] = warn_of_skipped
+        self,
+        read: Callable[[msgspec.Raw], _Read],
+        skipped: Callable[[SkippedRecord], object] = warn_of_skipped,
     ) -> Iterator[tuple[int, _Read | None]]:
         """Yield each row with the result of `read`, or None for a record that it does not understand: `skipped` is called with it."""
         for row, raw in self.raw_records():
@@ -161,9 +182,13 @@ class HeldChunk:
                 skipped(skipped_record(row, raw, error))
             yield row, value
 
-    def records(self, skipped: Callable[[SkippedRecord], object] = warn_of_skipped) -> Iterator[tuple[int, RunRecord]]:
+    def records(
+        self, skipped: Callable[[SkippedRecord], object] = warn_of_skipped
+    ) -> Iterator[tuple[int, RunRecord]]:
         """Yield row and record of each; one that cannot be read is skipped."""
-        return ((row, record) for row, record in self.read_each(decode, skipped) if record is not None)
+        return (
+            (row, record) for row, record in self.read_each(decode, skipped) if record is not None
+        )
 
 
 def without_samples(body: bytes) -> bytes:
@@ -189,7 +214,10 @@ def portions(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
     portion: list[Arrival] = []
     size_bytes = 0
     for arrival in arrivals:
-        if portion and (size_bytes + len(arrival.payload) > CHUNK_TEXT_BYTES or arrival.received_ns != portion[0].received_ns):
+        if portion and (
+            size_bytes + len(arrival.payload) > CHUNK_TEXT_BYTES
+            or arrival.received_ns != portion[0].received_ns
+        ):
             yield portion
             portion, size_bytes = [], 0
         portion.append(arrival)
@@ -204,9 +232,15 @@ def rejections_of(source: Source, places: Iterable[int]) -> "list[Rejection]":
 
     if isinstance(source, ArrivedBatch):
         payloads = unpack_chunk(source.body)
-        rejections = [Rejection(source.topic, payloads[index], COLLISION, source.received_ns) for index in places]
+        rejections = [
+            Rejection(source.topic, payloads[index], COLLISION, source.received_ns)
+            for index in places
+        ]
         return of_one_message(rejections, source.body)
-    return [Rejection(source[index].topic, source[index].payload, COLLISION, source[index].received_ns) for index in places]
+    return [
+        Rejection(source[index].topic, source[index].payload, COLLISION, source[index].received_ns)
+        for index in places
+    ]
 
 
 def runs_of(source: Source) -> Sequence[RunRow]:
@@ -218,7 +252,11 @@ def received_ns_of(source: Source) -> int:
 
 
 def body_of(source: Source) -> bytes:
-    return source.body if isinstance(source, ArrivedBatch) else pack_chunk([arrival.payload for arrival in source])
+    return (
+        source.body
+        if isinstance(source, ArrivedBatch)
+        else pack_chunk([arrival.payload for arrival in source])
+    )
 
 
 def coalesce(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -43,7 +43,9 @@ GROWTH_DAYS = 7  # The growth per day is the mean over this many of the last day
 # The duration of a lease without renewal.
 LEASE_S = 10.0
 _POSITIONS = "SELECT name, position FROM sinks ORDER BY name"
-_SET_POSITION = "INSERT INTO sinks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
+_SET_POSITION = (
+    "INSERT INTO sinks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
+)
 _SESSIONS = """SELECT fleet, sessions.device, sessions.session, records, highest, received_ns
 FROM (SELECT device, session, count(*) AS records, max(seq) AS highest, max(row) AS newest FROM runs GROUP BY device, session) AS sessions
 JOIN runs ON runs.row = newest JOIN subjects USING (subject) JOIN chunks USING (chunk)"""
@@ -118,7 +120,12 @@ class Ledger(ABC):
     def __enter__(self: _Opened) -> _Opened:  # noqa: PYI019 - Self needs Python 3.11
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     @abstractmethod
@@ -207,7 +214,11 @@ class Ledger(ABC):
         for chunk in self.chunks(after_row=after_row) if rows is None else self.chunks_at(rows):
             for row, record in chunk.records(skipped):
                 has_surplus = record.samples and not with_samples
-                yield HeldRecord(row, chunk.received_ns, msgspec.structs.replace(record, samples=()) if has_surplus else record)
+                yield HeldRecord(
+                    row,
+                    chunk.received_ns,
+                    msgspec.structs.replace(record, samples=()) if has_surplus else record,
+                )
 
     def texts(self, *, after_row: int = 0) -> Iterator[tuple[int, int, bytes]]:
         """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits."""
@@ -241,7 +252,14 @@ class Ledger(ABC):
         """Return the row up to which `sink` has every record; 0 at first."""
         return self.positions().get(sink, 0)
 
-    def advance(self, sink: str, position: int, rejections: "Sequence[Rejection]" = (), *, after: int | None = None) -> bool:
+    def advance(
+        self,
+        sink: str,
+        position: int,
+        rejections: "Sequence[Rejection]" = (),
+        *,
+        after: int | None = None,
+    ) -> bool:
         """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
 
         If `after` is given and is not the present position, another collector has drained, or it was set back: it is unchanged, and False
@@ -251,7 +269,10 @@ class Ledger(ABC):
 
         with self.writing() as statements:
             quarantine.add(statements, rejections)
-            is_expected = after is None or dict(statements.execute(_POSITIONS).fetchall()).get(sink, 0) == after
+            is_expected = (
+                after is None
+                or dict(statements.execute(_POSITIONS).fetchall()).get(sink, 0) == after
+            )
             if is_expected:
                 statements.execute(_SET_POSITION, (sink, position))
         return is_expected
@@ -261,16 +282,26 @@ class Ledger(ABC):
         query = "SELECT coalesce(min(row) - 1, (SELECT max(row) FROM runs), 0) FROM runs JOIN chunks USING (chunk) WHERE received_ns >= ?"
         row = 0 if since_ns is None else int(self._value(query, since_ns))
         with self.writing() as statements:
-            statements.execute("UPDATE sinks SET position = ? WHERE name = ? AND position > ?", (row, name, row))
+            statements.execute(
+                "UPDATE sinks SET position = ? WHERE name = ? AND position > ?", (row, name, row)
+            )
         return self.behind(name)
 
     def behind(self, name: str) -> int:
         """Return how many records follow the position `name`."""
-        return int(self._value("SELECT count(*) FROM runs WHERE row > (SELECT position FROM sinks WHERE name = ?)", name))
+        return int(
+            self._value(
+                "SELECT count(*) FROM runs WHERE row > (SELECT position FROM sinks WHERE name = ?)",
+                name,
+            )
+        )
 
     def waiting_since_ns(self, position: int) -> int | None:
         """Return when the oldest record after row `position` was received, UTC in ns; None if there is none."""
-        rows = self.query("SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > ? ORDER BY row LIMIT 1", position)
+        rows = self.query(
+            "SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > ? ORDER BY row LIMIT 1",
+            position,
+        )
         return int(rows[0][0]) if rows else None
 
     def quarantined(self) -> "list[quarantine.QuarantinedMessage]":
@@ -294,13 +325,19 @@ class Ledger(ABC):
         from edgemeter.agent.ledger import presence  # noqa: PLC0415 - a list of runs reads neither
 
         forgotten: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        for device, session, first, last in self.query("SELECT device, session, first, last FROM forgotten"):
+        for device, session, first, last in self.query(
+            "SELECT device, session, first, last FROM forgotten"
+        ):
             forgotten.setdefault((device, session), []).append((first, last))
         sessions = []
         for fleet, device, session, records, highest, received_ns in self.query(_SESSIONS):
             ranges = forgotten.get((device, session), ())
             gone = sum(max(0, min(last, highest) - first + 1) for first, last in ranges)
-            sessions.append(presence.SessionHeld(fleet, device, session, records, highest - records - gone, received_ns))
+            sessions.append(
+                presence.SessionHeld(
+                    fleet, device, session, records, highest - records - gone, received_ns
+                )
+            )
         return sorted(sessions, key=operator.attrgetter("fleet", "device", "session"))
 
     def devices(self) -> "list[presence.DevicePresence]":
@@ -320,12 +357,19 @@ class Ledger(ABC):
         """Return the current activities: the latest message of each topic, by topic."""
         from edgemeter.agent.ledger import presence  # noqa: PLC0415 - a list of runs reads neither
 
-        return [presence.RetainedMessage(*row) for row in self.query("SELECT topic, payload, received_ns FROM retained ORDER BY topic")]
+        return [
+            presence.RetainedMessage(*row)
+            for row in self.query("SELECT topic, payload, received_ns FROM retained ORDER BY topic")
+        ]
 
     def stats(self) -> LedgerStats:
         """Return the ledger in numbers, without reading records."""
-        first_ns, last_ns, chunks = self.query("SELECT min(received_ns), max(received_ns), count(*) FROM chunks")[0]
-        kinds = self.query("SELECT device, case_number, verdict, count(*) FROM runs GROUP BY device, case_number, verdict")
+        first_ns, last_ns, chunks = self.query(
+            "SELECT min(received_ns), max(received_ns), count(*) FROM chunks"
+        )[0]
+        kinds = self.query(
+            "SELECT device, case_number, verdict, count(*) FROM runs GROUP BY device, case_number, verdict"
+        )
         verdicts: Counter[str] = Counter()
         for _, _, verdict, count in sorted(kinds, key=operator.itemgetter(2)):
             verdicts[verdict] += count

@@ -124,19 +124,27 @@ class LedgerWriter:
         self._connection = connection
         self._subjects = StoredSubjects()
 
-    def keep(self, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch]) -> "tuple[Committed, list[Rejection]]":
+    def keep(
+        self, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch]
+    ) -> "tuple[Committed, list[Rejection]]":
         """Store the arrivals; return the outcome, and the records rejected because their number belongs to another record."""
         inserted = 0
         keys: list[RecordKey] = []
         collisions: list[Rejection] = []
         touched: set[tuple[int, int]] = set()
-        chunk = int(self._connection.execute("SELECT coalesce(max(chunk), 0) FROM chunks").fetchone()[0])
-        has_forgotten = self._connection.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone() is not None
+        chunk = int(
+            self._connection.execute("SELECT coalesce(max(chunk), 0) FROM chunks").fetchone()[0]
+        )
+        has_forgotten = (
+            self._connection.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone() is not None
+        )
         try:
             for source in itertools.chain[Source](chunks.portions(arrivals), batches):
                 chunk += 1
                 runs = chunks.runs_of(source)
-                new, collided = self._insert(runs, chunk, self._forgotten_among(runs) if has_forgotten else frozenset())
+                new, collided = self._insert(
+                    runs, chunk, self._forgotten_among(runs) if has_forgotten else frozenset()
+                )
                 if new:
                     self._add_chunk(chunk, source)
                 inserted += new
@@ -151,24 +159,38 @@ class LedgerWriter:
             raise
         return Committed(inserted, len(keys) - inserted, len(collisions), tuple(keys)), collisions
 
-    def _insert(self, runs: Sequence[RunRow], chunk: int, left_out: frozenset[int]) -> tuple[int, set[int]]:
+    def _insert(
+        self, runs: Sequence[RunRow], chunk: int, left_out: frozenset[int]
+    ) -> tuple[int, set[int]]:
         """Return the number of new rows, and the indexes of those whose number belongs to another record."""
-        rows = [(*run.values, chunk, index) for index, run in enumerate(runs) if index not in left_out]
+        rows = [
+            (*run.values, chunk, index) for index, run in enumerate(runs) if index not in left_out
+        ]
         self._connection.executemany(ADD_SUBJECT, self._subjects.new_among(runs))
         inserted = self._connection.executemany(_INSERT, rows).rowcount if rows else 0
         held_id = "SELECT id FROM runs WHERE device = ? AND session = ? AND seq = ?"
         repeated = rows if inserted < len(rows) else []
-        return inserted, {row[_PLACE] for row in repeated if self._connection.execute(held_id, row[:3]).fetchone()[0] != row[3]}
+        return inserted, {
+            row[_PLACE]
+            for row in repeated
+            if self._connection.execute(held_id, row[:3]).fetchone()[0] != row[3]
+        }
 
     def _forgotten_among(self, runs: Sequence[RunRow]) -> frozenset[int]:
         query = "SELECT first, last FROM forgotten WHERE device = ? AND session = ?"
         sessions = {run.key[1:3] for run in runs}
-        ranges = {session: self._connection.execute(query, session).fetchall() for session in sessions}
+        ranges = {
+            session: self._connection.execute(query, session).fetchall() for session in sessions
+        }
         return frozenset(
-            index for index, run in enumerate(runs) if any(first <= run.key[3] <= last for first, last in ranges[run.key[1:3]])
+            index
+            for index, run in enumerate(runs)
+            if any(first <= run.key[3] <= last for first, last in ranges[run.key[1:3]])
         )
 
     def _add_chunk(self, chunk: int, source: Source) -> None:
         last_row = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
         statement = "INSERT INTO chunks (chunk, last_row, received_ns, body) VALUES (?, ?, ?, ?)"
-        self._connection.execute(statement, (chunk, last_row, chunks.received_ns_of(source), chunks.body_of(source)))
+        self._connection.execute(
+            statement, (chunk, last_row, chunks.received_ns_of(source), chunks.body_of(source))
+        )

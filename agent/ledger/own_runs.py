@@ -45,10 +45,14 @@ class OwnRuns:
         """Create the ledger if needed, and check that it can be written and has space; raises EdgemeterError if not."""
         SqliteLedger(self.path).close()
         if shutil.disk_usage(self.path.parent).free < _LEAST_FREE_BYTES:
-            raise UnavailableError(f"the disk of {str(self.path.parent)!r} is full: free some space, or set another EDGEMETER_HOME")
+            raise UnavailableError(
+                f"the disk of {str(self.path.parent)!r} is full: free some space, or set another EDGEMETER_HOME"
+            )
         for path in (self.path, self.path.parent):
             if not os.access(path, os.W_OK):
-                raise UnavailableError(f"cannot write to {str(path)!r}: set EDGEMETER_HOME to a folder that can be written")
+                raise UnavailableError(
+                    f"cannot write to {str(path)!r}: set EDGEMETER_HOME to a folder that can be written"
+                )
 
     def keep(self, record: RunRecord) -> RunRecord:
         """Return the record with its numbers in the ledger, stored if possible."""
@@ -66,7 +70,9 @@ class OwnRuns:
             self.error = None
             self._store_waiting()
         if self._waiting and self.error is not None:
-            self.error = UnavailableError(f"not saved: {figures.count(len(self._waiting), 'run')}: {self.error}")
+            self.error = UnavailableError(
+                f"not saved: {figures.count(len(self._waiting), 'run')}: {self.error}"
+            )
         if not self._saved:
             return None
         named = [name[:_ID_LETTERS] for name in self._saved]
@@ -84,7 +90,9 @@ class OwnRuns:
 
 
 @contextmanager
-def saving(settings: config.Config, report: Callable[[str], None], *, is_wanted: bool = True) -> Iterator[Callable[[RunRecord], RunRecord]]:
+def saving(
+    settings: config.Config, report: Callable[[str], None], *, is_wanted: bool = True
+) -> Iterator[Callable[[RunRecord], RunRecord]]:
     """Yield a function that stores a run in the ledger in $EDGEMETER_HOME and returns it numbered; nothing is stored unless `is_wanted`.
 
     The stored runs are reported at the end, however the block ends: measure and print within it.
@@ -112,5 +120,7 @@ def open_own_runs(settings: config.Config) -> OwnRuns:
     try:
         own_runs.check()
     except EdgemeterError as error:
-        raise ConfigError(f"the results cannot be saved: {error}; or store none (--no-save, in Python save=False)") from error
+        raise ConfigError(
+            f"the results cannot be saved: {error}; or store none (--no-save, in Python save=False)"
+        ) from error
     return own_runs

@@ -78,7 +78,9 @@ class _OutboxHealth(msgspec.Struct, frozen=True):
 _decode_outbox = msgspec.json.Decoder(_OutboxHealth).decode
 
 
-def note_presence(statements: Statements, changes: Iterable[PresenceChange | RetainedMessage]) -> None:
+def note_presence(
+    statements: Statements, changes: Iterable[PresenceChange | RetainedMessage]
+) -> None:
     for change in changes:
         if isinstance(change, RetainedMessage):
             if change.payload:
@@ -88,17 +90,29 @@ def note_presence(statements: Statements, changes: Iterable[PresenceChange | Ret
             continue
         name = (change.fleet, change.device)
         if isinstance(change.message, DeviceState):
-            statements.execute(_STATE, (*name, change.message.state, change.message.session, change.received_ns))
+            statements.execute(
+                _STATE, (*name, change.message.state, change.message.session, change.received_ns)
+            )
         else:
             report = _BIRTH if isinstance(change.message, Birth) else _HEALTH
-            statements.execute(report, (*name, msgspec.json.encode(change.message), change.received_ns))
+            statements.execute(
+                report, (*name, msgspec.json.encode(change.message), change.received_ns)
+            )
 
 
 def present_device(
-    fleet: str, device: str, state: str | None, session: int | None, birth: bytes | None, changed_ns: int, health: bytes | None
+    fleet: str,
+    device: str,
+    state: str | None,
+    session: int | None,
+    birth: bytes | None,
+    changed_ns: int,
+    health: bytes | None,
 ) -> DevicePresence:
     """Return the device in a row of the table."""
-    return DevicePresence(fleet, device, state, session, _decoded(birth, Birth), changed_ns, _decoded(health, Health))
+    return DevicePresence(
+        fleet, device, state, session, _decoded(birth, Birth), changed_ns, _decoded(health, Health)
+    )
 
 
 def backlog(state: str | None, health: bytes | None) -> DeviceBacklog:

@@ -51,13 +51,23 @@ def drained_row(positions: Mapping[str, int], sink: str | None) -> int:
     return 2**63 - 1 if sink is None else positions.get(sink, 0)
 
 
-def apply_retention(connection: sqlite3.Connection, retention: Retention, now_ns: int) -> RetentionRemoved:
+def apply_retention(
+    connection: sqlite3.Connection, retention: Retention, now_ns: int
+) -> RetentionRemoved:
     """Remove the due data in one slice of chunks, within the caller's transaction."""
-    drained = drained_row(dict(connection.execute("SELECT name, position FROM sinks")), retention.sink)
-    is_too_large = retention.limit_bytes is not None and space_bytes(connection)[0] > retention.limit_bytes
-    stripped = _strip(connection, before_ns(retention.samples_days, now_ns), drained, is_any=is_too_large)
+    drained = drained_row(
+        dict(connection.execute("SELECT name, position FROM sinks")), retention.sink
+    )
+    is_too_large = (
+        retention.limit_bytes is not None and space_bytes(connection)[0] > retention.limit_bytes
+    )
+    stripped = _strip(
+        connection, before_ns(retention.samples_days, now_ns), drained, is_any=is_too_large
+    )
     is_only_records_left = is_too_large and not stripped
-    records = _delete(connection, before_ns(retention.records_days, now_ns), drained, is_any=is_only_records_left)
+    records = _delete(
+        connection, before_ns(retention.records_days, now_ns), drained, is_any=is_only_records_left
+    )
     return RetentionRemoved(records, stripped, is_all=not stripped and not records)
 
 
@@ -66,7 +76,9 @@ def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
 
     Received records are not removed; the newest run stays whole. Some more than needed is removed, as room for further runs.
     """
-    query = "SELECT chunk, last_row, length(body), has_samples FROM chunks WHERE is_own ORDER BY chunk"
+    query = (
+        "SELECT chunk, last_row, length(body), has_samples FROM chunks WHERE is_own ORDER BY chunk"
+    )
     chunks = connection.execute(query).fetchall()
     over_bytes = sum(size for _, _, size, _ in chunks) - limit_bytes
     if over_bytes <= 0:
@@ -74,14 +86,25 @@ def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
     over_bytes += limit_bytes // _OWN_ROOM_SHARE
     for chunk, _, size_bytes, has_samples in chunks[:-1]:
         if over_bytes > 0 and has_samples:
-            (body,) = connection.execute("SELECT body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
+            (body,) = connection.execute(
+                "SELECT body FROM chunks WHERE chunk = ?", (chunk,)
+            ).fetchone()
             smaller = without_samples(body)
-            connection.execute("UPDATE chunks SET body = ?, has_samples = 0 WHERE chunk = ?", (smaller, chunk))
+            connection.execute(
+                "UPDATE chunks SET body = ?, has_samples = 0 WHERE chunk = ?", (smaller, chunk)
+            )
             over_bytes -= size_bytes - len(smaller)
     for chunk, last_row, _, _ in chunks[:-1]:
         if over_bytes > 0:
-            over_bytes -= connection.execute("SELECT length(body) FROM chunks WHERE chunk = ?", (chunk,)).fetchone()[0]
-            remember(connection, connection.execute("SELECT device, session, seq FROM runs WHERE row = ?", (last_row,)).fetchall())
+            over_bytes -= connection.execute(
+                "SELECT length(body) FROM chunks WHERE chunk = ?", (chunk,)
+            ).fetchone()[0]
+            remember(
+                connection,
+                connection.execute(
+                    "SELECT device, session, seq FROM runs WHERE row = ?", (last_row,)
+                ).fetchall(),
+            )
             connection.execute("DELETE FROM runs WHERE row = ?", (last_row,))
             connection.execute("DELETE FROM chunks WHERE chunk = ?", (chunk,))
 
@@ -96,13 +119,17 @@ def _strip(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_a
         except ConfigError:
             # A field that this version skips is broken text: it is removed with the record.
             smaller = body
-        connection.execute("UPDATE chunks SET body = ?, has_samples = 0 WHERE chunk = ?", (smaller, chunk))
+        connection.execute(
+            "UPDATE chunks SET body = ?, has_samples = 0 WHERE chunk = ?", (smaller, chunk)
+        )
     return len(chunks)
 
 
 def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:
     # Rows and chunks increase together: the oldest chunks have the lowest rows.
-    query = "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
+    query = (
+        "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
+    )
     up_to: tuple[int, int] | None = None
     for chunk, last_row, received_ns in connection.execute(query, (drained, SLICE_CHUNKS)):
         if not is_any and received_ns >= before_ns:
@@ -111,7 +138,12 @@ def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_
     if up_to is None:
         return 0
     chunk, last_row = up_to
-    remember(connection, connection.execute("SELECT device, session, seq FROM runs WHERE row <= ?", (last_row,)).fetchall())
+    remember(
+        connection,
+        connection.execute(
+            "SELECT device, session, seq FROM runs WHERE row <= ?", (last_row,)
+        ).fetchall(),
+    )
     connection.execute("DELETE FROM chunks WHERE chunk <= ?", (chunk,))
     return remove_rows(connection, last_row)
 
@@ -132,7 +164,9 @@ def recall(statements: Statements, device: str, session: int, seq: int) -> None:
         statements.execute(f"DELETE {_TOUCHING}", values)
         for start, end in ((first, seq - 1), (seq + 1, last)):
             if start <= end:
-                statements.execute("INSERT INTO forgotten VALUES (?, ?, ?, ?)", (device, session, start, end))
+                statements.execute(
+                    "INSERT INTO forgotten VALUES (?, ?, ?, ?)", (device, session, start, end)
+                )
 
 
 def remember(statements: Statements, removed: Iterable[tuple[str, int, int]]) -> None:
@@ -143,7 +177,10 @@ def remember(statements: Statements, removed: Iterable[tuple[str, int, int]]) ->
     for name, numbers in sessions.items():
         for first, last in coalesce(sorted(numbers)):
             values = (*name, first - 1, last + 1)
-            joined = [(first, last), *statements.execute(f"SELECT first, last {_TOUCHING}", values).fetchall()]
+            joined = [
+                (first, last),
+                *statements.execute(f"SELECT first, last {_TOUCHING}", values).fetchall(),
+            ]
             statements.execute(f"DELETE {_TOUCHING}", values)
             merged = min(start for start, _ in joined), max(end for _, end in joined)
             statements.execute("INSERT INTO forgotten VALUES (?, ?, ?, ?)", (*name, *merged))

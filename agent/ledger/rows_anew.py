@@ -11,7 +11,14 @@ from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import HeldChunk, SkippedRecord, chunk_text, warn_of_skipped
 from edgemeter.agent.ledger.retention import remember
-from edgemeter.agent.ledger.run_row import ADD_SUBJECT, RUN_COLUMNS, StoredSubjects, cases_in_sessions, judge_siblings, row_of
+from edgemeter.agent.ledger.run_row import (
+    ADD_SUBJECT,
+    RUN_COLUMNS,
+    StoredSubjects,
+    cases_in_sessions,
+    judge_siblings,
+    row_of,
+)
 
 _MARKS = ", ".join("?" * (1 + len(RUN_COLUMNS)))
 _ADD = f"INSERT INTO runs (row, {', '.join(RUN_COLUMNS)}) VALUES ({_MARKS})"  # noqa: S608 - our own names
@@ -32,14 +39,30 @@ def make_rows_anew(statements: Statements, tables: str) -> None:
             statements.execute(statement)
     subjects = StoredSubjects()
     refused: list[SkippedRecord] = []
-    for (chunk,) in statements.execute("SELECT DISTINCT chunk FROM places ORDER BY chunk").fetchall():
-        received_ns, body = statements.execute("SELECT received_ns, body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
-        places = dict(statements.execute("SELECT row, place FROM places WHERE chunk = ? ORDER BY row", (chunk,)).fetchall())
-        records = HeldChunk(list(places.items()), received_ns, chunk_text(body)).records(refused.append)
+    for (chunk,) in statements.execute(
+        "SELECT DISTINCT chunk FROM places ORDER BY chunk"
+    ).fetchall():
+        received_ns, body = statements.execute(
+            "SELECT received_ns, body FROM chunks WHERE chunk = ?", (chunk,)
+        ).fetchone()
+        places = dict(
+            statements.execute(
+                "SELECT row, place FROM places WHERE chunk = ? ORDER BY row", (chunk,)
+            ).fetchall()
+        )
+        records = HeldChunk(list(places.items()), received_ns, chunk_text(body)).records(
+            refused.append
+        )
         runs = {row: row_of(record, received_ns) for row, record in records}
         rows = [(row, *run.values, chunk, places[row]) for row, run in runs.items()]
         # Only SQLite stores NaN as NULL.
-        statements.executemany(_ADD, [[None if isinstance(value, float) and isnan(value) else value for value in row] for row in rows])
+        statements.executemany(
+            _ADD,
+            [
+                [None if isinstance(value, float) and isnan(value) else value for value in row]
+                for row in rows
+            ],
+        )
         if new_subjects := subjects.new_among(runs.values()):
             statements.executemany(ADD_SUBJECT, new_subjects)
         judge_siblings(statements, cases_in_sessions(runs.values()))
@@ -54,6 +77,10 @@ def _set_apart(statements: Statements, refused: Sequence[SkippedRecord]) -> None
         warn_of_skipped(skipped)
         if (reference := skipped.reference) is not None:
             topic = str(Topic(reference.fleet, reference.device, "result"))
-            rejections.append(quarantine.Rejection(topic, msgspec.json.encode(reference), skipped.reason, time.time_ns()))
+            rejections.append(
+                quarantine.Rejection(
+                    topic, msgspec.json.encode(reference), skipped.reason, time.time_ns()
+                )
+            )
             remember(statements, [(reference.device, reference.session, reference.seq)])
     quarantine.add(statements, rejections)

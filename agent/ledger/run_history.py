@@ -20,7 +20,14 @@ from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
-from edgemeter.agent.ledger.chunks import REMOVED, arrived, pack_chunk, skipped_record, unpack_chunk, warn_of_skipped
+from edgemeter.agent.ledger.chunks import (
+    REMOVED,
+    arrived,
+    pack_chunk,
+    skipped_record,
+    unpack_chunk,
+    warn_of_skipped,
+)
 from edgemeter.agent.ledger.ledger import HeldRecord, Ledger, default_path
 from edgemeter.agent.ledger.run_row import judge_siblings
 
@@ -98,39 +105,71 @@ class LedgerRuns:
     def events(self, run_id: str | None = None) -> list[RunEvent]:
         """Return the history, oldest first, of one run or of all."""
         condition, values = ("", ()) if run_id is None else ("WHERE id = ?", (run_id,))
-        return [RunEvent(*row) for row in self.ledger.query(f"{_EVENTS} {condition} ORDER BY number", *values)]
+        return [
+            RunEvent(*row)
+            for row in self.ledger.query(f"{_EVENTS} {condition} ORDER BY number", *values)
+        ]
 
     def runs(
-        self, conditions: Mapping[str, str], since_ns: int | None = None, limit: int | None = None, rows: Container[int] | None = None
+        self,
+        conditions: Mapping[str, str],
+        since_ns: int | None = None,
+        limit: int | None = None,
+        rows: Container[int] | None = None,
     ) -> list[ListedRun]:
         """Return the runs that match `conditions` (columns of `NARROWED`) and are not older, newest first, including excluded ones.
 
         With `rows`, only the runs of these rows; excluded runs have none.
         """
         # A name with a suffix that is not a model's name is a file name, which is not a column: read records until enough match.
-        is_file = bool(PurePath(conditions.get("model", "")).suffix) and conditions["model"] not in self.models()
-        columns = [name for name in NARROWED if name in conditions and not (is_file and name == "model")]
+        is_file = (
+            bool(PurePath(conditions.get("model", "")).suffix)
+            and conditions["model"] not in self.models()
+        )
+        columns = [
+            name for name in NARROWED if name in conditions and not (is_file and name == "model")
+        ]
         where = " AND ".join(["started_at_ns >= ?", *(f"{_COLUMN[name]} = ?" for name in columns)])
         values = [since_ns or 0, *(conditions[name] for name in columns)]
         bound = "" if limit is None or is_file or rows is not None else f"LIMIT {limit}"
         query = f"SELECT row {_JOINED} WHERE {where} ORDER BY started_at_ns DESC, row DESC {bound}"
-        listed_rows = [int(row) for (row,) in self.ledger.query(query, *values) if rows is None or row in rows]
-        placed_runs = (placed(entry.record, entry.received_ns) for row in listed_rows for entry in self._entries(row))
-        counted = [(record, "counted") for record in islice((run for run in placed_runs if _matches(run, conditions)), limit)]
+        listed_rows = [
+            int(row) for (row,) in self.ledger.query(query, *values) if rows is None or row in rows
+        ]
+        placed_runs = (
+            placed(entry.record, entry.received_ns)
+            for row in listed_rows
+            for entry in self._entries(row)
+        )
+        counted = [
+            (record, "counted")
+            for record in islice((run for run in placed_runs if _matches(run, conditions)), limit)
+        ]
         excluded = [
             (record, "excluded")
             for record in (placed(entry.record, entry.received_ns) for entry in self._excluded())
-            if rows is None and record.started_at_ns >= (since_ns or 0) and _matches(record, conditions)
+            if rows is None
+            and record.started_at_ns >= (since_ns or 0)
+            and _matches(record, conditions)
         ]
         by_id: dict[str, list[RunEvent]] = {}
         for event in self.events():
             by_id.setdefault(event.id, []).append(event)
-        newest = sorted([*counted, *excluded], key=lambda entry: entry[0].started_at_ns, reverse=True)[:limit]
-        return [ListedRun(record, state, tuple(by_id.get(record.id, ()))) for record, state in newest]  # type: ignore[arg-type]
+        newest = sorted(
+            [*counted, *excluded], key=lambda entry: entry[0].started_at_ns, reverse=True
+        )[:limit]
+        return [
+            ListedRun(record, state, tuple(by_id.get(record.id, ()))) for record, state in newest
+        ]  # type: ignore[arg-type]
 
     def models(self) -> list[str]:
         """Return the names of the models that have runs, sorted."""
-        return [name for (name,) in self.ledger.query("SELECT DISTINCT model FROM runs JOIN subjects USING (subject) ORDER BY model")]
+        return [
+            name
+            for (name,) in self.ledger.query(
+                "SELECT DISTINCT model FROM runs JOIN subjects USING (subject) ORDER BY model"
+            )
+        ]
 
     def find(self, prefix: str) -> str:
         """Return the id that begins with `prefix`, of a counted or excluded run.
@@ -139,25 +178,39 @@ class LedgerRuns:
             ConfigError: there is none, or several.
         """
         if (run_id := self.lookup(prefix)) is None:
-            raise ConfigError(f"no run's id begins with {prefix!r} in {self.ledger.where}: list the runs with `edgemeter runs`")
+            raise ConfigError(
+                f"no run's id begins with {prefix!r} in {self.ledger.where}: list the runs with `edgemeter runs`"
+            )
         return run_id
 
     def lookup(self, prefix: str) -> str | None:
         """Return the id as `find`, None if no run has or had it; raises ConfigError if there are several, or it was deleted."""
         query = "SELECT DISTINCT id FROM runs WHERE substr(id, 1, ?) = ?"
         ids = {run_id for (run_id,) in self.ledger.query(query, len(prefix), prefix)}
-        ids |= {run_id for _, run_id, *_ in self.ledger.query(_EXCLUDED) if run_id.startswith(prefix)}
+        ids |= {
+            run_id for _, run_id, *_ in self.ledger.query(_EXCLUDED) if run_id.startswith(prefix)
+        }
         if prefix in ids:
             return prefix
         if len(ids) == 1:
             return str(ids.pop())
         if ids:
-            named = ", ".join(sorted(ids)[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
-            raise ConfigError(f"{prefix!r} begins the ids of {len(ids)} runs ({named}): write more of it")
-        deleted = [event for event in self.events() if event.action == "deleted" and event.id.startswith(prefix)]
+            named = ", ".join(sorted(ids)[:_NAMED]) + (
+                f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+            )
+            raise ConfigError(
+                f"{prefix!r} begins the ids of {len(ids)} runs ({named}): write more of it"
+            )
+        deleted = [
+            event
+            for event in self.events()
+            if event.action == "deleted" and event.id.startswith(prefix)
+        ]
         if deleted and prefix:
             event = deleted[-1]
-            raise ConfigError(f"run {event.id} was deleted by {event.author} on {stamp(event.at_ns)} ({event.text or 'no reason stated'})")
+            raise ConfigError(
+                f"run {event.id} was deleted by {event.author} on {stamp(event.at_ns)} ({event.text or 'no reason stated'})"
+            )
         return None
 
     def entry(self, run_id: str, *, with_samples: bool = False) -> HeldRecord:
@@ -168,7 +221,9 @@ class LedgerRuns:
         for entry in self._excluded(with_samples=with_samples):
             if entry.record.id == run_id:
                 return entry
-        raise ConfigError(f"run {run_id} is in {self.ledger.where}, but cannot be read: the line above says why")
+        raise ConfigError(
+            f"run {run_id} is in {self.ledger.where}, but cannot be read: the line above says why"
+        )
 
     def is_counted(self, run_id: str) -> bool:
         return bool(self.ledger.query("SELECT 1 FROM runs WHERE id = ? LIMIT 1", run_id))
@@ -178,15 +233,25 @@ class LedgerRuns:
         with self.ledger.writing() as statements:
             _add(statements, "noted", _about(entry.record, entry.received_ns), author, text)
 
-    def withdraw(self, run_id: str, action: Literal["excluded", "deleted"], author: str, reason: str) -> list[tuple[str, int, int]]:
+    def withdraw(
+        self, run_id: str, action: Literal["excluded", "deleted"], author: str, reason: str
+    ) -> list[tuple[str, int, int]]:
         """Remove a run from every statistic; return its numbers (device, session, seq). The record of a deleted run is gone for good."""
         from edgemeter.agent.ledger.retention import remember  # noqa: PLC0415 - a list of runs needs it not
 
         numbers = []
         with self.ledger.writing() as statements:
-            bodies = [] if action == "excluded" else statements.execute(f"{_EXCLUDED} AND id = ?", (run_id,)).fetchall()
-            withdrawn = [(unpack_chunk(bytes(body))[0], received_ns) for _, _, received_ns, body in bodies]
-            for row, received_ns, chunk, index, session_ns, case in statements.execute(_ROWS, (run_id,)).fetchall():
+            bodies = (
+                []
+                if action == "excluded"
+                else statements.execute(f"{_EXCLUDED} AND id = ?", (run_id,)).fetchall()
+            )
+            withdrawn = [
+                (unpack_chunk(bytes(body))[0], received_ns) for _, _, received_ns, body in bodies
+            ]
+            for row, received_ns, chunk, index, session_ns, case in statements.execute(
+                _ROWS, (run_id,)
+            ).fetchall():
                 withdrawn.append((self._take_out(statements, chunk, index), received_ns))
                 statements.execute("DELETE FROM runs WHERE row = ?", (row,))
                 judge_siblings(statements, [(session_ns, case)] if session_ns else ())
@@ -214,9 +279,20 @@ class LedgerRuns:
             # If interrupted in between, the run is still excluded, and the same call includes it again.
             with self.ledger.writing() as statements:
                 recall(statements, record.device, record.session or 0, record.seq or 0)
-            committed = self.ledger.commit([arrived(record, payload, str(Topic(record.fleet, record.device, "result")), received_ns)])
+            committed = self.ledger.commit(
+                [
+                    arrived(
+                        record,
+                        payload,
+                        str(Topic(record.fleet, record.device, "result")),
+                        received_ns,
+                    )
+                ]
+            )
             if committed.collisions:
-                raise ConfigError(f"run {run_id} cannot be included: another record has its number, see `edgemeter collector status`")
+                raise ConfigError(
+                    f"run {run_id} cannot be included: another record has its number, see `edgemeter collector status`"
+                )
             with self.ledger.writing() as statements:
                 statements.execute("UPDATE run_events SET body = NULL WHERE number = ?", (number,))
                 _add(statements, "included", _about(record, received_ns), author, reason)
@@ -224,18 +300,29 @@ class LedgerRuns:
     def withdrawn(self, sink: str) -> list[tuple[int, WithdrawnRun]]:
         """Return the excluded or deleted runs that the `sink` may still have, by the number of the event."""
         remaining = [
-            (number, WithdrawnRun(*about)) for number, sinks, *about in self.ledger.query(_WITHDRAWN) if sink not in sinks.split("\n")
+            (number, WithdrawnRun(*about))
+            for number, sinks, *about in self.ledger.query(_WITHDRAWN)
+            if sink not in sinks.split("\n")
         ]
         return [(number, run) for number, run in remaining if not self.is_counted(run.id)]
 
     def note_removed(self, number: int, sink: str) -> None:
         """Note that the sink no longer has the run of an event."""
         with self.ledger.writing() as statements:
-            statements.execute("UPDATE run_events SET left_sinks = left_sinks || ? WHERE number = ?", (f"{sink}\n", number))
+            statements.execute(
+                "UPDATE run_events SET left_sinks = left_sinks || ? WHERE number = ?",
+                (f"{sink}\n", number),
+            )
 
     def _take_out(self, statements: Statements, chunk: int, index: int) -> bytes:
         """Remove a record from its chunk, and return its JSON text."""
-        payloads = unpack_chunk(bytes(statements.execute("SELECT body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()[0]))
+        payloads = unpack_chunk(
+            bytes(
+                statements.execute("SELECT body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()[
+                    0
+                ]
+            )
+        )
         payload, payloads[index] = payloads[index], REMOVED
         statements.execute(self.ledger.set_body, (pack_chunk(payloads), chunk))
         return payload
@@ -251,14 +338,21 @@ class LedgerRuns:
             except ConfigError as error:
                 warn_of_skipped(skipped_record(0, payload, error))
                 continue
-            yield HeldRecord(0, received_ns, record if with_samples else msgspec.structs.replace(record, samples=()))
+            yield HeldRecord(
+                0,
+                received_ns,
+                record if with_samples else msgspec.structs.replace(record, samples=()),
+            )
 
 
 def _matches(record: RunRecord, conditions: Mapping[str, str]) -> bool:
-    plain = {name: value for name, value in conditions.items() if name in NARROWED and name != "model"}
+    plain = {
+        name: value for name, value in conditions.items() if name in NARROWED and name != "model"
+    }
     is_of_model = "model" not in conditions or record.model.is_called(conditions["model"])
     return is_of_model and all(
-        (record.runtime.name if name == "runtime" else getattr(record, name)) == value for name, value in plain.items()
+        (record.runtime.name if name == "runtime" else getattr(record, name)) == value
+        for name, value in plain.items()
     )
 
 
@@ -266,7 +360,13 @@ def _about(record: RunRecord, received_ns: int) -> WithdrawnRun:
     record_in_time = placed(record, received_ns)
     number = (record.session or 0, record.seq or 0)
     return WithdrawnRun(
-        record.id, record.device, *number, record.model.name, record_in_time.started_at_ns, record_in_time.stamped_by, received_ns
+        record.id,
+        record.device,
+        *number,
+        record.model.name,
+        record_in_time.started_at_ns,
+        record_in_time.stamped_by,
+        received_ns,
     )
 
 
@@ -281,4 +381,6 @@ def _add(
 ) -> None:
     # PostgreSQL stores no NUL in a text.
     words = [word.replace("\0", "\ufffd") for word in (author, text)]
-    statements.execute(_ADD, (action, *run, words[0], time.time_ns() if at_ns is None else at_ns, words[1], body))
+    statements.execute(
+        _ADD, (action, *run, words[0], time.time_ns() if at_ns is None else at_ns, words[1], body)
+    )

@@ -41,7 +41,10 @@ RUN_COLUMNS = tuple(RUN_TYPES)
 # with the tables, with the parts of a subject, and with the code that computes a figure or a fact.
 ROWS_VERSION = 1483409220
 _MAY_BE_ABSENT = {"rules", "session_started_at_ns", "temperature_before_c", "job", *VALUE_COLUMNS}
-_DEFINITIONS = [f"{name} {kind}{'' if name in _MAY_BE_ABSENT else ' NOT NULL'}" for name, kind in RUN_TYPES.items()]
+_DEFINITIONS = [
+    f"{name} {kind}{'' if name in _MAY_BE_ABSENT else ' NOT NULL'}"
+    for name, kind in RUN_TYPES.items()
+]
 RUNS_SCHEMA = f"""CREATE TABLE runs (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
     {", ".join(_DEFINITIONS)},
@@ -130,7 +133,9 @@ class StoredSubjects:
 def row_of(run: RunRecord, received_ns: int) -> RunRow:
     """Return the row of a numbered run; raises msgspec.ValidationError if it has no number."""
     if run.session is None or run.seq is None:
-        raise msgspec.ValidationError(f"record {run.id!r} has no number: only numbered records enter the ledger")
+        raise msgspec.ValidationError(
+            f"record {run.id!r} has no number: only numbered records enter the ledger"
+        )
     likeness = likeness_of(run)
     subject, is_timed, places_not_measured = _shared_facts.get(likeness) or _remember(likeness, run)
     values = values_of(run)
@@ -148,7 +153,9 @@ def row_of(run: RunRecord, received_ns: int) -> RunRow:
         subject[0],
         subject[_CASE_OF_SUBJECT],
         verdict.state,
-        _encode((verdict.violations, verdict.notes)) if verdict.violations or verdict.notes else ABSENT,
+        _encode((verdict.violations, verdict.notes))
+        if verdict.violations or verdict.notes
+        else ABSENT,
         int(is_timed and verdict.state != "invalid"),
         int(takes_a_minute(run)),
         started_at_ns,
@@ -165,7 +172,9 @@ def row_of(run: RunRecord, received_ns: int) -> RunRow:
 
 def likeness_of(run: RunRecord) -> bytes:
     """Return a key that only runs of one subject share, in less time than computing the subject."""
-    is_plain = run.load is None and run.steady is None and run.together is None and run.generation is None
+    is_plain = (
+        run.load is None and run.steady is None and run.together is None and run.generation is None
+    )
     energy, accuracy = run.energy, run.accuracy
     return _encode(
         (
@@ -189,12 +198,22 @@ def _remember(likeness: bytes, run: RunRecord) -> _Shared:
 def subject_row(subject: RunSubject) -> tuple[Any, ...]:
     """Return the values of `ADD_SUBJECT`."""
     body = _encode(subject)
-    return (number_of(body), *subject.facets(), number_of(subject.key), number_of(subject.series), body)
+    return (
+        number_of(body),
+        *subject.facets(),
+        number_of(subject.key),
+        number_of(subject.series),
+        body,
+    )
 
 
 def cases_in_sessions(rows: Iterable[RunRow]) -> set[tuple[int, int]]:
     """Return the session's start and the case of those rows that belong to a session."""
-    return {(session_ns, row.values[_CASE]) for row in rows if not math.isnan(session_ns := row.values[_SESSION])}
+    return {
+        (session_ns, row.values[_CASE])
+        for row in rows
+        if not math.isnan(session_ns := row.values[_SESSION])
+    }
 
 
 def judge_siblings(statements: Statements, touched: Collection[tuple[int, int]]) -> None:
@@ -202,7 +221,9 @@ def judge_siblings(statements: Statements, touched: Collection[tuple[int, int]])
     if not touched:
         return
     sessions = ", ".join(["(CAST(? AS bigint), CAST(? AS bigint))"] * len(touched))
-    runs = statements.execute(SIBLINGS.format(sessions=sessions), [number for pair in touched for number in pair]).fetchall()
+    runs = statements.execute(
+        SIBLINGS.format(sessions=sessions), [number for pair in touched for number in pair]
+    ).fetchall()
     changed = []
     for _, members in groupby(runs, itemgetter(0, 1)):
         siblings = list(members)
@@ -212,4 +233,6 @@ def judge_siblings(statements: Statements, touched: Collection[tuple[int, int]])
             if judged != tuple(stored):
                 changed.append((*judged, row))
     if changed:
-        statements.executemany("UPDATE runs SET siblings_p50_ms = ?, siblings = ? WHERE row = ?", changed)
+        statements.executemany(
+            "UPDATE runs SET siblings_p50_ms = ?, siblings = ? WHERE row = ?", changed
+        )

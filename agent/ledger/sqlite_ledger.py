@@ -17,7 +17,14 @@ import msgspec
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord, encode
-from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, arrived, chunk_text
+from edgemeter.agent.ledger.chunks import (
+    Arrival,
+    ArrivedBatch,
+    Committed,
+    HeldChunk,
+    arrived,
+    chunk_text,
+)
 from edgemeter.agent.ledger.ledger import Ledger, LedgerPart
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, LedgerWriter
 from edgemeter.agent.ledger.run_row import ROWS_VERSION, RUNS_SCHEMA, SUBJECTS_SCHEMA
@@ -55,7 +62,9 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             return
         if access == "read":
             remedy = "`edgemeter collector up`, or a run that is stored here, rebuilds them from the records"
-            raise ConfigError(f"the figures in the ledger {str(self.path)!r} are of another version of edgemeter: {remedy}")
+            raise ConfigError(
+                f"the figures in the ledger {str(self.path)!r} are of another version of edgemeter: {remedy}"
+            )
         import logging  # noqa: PLC0415 - after an update only
 
         from edgemeter.agent.ledger.rows_anew import make_rows_anew  # noqa: PLC0415 - after an update only
@@ -64,9 +73,12 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             # Another process may have rebuilt them meanwhile.
             if connection.execute(query).fetchone()[0] != ROWS_VERSION:
                 logging.getLogger(__name__).warning(
-                    "the figures in %s are of another version of edgemeter, and are rebuilt from the records", self.path
+                    "the figures in %s are of another version of edgemeter, and are rebuilt from the records",
+                    self.path,
                 )
-                (highest,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'").fetchone()
+                (highest,) = connection.execute(
+                    "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'"
+                ).fetchone()
                 make_rows_anew(connection, SUBJECTS_SCHEMA + RUNS_SCHEMA)
                 # The number of a removed row is not used again.
                 connection.execute("DELETE FROM sqlite_sequence WHERE name = 'runs'")
@@ -104,9 +116,13 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         from edgemeter.agent.ledger.retention import bound_own  # noqa: PLC0415 - as above
 
         with self.transaction() as connection:
-            committed, collisions = self._writer.keep([arrived(record, encode(record), "", time.time_ns())], ())
+            committed, collisions = self._writer.keep(
+                [arrived(record, encode(record), "", time.time_ns())], ()
+            )
             if collisions:
-                raise ConfigError(f"run {record.id} is not stored in {str(self.path)!r}: {collisions[0].reason}")
+                raise ConfigError(
+                    f"run {record.id} is not stored in {str(self.path)!r}: {collisions[0].reason}"
+                )
             if committed.inserted:
                 # Its chunk contains nothing else.
                 chunk = "(SELECT chunk FROM runs WHERE device = ? AND session = ? AND seq = ?)"
@@ -126,12 +142,16 @@ class SqliteLedger(sqlite_file.Database, Ledger):
     def parts(self) -> tuple[LedgerPart, ...]:
         used_bytes, free_bytes = sqlite_file.space_bytes(self.connection)
         query = "SELECT has_samples, sum(length(body)) FROM chunks GROUP BY has_samples"
-        sizes: dict[int, int] = {has_samples: size_bytes for has_samples, size_bytes in self.query(query)}  # noqa: C416 - typed as rows
+        sizes: dict[int, int] = {  # noqa: C416 - typed as rows
+            has_samples: size_bytes for has_samples, size_bytes in self.query(query)
+        }
         wal = self.path.with_name(f"{self.path.name}-wal")
         return (
             LedgerPart("records with raw samples", sizes.get(1, 0)),
             LedgerPart("records without raw samples", sizes.get(0, 0)),
-            LedgerPart("rows, indexes, quarantine and the rest", max(0, used_bytes - sum(sizes.values()))),
+            LedgerPart(
+                "rows, indexes, quarantine and the rest", max(0, used_bytes - sum(sizes.values()))
+            ),
             LedgerPart("free, to be reused", free_bytes),
             LedgerPart("not written back yet (WAL)", wal.stat().st_size if wal.exists() else 0),
         )
@@ -143,13 +163,20 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         return self._chunks("row > ?", after_row)
 
     def chunks_at(self, rows: Sequence[int]) -> Iterator[HeldChunk]:
-        return self._chunks("row IN (SELECT value FROM json_each(?))", msgspec.json.encode(rows).decode())
+        return self._chunks(
+            "row IN (SELECT value FROM json_each(?))", msgspec.json.encode(rows).decode()
+        )
 
     def _chunks(self, condition: str, *values: object) -> Iterator[HeldChunk]:
         # Not `self.mapped`: a caller that stops iterating must not hold the file.
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            matches = self.connection.execute(f"SELECT row, place, chunk FROM runs WHERE {condition} ORDER BY row", values)  # noqa: S608 - our own words
+            matches = self.connection.execute(
+                f"SELECT row, place, chunk FROM runs WHERE {condition} ORDER BY row",  # noqa: S608 - our own words
+                values,
+            )
             for chunk, rows in itertools.groupby(matches, operator.itemgetter(2)):
                 query = "SELECT received_ns, body FROM chunks WHERE chunk = ?"
                 received_ns, body = self.connection.execute(query, (chunk,)).fetchone()
-                yield HeldChunk([(row, index) for row, index, _ in rows], received_ns, chunk_text(body))
+                yield HeldChunk(
+                    [(row, index) for row, index, _ in rows], received_ns, chunk_text(body)
+                )

@@ -19,22 +19,37 @@ HAILO_CHIPS = {"0x2864": "Hailo-8", "0x45c4": "Hailo-10H", "0x43a2": "Hailo-15L"
 
 def edge_tpus(machine: Machine) -> tuple[str, ...]:
     """Return the attached Corals, each with the speed of its USB link: a Coral on USB 2 is slow."""
-    usb_devices = [text for device in machine.find("sys/bus/usb/devices/*") if (text := _usb_accelerator(machine, device))]
+    usb_devices = [
+        text
+        for device in machine.find("sys/bus/usb/devices/*")
+        if (text := _usb_accelerator(machine, device))
+    ]
     return (*usb_devices, *(f"{CORAL_PCIE} ({path.name})" for path in machine.find("dev/apex_*")))
 
 
 def accelerators(machine: Machine) -> tuple[str, ...]:
     """Return the attached accelerators, Corals first."""
-    return (*edge_tpus(machine), *(text for device in machine.find("sys/bus/pci/devices/*") if (text := _hailo(machine, device))))
+    return (
+        *edge_tpus(machine),
+        *(
+            text
+            for device in machine.find("sys/bus/pci/devices/*")
+            if (text := _hailo(machine, device))
+        ),
+    )
 
 
 def attached(machine: Machine) -> tuple[str, ...]:
     """Return the attached devices that draw power: accelerators, NVMe drives, and HATs with an ID EEPROM."""
     drives = [
-        f"{NVME} ({': '.join(filter(None, (path.name, machine.line(path / 'model'))))})" for path in machine.find("sys/class/nvme/nvme*")
+        f"{NVME} ({': '.join(filter(None, (path.name, machine.line(path / 'model'))))})"
+        for path in machine.find("sys/class/nvme/nvme*")
     ]
     hats = [path.parent for path in machine.find("proc/device-tree/hat*/product")]
-    names = [" ".join(filter(None, (machine.line(hat / "vendor"), machine.line(hat / "product")))) for hat in hats]
+    names = [
+        " ".join(filter(None, (machine.line(hat / "vendor"), machine.line(hat / "product"))))
+        for hat in hats
+    ]
     return (*accelerators(machine), *drives, *(f"{HAT} ({name or 'unnamed'})" for name in names))
 
 

@@ -12,7 +12,8 @@ DEVICE_TREE = ("proc/device-tree", "sys/firmware/devicetree/base")
 
 # Texts in the DMI table that vendors left as they were.
 PLACEHOLDERS = re.compile(
-    r"^(to be filled|default string|system (product|manufacturer)|not (applicable|specified)|unknown|none$|o\.?e\.?m)", re.IGNORECASE
+    r"^(to be filled|default string|system (product|manufacturer)|not (applicable|specified)|unknown|none$|o\.?e\.?m)",
+    re.IGNORECASE,
 )
 
 # Source: Linux arch/arm64/include/asm/cputype.h.
@@ -67,28 +68,53 @@ def cpu(machine: Machine) -> str | None:
     implementers = re.findall(r"^CPU implementer\s*:\s*(0x[0-9a-f]+)", text, re.MULTILINE)
     parts = re.findall(r"^CPU part\s*:\s*(0x[0-9a-f]+)", text, re.MULTILINE)
     if parts and len(parts) == len(implementers):
-        codes = [(int(implementer, 16), int(part, 16)) for implementer, part in zip(implementers, parts, strict=True)]
-        kinds = Counter(CPU_PARTS.get(code, "ARM implementer {:#04x} part {:#05x}".format(*code)) for code in codes)
-        return next(iter(kinds)) if len(kinds) == 1 else " + ".join(f"{count}x {kind}" for kind, count in kinds.items())
+        codes = [
+            (int(implementer, 16), int(part, 16))
+            for implementer, part in zip(implementers, parts, strict=True)
+        ]
+        kinds = Counter(
+            CPU_PARTS.get(code, "ARM implementer {:#04x} part {:#05x}".format(*code))
+            for code in codes
+        )
+        return (
+            next(iter(kinds))
+            if len(kinds) == 1
+            else " + ".join(f"{count}x {kind}" for kind, count in kinds.items())
+        )
     named = re.search(r"^model name\s*:\s*(\S.*)$", text, re.MULTILINE)
     return named[1].strip() if named else None
 
 
 def cores(machine: Machine) -> int | None:
-    return len(re.findall(r"^processor\s*:", machine.text("proc/cpuinfo") or "", re.MULTILINE)) or None
+    return (
+        len(re.findall(r"^processor\s*:", machine.text("proc/cpuinfo") or "", re.MULTILINE)) or None
+    )
 
 
 def firmware(machine: Machine) -> str | None:
     """Return the firmware version: L4T on a Jetson, VideoCore on a Raspberry Pi, BIOS on a PC."""
-    release = re.match(r"# R(\d+) \(release\), REVISION: ([\d.]+)", machine.text("etc/nv_tegra_release") or "")
+    release = re.match(
+        r"# R(\d+) \(release\), REVISION: ([\d.]+)", machine.text("etc/nv_tegra_release") or ""
+    )
     if release:
         return f"L4T {release[1]}.{release[2]}"
     if is_raspberry_pi(machine):
         # The lines are a date, a copyright, and `version HASH (release) ...`.
         lines = (machine.output(["vcgencmd", "version"]) or "").splitlines()
-        version = next((line.split()[1] for line in lines if line.startswith("version ") and len(line.split()) > 1), None)
+        version = next(
+            (
+                line.split()[1]
+                for line in lines
+                if line.startswith("version ") and len(line.split()) > 1
+            ),
+            None,
+        )
         return f"{version} of {' '.join(lines[0].split())}" if version else None
-    bios = [text for file in ("bios_vendor", "bios_version", "bios_date") if (text := _dmi(machine, file))]
+    bios = [
+        text
+        for file in ("bios_vendor", "bios_version", "bios_date")
+        if (text := _dmi(machine, file))
+    ]
     return " ".join(bios) or None
 
 
@@ -96,8 +122,18 @@ def cache_mb(machine: Machine) -> float | None:
     """Return the total size of the last level of caches in MB; None if the kernel reports none."""
     sizes: dict[tuple[int, str], int] = {}
     for path in machine.find("sys/devices/system/cpu/cpu[0-9]*/cache/index[0-9]*"):
-        level, shared_by, size = machine.number(path / "level"), machine.line(path / "shared_cpu_list"), machine.line(path / "size")
-        if level and shared_by and size and machine.line(path / "type") != "Instruction" and size[:-1].isdecimal():
+        level, shared_by, size = (
+            machine.number(path / "level"),
+            machine.line(path / "shared_cpu_list"),
+            machine.line(path / "size"),
+        )
+        if (
+            level
+            and shared_by
+            and size
+            and machine.line(path / "type") != "Instruction"
+            and size[:-1].isdecimal()
+        ):
             sizes[level, shared_by] = int(size[:-1]) * _SIZE_UNITS.get(size[-1], 0)
     last = max((level for level, _ in sizes), default=0)
     return sum(size for (level, _), size in sizes.items() if level == last) / 1e6 or None
@@ -138,7 +174,9 @@ def container(machine: Machine) -> str | None:
         return "podman"
     if (machine.root / ".dockerenv").exists():
         return "docker"
-    sign = CONTAINERS.search(f"{machine.text('proc/1/cgroup') or ''}\n{machine.text('proc/self/cgroup') or ''}")
+    sign = CONTAINERS.search(
+        f"{machine.text('proc/1/cgroup') or ''}\n{machine.text('proc/self/cgroup') or ''}"
+    )
     return CONTAINER_NAMES.get(sign[1], sign[1]) if sign else None
 
 
@@ -154,7 +192,11 @@ def hypervisor(machine: Machine) -> str | None:
         texts.append("qemu")
     vendors = " ".join(filter(None, texts)).lower()
     # Cloud providers write the same vendor on bare-metal machines.
-    named = None if ".metal" in vendors else next((name for sign, name in HYPERVISOR_MAKERS if sign in vendors), None)
+    named = (
+        None
+        if ".metal" in vendors
+        else next((name for sign, name in HYPERVISOR_MAKERS if sign in vendors), None)
+    )
     if not _processor_says_guest(machine):
         return None if machine.arch in {"x86_64", "i686"} else named
     clocks = machine.text("sys/devices/system/clocksource/clocksource0/available_clocksource") or ""
@@ -162,7 +204,9 @@ def hypervisor(machine: Machine) -> str | None:
 
 
 def _processor_says_guest(machine: Machine) -> bool:
-    flags = re.search(r"^flags\s*:.*\bhypervisor\b", machine.text("proc/cpuinfo") or "", re.MULTILINE)
+    flags = re.search(
+        r"^flags\s*:.*\bhypervisor\b", machine.text("proc/cpuinfo") or "", re.MULTILINE
+    )
     if not flags and machine.text("sys/hypervisor/type") != "xen":
         return False
     # Xen's dom0 has the flag too, but is not a guest.

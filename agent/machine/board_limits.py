@@ -63,7 +63,12 @@ class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         integers only. Up to 5 bits, with the scale of a block, count as 4.
         """
         by_type = self.most_gop_per_s
-        if bits is not None and bits > 8 and self.kind == "accelerator" and not {"fp16", "fp32"} & {*by_type}:
+        if (
+            bits is not None
+            and bits > 8
+            and self.kind == "accelerator"
+            and not {"fp16", "fp32"} & {*by_type}
+        ):
             return None
         for number_type, least in (("fp32", 16), ("fp16", 8), ("int8", 5)):
             if bits is not None and bits > least and number_type in by_type:
@@ -113,12 +118,19 @@ def plain_name(device: str) -> str:
 def limits_named(device: str) -> NamedLimits:
     """Return the bounds of a device by its name in a device tree or by a person: `Raspberry Pi 5 with AI HAT+ 2`."""
     text = plain_name(device)
-    parts = {entry.name: entry for entry in map(_by_word().__getitem__, _words().findall(text))}.values()
+    parts = {
+        entry.name: entry for entry in map(_by_word().__getitem__, _words().findall(text))
+    }.values()
     boards = [entry for entry in parts if entry.kind == "board"]
     added = [entry for entry in parts if entry.kind != "board"]
     # A size and its unit are one word: "8 gb".
-    remainder = re.sub(r"([\d.]+) (?=(?:gi?b|w|tops)\b)|\brev [\d.]+", r"\1", _words().sub(" ", text)).replace("+", " ")
-    is_plain = all(_HARMLESS.fullmatch(word) or (added and _OF_ACCELERATOR.fullmatch(word)) for word in remainder.split())
+    remainder = re.sub(
+        r"([\d.]+) (?=(?:gi?b|w|tops)\b)|\brev [\d.]+", r"\1", _words().sub(" ", text)
+    ).replace("+", " ")
+    is_plain = all(
+        _HARMLESS.fullmatch(word) or (added and _OF_ACCELERATOR.fullmatch(word))
+        for word in remainder.split()
+    )
     return NamedLimits(
         board=boards[0] if len(boards) == 1 else None,
         added=added[0] if len(added) == 1 else None,

@@ -54,7 +54,10 @@ def kernel_clock_of(machine: Machine) -> KernelClock | None:
     return kernel_clock() if machine.root == THIS_MACHINE.root else None
 
 
-def synchronised(machine: Machine = THIS_MACHINE, ask_kernel: Callable[[Machine], KernelClock | None] = kernel_clock_of) -> bool | None:
+def synchronised(
+    machine: Machine = THIS_MACHINE,
+    ask_kernel: Callable[[Machine], KernelClock | None] = kernel_clock_of,
+) -> bool | None:
     """Return whether the wall clock is synchronised (NTP, chrony, PTP); None if unknown.
 
     If the kernel's state is unknown (in some sandboxes, and in recordings), systemd-timesyncd's mark shows it, but its absence does not.

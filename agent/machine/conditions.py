@@ -13,7 +13,13 @@ import msgspec
 from edgemeter.agent.base.flags import any_known
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.machine import board, load, temperatures, throttling
-from edgemeter.agent.machine.load import ProcessorUsage, ProcessTable, busiest, read_memory, read_processes
+from edgemeter.agent.machine.load import (
+    ProcessorUsage,
+    ProcessTable,
+    busiest,
+    read_memory,
+    read_processes,
+)
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import cpu_clocks_hz, governor
 
@@ -40,7 +46,9 @@ def inspect(when: When, machine: Machine = THIS_MACHINE, *, pid: int | None = No
     )
     if when == "during":
         return quick
-    return msgspec.structs.replace(quick, governor=governor(machine), power_mode=board.power_mode(machine))
+    return msgspec.structs.replace(
+        quick, governor=governor(machine), power_mode=board.power_mode(machine)
+    )
 
 
 class ConditionWatcher:
@@ -85,7 +93,9 @@ class ConditionWatcher:
             self._marks.append(usage)
 
     def _usage(self) -> ProcessorUsage | None:
-        return load.read_usage(self._machine, self._pid, os.getpid(), self._served, self._neighbours() - {self._pid})
+        return load.read_usage(
+            self._machine, self._pid, os.getpid(), self._served, self._neighbours() - {self._pid}
+        )
 
     def start(self) -> None:
         if self._thread is not None:
@@ -105,19 +115,32 @@ class ConditionWatcher:
         self._thread.join()
         self._thread = None
         self._count()
-        looks = [condition for _, condition in self.taken] or [inspect("during", self._machine, pid=self._pid)]
+        looks = [condition for _, condition in self.taken] or [
+            inspect("during", self._machine, pid=self._pid)
+        ]
         together = summary(looks, load.load_up_to(self._marks, self._last), self._events)
         self._marks = []
         if self._table is None:
             return [together]
-        own_pids = {os.getpid(), *self._served, *self._neighbours(), *([] if self._pid is None else [self._pid])}
+        own_pids = {
+            os.getpid(),
+            *self._served,
+            *self._neighbours(),
+            *([] if self._pid is None else [self._pid]),
+        }
         worst = busiest(self._table, read_processes(self._machine), own_pids)
-        return [msgspec.structs.replace(together, busiest_other={worst.name: worst.load_ratio} if worst else {})]
+        return [
+            msgspec.structs.replace(
+                together, busiest_other={worst.name: worst.load_ratio} if worst else {}
+            )
+        ]
 
     def _watch(self) -> None:
         wait_s = min(FIRST_S, self._period_s)
         while not self._ended.wait(wait_s):
-            self.taken.append((time.monotonic_ns(), inspect("during", self._machine, pid=self._pid)))
+            self.taken.append(
+                (time.monotonic_ns(), inspect("during", self._machine, pid=self._pid))
+            )
             self._count()
             wait_s = self._period_s
 
@@ -131,7 +154,11 @@ class ConditionWatcher:
             self._events.append(events)
 
 
-def summary(looks: Sequence[Condition], usage: load.ProcessorLoad | None, events: Sequence[Mapping[str, int]] = ()) -> Condition:
+def summary(
+    looks: Sequence[Condition],
+    usage: load.ProcessorLoad | None,
+    events: Sequence[Mapping[str, int]] = (),
+) -> Condition:
     """Return several conditions as one; if a counter of throttle events rose, the machine throttled."""
     temperatures_c: dict[str, float] = {}
     for name, value_c in (item for condition in looks for item in condition.temperatures_c.items()):
@@ -143,7 +170,9 @@ def summary(looks: Sequence[Condition], usage: load.ProcessorLoad | None, events
 
     flags = ("throttled_since_boot", "under_voltage_now", "under_voltage_since_boot")
     figures: dict[str, Any] = {field: any_known(values_of(field)) for field in flags}
-    figures |= {field: max(values_of(field), default=None) for field in ("clock_max_hz", "swap_used_mb")}
+    figures |= {
+        field: max(values_of(field), default=None) for field in ("clock_max_hz", "swap_used_mb")
+    }
     return Condition(
         when="during",
         temperatures_c=temperatures_c,

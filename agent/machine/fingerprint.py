@@ -63,7 +63,9 @@ def python() -> str:
 
 def libraries() -> dict[str, str]:
     """Return the versions of Python and of the installed LIBRARIES, without importing them."""
-    return {"python": python()} | {name: installed for name in LIBRARIES if (installed := version(name))}
+    return {"python": python()} | {
+        name: installed for name in LIBRARIES if (installed := version(name))
+    }
 
 
 def version(distribution: str) -> str | None:

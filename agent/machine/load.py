@@ -50,7 +50,11 @@ class ProcessorLoad:
 
 
 def read_usage(
-    machine: Machine, pid: int | None = None, agent_pid: int | None = None, served: Collection[int] = (), neighbours: Collection[int] = ()
+    machine: Machine,
+    pid: int | None = None,
+    agent_pid: int | None = None,
+    served: Collection[int] = (),
+    neighbours: Collection[int] = (),
 ) -> ProcessorUsage | None:
     """Return the usage up to now, with that of the process `pid`, the agent and `served`; None without /proc/stat.
 
@@ -63,28 +67,45 @@ def read_usage(
     # user, nice, system, idle, iowait, irq, softirq, steal: guest time is part of user. Source: proc_stat(5).
     stolen = counts[7] if len(counts) > 7 else 0
     total = sum(counts)
-    measured = [ticks_of(machine, process) for process in ([] if pid is None else [pid, *neighbours])]
+    measured = [
+        ticks_of(machine, process) for process in ([] if pid is None else [pid, *neighbours])
+    ]
     own_ticks = None if None in measured else sum(ticks or 0 for ticks in measured)
     # The process of a function is the agent's process, which counts once.
     agent = 0 if agent_pid in (None, pid) else ticks_of(machine, agent_pid, with_children=True) or 0
-    of_server = sum(ticks_of(machine, process, with_children=True) or 0 for process in served) if served else None
-    return ProcessorUsage(total, total - counts[3] - counts[4] - stolen, stolen, own_ticks, agent, of_server)
+    of_server = (
+        sum(ticks_of(machine, process, with_children=True) or 0 for process in served)
+        if served
+        else None
+    )
+    return ProcessorUsage(
+        total, total - counts[3] - counts[4] - stolen, stolen, own_ticks, agent, of_server
+    )
 
 
-def load_between(first: ProcessorUsage | None, second: ProcessorUsage | None) -> ProcessorLoad | None:
+def load_between(
+    first: ProcessorUsage | None, second: ProcessorUsage | None
+) -> ProcessorLoad | None:
     """Return the load between two moments; None if they are too close, or one is unknown."""
     if first is None or second is None or second.total - first.total < FEWEST_TICKS:
         return None
     total, agent_ticks = second.total - first.total, second.agent - first.agent
-    served_ticks = None if first.served is None or second.served is None else second.served - first.served
+    served_ticks = (
+        None if first.served is None or second.served is None else second.served - first.served
+    )
     other_ratio = None
     if first.own is not None and second.own is not None:
-        other_ratio = _ratio(second.busy - first.busy - (second.own - first.own) - agent_ticks - (served_ticks or 0), total)
+        other_ratio = _ratio(
+            second.busy - first.busy - (second.own - first.own) - agent_ticks - (served_ticks or 0),
+            total,
+        )
     served_ratio = None if served_ticks is None else _ratio(served_ticks, total)
     return ProcessorLoad(other_ratio, _ratio(second.stolen - first.stolen, total), served_ratio)
 
 
-def load_up_to(marks: Sequence[ProcessorUsage], last: ProcessorUsage | None) -> ProcessorLoad | None:
+def load_up_to(
+    marks: Sequence[ProcessorUsage], last: ProcessorUsage | None
+) -> ProcessorLoad | None:
     """Return the load from the latest of the `marks` (in order of time) that is long enough before `last`."""
     return next((usage for mark in reversed(marks) if (usage := load_between(mark, last))), None)
 
@@ -151,9 +172,14 @@ class ProcessTable:
 
     def tree(self, pid: int) -> dict[int, int]:
         """Return a process and its descendants, each with its ticks and those of its finished children."""
-        spent = {process: ticks + self.children[process] for (process, _), ticks in self.ticks.items()}
+        spent = {
+            process: ticks + self.children[process] for (process, _), ticks in self.ticks.items()
+        }
         tree = {pid} & set(spent)
-        while more_pids := {process for process, parent in self.parents.items() if parent in tree} - tree:
+        while (
+            more_pids := {process for process, parent in self.parents.items() if parent in tree}
+            - tree
+        ):
             tree |= more_pids
         return {process: spent[process] for process in tree}
 
@@ -164,7 +190,11 @@ def read_processes(machine: Machine) -> ProcessTable:
     table = ProcessTable(usage.total if usage else 0, usage.busy if usage else 0)
     for path in machine.find("proc/[0-9]*/stat"):
         name, fields = _stat(machine, path)
-        numbers = [whole_number(fields[index]) for index in (1, 11, 12, 13, 14, 19)] if len(fields) > 19 else [None]
+        numbers = (
+            [whole_number(fields[index]) for index in (1, 11, 12, 13, 14, 19)]
+            if len(fields) > 19
+            else [None]
+        )
         known_numbers = [number for number in numbers if number is not None]
         if len(known_numbers) == 6:
             pid = int(path.parent.name)
@@ -183,10 +213,16 @@ class OtherProcess:
     load_ratio: float
 
 
-def busiest(first: ProcessTable, second: ProcessTable, leave_out: Collection[int]) -> OtherProcess | None:
+def busiest(
+    first: ProcessTable, second: ProcessTable, leave_out: Collection[int]
+) -> OtherProcess | None:
     """Return the busiest processes by name between two tables, None if none ran; `leave_out` are our own pids."""
     total = second.total - first.total
-    spent = {key: ticks - first.ticks.get(key, 0) for key, ticks in second.ticks.items() if key[0] not in leave_out}
+    spent = {
+        key: ticks - first.ticks.get(key, 0)
+        for key, ticks in second.ticks.items()
+        if key[0] not in leave_out
+    }
     by_name: Counter[str] = Counter()
     for (pid, _), ticks in spent.items():
         if ticks > 0:
@@ -227,7 +263,12 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
     begun, start, end, over = tables
     block_ratio = others_ratio(start, end, pid)
     idle_ratio = max(
-        (ratio for first, second in ((begun, start), (end, over)) if (ratio := others_ratio(first, second, pid)) is not None), default=None
+        (
+            ratio
+            for first, second in ((begun, start), (end, over))
+            if (ratio := others_ratio(first, second, pid)) is not None
+        ),
+        default=None,
     )
     worst = busiest(start, end, {*start.tree(pid), *end.tree(pid)})
     doubts = []
@@ -235,11 +276,18 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
         total = end.total - start.total
         excess = block_ratio - (idle_ratio or 0.0)
         added = (end.busy - start.busy) / total - (idle_ratio or 0.0)
-        clear = excess > max(EXCESS_RATIO, EXCESS_OF_BLOCK_RATIO * added) and excess * total >= EXCESS_TICKS
+        clear = (
+            excess > max(EXCESS_RATIO, EXCESS_OF_BLOCK_RATIO * added)
+            and excess * total >= EXCESS_TICKS
+        )
         if block_ratio > LOAD_RATIO or clear:
-            doubts.append(f"other processes used {block_ratio:.0%} of the machine's cores during the block{by_whom(worst, block_ratio)}")
+            doubts.append(
+                f"other processes used {block_ratio:.0%} of the machine's cores during the block{by_whom(worst, block_ratio)}"
+            )
     if idle_ratio is not None and idle_ratio > LOAD_RATIO:
-        doubts.append(f"other processes used {idle_ratio:.0%} of the machine's cores while it should idle, so net energy is too low")
+        doubts.append(
+            f"other processes used {idle_ratio:.0%} of the machine's cores while it should idle, so net energy is too low"
+        )
     return OtherLoad(block_ratio, idle_ratio, worst, tuple(doubts))
 
 

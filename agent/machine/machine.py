@@ -21,7 +21,14 @@ def run_in_english(arguments: Sequence[str]) -> "subprocess.CompletedProcess[byt
     import subprocess  # noqa: PLC0415 - most commands start no other
 
     env = {**os.environ, "LC_ALL": "C"}
-    return subprocess.run(arguments, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT_S, env=env)
+    return subprocess.run(
+        arguments,
+        capture_output=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=COMMAND_TIMEOUT_S,
+        env=env,
+    )
 
 
 def command_output(arguments: Sequence[str]) -> str | None:
@@ -75,7 +82,12 @@ class Machine:
             paths = [path.relative_to(self.root) for path in self.root.glob(pattern)]
         except OSError:
             return []
-        return sorted(paths, key=lambda path: [(part.isdigit(), part.zfill(20)) for part in re.split(r"(\d+)", str(path))])
+        return sorted(
+            paths,
+            key=lambda path: [
+                (part.isdigit(), part.zfill(20)) for part in re.split(r"(\d+)", str(path))
+            ],
+        )
 
 
 THIS_MACHINE = Machine()

@@ -31,7 +31,9 @@ class MemoryWatch:
         """Return the memory at 0, 1/3, 2/3 and 3/3 of a time, monotonic ns; empty with too few readings."""
         if sum(begin_ns <= taken_ns <= end_ns for taken_ns, _ in self._readings) < _FEWEST:
             return ()
-        return tuple(self._resident_mb(begin_ns + third * (end_ns - begin_ns) / 3) for third in range(4))
+        return tuple(
+            self._resident_mb(begin_ns + third * (end_ns - begin_ns) / 3) for third in range(4)
+        )
 
     def _resident_mb(self, at_ns: float) -> float:
         """Return the memory at a moment, in proportion between the readings around it."""

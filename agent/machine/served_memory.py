@@ -72,8 +72,17 @@ def _listening(family: int, host: str, port: int, proc: str) -> set[str]:
     by_address: dict[bytes, set[str]] = {}
     for local, local_port, inode in _sockets(proc):
         if local_port == port:
-            by_address.setdefault(local.removeprefix(_MAPPED) if len(local) == 16 else local, set()).add(inode)
-    return next((by_address[bound] for bound in (exact, _ANY_4 if len(exact) == 4 else _ANY_6, _ANY_6) if bound in by_address), set())
+            by_address.setdefault(
+                local.removeprefix(_MAPPED) if len(local) == 16 else local, set()
+            ).add(inode)
+    return next(
+        (
+            by_address[bound]
+            for bound in (exact, _ANY_4 if len(exact) == 4 else _ANY_6, _ANY_6)
+            if bound in by_address
+        ),
+        set(),
+    )
 
 
 def _sockets(proc: str) -> Iterator[tuple[bytes, int, str]]:
@@ -84,7 +93,10 @@ def _sockets(proc: str) -> Iterator[tuple[bytes, int, str]]:
                 _, local, _, state, *_, inode = line.split()[:10]
                 words, _, port = local.partition(":")
                 if state == _LISTENS:
-                    packed = b"".join(struct.pack("=I", int(words[at : at + 8], 16)) for at in range(0, len(words), 8))
+                    packed = b"".join(
+                        struct.pack("=I", int(words[at : at + 8], 16))
+                        for at in range(0, len(words), 8)
+                    )
                     yield packed, int(port, 16), inode
 
 
@@ -103,13 +115,17 @@ def _memory_of(owners: set[int], unseen: str, proc: str) -> tuple[Memory, str | 
     highest_mb = [_field_mb(number, "status", "VmHWM", proc) for number in processes]
     shared_mb = [_shared_mb(number, proc) for number in processes] if len(processes) > 1 else [0.0]
     if None in highest_mb or None in shared_mb:
-        return Memory(peak_mb=None), f"{unseen}: one of its processes has ended, or belongs to another user"
+        return Memory(
+            peak_mb=None
+        ), f"{unseen}: one of its processes has ended, or belongs to another user"
     return Memory(peak_mb=sum(filter(None, highest_mb)) - sum(filter(None, shared_mb))), None
 
 
 def _shared_mb(number: int, proc: str) -> float | None:
     """Return the part of a process's memory that is also counted in others."""
-    resident_mb, proportional_mb = (_field_mb(number, "smaps_rollup", field, proc) for field in ("Rss", "Pss"))
+    resident_mb, proportional_mb = (
+        _field_mb(number, "smaps_rollup", field, proc) for field in ("Rss", "Pss")
+    )
     return None if resident_mb is None or proportional_mb is None else resident_mb - proportional_mb
 
 
@@ -128,7 +144,9 @@ def _descendants(owners: set[int], proc: str) -> set[int]:
             if state != _HAS_ENDED:
                 parents[int(folder.name)] = int(parent)
     below = set[int]()
-    while grown := {number for number, parent in parents.items() if parent in owners | below} - below:
+    while (
+        grown := {number for number, parent in parents.items() if parent in owners | below} - below
+    ):
         below |= grown
     return below
 
@@ -136,5 +154,8 @@ def _descendants(owners: set[int], proc: str) -> set[int]:
 def _field_mb(number: int, file: str, field: str, proc: str) -> float | None:
     with suppress(OSError):
         lines = (Path(proc) / str(number) / file).read_text().splitlines()
-        return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(f"{field}:")), None)
+        return next(
+            (int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(f"{field}:")),
+            None,
+        )
     return None

@@ -36,18 +36,39 @@ class Throttling:
 
 def read(machine: Machine) -> Throttling:
     """Return the combined state of firmware flags, cooling devices and event counters."""
-    flags = next((flags for path in machine.find(PI_SYSFS) if (flags := flags_of(machine.text(path))) is not None), None)
+    flags = next(
+        (
+            flags
+            for path in machine.find(PI_SYSFS)
+            if (flags := flags_of(machine.text(path))) is not None
+        ),
+        None,
+    )
     if flags is None and board.is_raspberry_pi(machine):
         flags = flags_of(machine.output(["vcgencmd", "get_throttled"]))
     events = _events(machine)
-    voltages = [sensor for sensor in machine.find("sys/class/hwmon/hwmon*") if machine.text(sensor / "name") == "rpi_volt"]
+    voltages = [
+        sensor
+        for sensor in machine.find("sys/class/hwmon/hwmon*")
+        if machine.text(sensor / "name") == "rpi_volt"
+    ]
     return Throttling(
         throttled_now=any_known([_bits(flags, HELD_BACK), is_slowed_to_cool(machine)]),
-        throttled_since_boot=any_known([_bits(flags, HELD_BACK << SINCE_BOOT), any(events.values()) if events else None]),
-        under_voltage_now=any_known(
-            [_bits(flags, UNDER_VOLTAGE), _is_any_set(machine, [sensor / "in0_lcrit_alarm" for sensor in voltages])]
+        throttled_since_boot=any_known(
+            [_bits(flags, HELD_BACK << SINCE_BOOT), any(events.values()) if events else None]
         ),
-        under_voltage_since_boot=any_known([_bits(flags, UNDER_VOLTAGE << SINCE_BOOT), events["oc1"] > 0 if "oc1" in events else None]),
+        under_voltage_now=any_known(
+            [
+                _bits(flags, UNDER_VOLTAGE),
+                _is_any_set(machine, [sensor / "in0_lcrit_alarm" for sensor in voltages]),
+            ]
+        ),
+        under_voltage_since_boot=any_known(
+            [
+                _bits(flags, UNDER_VOLTAGE << SINCE_BOOT),
+                events["oc1"] > 0 if "oc1" in events else None,
+            ]
+        ),
         throttle_events=events,
     )
 
@@ -78,7 +99,12 @@ def _events(machine: Machine) -> dict[str, int]:
         for path in machine.find(f"{sensor}/oc*_event_cnt"):
             if (count := machine.number(path)) is not None:
                 counts[path.name.partition("_")[0]] = count
-    cores = [machine.number(path) for path in machine.find("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")]
+    cores = [
+        machine.number(path)
+        for path in machine.find(
+            "sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"
+        )
+    ]
     known_counts = [count for count in cores if count is not None]
     return counts | ({"core": sum(known_counts)} if known_counts else {})
 
@@ -94,7 +120,15 @@ def _bits(flags: int | None, mask: int) -> bool | None:
 def governor(machine: Machine) -> str | None:
     """Return the governor; if the clusters of a processor differ, several joined by `+`."""
     return (
-        "+".join(sorted({text for path in machine.find(f"{CPUS}/cpufreq/policy*/scaling_governor") if (text := machine.line(path))}))
+        "+".join(
+            sorted(
+                {
+                    text
+                    for path in machine.find(f"{CPUS}/cpufreq/policy*/scaling_governor")
+                    if (text := machine.line(path))
+                }
+            )
+        )
         or None
     )
 
@@ -105,11 +139,15 @@ def cpu_clocks_hz(machine: Machine, cpu: int | None = None) -> tuple[float | Non
     The policy's highest clock is not used, because thermal throttling lowers it.
     """
     of_core = None if cpu is None else _cpu_clocks(machine, f"{CPUS}/cpu{cpu}/cpufreq")
-    of_policies = (_cpu_clocks(machine, str(path)) for path in machine.find(f"{CPUS}/cpufreq/policy*"))
+    of_policies = (
+        _cpu_clocks(machine, str(path)) for path in machine.find(f"{CPUS}/cpufreq/policy*")
+    )
     return of_core or max(filter(None, of_policies), default=(None, None))
 
 
 def _cpu_clocks(machine: Machine, path: str) -> tuple[float, float] | None:
     now = machine.number(f"{path}/scaling_cur_freq")
-    highest = machine.number(f"{path}/cpuinfo_max_freq") or machine.number(f"{path}/scaling_max_freq")
+    highest = machine.number(f"{path}/cpuinfo_max_freq") or machine.number(
+        f"{path}/scaling_max_freq"
+    )
     return (now * 1e3, highest * 1e3) if now and highest else None

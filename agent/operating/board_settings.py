@@ -27,7 +27,9 @@ def power_mode_of(value: str, root: Path) -> str:
         if value in mode:
             return str(mode[0])
     names = ", ".join(name for _, name in modes)
-    raise SettingError(f"unknown power mode {value!r}: there {f'are {names}' if names else 'is no nvpmodel.conf, which a Jetson has'}")
+    raise SettingError(
+        f"unknown power mode {value!r}: there {f'are {names}' if names else 'is no nvpmodel.conf, which a Jetson has'}"
+    )
 
 
 def power_mode_now() -> tuple[str, str]:
@@ -35,7 +37,9 @@ def power_mode_now() -> tuple[str, str]:
     completed = run("nvpmodel", "-q")
     match = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", completed.stdout, re.MULTILINE)
     if match is None:
-        raise SettingError(f"nvpmodel reports no power mode: {last_line(completed.stdout + completed.stderr)}")
+        raise SettingError(
+            f"nvpmodel reports no power mode: {last_line(completed.stdout + completed.stderr)}"
+        )
     return match[2], match[1]
 
 
@@ -48,8 +52,14 @@ def set_power_mode(number: str) -> None:
     if is_accepted and power_mode_now()[0] == number:
         return
     needs_reboot = is_accepted or re.search("reboot", printed, re.IGNORECASE)
-    remedy = f"it needs a reboot: `sudo nvpmodel -m {number}`, and answer yes" if needs_reboot else "run it as root, outside of a container"
-    raise SettingError(f"nvpmodel does not set power mode {number} (status {completed.returncode}: {last_line(printed)}): {remedy}")
+    remedy = (
+        f"it needs a reboot: `sudo nvpmodel -m {number}`, and answer yes"
+        if needs_reboot
+        else "run it as root, outside of a container"
+    )
+    raise SettingError(
+        f"nvpmodel does not set power mode {number} (status {completed.returncode}: {last_line(printed)}): {remedy}"
+    )
 
 
 def governor_files(sysfs: Path) -> list[Path]:
@@ -60,12 +70,16 @@ def governor_files(sysfs: Path) -> list[Path]:
 def check_governor(files: list[Path], governor: str) -> None:
     """Raise SettingError, with all names, unless there are files and each accepts the governor."""
     if not files:
-        raise SettingError(f"governor = {governor!r}: the kernel has no CPU governors, as in a virtual machine")
+        raise SettingError(
+            f"governor = {governor!r}: the kernel has no CPU governors, as in a virtual machine"
+        )
     for path in files:
         listed = path.with_name("scaling_available_governors")
         names = listed.read_text().split() if listed.exists() else []
         if (names and governor not in names) or not re.fullmatch(r"[a-z_]+", governor):
-            raise SettingError(f"unknown governor {governor!r}: there are {', '.join(names) or 'none that the kernel lists'}")
+            raise SettingError(
+                f"unknown governor {governor!r}: there are {', '.join(names) or 'none that the kernel lists'}"
+            )
 
 
 def write(path: Path, text: str) -> None:
@@ -93,4 +107,6 @@ def run(*command: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess
 
 def last_line(text: str) -> str:
     """Return the last line that is not blank."""
-    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no message"])[-1][:300]
+    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no message"])[-1][
+        :300
+    ]

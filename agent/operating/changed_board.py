@@ -47,12 +47,18 @@ def check(points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE) -
             if point.governor:
                 files = board_settings.governor_files(machine.root / "sys")
                 board_settings.check_governor(files, point.governor)
-            if point.power_mode and board_settings.power_mode_of(point.power_mode, machine.root) != board_settings.power_mode_now()[0]:
+            if (
+                point.power_mode
+                and board_settings.power_mode_of(point.power_mode, machine.root)
+                != board_settings.power_mode_now()[0]
+            ):
                 # The file with the mode for the next boot.
                 files += machine.root.glob("var/lib/nvpmodel/status")
             for path in files and [*files, (machine.root / RECORD).parent]:
                 if not os.access(path, os.W_OK):
-                    raise UnavailableError(f"no right to write {str(path)!r}: run it as root (`sudo -E`), outside of a container")
+                    raise UnavailableError(
+                        f"no right to write {str(path)!r}: run it as root (`sudo -E`), outside of a container"
+                    )
     except SettingError as error:
         raise UnavailableError(f"the board cannot be set: {error}") from error
 
@@ -60,12 +66,23 @@ def check(points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE) -
 def read_settings(machine: Machine, *, has_modes: bool) -> dict[str, str]:
     """Return the current settings that a sweep of governors, or of modes, changes; raises SettingError if nvpmodel fails."""
     settings = {MODE: board_settings.power_mode_now()[0]} if has_modes else {}
-    paths = [*machine.find(f"{POLICY}/scaling_governor"), *machine.find(f"{POLICY}/scaling_setspeed")]
+    paths = [
+        *machine.find(f"{POLICY}/scaling_governor"),
+        *machine.find(f"{POLICY}/scaling_setspeed"),
+    ]
     if has_modes:
         paths += machine.find(f"{POLICY}/scaling_m*_freq")
-        paths += [path for path in machine.find("sys/class/devfreq/*/m*_freq") if re.search(GPU, path.parent.name)]
+        paths += [
+            path
+            for path in machine.find("sys/class/devfreq/*/m*_freq")
+            if re.search(GPU, path.parent.name)
+        ]
     # Some values are `<unsupported>`, and the files of a CPU that is off are empty.
-    return settings | {str(path): value for path in paths if re.fullmatch(r"\w+", value := machine.text(path) or "")}
+    return settings | {
+        str(path): value
+        for path in paths
+        if re.fullmatch(r"\w+", value := machine.text(path) or "")
+    }
 
 
 class ChangedBoard:
@@ -86,7 +103,11 @@ class ChangedBoard:
         power_mode, governor = (point.power_mode, point.governor) if point else (None, None)
         found_mode = self._record.original.get(MODE)
         try:
-            mode = board_settings.power_mode_of(power_mode, self._machine.root) if power_mode else found_mode
+            mode = (
+                board_settings.power_mode_of(power_mode, self._machine.root)
+                if power_mode
+                else found_mode
+            )
             is_written = (mode, governor) != self._state or self._read() != self._left
             if is_written:
                 self._state = None
@@ -101,13 +122,19 @@ class ChangedBoard:
                 self._state, self._left = (mode, governor), self._read()
             mode_name = board_settings.power_mode_now()[1] if power_mode else None
         except SettingError as error:
-            raise UnavailableError(f"the board was not set to {point.words if point else 'its original settings'}: {error}") from error
+            raise UnavailableError(
+                f"the board was not set to {point.words if point else 'its original settings'}: {error}"
+            ) from error
         return point and OperatingPoint(power_mode=mode_name, governor=governor), is_written
 
     def _read(self) -> dict[str, str]:
         """Return mode and governors; clocks would read lower while the chip is hot."""
         settings = read_settings(self._machine, has_modes=MODE in self._record.original)
-        return {name: value for name, value in settings.items() if name == MODE or name.endswith("governor")}
+        return {
+            name: value
+            for name, value in settings.items()
+            if name == MODE or name.endswith("governor")
+        }
 
 
 def restore(machine: Machine, record: RestoreRecord) -> None:
@@ -139,16 +166,22 @@ def put_back(machine: Machine, record: RestoreRecord) -> None:
         (machine.root / RECORD).unlink()
         durable_file.sync((machine.root / RECORD).parent)
     except (SettingError, OSError) as error:
-        raise UnavailableError(f"the board's settings were not restored ({error}): {REMEDY}") from error
+        raise UnavailableError(
+            f"the board's settings were not restored ({error}): {REMEDY}"
+        ) from error
 
 
 @contextmanager
-def changed_board(home: Path, points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE) -> Iterator[ChangedBoard]:
+def changed_board(
+    home: Path, points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE
+) -> Iterator[ChangedBoard]:
     """Yield the board, which is restored at the end; the caller holds the run lock. Raises UnavailableError if it cannot be set."""
     if why := restore_leftover(home, machine, holds_run_lock=True):
         raise UnavailableError(why)
     if is_slowed_to_cool(machine):
-        raise UnavailableError("the kernel lowers clocks to cool the chip, which hides their settings: let the board cool, and try again")
+        raise UnavailableError(
+            "the kernel lowers clocks to cool the chip, which hides their settings: let the board cool, and try again"
+        )
     for descriptor in run_lock_descriptors(home):
         os.set_inheritable(descriptor, True)
     try:
@@ -168,7 +201,9 @@ def changed_board(home: Path, points: Collection[OperatingPoint], machine: Machi
                 warn(str(error))
 
 
-def restore_leftover(home: Path, machine: Machine = THIS_MACHINE, *, holds_run_lock: bool = False) -> str:
+def restore_leftover(
+    home: Path, machine: Machine = THIS_MACHINE, *, holds_run_lock: bool = False
+) -> str:
     """Restore the settings that a killed process left changed, with a warning; return why they are not restored, or an empty text."""
     path, lock = machine.root / RECORD, RunLock(home)
     if not path.is_file():
@@ -185,13 +220,19 @@ def restore_leftover(home: Path, machine: Machine = THIS_MACHINE, *, holds_run_l
             return ""
         if record.boot_id != clock.boot_id(machine):
             # Only the power mode outlives a reboot.
-            record.original = {name: value for name, value in record.original.items() if name == MODE}
+            record.original = {
+                name: value for name, value in record.original.items() if name == MODE
+            }
         put_back(machine, record)
     except EdgemeterError as error:
         return str(error)
     finally:
         lock.release()
-    if settings := dict.fromkeys(f"{Path(name).name} {value}" for name, value in record.original.items() if not name.endswith("_freq")):
+    if settings := dict.fromkeys(
+        f"{Path(name).name} {value}"
+        for name, value in record.original.items()
+        if not name.endswith("_freq")
+    ):
         warn(f"restored the board's settings after a run that was cut off: {', '.join(settings)}")
     return ""
 

@@ -156,17 +156,28 @@ def create(name: str, **settings: Any) -> PowerSensor:
     check_settings(name, settings)
     settings = {key: str(value) for key, value in settings.items()}
     kind = settings.pop("type", name)
-    user_values = {key: _user_value(name, key, settings.pop(key)) for key in USER_SETTINGS if key in settings}
+    user_values = {
+        key: _user_value(name, key, settings.pop(key)) for key in USER_SETTINGS if key in settings
+    }
     constructor = sensor_class(kind)
-    sensor = constructor(**settings, **({"root": root} if "root" in inspect.signature(constructor).parameters else {}))
+    sensor = constructor(
+        **settings,
+        **({"root": root} if "root" in inspect.signature(constructor).parameters else {}),
+    )
     warnings = (untried.SENSOR,) if untried.is_untried(kind) else ()
-    return ConfiguredSensor(sensor, **user_values, warnings=warnings) if user_values or warnings else sensor
+    return (
+        ConfiguredSensor(sensor, **user_values, warnings=warnings)
+        if user_values or warnings
+        else sensor
+    )
 
 
 def _user_value(name: str, key: str, text: str) -> float:
     """Return the value of one of USER_SETTINGS; only a gain may be negative."""
     is_turned = key == "gain" and text.startswith("-")
-    return -positive_setting(name, key, text[1:]) if is_turned else positive_setting(name, key, text)
+    return (
+        -positive_setting(name, key, text[1:]) if is_turned else positive_setting(name, key, text)
+    )
 
 
 class ConfiguredSensor(PowerSensor):
@@ -175,8 +186,19 @@ class ConfiguredSensor(PowerSensor):
     `warnings` are added to the sensor's; `overrides` are fields of its description.
     """
 
-    def __init__(self, sensor: PowerSensor, gain: float = 1.0, warnings: tuple[str, ...] = (), **overrides: Any) -> None:
-        self._sensor, self._gain, self._warnings, self._overrides = sensor, gain, warnings, overrides
+    def __init__(
+        self,
+        sensor: PowerSensor,
+        gain: float = 1.0,
+        warnings: tuple[str, ...] = (),
+        **overrides: Any,
+    ) -> None:
+        self._sensor, self._gain, self._warnings, self._overrides = (
+            sensor,
+            gain,
+            warnings,
+            overrides,
+        )
 
     def describe(self) -> Description:
         """Return the driver's description with the user's settings; the id names the gain."""
@@ -193,7 +215,11 @@ class ConfiguredSensor(PowerSensor):
 
     def read(self) -> Reading:
         reading = self._sensor.read()
-        return replace(reading, power_w=self._multiplied(reading.power_w), energy_mj=self._multiplied(reading.energy_mj))
+        return replace(
+            reading,
+            power_w=self._multiplied(reading.power_w),
+            energy_mj=self._multiplied(reading.energy_mj),
+        )
 
     def _multiplied(self, value: float | None) -> float | None:
         return None if value is None else self._gain * value
@@ -215,9 +241,13 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
     unknown = None if keys is None else next((key for key in settings if key not in keys), None)
     exist = "" if keys is None else f"; the keys of {kind} are {', '.join(keys)}"
     if unknown is not None:
-        raise ConfigError(f"power sensor {name!r} has no setting {unknown!r}: correct [sensors.{name}] in the configuration{exist}")
+        raise ConfigError(
+            f"power sensor {name!r} has no setting {unknown!r}: correct [sensors.{name}] in the configuration{exist}"
+        )
     if wrong is not None:
-        raise ConfigError(f"power sensor {name!r}: {wrong} = {settings[wrong]!r} in [sensors.{name}] is neither text nor number{exist}")
+        raise ConfigError(
+            f"power sensor {name!r}: {wrong} = {settings[wrong]!r} in [sensors.{name}] is neither text nor number{exist}"
+        )
 
 
 def is_setting(value: object) -> bool:
@@ -232,13 +262,19 @@ def settings_of(kind: str) -> list[str]:
         ConfigError: there is no such sensor.
     """
     parameters = inspect.signature(sensor_class(kind)).parameters.values()
-    return ["type", *(parameter.name for parameter in parameters if parameter.annotation in _TEXTS), *USER_SETTINGS]
+    return [
+        "type",
+        *(parameter.name for parameter in parameters if parameter.annotation in _TEXTS),
+        *USER_SETTINGS,
+    ]
 
 
 def example(name: str) -> str:
     """Return the example of its table, `[sensors.NAME]` and the lines below it, as TOML; empty for a sensor without settings."""
     data_sheet = getattr(inspect.getmodule(sensor_class(name)), "__doc__", None) or ""
-    table = re.search(rf"^ +\[sensors\.{re.escape(name)}\]\n(?: +\S.*\n?)*", data_sheet, re.MULTILINE)
+    table = re.search(
+        rf"^ +\[sensors\.{re.escape(name)}\]\n(?: +\S.*\n?)*", data_sheet, re.MULTILINE
+    )
     return "" if table is None else inspect.cleandoc(table[0]) + "\n"
 
 
@@ -246,4 +282,9 @@ def defaults(name: str) -> Mapping[str, str]:
     """Return the keys of its table with their defaults; an empty text means no default."""
     parameters = inspect.signature(sensor_class(name)).parameters
     keys = [key for key in settings_of(name) if key in parameters]
-    return {key: "" if parameters[key].default in (None, inspect.Parameter.empty) else str(parameters[key].default) for key in keys}
+    return {
+        key: ""
+        if parameters[key].default in (None, inspect.Parameter.empty)
+        else str(parameters[key].default)
+        for key in keys
+    }

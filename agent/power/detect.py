@@ -47,14 +47,20 @@ class DetectedSensor:
         if not self.is_chosen_unasked or (self.is_absent and not self.is_configured):
             return None
         if self.description is not None:
-            return None if self.description.blocked is None else f"gives no energy as it is set up: {self.description.blocked}"
+            return (
+                None
+                if self.description.blocked is None
+                else f"gives no energy as it is set up: {self.description.blocked}"
+            )
         if self.is_misconfigured:
             return f"is configured wrongly: {self.reason}"
         return f"{'is configured and absent' if self.is_absent else 'is here and cannot be read'}: {self.reason}"
 
 
 def detect_sensors(
-    settings: Mapping[str, Mapping[str, str]] | None = None, names: Sequence[str] | None = None, root: Path = power.ROOT
+    settings: Mapping[str, Mapping[str, str]] | None = None,
+    names: Sequence[str] | None = None,
+    root: Path = power.ROOT,
 ) -> list[DetectedSensor]:
     """Return every known sensor, present or not, the widest scope first; `settings` has the configuration of each by name.
 
@@ -62,10 +68,20 @@ def detect_sensors(
     """
     configured = settings or {}
     usual_names = [name for name in power.names() if name not in NEVER_FOUND or name in configured]
-    requested_names = names or [*usual_names, *(name for name in configured if name not in usual_names)]
-    sensors = [replace(_inspect(name, configured.get(name, {}), root), is_configured=name in configured) for name in requested_names]
+    requested_names = names or [
+        *usual_names,
+        *(name for name in configured if name not in usual_names),
+    ]
+    sensors = [
+        replace(_inspect(name, configured.get(name, {}), root), is_configured=name in configured)
+        for name in requested_names
+    ]
     return sorted(
-        sensors, key=lambda sensor: (sensor.description is None, scope_rank(sensor.description.scope) if sensor.description else 0)
+        sensors,
+        key=lambda sensor: (
+            sensor.description is None,
+            scope_rank(sensor.description.scope) if sensor.description else 0,
+        ),
     )
 
 
@@ -75,23 +91,53 @@ def choose_sensor(detected: Iterable[DetectedSensor]) -> tuple[str | None, str]:
     One that is blocked from giving an energy yields to one that is not. A configured one that gives nothing is named with its reason.
     """
     sensors = list(detected)
-    present = [(sensor, sensor.description) for sensor in sensors if sensor.description is not None and sensor.is_chosen_unasked]
+    present = [
+        (sensor, sensor.description)
+        for sensor in sensors
+        if sensor.description is not None and sensor.is_chosen_unasked
+    ]
     if not present:
-        return None, "; ".join(f"{sensor.name} {sensor.missed}" for sensor in sensors if sensor.missed) or NO_SENSOR
-    best, description = min(present, key=lambda pair: (pair[1].blocked is not None, scope_rank(pair[1].scope)))
-    narrower = [sensor.name for sensor, other in present if sensor is not best and scope_rank(other.scope) > scope_rank(description.scope)]
-    equals = [sensor.name for sensor, other in present if sensor is not best and other.scope == description.scope]
+        return None, "; ".join(
+            f"{sensor.name} {sensor.missed}" for sensor in sensors if sensor.missed
+        ) or NO_SENSOR
+    best, description = min(
+        present, key=lambda pair: (pair[1].blocked is not None, scope_rank(pair[1].scope))
+    )
+    narrower = [
+        sensor.name
+        for sensor, other in present
+        if sensor is not best and scope_rank(other.scope) > scope_rank(description.scope)
+    ]
+    equals = [
+        sensor.name
+        for sensor, other in present
+        if sensor is not best and other.scope == description.scope
+    ]
     reason = f"{best.name}, which sees {description.scope}"
     reason += f", more than {', '.join(narrower)}" if narrower else ""
     reason += f", before {', '.join(equals)} of the same scope" if equals else ""
-    return best.name, "; ".join([reason, *(f"{sensor.name} {sensor.missed}" for sensor in passed_over(sensors, best))])
+    return best.name, "; ".join(
+        [reason, *(f"{sensor.name} {sensor.missed}" for sensor in passed_over(sensors, best))]
+    )
 
 
-def passed_over(detected: Iterable[DetectedSensor], selected: DetectedSensor) -> list[DetectedSensor]:
+def passed_over(
+    detected: Iterable[DetectedSensor], selected: DetectedSensor
+) -> list[DetectedSensor]:
     """Return the configured sensors without readings whose scope is at least that of the chosen one."""
     least = None if selected.description is None else scope_rank(selected.description.scope)
-    missing = [sensor for sensor in detected if sensor is not selected and sensor.is_configured and sensor.missed]
-    return [sensor for sensor in missing if sensor.description is None or least is None or scope_rank(sensor.description.scope) <= least]
+    missing = [
+        sensor
+        for sensor in detected
+        if sensor is not selected and sensor.is_configured and sensor.missed
+    ]
+    return [
+        sensor
+        for sensor in missing
+        if sensor.description is None
+        or least is None
+        or scope_rank(sensor.description.scope) <= least
+    ]
 
 
 def scope_rank(scope: Scope) -> int:
@@ -106,7 +152,12 @@ def _inspect(name: str, settings: Mapping[str, str], root: Path) -> DetectedSens
             return DetectedSensor(name, sensor.describe(), None, is_chosen_unasked=unasked)
     except EdgemeterError as error:
         return DetectedSensor(
-            name, None, str(error), isinstance(error, AbsentError), unasked, is_misconfigured=isinstance(error, ConfigError)
+            name,
+            None,
+            str(error),
+            isinstance(error, AbsentError),
+            unasked,
+            is_misconfigured=isinstance(error, ConfigError),
         )
 
 
@@ -123,7 +174,9 @@ class MissingSensor(PowerSensor):
         raise UnavailableError(self._why)
 
 
-def check_sensors(requested: str | None, usual: tuple[str, ...], settings: Mapping[str, Mapping[str, str]]) -> None:
+def check_sensors(
+    requested: str | None, usual: tuple[str, ...], settings: Mapping[str, Mapping[str, str]]
+) -> None:
     """Raise as `open_sensors`, as far as can be known while another run may be reading the same meter."""
     for name, table in settings.items():
         power.check_settings(name, table)
@@ -167,9 +220,18 @@ def open_sensors(
             selected_name, why = choose_sensor(detected)
             names = [selected_name] if selected_name else []
             selected = next((sensor for sensor in detected if sensor.name == selected_name), None)
-            sensors = {sensor.name: MissingSensor(sensor.missed or "") for sensor in passed_over(detected, selected)} if selected else {}
+            sensors = (
+                {
+                    sensor.name: MissingSensor(sensor.missed or "")
+                    for sensor in passed_over(detected, selected)
+                }
+                if selected
+                else {}
+            )
         for name in names:
-            sensors[python_target.plain_name(name)] = stack.enter_context(closing(open_sensor(name, settings)))
+            sensors[python_target.plain_name(name)] = stack.enter_context(
+                closing(open_sensor(name, settings))
+            )
         yield sensors, why
 
 
@@ -213,7 +275,9 @@ class LiveReading:
     error: str | None = None
 
 
-def read_now(name: str, sensor: PowerSensor, sleep: Callable[[float], None] = time.sleep) -> LiveReading:
+def read_now(
+    name: str, sensor: PowerSensor, sleep: Callable[[float], None] = time.sleep
+) -> LiveReading:
     """Return the current reading of the sensor; a counter is read twice, a second apart."""
     description = None
     try:
@@ -227,4 +291,6 @@ def read_now(name: str, sensor: PowerSensor, sleep: Callable[[float], None] = ti
         return LiveReading(name, description, None, None, str(error))
     moved_mj = (second.energy_mj or 0.0) - (first.energy_mj or 0.0)
     passed_ms = (second.taken_ns - first.taken_ns) / NS_PER_MS
-    return LiveReading(name, description, second, moved_mj / passed_ms if moved_mj > 0 and passed_ms > 0 else None)
+    return LiveReading(
+        name, description, second, moved_mj / passed_ms if moved_mj > 0 and passed_ms > 0 else None
+    )

@@ -44,7 +44,9 @@ def accelerator_link(runtime: RuntimeInfo, attached: Sequence[str]) -> Link | No
         return "PCIe"
     if not words & _EDGE_TPU:
         return None
-    kinds = {kind for kind in (CORAL_USB, CORAL_PCIE) for device in attached if device.startswith(kind)}
+    kinds = {
+        kind for kind in (CORAL_USB, CORAL_PCIE) for device in attached if device.startswith(kind)
+    }
     return "PCIe" if kinds == {CORAL_PCIE} else "USB"
 
 
@@ -68,7 +70,9 @@ def excluded(description: Description, attached: Sequence[str]) -> tuple[str, ..
     """Return the parts of this board that a sensor does not see: those that it never sees, and attached devices outside its scope."""
     parts = dict.fromkeys(description.excludes)
     if description.scope not in SEES_BOARD:
-        for part, names in (draw for device in attached for kind, draw in _DRAWS.items() if device.startswith(kind)):
+        for part, names in (
+            draw for device in attached for kind, draw in _DRAWS.items() if device.startswith(kind)
+        ):
             if not names & parts.keys():
                 parts[part] = None
     return tuple(parts)

@@ -49,7 +49,9 @@ HID_ID = re.compile(r"HID_ID=[0-9A-F]{4}:0000([0-9A-F]{4}):0000([0-9A-F]{4})")
 class Fnirsi:
     """Reads one meter."""
 
-    def __init__(self, device: str = "", root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, device: str = "", root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self._device, self._root, self._clock = device, root, clock
         self._descriptor: int | None = None
         self._model, self._sends, self._told_ns = "", False, 0
@@ -73,10 +75,16 @@ class Fnirsi:
             self._tell(GO_ON)
         ends = time.monotonic() + TIMEOUT_S
         powers_w: list[float] = []
-        while (not powers_w or select.select([descriptor], [], [], 0)[0]) if self._sends else len(powers_w) < 2 * SAMPLES:
+        while (
+            (not powers_w or select.select([descriptor], [], [], 0)[0])
+            if self._sends
+            else len(powers_w) < 2 * SAMPLES
+        ):
             powers_w += _watts(self._packet(descriptor, ends))
         power_w = statistics.fmean(powers_w)
-        return Reading(self._clock() - len(powers_w) * SAMPLE_NS // 2, power_w, rails=(Rail("USB", power_w),))
+        return Reading(
+            self._clock() - len(powers_w) * SAMPLE_NS // 2, power_w, rails=(Rail("USB", power_w),)
+        )
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -88,10 +96,14 @@ class Fnirsi:
             name, self._model = self._found()
             self._sends = self._model in SENDING
             try:
-                self._descriptor = os.open(self._root / name.lstrip("/"), os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY)
+                self._descriptor = os.open(
+                    self._root / name.lstrip("/"), os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY
+                )
             except OSError as error:
                 message = f"cannot open {name!r} ({error.strerror}): correct device, or add the documented udev rule"
-                raise (AbsentError if isinstance(error, FileNotFoundError) else UnavailableError)(message) from error
+                raise (AbsentError if isinstance(error, FileNotFoundError) else UnavailableError)(
+                    message
+                ) from error
             for kind in (START, NEXT, NEXT if self._sends else GO_ON):
                 self._tell(kind)
                 time.sleep(PAUSE_S)
@@ -100,17 +112,26 @@ class Fnirsi:
     def _found(self) -> tuple[str, str]:
         """Return the device and its model, by its USB numbers: the user's, or the first that is a meter."""
         folder = self._root / "sys/class/hidraw"
-        for name in [Path(self._device).resolve().name] if self._device else sorted(path.name for path in folder.glob("hidraw*")):
+        for name in (
+            [Path(self._device).resolve().name]
+            if self._device
+            else sorted(path.name for path in folder.glob("hidraw*"))
+        ):
             numbers = HID_ID.search((optional_text(folder / name / "device/uevent") or "").upper())
             model = METERS.get(":".join(numbers.groups())) if numbers else None
             if model or self._device:
                 return self._device or f"/dev/{name}", model or "unknown"
-        raise AbsentError("no FNIRSI USB meter is plugged in (no hidraw device with its USB numbers)")
+        raise AbsentError(
+            "no FNIRSI USB meter is plugged in (no hidraw device with its USB numbers)"
+        )
 
     def _tell(self, kind: int) -> None:
         try:
             # The kernel takes the number of the report first, 0 where a device has only one.
-            os.write(self._descriptor or 0, bytes([0, HEAD, kind, *bytes(PACKET_BYTES - 3), CHECKSUMS[kind]]))
+            os.write(
+                self._descriptor or 0,
+                bytes([0, HEAD, kind, *bytes(PACKET_BYTES - 3), CHECKSUMS[kind]]),
+            )
         except OSError as error:
             raise self._gone(error) from error
         self._told_ns = self._clock()
@@ -137,11 +158,17 @@ class Fnirsi:
 def _watts(packet: bytes) -> list[float]:
     """Return the power of a packet's samples, W; none of another kind of packet."""
     if len(packet) != PACKET_BYTES or packet[0] != HEAD:
-        raise TransientError(f"the FNIRSI meter sent {len(packet)} bytes, not a packet of {PACKET_BYTES}: {packet[:8].hex()}")
+        raise TransientError(
+            f"the FNIRSI meter sent {len(packet)} bytes, not a packet of {PACKET_BYTES}: {packet[:8].hex()}"
+        )
     powers_w = []
     for number in range(SAMPLES) if packet[1] == MEASUREMENTS else ():
-        volts, amperes = (DIGIT * value for value in struct.unpack_from("<II", packet, 2 + number * SAMPLE_BYTES))
+        volts, amperes = (
+            DIGIT * value for value in struct.unpack_from("<II", packet, 2 + number * SAMPLE_BYTES)
+        )
         if volts > HIGHEST_V or amperes > HIGHEST_A:
-            raise TransientError(f"the FNIRSI meter shows {volts:.3g} V and {amperes:.3g} A, more than it carries: the packet is garbled")
+            raise TransientError(
+                f"the FNIRSI meter shows {volts:.3g} V and {amperes:.3g} A, more than it carries: the packet is garbled"
+            )
         powers_w.append(volts * amperes)
     return powers_w

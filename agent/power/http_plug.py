@@ -52,7 +52,9 @@ def login(challenge: str, who: str, user: str, password: Callable[[], str]) -> C
     _, is_digest, text = challenge.replace("digest ", "Digest ").partition("Digest ")
     if is_digest:
         items = [item for item in urllib.request.parse_http_list(text) if "=" in item]
-        challenged = {"realm": "", "nonce": ""} | {name.lower(): value for name, value in urllib.request.parse_keqv_list(items).items()}
+        challenged = {"realm": "", "nonce": ""} | {
+            name.lower(): value for name, value in urllib.request.parse_keqv_list(items).items()
+        }
         if challenged.get("algorithm", "MD5").lower() not in _HASHES:
             raise UnavailableError(
                 f"{who} asks for Digest with {challenged['algorithm']!r}, which is not known here: choose SHA-256 or MD5 on the device"
@@ -62,11 +64,15 @@ def login(challenge: str, who: str, user: str, password: Callable[[], str]) -> C
         passwords = urllib.request.HTTPPasswordMgr()
         passwords.add_password(challenged["realm"], _DEVICE, user, password())
         digest = Digest(passwords)
-        return lambda path: f"Digest {digest.get_authorization(urllib.request.Request(_DEVICE + path), challenged)}"  # noqa: S310 - not opened
+        return lambda path: (
+            f"Digest {digest.get_authorization(urllib.request.Request(_DEVICE + path), challenged)}"  # noqa: S310 - not opened
+        )
     if challenge.lower().startswith("basic"):
         token = base64.b64encode(f"{user}:{password()}".encode()).decode()
         return lambda _: f"Basic {token}"
-    raise UnavailableError(f"{who} asks for an authentication that is not known here ({challenge[:60]!r})")
+    raise UnavailableError(
+        f"{who} asks for an authentication that is not known here ({challenge[:60]!r})"
+    )
 
 
 def json_watts(value: Any) -> float | None:
@@ -104,7 +110,10 @@ class HttpPlug(ABC):
             channels = self._chosen(response)
         resolution_w, warnings = self._limits(response, sum(channels.values()))
         if len(channels) > 1:
-            warnings.insert(0, f"{len(channels)} channels are added up ({', '.join(channels)}): set channel to measure one")
+            warnings.insert(
+                0,
+                f"{len(channels)} channels are added up ({', '.join(channels)}): set channel to measure one",
+            )
         return Description(
             id=f"{self.sensor}:{self.address}{f'/{self._channel}' if self._channel else ''}",
             scope="wall-ac",
@@ -122,7 +131,9 @@ class HttpPlug(ABC):
         begin = self._clock()
         channels = self._chosen(self._fetched())
         rails = tuple(Rail(name, power_w) for name, power_w in channels.items())
-        return Reading(taken_ns=(begin + self._clock()) // 2, power_w=sum(channels.values()), rails=rails)
+        return Reading(
+            taken_ns=(begin + self._clock()) // 2, power_w=sum(channels.values()), rails=rails
+        )
 
     def close(self) -> None:
         """Close the connection; may be called twice."""
@@ -140,7 +151,9 @@ class HttpPlug(ABC):
         """
         if self._client is None:
             if not self.address:
-                raise AbsentError(f'no {self.sensor} is configured: set address = "192.0.2.7" in [sensors.{self.sensor}]')
+                raise AbsentError(
+                    f'no {self.sensor} is configured: set address = "192.0.2.7" in [sensors.{self.sensor}]'
+                )
             url = self.address if "//" in self.address else f"http://{self.address}"
             if not url.startswith("http://"):
                 raise ConfigError(f"{self._who}: give HOST, HOST:PORT or http://HOST")
@@ -150,36 +163,52 @@ class HttpPlug(ABC):
             self._login = login(challenge, self._who, self.user, self.password)
             status, _, body = self._ask(self._client, path)
         if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-            raise UnavailableError(f"{self._who} refuses the password of {self.user!r}: correct user and password_file")
+            raise UnavailableError(
+                f"{self._who} refuses the password of {self.user!r}: correct user and password_file"
+            )
         if status == http.client.OK:
             return body
         if status >= http.client.INTERNAL_SERVER_ERROR or status == http.client.TOO_MANY_REQUESTS:
             raise TransientError(f"{self._who} answers {status}: it is busy")
         # Without the query, which may hold a password.
-        raise UnavailableError(f"{self._who} answers {status} to {path.partition('?')[0]}: check that it is a device of this kind")
+        raise UnavailableError(
+            f"{self._who} answers {status} to {path.partition('?')[0]}: check that it is a device of this kind"
+        )
 
     def _ask(self, client: HttpConnection, path: str) -> tuple[int, str, bytes]:
         try:
-            answer = client.request("GET", path, headers={"Authorization": self._login(path)} if self._login else {})
+            answer = client.request(
+                "GET", path, headers={"Authorization": self._login(path)} if self._login else {}
+            )
             body = answer.read(LARGEST_RESPONSE_BYTES + 1)
         except FAILURES as error:
             why = str(error) or type(error).__name__
-            raise TransientError(f"{self._who} does not answer ({why}): check that it is switched on and reachable") from error
+            raise TransientError(
+                f"{self._who} does not answer ({why}): check that it is switched on and reachable"
+            ) from error
         if len(body) > LARGEST_RESPONSE_BYTES:
-            raise UnavailableError(f"{self._who} answers more than {LARGEST_RESPONSE_BYTES >> 20} MiB: check that it is the right device")
+            raise UnavailableError(
+                f"{self._who} answers more than {LARGEST_RESPONSE_BYTES >> 20} MiB: check that it is the right device"
+            )
         return answer.status, answer.fields.get("www-authenticate", ""), body
 
     def password(self) -> str:
         """Return the password in the user's file; raises UnavailableError without one, ConfigError if it cannot be read."""
         if not self.password_file:
-            raise UnavailableError(f"{self._who} asks for a password: set password_file in [sensors.{self.sensor}]")
+            raise UnavailableError(
+                f"{self._who} asks for a password: set password_file in [sensors.{self.sensor}]"
+            )
         return password_from(self.password_file, self._who)
 
     def _chosen(self, response: bytes) -> dict[str, float]:
         channels = self._channels(response)
         if self._channel and self._channel not in channels:
-            raise ConfigError(f"[sensors.{self.sensor}] channel = {self._channel!r}: this device has {', '.join(channels)}")
-        selected = {name: power_w for name, power_w in channels.items() if self._channel in {"", name}}
+            raise ConfigError(
+                f"[sensors.{self.sensor}] channel = {self._channel!r}: this device has {', '.join(channels)}"
+            )
+        selected = {
+            name: power_w for name, power_w in channels.items() if self._channel in {"", name}
+        }
         valid = {name: power_w for name, power_w in selected.items() if power_w is not None}
         if not valid or len(valid) < len(selected):
             names = ", ".join(selected.keys() - valid.keys()) or "any channel"

@@ -31,7 +31,14 @@ from pathlib import Path
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.power import ROOT, AbsentError, Description, Rail, Reading, values
-from edgemeter.agent.power.sysfs import HWMON, HwmonChip, LocatedSensor, hwmon_chips, list_folder, optional_number
+from edgemeter.agent.power.sysfs import (
+    HWMON,
+    HwmonChip,
+    LocatedSensor,
+    hwmon_chips,
+    list_folder,
+    optional_number,
+)
 
 PERIOD_MS, HIGHEST_W = 100.0, 100_000.0
 # INA2XX_RSHUNT_DEFAULT and INA238_RSHUNT_DEFAULT in the drivers.
@@ -60,8 +67,18 @@ class ChipFacts:
     gain_u_ratio: float | None = None
 
 
-WIRING = "taken for the board's input: if its shunt feeds something else, set scope in [sensors.hwmon]"
-INA226 = ChipFacts("board-input", (SUPPLY_LOSS,), WIRING, "in1_input", shunt_step_uv=2.5, last_step=0x7FFF, gain_u_ratio=BOARD_U_RATIO)
+WIRING = (
+    "taken for the board's input: if its shunt feeds something else, set scope in [sensors.hwmon]"
+)
+INA226 = ChipFacts(
+    "board-input",
+    (SUPPLY_LOSS,),
+    WIRING,
+    "in1_input",
+    shunt_step_uv=2.5,
+    last_step=0x7FFF,
+    gain_u_ratio=BOARD_U_RATIO,
+)
 INA219 = replace(INA226, shunt_step_uv=10.0, bus_step_mv=4.0, last_step=32_000)
 INA238 = replace(INA226, shunt_step_uv=5.0, bus_step_mv=3.125)
 INA260 = replace(INA226, shunt_step_uv=None, step_ma=1.25, gain_u_ratio=INTERNAL_U_RATIO)
@@ -78,8 +95,12 @@ CHIPS: Mapping[str, ChipFacts] = {
     "powerz": ChipFacts("board-input", voltage="in0_input"),
     "amdgpu": replace(GPU, warning="in an APU this is the whole chip, processor included"),
     **dict.fromkeys(("i915", "xe"), GPU),
-    "fam15h_power": ChipFacts("cpu-package", ("mainboard", "memory", "disks", "GPU", "fans", SUPPLY_LOSS)),
-    "power_meter": ChipFacts("board-input", warning='if it measures before the power supply, set scope = "wall-ac"'),
+    "fam15h_power": ChipFacts(
+        "cpu-package", ("mainboard", "memory", "disks", "GPU", "fans", SUPPLY_LOSS)
+    ),
+    "power_meter": ChipFacts(
+        "board-input", warning='if it measures before the power supply, set scope = "wall-ac"'
+    ),
 }
 UNKNOWN = ChipFacts("soc-rails", ("whatever the chip does not see",))
 
@@ -102,24 +123,41 @@ class HwmonChannel:
         """Return its W or J now; raises as `read_number`, and where the current is at the end of its range."""
         *voltages, last = (self.chip.number(file) for file in self.files)
         if voltages:
-            values.within_range(last, FULL_SCALE_RATIO * self.step_ma * self.facts.last_step, self.chip.known_as)
+            values.within_range(
+                last, FULL_SCALE_RATIO * self.step_ma * self.facts.last_step, self.chip.known_as
+            )
         return math.prod(voltages, start=last) * self.shunt_ratio / 1e6
 
     def resolution_w(self) -> float | None:
         """Return the step of the power at the present voltage and current; None where only the driver knows it."""
         if self.facts.voltage is None:
             return None
-        voltage_mv, current_ma = (abs(self.chip.number(file)) for file in (self.facts.voltage, CURRENT))
-        return max(voltage_mv * max(self.step_ma, DRIVER_STEP_MA), current_ma * self.facts.bus_step_mv) * self.shunt_ratio / 1e6
+        voltage_mv, current_ma = (
+            abs(self.chip.number(file)) for file in (self.facts.voltage, CURRENT)
+        )
+        return (
+            max(voltage_mv * max(self.step_ma, DRIVER_STEP_MA), current_ma * self.facts.bus_step_mv)
+            * self.shunt_ratio
+            / 1e6
+        )
 
 
 class Hwmon(LocatedSensor[HwmonChannel]):
     """Reads one power or energy of one chip."""
 
-    def __init__(self, device: str = "", channel: str = "", shunt_ohm: str = "", scope: str = "", root: Path = ROOT) -> None:
+    def __init__(
+        self,
+        device: str = "",
+        channel: str = "",
+        shunt_ohm: str = "",
+        scope: str = "",
+        root: Path = ROOT,
+    ) -> None:
         super().__init__(root)
         self._device, self._channel = device, channel
-        self._shunt_ohm = values.positive_setting("hwmon", "shunt_ohm", shunt_ohm) if shunt_ohm else None
+        self._shunt_ohm = (
+            values.positive_setting("hwmon", "shunt_ohm", shunt_ohm) if shunt_ohm else None
+        )
         self._scope = values.scope_setting("hwmon", scope) if scope else None
         self._last_mj = -math.inf
 
@@ -133,7 +171,9 @@ class Hwmon(LocatedSensor[HwmonChannel]):
             power_w, step_w = self.read().power_w, channel.resolution_w()
         warnings = [facts.warning] if facts.warning and not self._scope else []
         if power_w is not None and power_w < 0:
-            warnings.append("current flows backwards: turn the meter around, or set gain = -1 in [sensors.hwmon]")
+            warnings.append(
+                "current flows backwards: turn the meter around, or set gain = -1 in [sensors.hwmon]"
+            )
         blocked = None
         if facts is UNKNOWN and self._scope is None:
             blocked = f'it is unknown what {chip.known_as} measures: set scope in [sensors.hwmon], as in scope = "board-input"'
@@ -142,7 +182,10 @@ class Hwmon(LocatedSensor[HwmonChannel]):
                 f"{chip.known_as} uses the driver's default shunt of {DRIVER_SHUNT_OHM:g} Ohm, where most boards have 0.1 Ohm: "
                 "look at the shunt (R100 is 0.1 Ohm, R010 is 0.01) and set shunt_ohm = 0.1 in [sensors.hwmon]"
             )
-        mean_ms, update_ms = (optional_number(chip.folder / file) or 0 for file in (f"{channel.files[0]}_interval", "update_interval"))
+        mean_ms, update_ms = (
+            optional_number(chip.folder / file) or 0
+            for file in (f"{channel.files[0]}_interval", "update_interval")
+        )
         return Description(
             id=":".join(filter(None, ("hwmon", chip.name, chip.address, channel.id))),
             scope=self._scope or facts.scope,
@@ -166,26 +209,48 @@ class Hwmon(LocatedSensor[HwmonChannel]):
             power_w = values.plausible_power_w(value, HIGHEST_W, channel.chip.known_as)
             return Reading(taken_ns=taken_ns, power_w=power_w, rails=(Rail(channel.name, power_w),))
         if channel.facts.voltage and channel.chip.number(CURRENT) < 0:
-            raise UnavailableError(f"{channel.chip.known_as} counts without a sign, and current flows backwards: turn the meter around")
+            raise UnavailableError(
+                f"{channel.chip.known_as} counts without a sign, and current flows backwards: turn the meter around"
+            )
         if 1000 * value < self._last_mj:
-            raise UnavailableError(f"the energy counter of {channel.chip.known_as} went back: it was reset or wrapped, measure again")
+            raise UnavailableError(
+                f"the energy counter of {channel.chip.known_as} went back: it was reset or wrapped, measure again"
+            )
         self._last_mj = 1000 * value
-        return Reading(taken_ns=taken_ns, energy_mj=self._last_mj, rails=(Rail(channel.name, None),))
+        return Reading(
+            taken_ns=taken_ns, energy_mj=self._last_mj, rails=(Rail(channel.name, None),)
+        )
 
     def _find(self) -> HwmonChannel:
         """Return the user's channel, or the only one with the widest scope."""
-        channels = [channel for chip in hwmon_chips(self._root) for channel in _channels(chip, self._shunt_ohm)]
+        channels = [
+            channel
+            for chip in hwmon_chips(self._root)
+            for channel in _channels(chip, self._shunt_ohm)
+        ]
         if not channels:
             raise AbsentError(
                 f"no chip in {str(self._root / HWMON)!r} measures power: plug in a POWER-Z (`modprobe powerz`), or wire an INA2xx "
                 "and load its driver, `echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device`"
             )
-        meant = [channel for channel in channels if not self._device or channel.chip.answers_to(self._device)]
-        meant = [channel for channel in meant if not self._channel or self._channel in {channel.id, channel.name}]
-        ranks = [(channel.facts is UNKNOWN, WIDEST_FIRST.index(channel.facts.scope)) for channel in meant]
+        meant = [
+            channel
+            for channel in channels
+            if not self._device or channel.chip.answers_to(self._device)
+        ]
+        meant = [
+            channel
+            for channel in meant
+            if not self._channel or self._channel in {channel.id, channel.name}
+        ]
+        ranks = [
+            (channel.facts is UNKNOWN, WIDEST_FIRST.index(channel.facts.scope)) for channel in meant
+        ]
         widest = [channel for channel, rank in zip(meant, ranks, strict=True) if rank == min(ranks)]
         # A counter next to a power of the same chip counts that power.
-        if [channel.kind for channel in widest] == ["energy", "power"] and widest[0].chip == widest[1].chip:
+        if [channel.kind for channel in widest] == ["energy", "power"] and widest[0].chip == widest[
+            1
+        ].chip:
             del widest[1]
         if len(widest) != 1:
             raise UnavailableError(
@@ -201,9 +266,24 @@ def _channels(chip: HwmonChip, confirmed_ohm: float | None) -> list[HwmonChannel
         if chip.name == "ina3221" or chip.text("device/type") in SUPPLIES:
             return []
         # In order of names, energies come before powers, and `_average` before `_input`, which is newer and replaces it.
-        matches = {match[1]: match for path in list_folder(chip.folder, "channels") if (match := CHANNEL.fullmatch(path.name))}
-        return [HwmonChannel(chip, facts, match[2], key, chip.text(f"{key}_label") or key, (match[0],)) for key, match in matches.items()]
-    channel = HwmonChannel(chip, facts, "power", "", chip.text("label") or str(chip.name), (facts.voltage, CURRENT), facts.step_ma)
+        matches = {
+            match[1]: match
+            for path in list_folder(chip.folder, "channels")
+            if (match := CHANNEL.fullmatch(path.name))
+        }
+        return [
+            HwmonChannel(chip, facts, match[2], key, chip.text(f"{key}_label") or key, (match[0],))
+            for key, match in matches.items()
+        ]
+    channel = HwmonChannel(
+        chip,
+        facts,
+        "power",
+        "",
+        chip.text("label") or str(chip.name),
+        (facts.voltage, CURRENT),
+        facts.step_ma,
+    )
     if chip.has("energy1_input") and chip.number(CURRENT) >= 0:
         channel = replace(channel, kind="energy", files=("energy1_input",))
     if facts.shunt_step_uv is None:
@@ -214,4 +294,11 @@ def _channels(chip: HwmonChip, confirmed_ohm: float | None) -> list[HwmonChannel
     shunt_ohm = shunt_uohm / 1e6 if shunt_uohm else DRIVER_SHUNT_OHM
     is_default = shunt_ohm == DRIVER_SHUNT_OHM and confirmed_ohm is None and in_tree_uohm is None
     ratio = shunt_ohm / (confirmed_ohm or shunt_ohm)
-    return [replace(channel, step_ma=facts.shunt_step_uv / shunt_ohm / 1000, shunt_ratio=ratio, is_default_shunt=is_default)]
+    return [
+        replace(
+            channel,
+            step_ma=facts.shunt_step_uv / shunt_ohm / 1000,
+            shunt_ratio=ratio,
+            is_default_shunt=is_default,
+        )
+    ]

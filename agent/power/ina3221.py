@@ -16,7 +16,13 @@ Tested with: trees of the forms of JetPack 5 to 7; a partial one recorded on an 
 """
 
 from edgemeter.agent.power import AbsentError
-from edgemeter.agent.power.jetson import JetsonMonitors, JetsonSensor, ina3221_channels, is_thor, monitor_chips
+from edgemeter.agent.power.jetson import (
+    JetsonMonitors,
+    JetsonSensor,
+    ina3221_channels,
+    is_thor,
+    monitor_chips,
+)
 
 
 class Ina3221(JetsonSensor):
@@ -27,8 +33,12 @@ class Ina3221(JetsonSensor):
     def _find(self) -> JetsonMonitors:
         chips = monitor_chips(self._root, "ina3221")
         if not chips:
-            raise AbsentError(f"no INA3221 below {str(self._root / 'sys')!r}: Jetsons with JetPack 5 or newer have one")
+            raise AbsentError(
+                f"no INA3221 below {str(self._root / 'sys')!r}: Jetsons with JetPack 5 or newer have one"
+            )
         channels = ina3221_channels(chips)
         if is_thor(self._root, channels) and monitor_chips(self._root, "ina238"):
-            raise AbsentError("the total of a Jetson Thor is not in its INA3221 but in its INA238: use the sensor jetson_thor")
+            raise AbsentError(
+                "the total of a Jetson Thor is not in its INA3221 but in its INA238: use the sensor jetson_thor"
+            )
         return self._monitors(channels, chips=chips)

@@ -35,13 +35,19 @@ class Ina3221x(JetsonSensor):
         chips = next(filter(None, (sorted(self._root.glob(pattern)) for pattern in PLACES)), [])
         names = [path for chip in chips for path in sorted(chip.glob("rail_name_*"))]
         if not names:
-            raise AbsentError(f"no ina3221x below {str(self._root / 'sys/bus')!r}: Jetsons with JetPack 4 have one")
-        return self._monitors([channel for channel in map(_channel, names) if is_rail(channel.label)], PERIOD_MS)
+            raise AbsentError(
+                f"no ina3221x below {str(self._root / 'sys/bus')!r}: Jetsons with JetPack 4 have one"
+            )
+        return self._monitors(
+            [channel for channel in map(_channel, names) if is_rail(channel.label)], PERIOD_MS
+        )
 
 
 def _channel(name: Path) -> JetsonChannel:
     chip, number = name.parent, name.name.removeprefix("rail_name_")
-    power, voltage, current = (chip / f"in_{kind}{number}_input" for kind in ("power", "voltage", "current"))
+    power, voltage, current = (
+        chip / f"in_{kind}{number}_input" for kind in ("power", "voltage", "current")
+    )
     label = label_in(name) or f"{chip.name} {number}"
     if power.exists():
         return JetsonChannel(label, (NumberFile(power),), per_w=1000, voltage_mv=voltage)

@@ -13,7 +13,13 @@ from pathlib import Path
 from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
 from edgemeter.agent.power.jetson_rails import JetsonBoard
-from edgemeter.agent.power.sysfs import LocatedSensor, NumberFile, hwmon_chips, optional_number, read_text
+from edgemeter.agent.power.sysfs import (
+    LocatedSensor,
+    NumberFile,
+    hwmon_chips,
+    optional_number,
+    read_text,
+)
 from edgemeter.agent.power.values import as_unavailable, within_range
 
 # The sampling period, unless the chip is slower: its three channels take 6.6 ms by default.
@@ -35,15 +41,27 @@ class JetsonChannel:
     def power_w(self) -> float:
         """Return the power now; negative where the offset or the current is. Raises as `read_number`."""
         if self.disabled_by is not None:
-            raise UnavailableError(f"{str(self.disabled_by)!r} is 0: `echo 1 | sudo tee {self.disabled_by}` lets the chip measure it")
+            raise UnavailableError(
+                f"{str(self.disabled_by)!r} is 0: `echo 1 | sudo tee {self.disabled_by}` lets the chip measure it"
+            )
         *voltages, last = (file.number() for file in self.factors)
-        full_scale_ma = jetson_rails.SHUNT_LAST_UV / self.shunt_uohm * 1000 if self.shunt_uohm else math.inf
-        return math.prod(voltages) * within_range(last, full_scale_ma, f"INA3221 of {self.label}") / self.per_w
+        full_scale_ma = (
+            jetson_rails.SHUNT_LAST_UV / self.shunt_uohm * 1000 if self.shunt_uohm else math.inf
+        )
+        return (
+            math.prod(voltages)
+            * within_range(last, full_scale_ma, f"INA3221 of {self.label}")
+            / self.per_w
+        )
 
     def step_w(self, usual_shunt_uohm: int) -> float | None:
         """Return the step of the power at the present voltage, None if the voltage is unknown."""
         voltage_mv = optional_number(self.voltage_mv) or 0
-        return jetson_rails.SHUNT_STEP_UV / (self.shunt_uohm or usual_shunt_uohm) * voltage_mv / 1000 if voltage_mv > 0 else None
+        return (
+            jetson_rails.SHUNT_STEP_UV / (self.shunt_uohm or usual_shunt_uohm) * voltage_mv / 1000
+            if voltage_mv > 0
+            else None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +87,40 @@ class JetsonSensor(LocatedSensor[JetsonMonitors]):
                 rails.append(Rail(channel.label, channel.power_w()))
             except EdgemeterError as error:
                 if channel.label in monitors.board.total:
-                    raise UnavailableError(f"rail {channel.label!r} is part of the total and cannot be read: {error}") from error
+                    raise UnavailableError(
+                        f"rail {channel.label!r} is part of the total and cannot be read: {error}"
+                    ) from error
                 rails.append(Rail(channel.label, None))
-                warnings.append(f"rail {channel.label!r} cannot be read and is not needed for the total: {error}")
-        steps_w = {channel.label: channel.step_w(monitors.board.shunt_uohm) for channel in monitors.channels}
+                warnings.append(
+                    f"rail {channel.label!r} cannot be read and is not needed for the total: {error}"
+                )
+        steps_w = {
+            channel.label: channel.step_w(monitors.board.shunt_uohm)
+            for channel in monitors.channels
+        }
         with as_unavailable():
-            described = jetson_rails.describe(self.sensor, monitors.board, rails, monitors.period_ms, steps_w, warnings)
+            described = jetson_rails.describe(
+                self.sensor, monitors.board, rails, monitors.period_ms, steps_w, warnings
+            )
         return dataclasses.replace(described, delay_ms=1000 * monitors.update_interval_s)
 
     def read(self) -> Reading:
         """Return the board's total, and the power of each rail."""
         monitors, begin = self._parts(), self._clock()
-        rails = tuple(Rail(channel.label, _shown_w(channel, monitors.board)) for channel in monitors.channels)
+        rails = tuple(
+            Rail(channel.label, _shown_w(channel, monitors.board)) for channel in monitors.channels
+        )
         taken_ns = (begin + self._clock()) // 2
-        return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(monitors.board, rails), rails=rails)
+        return Reading(
+            taken_ns=taken_ns, power_w=jetson_rails.total_w(monitors.board, rails), rails=rails
+        )
 
-    def _monitors(self, channels: Sequence[JetsonChannel], usual_ms: float = PERIOD_MS, chips: Sequence[Path] = ()) -> JetsonMonitors:
+    def _monitors(
+        self,
+        channels: Sequence[JetsonChannel],
+        usual_ms: float = PERIOD_MS,
+        chips: Sequence[Path] = (),
+    ) -> JetsonMonitors:
         """Return the channels with the board whose total they make; the period is that of fresh values from all hwmon `chips`.
 
         Raises:
@@ -93,12 +129,16 @@ class JetsonSensor(LocatedSensor[JetsonMonitors]):
         labels = [channel.label for channel in channels]
         board = jetson_rails.board_of(labels, jetson_rails.device_tree_names(self._root))
         for rail in board.total:
-            places = [str(channel.factors[0].path.parent) for channel in channels if channel.label == rail]
+            places = [
+                str(channel.factors[0].path.parent) for channel in channels if channel.label == rail
+            ]
             if len(places) > 1:
                 raise UnavailableError(
                     f"rail {rail!r} is there more than once ({', '.join(places)}), and it is unknown which is the board's: report it"
                 )
-        update_ms = max((float(optional_number(chip / "update_interval") or 0) for chip in chips), default=0.0)
+        update_ms = max(
+            (float(optional_number(chip / "update_interval") or 0) for chip in chips), default=0.0
+        )
         return JetsonMonitors(board, channels, max(usual_ms, update_ms), update_ms / 1000)
 
 
@@ -136,11 +176,21 @@ def ina3221_channels(chips: Sequence[Path]) -> list[JetsonChannel]:
                 disabled_by = enable if optional_number(enable) == 0 else None
                 shunt_uohm = optional_number(chip / f"shunt{number}_resistor")
                 name = label or f"{chip.name} in{number}"
-                channels.append(JetsonChannel(name, factors, voltage_mv=voltage, shunt_uohm=shunt_uohm, disabled_by=disabled_by))
+                channels.append(
+                    JetsonChannel(
+                        name,
+                        factors,
+                        voltage_mv=voltage,
+                        shunt_uohm=shunt_uohm,
+                        disabled_by=disabled_by,
+                    )
+                )
     return channels
 
 
 def is_thor(root: Path, channels: Sequence[JetsonChannel]) -> bool:
     """Return whether this is a Jetson Thor, by a rail that no other has or by the device tree."""
     has_rail = any(channel.label == "VDD_CPU_SOC_MSS" for channel in channels)
-    return has_rail or any(word in jetson_rails.device_tree_names(root) for word in jetson_rails.THOR.words)
+    return has_rail or any(
+        word in jetson_rails.device_tree_names(root) for word in jetson_rails.THOR.words
+    )

@@ -70,9 +70,24 @@ JETSON_BOARDS = (
         "Jetson TX1 or TX2",
         ("tegra210", "tx1", "tegra186", "tx2"),
         {"VDD_IN": 19.0},
-        frozenset({"VDD_SYS_CPU", "VDD_SYS_GPU", "VDD_SYS_SOC", "VDD_SYS_DDR", "VDD_4V0_WIFI", "VDD_CPU", "VDD_GPU"}),
+        frozenset(
+            {
+                "VDD_SYS_CPU",
+                "VDD_SYS_GPU",
+                "VDD_SYS_SOC",
+                "VDD_SYS_DDR",
+                "VDD_4V0_WIFI",
+                "VDD_CPU",
+                "VDD_GPU",
+            }
+        ),
     ),
-    JetsonBoard("Jetson Nano", ("tegra210", "jetson nano"), {"POM_5V_IN": 5.0}, frozenset({"POM_5V_GPU", "POM_5V_CPU"})),
+    JetsonBoard(
+        "Jetson Nano",
+        ("tegra210", "jetson nano"),
+        {"POM_5V_IN": 5.0},
+        frozenset({"POM_5V_GPU", "POM_5V_CPU"}),
+    ),
     JetsonBoard(
         "Jetson AGX Xavier",
         ("tegra194", "xavier"),
@@ -118,16 +133,27 @@ def board_of(rails: Collection[str], device_tree: str = "") -> JetsonBoard:
     Raises:
         UnavailableError: there is none; the message lists the rails seen and those missing.
     """
-    named = [board for board in JETSON_BOARDS if any(word in device_tree for word in board.words)] or JETSON_BOARDS
+    named = [
+        board for board in JETSON_BOARDS if any(word in device_tree for word in board.words)
+    ] or JETSON_BOARDS
     fitting = [board for board in named if set(board.total) <= set(rails)]
     if not fitting:
         seen_text = f"no total from the rails seen ({', '.join(sorted(rails)) or 'none'})"
-        nearest = max(named, key=lambda board: len({*board.total, *board.parts}.intersection(rails)))
+        nearest = max(
+            named, key=lambda board: len({*board.total, *board.parts}.intersection(rails))
+        )
         if len(named) > 1 and not {*nearest.total, *nearest.parts}.intersection(rails):
-            raise UnavailableError(f"{seen_text}: no Jetson that we know has these; report it with the board's name")
+            raise UnavailableError(
+                f"{seen_text}: no Jetson that we know has these; report it with the board's name"
+            )
         missing = ", ".join(rail for rail in nearest.total if rail not in rails)
-        raise UnavailableError(f"{seen_text}: that of a {nearest.name} needs {missing} too; see that nothing is cut off or disabled")
-    return max(fitting, key=lambda board: (board.scope == "board-input", len(board.parts.intersection(rails))))
+        raise UnavailableError(
+            f"{seen_text}: that of a {nearest.name} needs {missing} too; see that nothing is cut off or disabled"
+        )
+    return max(
+        fitting,
+        key=lambda board: (board.scope == "board-input", len(board.parts.intersection(rails))),
+    )
 
 
 def total_w(board: JetsonBoard, rails: Iterable[Rail]) -> float:
@@ -156,7 +182,9 @@ def describe(
     reader_steps_w = steps_w or {}
     steps = [reader_steps_w.get(rail) or board.usual_step_w(rail) for rail in board.total]
     # Each rail is rounded by itself: the steps of a sum add up in squares.
-    resolution_w = None if None in steps else math.hypot(*(step for step in steps if step is not None))
+    resolution_w = (
+        None if None in steps else math.hypot(*(step for step in steps if step is not None))
+    )
     return Description(
         id=f"{sensor}:{'+'.join(board.total)}",
         scope=board.scope,
@@ -170,7 +198,11 @@ def describe(
 
 
 def _doubts(board: JetsonBoard, rails: Sequence[Rail]) -> list[str]:
-    parts = {rail.name: rail.power_w for rail in rails if rail.name in board.parts and rail.power_w is not None}
+    parts = {
+        rail.name: rail.power_w
+        for rail in rails
+        if rail.name in board.parts and rail.power_w is not None
+    }
     parts_w, whole_w = sum(parts.values()), total_w(board, rails)
     if not parts or parts_w <= whole_w * PARTS_RATIO:
         return []

@@ -39,13 +39,24 @@ class JetsonThor(JetsonSensor):
         rails = ina3221_channels(rail_chips)
         inputs = self._inputs(chips, rails)
         if len(inputs) != 1:
-            raise AbsentError(f"no INA238 of a Jetson Thor (label VIN) below {str(self._root / 'sys')!r}")
-        files = ("power1_input",) if (inputs[0] / "power1_input").exists() else ("in1_input", "curr1_input")
+            raise AbsentError(
+                f"no INA238 of a Jetson Thor (label VIN) below {str(self._root / 'sys')!r}"
+            )
+        files = (
+            ("power1_input",)
+            if (inputs[0] / "power1_input").exists()
+            else ("in1_input", "curr1_input")
+        )
         channel = JetsonChannel("VIN", tuple(NumberFile(inputs[0] / file) for file in files))
         return self._monitors([channel, *rails], chips=[*chips, *rail_chips])
 
     def _inputs(self, chips: Sequence[Path], rails: Sequence[JetsonChannel]) -> list[Path]:
         """Return the chips labelled VIN; without one on a Thor those without a label."""
-        labels = {chip: next(filter(None, (label_in(chip / file) for file in LABELS)), None) for chip in chips}
+        labels = {
+            chip: next(filter(None, (label_in(chip / file) for file in LABELS)), None)
+            for chip in chips
+        }
         labelled = [chip for chip in chips if labels[chip] == "VIN"]
-        return labelled or [chip for chip in chips if labels[chip] is None and is_thor(self._root, rails)]
+        return labelled or [
+            chip for chip in chips if labels[chip] is None and is_thor(self._root, rails)
+        ]

@@ -59,7 +59,9 @@ class Joulescope:
         """Return the energy since the instrument began, and the power of the last half second."""
         self._open()
         if self._newest is None and not self._came.wait(TIMEOUT_S):
-            raise TransientError(f"Joulescope {self._device} published nothing for {TIMEOUT_S:.0f} s: plug it in again")
+            raise TransientError(
+                f"Joulescope {self._device} published nothing for {TIMEOUT_S:.0f} s: plug it in again"
+            )
         newest = self._newest
         if newest is None:
             raise TransientError(f"Joulescope {self._device} gave no number")
@@ -96,12 +98,16 @@ class Joulescope:
         if self._asked:
             if self._asked in paths:
                 return self._asked
-            raise AbsentError(f"[sensors.joulescope] device = {self._asked!r} is not connected: there is {', '.join(paths) or 'none'}")
+            raise AbsentError(
+                f"[sensors.joulescope] device = {self._asked!r} is not connected: there is {', '.join(paths) or 'none'}"
+            )
         if len(paths) == 1:
             return paths[0]
         if not paths:
             raise AbsentError("no Joulescope is connected")
-        raise UnavailableError(f"several Joulescopes are connected ({', '.join(paths)}): set device in [sensors.joulescope]")
+        raise UnavailableError(
+            f"several Joulescopes are connected ({', '.join(paths)}): set device in [sensors.joulescope]"
+        )
 
     def _begin(self, driver: Any) -> None:
         if "js110" in self._device:
@@ -129,7 +135,13 @@ def _reading(value: Mapping[str, Any], taken_ns: int) -> Reading:
         joules, watts = json_number(energy["value"]), json_number(power["value"])
         units = energy["units"], power["units"]
     except (KeyError, TypeError, AttributeError) as error:
-        raise TransientError(f"the Joulescope's value holds no accumulators.energy and signals.power.avg ({error})") from error
+        raise TransientError(
+            f"the Joulescope's value holds no accumulators.energy and signals.power.avg ({error})"
+        ) from error
     if joules is None or watts is None or units != ("J", "W"):
-        raise TransientError(f"the Joulescope's value holds {energy!r} and {power!r}, not joules and watts")
-    return Reading(taken_ns=taken_ns, energy_mj=joules * 1000, power_w=watts, rails=(Rail("DC", watts),))
+        raise TransientError(
+            f"the Joulescope's value holds {energy!r} and {power!r}, not joules and watts"
+        )
+    return Reading(
+        taken_ns=taken_ns, energy_mj=joules * 1000, power_w=watts, rails=(Rail("DC", watts),)
+    )

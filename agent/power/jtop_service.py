@@ -59,14 +59,27 @@ class Jtop:
         """Return which board's total it is, and the service's interval."""
         rails = self._power()
         board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._root))
-        volts = {name: rails[name].volt for name in board.total if board.usual_step_w(name) is not None}
-        steps_w = {name: jetson_rails.SHUNT_STEP_UV / board.shunt_uohm * volt / 1000 if volt else None for name, volt in volts.items()}
-        warnings = [f"rail {name!r} is offline and not needed for the total" for name, rail in rails.items() if not rail.online]
+        volts = {
+            name: rails[name].volt for name in board.total if board.usual_step_w(name) is not None
+        }
+        steps_w = {
+            name: jetson_rails.SHUNT_STEP_UV / board.shunt_uohm * volt / 1000 if volt else None
+            for name, volt in volts.items()
+        }
+        warnings = [
+            f"rail {name!r} is offline and not needed for the total"
+            for name, rail in rails.items()
+            if not rail.online
+        ]
         interval_s = float(self._client.interval)
         try:
-            return jetson_rails.describe("jtop", board, _shown(rails), interval_s * 1000, steps_w, warnings)
+            return jetson_rails.describe(
+                "jtop", board, _shown(rails), interval_s * 1000, steps_w, warnings
+            )
         except TransientError as error:
-            raise UnavailableError(f"jtop's service has a rail of the total offline: {error}") from error
+            raise UnavailableError(
+                f"jtop's service has a rail of the total offline: {error}"
+            ) from error
 
     def read(self) -> Reading:
         """Return the service's next reading; waits up to an interval for it."""
@@ -74,7 +87,9 @@ class Jtop:
         taken_ns = time.monotonic_ns()
         board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._root))
         rail_powers = _shown(rails)
-        return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(board, rail_powers), rails=rail_powers)
+        return Reading(
+            taken_ns=taken_ns, power_w=jetson_rails.total_w(board, rail_powers), rails=rail_powers
+        )
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -91,7 +106,9 @@ class Jtop:
             raise UnavailableError(_refused(error)) from error
         if not answers:
             self.close()
-            raise UnavailableError("jtop's service stopped answering: see `systemctl status jtop.service`")
+            raise UnavailableError(
+                "jtop's service stopped answering: see `systemctl status jtop.service`"
+            )
         return _rails(power)
 
     def _open(self) -> Any:
@@ -133,7 +150,9 @@ def _rails(power: object) -> dict[str, _JtopRail]:
 
 
 def _shown(rails: dict[str, _JtopRail]) -> tuple[Rail, ...]:
-    return tuple(Rail(name, rail.power / 1000 if rail.online else None) for name, rail in rails.items())
+    return tuple(
+        Rail(name, rail.power / 1000 if rail.online else None) for name, rail in rails.items()
+    )
 
 
 def _refused(error: Exception) -> str:

@@ -40,7 +40,11 @@ class Nvml(PowerSensor):
     """Reads one GPU."""
 
     def __init__(
-        self, gpu: str = "0", root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
+        self,
+        gpu: str = "0",
+        root: Path = ROOT,
+        clock: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._gpu, self._root, self._clock, self._sleep = gpu, root, clock, sleep
         self._library: Any = None
@@ -53,7 +57,9 @@ class Nvml(PowerSensor):
             return self._description
         if self._root != ROOT:
             raise AbsentError("NVML reads this machine only")
-        library = import_extra("pynvml", "nvidia", "an NVIDIA GPU is read by nvidia-ml-py", AbsentError)
+        library = import_extra(
+            "pynvml", "nvidia", "an NVIDIA GPU is read by nvidia-ml-py", AbsentError
+        )
         try:
             library.nvmlInit()
         except library.NVMLError as error:
@@ -61,10 +67,16 @@ class Nvml(PowerSensor):
         self._library = library
         try:
             by_uuid = not self._gpu.isdecimal()
-            self._handle = library.nvmlDeviceGetHandleByUUID(self._gpu) if by_uuid else library.nvmlDeviceGetHandleByIndex(int(self._gpu))
+            self._handle = (
+                library.nvmlDeviceGetHandleByUUID(self._gpu)
+                if by_uuid
+                else library.nvmlDeviceGetHandleByIndex(int(self._gpu))
+            )
             self._description = self._described()
         except library.NVMLError as error:
-            is_wrong = isinstance(error, (library.NVMLError_NotFound, library.NVMLError_InvalidArgument))
+            is_wrong = isinstance(
+                error, (library.NVMLError_NotFound, library.NVMLError_InvalidArgument)
+            )
             message = f"[sensors.nvml] gpu = {self._gpu!r}: {error}: `nvidia-smi -L` lists the GPUs"
             raise (ConfigError if is_wrong else UnavailableError)(message) from error
         return self._description
@@ -73,12 +85,18 @@ class Nvml(PowerSensor):
         """Choose the counter unless the power contradicts it, else the instant power, else the mean of a second."""
         sources = [source for source in get_args(Source) if self._has(source)]
         if not sources:
-            raise AbsentError(f"GPU {self._gpu} has no power reading in NVML, as on every Jetson: other sensors read its rails")
-        warnings = self._contradictions(sources[1]) if sources[0] == "counter" and len(sources) > 1 else []
+            raise AbsentError(
+                f"GPU {self._gpu} has no power reading in NVML, as on every Jetson: other sensors read its rails"
+            )
+        warnings = (
+            self._contradictions(sources[1]) if sources[0] == "counter" and len(sources) > 1 else []
+        )
         self._source = sources[1] if warnings else sources[0]
         averaged, counts = self._source == "averaged", self._source == "counter"
         if (gpu_count := self._library.nvmlDeviceGetCount()) > 1:
-            warnings.append(f"{gpu_count} GPUs are here and GPU {self._gpu} is read: set gpu in [sensors.nvml]")
+            warnings.append(
+                f"{gpu_count} GPUs are here and GPU {self._gpu} is read: set gpu in [sensors.nvml]"
+            )
         name = self._library.nvmlDeviceGetName(self._handle)
         return Description(
             id=f"nvml:{name}:{self._library.nvmlDeviceGetUUID(self._handle)}",
@@ -100,11 +118,19 @@ class Nvml(PowerSensor):
         try:
             value = self._value(self._source)
         except self._library.NVMLError as error:
-            if isinstance(error, (self._library.NVMLError_GpuIsLost, self._library.NVMLError_NotSupported)):
-                raise UnavailableError(f"GPU {self._gpu} fell off the bus ({error}): see the kernel log") from error
+            if isinstance(
+                error, (self._library.NVMLError_GpuIsLost, self._library.NVMLError_NotSupported)
+            ):
+                raise UnavailableError(
+                    f"GPU {self._gpu} fell off the bus ({error}): see the kernel log"
+                ) from error
             raise TransientError(f"GPU {self._gpu} gave no power ({error})") from error
-        power_w, energy_mj = (None, float(value)) if self._source == "counter" else (value * W_PER_MW, None)
-        return Reading((begin + self._clock()) // 2, power_w, energy_mj, (Rail(f"GPU {self._gpu}", power_w),))
+        power_w, energy_mj = (
+            (None, float(value)) if self._source == "counter" else (value * W_PER_MW, None)
+        )
+        return Reading(
+            (begin + self._clock()) // 2, power_w, energy_mj, (Rail(f"GPU {self._gpu}", power_w),)
+        )
 
     def close(self) -> None:
         if self._library is not None:
@@ -122,7 +148,9 @@ class Nvml(PowerSensor):
             shown_w = sum_mw * W_PER_MW / COMPARED
             if abs(counted_w - shown_w) <= DIFFERS_RATIO * max(counted_w, shown_w):
                 return []
-        return [f"its energy counter shows {counted_w:.3g} W and its power {shown_w:.3g} W: the counter is not believed, the power is read"]
+        return [
+            f"its energy counter shows {counted_w:.3g} W and its power {shown_w:.3g} W: the counter is not believed, the power is read"
+        ]
 
     def _has(self, source: Source) -> bool:
         with suppress(self._library.NVMLError_NotSupported):
@@ -135,7 +163,9 @@ class Nvml(PowerSensor):
             return int(self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
         if source == "averaged":
             return int(self._library.nvmlDeviceGetPowerUsage(self._handle))
-        (field,) = self._library.nvmlDeviceGetFieldValues(self._handle, [self._library.NVML_FI_DEV_POWER_INSTANT])
+        (field,) = self._library.nvmlDeviceGetFieldValues(
+            self._handle, [self._library.NVML_FI_DEV_POWER_INSTANT]
+        )
         if field.nvmlReturn:
             raise self._library.NVMLError_NotSupported
         return int(field.value.uiVal)

@@ -20,7 +20,15 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.machine.machine import run_in_english
-from edgemeter.agent.power import ROOT, USB_DEVICES, AbsentError, Description, PowerSensor, Rail, Reading
+from edgemeter.agent.power import (
+    ROOT,
+    USB_DEVICES,
+    AbsentError,
+    Description,
+    PowerSensor,
+    Rail,
+    Reading,
+)
 from edgemeter.agent.power.sysfs import optional_text
 from edgemeter.agent.power.values import as_unavailable, plausible_power_w
 
@@ -39,7 +47,9 @@ HIGHEST_W = 100.0
 EARLY_NAMES = {"0V8_SYS": "0V8_SW"}
 VOLTAGE_ONLY = frozenset({"EXT5V", "BATT"})
 EXCLUDES = (USB_DEVICES, "HATs", "NVMe drives", "fan", "conversion loss", "power-supply loss")
-VALUE = re.compile(r"([A-Z0-9_]+)_(?:A\s+current\(\d+\)=(?P<A>-?\d+\.\d+)A|V\s+volt\(\d+\)=(?P<V>-?\d+\.\d+)V)")
+VALUE = re.compile(
+    r"([A-Z0-9_]+)_(?:A\s+current\(\d+\)=(?P<A>-?\d+\.\d+)A|V\s+volt\(\d+\)=(?P<V>-?\d+\.\d+)V)"
+)
 # The start of a line of ours, whole or cut.
 OURS = re.compile(r"\b[A-Z0-9_]+_(A\s+current|V\s+volt)\(\d+\)")
 # A mark that lines of rails have even if they are cut or garbled.
@@ -51,7 +61,12 @@ PI_5_FAMILY = re.compile(r"Raspberry Pi (5|500|Compute Module 5)")
 class Pi5Pmic(PowerSensor):
     """Adds up the rails of the power-management chip."""
 
-    def __init__(self, root: Path = ROOT, run: Run = run_in_english, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        root: Path = ROOT,
+        run: Run = run_in_english,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self._root, self._run = root, run
         self._clock = clock
 
@@ -73,7 +88,8 @@ class Pi5Pmic(PowerSensor):
         currents_a, voltages_v = self._values()
         taken_ns = (begin + self._clock()) // 2
         powers_w = {
-            name: plausible_power_w(current_a * voltages_v[name], HIGHEST_W, f"rail {name!r}") for name, current_a in currents_a.items()
+            name: plausible_power_w(current_a * voltages_v[name], HIGHEST_W, f"rail {name!r}")
+            for name, current_a in currents_a.items()
         }
         rails = tuple(Rail(name, power_w) for name, power_w in powers_w.items())
         return Reading(taken_ns=taken_ns, power_w=sum(powers_w.values()), rails=rails)
@@ -83,11 +99,17 @@ class Pi5Pmic(PowerSensor):
         try:
             completed = self._run(COMMAND)
         except FileNotFoundError as error:
-            raise AbsentError("vcgencmd is not installed: on a Raspberry Pi 5, `sudo apt install raspi-utils`") from error
+            raise AbsentError(
+                "vcgencmd is not installed: on a Raspberry Pi 5, `sudo apt install raspi-utils`"
+            ) from error
         except subprocess.TimeoutExpired as error:
-            raise TransientError(f"`{' '.join(COMMAND)}` took longer than {error.timeout:.3g} s: check the load of the machine") from error
+            raise TransientError(
+                f"`{' '.join(COMMAND)}` took longer than {error.timeout:.3g} s: check the load of the machine"
+            ) from error
         except OSError as error:
-            raise UnavailableError(f"cannot start `vcgencmd`: {error.strerror}: run it by hand to see what it needs") from error
+            raise UnavailableError(
+                f"cannot start `vcgencmd`: {error.strerror}: run it by hand to see what it needs"
+            ) from error
         stdout = completed.stdout.decode(errors="replace")
         if not OURS.search(stdout):
             raise self._refusal(f"{stdout}\n{completed.stderr.decode(errors='replace')}")
@@ -101,10 +123,18 @@ class Pi5Pmic(PowerSensor):
                 "measure it with an external one; on a Raspberry Pi 5 update with `sudo rpi-eeprom-update -a`"
             )
             model = optional_text(self._root / "proc/device-tree/model") or ""
-            return (AbsentError if "Raspberry Pi" in model and not PI_5_FAMILY.search(model) else UnavailableError)(message)
+            return (
+                AbsentError
+                if "Raspberry Pi" in model and not PI_5_FAMILY.search(model)
+                else UnavailableError
+            )(message)
         if "VCHI" in text or "vchiq" in text or "/dev/vc" in text:
-            return UnavailableError(f"vcgencmd may not ask the firmware ({text[:80]}): `sudo usermod -aG video $USER`, then log in again")
-        return UnavailableError(f"`{' '.join(COMMAND)}` printed {text[:80]!r}, and no rail: run it by hand, on a Raspberry Pi 5")
+            return UnavailableError(
+                f"vcgencmd may not ask the firmware ({text[:80]}): `sudo usermod -aG video $USER`, then log in again"
+            )
+        return UnavailableError(
+            f"`{' '.join(COMMAND)}` printed {text[:80]!r}, and no rail: run it by hand, on a Raspberry Pi 5"
+        )
 
 
 def _parse(output: str) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -115,14 +145,24 @@ def _parse(output: str) -> tuple[Mapping[str, float], Mapping[str, float]]:
         if value is not None:
             name, kind = EARLY_NAMES.get(value[1], value[1]), value.lastgroup or ""
             if name in by_kind[kind]:
-                raise TransientError(f"`pmic_read_adc` printed {line[:60]!r} and another value before it: give one reading at a time")
+                raise TransientError(
+                    f"`pmic_read_adc` printed {line[:60]!r} and another value before it: give one reading at a time"
+                )
             by_kind[kind][name] = float(value[kind])
         elif RAIL_BEGINS.search(line):
-            raise TransientError(f"`pmic_read_adc` printed {line[:60]!r}, which is cut or garbled, so there is no sum: read it again")
+            raise TransientError(
+                f"`pmic_read_adc` printed {line[:60]!r}, which is cut or garbled, so there is no sum: read it again"
+            )
     currents_a, voltages_v = by_kind["A"], by_kind["V"]
-    cut = [name for name in dict.fromkeys((*RAILS, *currents_a)) if name not in currents_a or name not in voltages_v]
+    cut = [
+        name
+        for name in dict.fromkeys((*RAILS, *currents_a))
+        if name not in currents_a or name not in voltages_v
+    ]
     if cut:
-        raise TransientError(f"`pmic_read_adc` printed no current or no voltage of {', '.join(cut)}: read again, without arguments")
+        raise TransientError(
+            f"`pmic_read_adc` printed no current or no voltage of {', '.join(cut)}: read again, without arguments"
+        )
     return currents_a, voltages_v
 
 
@@ -134,5 +174,7 @@ def _warnings(currents_a: Mapping[str, float], voltages_v: Mapping[str, float]) 
             f"rails that this version does not know: {', '.join(unknown)}; counted: {', '.join(counted) or 'none (no current)'}"
         )
     if voltages_v.get("EXT5V", LOWEST_INPUT_V) < LOWEST_INPUT_V:
-        warnings.append(f"the 5 V input is at {voltages_v['EXT5V']:.2f} V, below {LOWEST_INPUT_V} V: use a better supply or cable")
+        warnings.append(
+            f"the 5 V input is at {voltages_v['EXT5V']:.2f} V, below {LOWEST_INPUT_V} V: use a better supply or cable"
+        )
     return warnings

@@ -20,7 +20,13 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.power import ROOT, AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.sysfs import LocatedSensor, NumberFile, list_folder, optional_number, optional_text
+from edgemeter.agent.power.sysfs import (
+    LocatedSensor,
+    NumberFile,
+    list_folder,
+    optional_number,
+    optional_text,
+)
 from edgemeter.agent.power.values import as_unavailable
 
 # The counters move every millisecond; this is how often we read.
@@ -52,7 +58,10 @@ class Rapl(LocatedSensor[list[_Zone]]):
     """Adds up the processor's packages and memory, or reads the platform's counter."""
 
     def __init__(
-        self, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
+        self,
+        root: Path = ROOT,
+        clock: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(root, clock)
         self._sleep = sleep
@@ -60,7 +69,11 @@ class Rapl(LocatedSensor[list[_Zone]]):
     def describe(self) -> Description:
         names = [zone.name for zone in self._parts()]
         platform = names == ["psys"]
-        excludes = ("power-supply loss",) if platform else ("mainboard", "disks", "GPU", "fans", "power-supply loss")
+        excludes = (
+            ("power-supply loss",)
+            if platform
+            else ("mainboard", "disks", "GPU", "fans", "power-supply loss")
+        )
         return Description(
             id=f"rapl:{'+'.join(names)}",
             scope="board-input" if platform else "cpu-package",
@@ -76,12 +89,17 @@ class Rapl(LocatedSensor[list[_Zone]]):
         begin = self._clock()
         energy_uj = sum(self._count(zone) for zone in zones)
         rails = tuple(Rail(zone.name, None) for zone in zones)
-        return Reading(taken_ns=(begin + self._clock()) // 2, energy_mj=energy_uj / 1000, rails=rails)
+        return Reading(
+            taken_ns=(begin + self._clock()) // 2, energy_mj=energy_uj / 1000, rails=rails
+        )
 
     def _find(self) -> list[_Zone]:
         top = _zone_folders(self._root / POWERCAP)
         # The class folder lists sub-zones beside their zone, which holds them too.
-        by_name = {folder.name: folder for folder in (*top, *(below for zone in top for below in _zone_folders(zone)))}
+        by_name = {
+            folder.name: folder
+            for folder in (*top, *(below for zone in top for below in _zone_folders(zone)))
+        }
         zones = [zone for _, folder in sorted(by_name.items()) if (zone := _zone(folder))]
         packages = [zone for zone in zones if zone.name.startswith("package")]
         memory = [zone for zone in zones if zone.name == "dram"]
@@ -103,14 +121,18 @@ class Rapl(LocatedSensor[list[_Zone]]):
         before = platform.sum_uj, sum(zone.sum_uj for zone in packages)
         self._sleep(PSYS_CHECK_S)
         moved = self._count(platform) - before[0]
-        return moved > 0 and moved >= PSYS_RATIO * (sum(self._count(zone) for zone in packages) - before[1])
+        return moved > 0 and moved >= PSYS_RATIO * (
+            sum(self._count(zone) for zone in packages) - before[1]
+        )
 
     def _count(self, zone: _Zone) -> int:
         """Return the energy of one zone since its first reading, microjoules."""
         try:
             now_uj, now_ns = zone.file.number(), self._clock()
         except AbsentError as error:
-            raise UnavailableError(f"{error}, though its zone is here: see the kernel log for intel_rapl") from error
+            raise UnavailableError(
+                f"{error}, though its zone is here: see the kernel log for intel_rapl"
+            ) from error
         if zone.last_uj is not None:
             moved = now_uj - zone.last_uj
             if moved < 0:
@@ -130,4 +152,10 @@ def _zone_folders(parent: Path) -> list[Path]:
 
 def _zone(folder: Path) -> _Zone | None:
     name = optional_text(folder / "name")
-    return None if name is None else _Zone(NumberFile(folder / "energy_uj"), name, optional_number(folder / "max_energy_range_uj"))
+    return (
+        None
+        if name is None
+        else _Zone(
+            NumberFile(folder / "energy_uj"), name, optional_number(folder / "max_energy_range_uj")
+        )
+    )

@@ -48,7 +48,9 @@ class ReplayTrace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ReplaySensor:
     """Plays one recording in a loop."""
 
-    def __init__(self, path: str = "", scope: str | None = None, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, path: str = "", scope: str | None = None, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self._path = path
         self._scope = scope
         self._clock = clock
@@ -109,20 +111,31 @@ def _load(path: str) -> ReplayTrace:
             recording = decode_json(content, ReplayTrace)
         else:
             rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"))))
-            recording = ReplayTrace(t_s=tuple(float(row["t_s"]) for row in rows), power_w=tuple(float(row["power_w"]) for row in rows))
+            recording = ReplayTrace(
+                t_s=tuple(float(row["t_s"]) for row in rows),
+                power_w=tuple(float(row["power_w"]) for row in rows),
+            )
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, csv.Error) as error:
         requirement = "it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
         raise ConfigError(f"{path!r} is not a power recording ({error}): {requirement}") from error
-    is_whole = len(recording.t_s) == len(recording.power_w) >= 2 and all(map(math.isfinite, (*recording.power_w, *recording.t_s)))
+    is_whole = len(recording.t_s) == len(recording.power_w) >= 2 and all(
+        map(math.isfinite, (*recording.power_w, *recording.t_s))
+    )
     if not is_whole or any(not b - a > 0 for a, b in pairwise(recording.t_s)):
-        raise ConfigError(f"power recording {path!r} needs two or more points, finite, with increasing t_s: correct the file")
+        raise ConfigError(
+            f"power recording {path!r} needs two or more points, finite, with increasing t_s: correct the file"
+        )
     return recording
 
 
 def _content(path: str) -> bytes:
     if not path:
-        raise ConfigError('the replay sensor plays a recording: set path = "trace.json" in [sensors.replay]')
+        raise ConfigError(
+            'the replay sensor plays a recording: set path = "trace.json" in [sensors.replay]'
+        )
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read the power recording {path!r}: {error.strerror}: correct the path") from error
+        raise ConfigError(
+            f"cannot read the power recording {path!r}: {error.strerror}: correct the path"
+        ) from error

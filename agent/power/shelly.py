@@ -59,7 +59,9 @@ class Shelly(HttpPlug):
             raise UnavailableError(f"the Shelly answers {document['code']}: {document['message']}")
         channels = dict(_channels(document))
         if not channels:
-            raise UnavailableError("this Shelly shows no power (no apower, act_power or meters): it is a model that does not measure")
+            raise UnavailableError(
+                "this Shelly shows no power (no apower, act_power or meters): it is a model that does not measure"
+            )
         return channels
 
     def _limits(self, response: bytes, power_w: float) -> tuple[float, list[str]]:
@@ -71,12 +73,22 @@ class Shelly(HttpPlug):
 def _channels(document: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
     """Yield each measuring channel with its power, W; None where the device calls its own reading invalid."""
     # Where a Gen1 device has both, the second are its relays' estimates of the same load.
-    meters = next((key for key in ("emeters", "meters") if isinstance(document.get(key), list) and document[key]), None)
+    meters = next(
+        (
+            key
+            for key in ("emeters", "meters")
+            if isinstance(document.get(key), list) and document[key]
+        ),
+        None,
+    )
     if meters is not None:
         for index, meter in enumerate(document[meters]):
             yield f"{meters[:-1]}:{index}", _power(meter) if isinstance(meter, dict) else None
         return
-    parts = {f"channel:{document.get('id', 0)}": document, **{key: part for key, part in document.items() if COMPONENT.fullmatch(key)}}
+    parts = {
+        f"channel:{document.get('id', 0)}": document,
+        **{key: part for key, part in document.items() if COMPONENT.fullmatch(key)},
+    }
     for key, part in parts.items():
         if isinstance(part, dict) and any(name in part for name in (*TOTALS, *PHASES)):
             yield key, _power(part)

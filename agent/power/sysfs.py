@@ -20,7 +20,17 @@ FLAGS = os.O_RDONLY | os.O_NONBLOCK
 # An integer of the kernel, up to 64 bits; int() accepts more.
 WHOLE_NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 # Errors of a driver while its hardware is off or busy: the next read may work.
-TRANSIENT_ERRNOS = frozenset({errno.EAGAIN, errno.EBUSY, errno.EIO, errno.ENODATA, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EINTR})
+TRANSIENT_ERRNOS = frozenset(
+    {
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EIO,
+        errno.ENODATA,
+        errno.ETIMEDOUT,
+        errno.EREMOTEIO,
+        errno.EINTR,
+    }
+)
 HWMON = "sys/class/hwmon"
 HWMON_FOLDER = re.compile(r"hwmon\d+")
 I2C_ADDRESS = re.compile(r"\d+-00[0-9a-f]{2}")
@@ -106,7 +116,9 @@ def _text(content: bytes) -> str:
 
 def _number(text: str, path: Path | str) -> int:
     if not WHOLE_NUMBER.fullmatch(text):
-        raise TransientError(f"{str(path)!r} holds {text[:40]!r}, not a whole number: read it again, and check the kernel log")
+        raise TransientError(
+            f"{str(path)!r} holds {text[:40]!r}, not a whole number: read it again, and check the kernel log"
+        )
     return int(text)
 
 
@@ -114,8 +126,12 @@ def _explained(path: Path | str, error: OSError) -> UnavailableError | Transient
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return AbsentError(f"there is no {str(path)!r}")
     if isinstance(error, PermissionError):
-        return UnavailableError(f"no permission to read {str(path)!r}: run as root, or grant read access (`sudo chmod a+r {path}`)")
-    return (TransientError if error.errno in TRANSIENT_ERRNOS else UnavailableError)(f"cannot read {str(path)!r}: {error.strerror}")
+        return UnavailableError(
+            f"no permission to read {str(path)!r}: run as root, or grant read access (`sudo chmod a+r {path}`)"
+        )
+    return (TransientError if error.errno in TRANSIENT_ERRNOS else UnavailableError)(
+        f"cannot read {str(path)!r}: {error.strerror}"
+    )
 
 
 def optional_text(path: Path) -> str | None:
@@ -141,7 +157,9 @@ def list_folder(folder: Path, contents: str) -> list[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise UnavailableError(f"cannot look for {contents} in {str(folder)!r}: {error.strerror}: run where /sys is readable") from error
+        raise UnavailableError(
+            f"cannot look for {contents} in {str(folder)!r}: {error.strerror}: run where /sys is readable"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +169,9 @@ class HwmonChip:
     folder: Path
     name: str | None
     address: str | None
-    _files: dict[str, NumberFile] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _files: dict[str, NumberFile] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def has(self, file: str) -> bool:
         return (self.folder / file).exists()
@@ -190,7 +210,11 @@ class HwmonChip:
 
 def hwmon_chips(root: Path) -> list[HwmonChip]:
     """Return all chips, in order of their numbers; raises UnavailableError if this user may not list them."""
-    folders = [folder for folder in list_folder(root / HWMON, "chips") if HWMON_FOLDER.fullmatch(folder.name) and folder.is_dir()]
+    folders = [
+        folder
+        for folder in list_folder(root / HWMON, "chips")
+        if HWMON_FOLDER.fullmatch(folder.name) and folder.is_dir()
+    ]
     chips = [HwmonChip(folder, _name(folder), _address(folder)) for folder in folders]
     return sorted(chips, key=lambda chip: int(chip.folder.name.removeprefix("hwmon")))
 

@@ -34,7 +34,11 @@ class Tasmota(HttpPlug):
 
     def _fetched(self) -> bytes:
         # Tasmota takes the password in the query; only its newest versions know HTTP authentication.
-        credentials = f"user={quote(self.user)}&password={quote(self.password())}&" if self.password_file else ""
+        credentials = (
+            f"user={quote(self.user)}&password={quote(self.password())}&"
+            if self.password_file
+            else ""
+        )
         for command in (self._command,) if self._command else COMMANDS:
             answer = self.get(f"/cm?{credentials}cmnd={quote(command)}")
             if b'"ENERGY"' in answer or b'"StatusPWR"' in answer:
@@ -45,11 +49,17 @@ class Tasmota(HttpPlug):
     def _channels(self, response: bytes) -> dict[str, float | None]:
         document = json_object(response, "the Tasmota plug")
         if "WARNING" in document:
-            raise UnavailableError(f"the Tasmota plug refuses ({document['WARNING']}): set user and password_file in [sensors.tasmota]")
+            raise UnavailableError(
+                f"the Tasmota plug refuses ({document['WARNING']}): set user and password_file in [sensors.tasmota]"
+            )
         sensors = document.get("StatusSNS", document)
-        energy = (sensors.get("ENERGY") if isinstance(sensors, dict) else None) or document.get("StatusPWR")
+        energy = (sensors.get("ENERGY") if isinstance(sensors, dict) else None) or document.get(
+            "StatusPWR"
+        )
         if not isinstance(energy, dict) or "Power" not in energy:
-            raise UnavailableError("this Tasmota device shows no ENERGY.Power: it does not measure power, or answers another command")
+            raise UnavailableError(
+                "this Tasmota device shows no ENERGY.Power: it does not measure power, or answers another command"
+            )
         powers = energy["Power"] if isinstance(energy["Power"], list) else [energy["Power"]]
         return {str(index): json_watts(power) for index, power in enumerate(powers, start=1)}
 
@@ -57,4 +67,6 @@ class Tasmota(HttpPlug):
         del power_w
         decimals = POWER.search(response)
         resolution_w = 10.0 ** -len((decimals.group(1) if decimals else None) or b"")
-        return resolution_w, ["it shows whole watts: `WattRes 1` on its console gives a decimal"] if resolution_w >= 1 else []
+        return resolution_w, [
+            "it shows whole watts: `WattRes 1` on its console gives a decimal"
+        ] if resolution_w >= 1 else []

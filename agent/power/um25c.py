@@ -32,7 +32,11 @@ BAUD = 9600
 TIMEOUT_S = 1.0
 PERIOD_MS = 1000.0
 # Model number: name, volts and amperes of one digit.
-MODELS = {0x0963: ("UM24C", 0.01, 0.001), 0x09C9: ("UM25C", 0.001, 0.0001), 0x0D4C: ("UM34C", 0.01, 0.001)}
+MODELS = {
+    0x0963: ("UM24C", 0.01, 0.001),
+    0x09C9: ("UM25C", 0.001, 0.0001),
+    0x0D4C: ("UM34C", 0.01, 0.001),
+}
 # The block's own power may differ from the product by the rounding of both.
 AGREES_RATIO, AGREES_W = 0.02, 0.03
 # Limits of 2%, rectangular: a standard uncertainty.
@@ -42,7 +46,9 @@ GAIN_U_RATIO = 0.0115
 class Um25c:
     """Asks one meter for its block, again and again."""
 
-    def __init__(self, port: str = "", root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, port: str = "", root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self._name = port
         self._root = root
         self._clock = clock
@@ -64,7 +70,11 @@ class Um25c:
     def read(self) -> Reading:
         begin = self._clock()
         _, volts, amperes, _ = _values(self._block())
-        return Reading(taken_ns=(begin + self._clock()) // 2, power_w=volts * amperes, rails=(Rail("USB", volts * amperes),))
+        return Reading(
+            taken_ns=(begin + self._clock()) // 2,
+            power_w=volts * amperes,
+            rails=(Rail("USB", volts * amperes),),
+        )
 
     def close(self) -> None:
         if self._port is not None:
@@ -80,16 +90,22 @@ class Um25c:
         # A port that hung up gives termios' own error where pyserial empties its buffer.
         except (OSError, termios.error) as error:
             self.close()
-            raise UnavailableError(f"the USB meter at {self._name!r} is gone ({error}): connect it again") from error
+            raise UnavailableError(
+                f"the USB meter at {self._name!r} is gone ({error}): connect it again"
+            ) from error
         return block
 
     def _opened(self) -> Any:
         if self._port is None:
             if not self._name:
-                raise AbsentError('no USB meter is configured: set port = "/dev/rfcomm0" in [sensors.um25c]')
+                raise AbsentError(
+                    'no USB meter is configured: set port = "/dev/rfcomm0" in [sensors.um25c]'
+                )
             serial = import_extra("serial", "serial", "the USB meter is read by pyserial")
             try:
-                self._port = serial.Serial(self._name, BAUD, timeout=TIMEOUT_S, write_timeout=TIMEOUT_S)
+                self._port = serial.Serial(
+                    self._name, BAUD, timeout=TIMEOUT_S, write_timeout=TIMEOUT_S
+                )
             except OSError as error:
                 absent = not (self._root / self._name).exists()
                 raise (AbsentError if absent else UnavailableError)(
@@ -101,14 +117,22 @@ class Um25c:
 def _values(block: bytes) -> tuple[str, float, float, float]:
     """Return model, V, A, and the current of one digit out of a block."""
     if len(block) < BLOCK_BYTES:
-        raise TransientError(f"the USB meter sent {len(block)} of {BLOCK_BYTES} bytes: is another program reading it?")
+        raise TransientError(
+            f"the USB meter sent {len(block)} of {BLOCK_BYTES} bytes: is another program reading it?"
+        )
     number, volts, amperes, milliwatts = struct.unpack_from(">HHHI", block)
     if number not in MODELS:
-        raise TransientError(f"the USB meter reports model 0x{number:04x}, not one of {', '.join(name for name, *_ in MODELS.values())}")
+        raise TransientError(
+            f"the USB meter reports model 0x{number:04x}, not one of {', '.join(name for name, *_ in MODELS.values())}"
+        )
     if not volts:
-        raise TransientError("the USB meter's block shows 0 V, at which no meter runs: it is garbled")
+        raise TransientError(
+            "the USB meter's block shows 0 V, at which no meter runs: it is garbled"
+        )
     model, digit_v, digit_a = MODELS[number]
     product_w = volts * digit_v * amperes * digit_a
     if abs(product_w - milliwatts / 1000) > AGREES_W + AGREES_RATIO * product_w:
-        raise TransientError(f"the USB meter's block shows {milliwatts / 1000:.3f} W and {product_w:.3f} V x A: it is garbled")
+        raise TransientError(
+            f"the USB meter's block shows {milliwatts / 1000:.3f} W and {product_w:.3f} V x A: it is garbled"
+        )
     return model, volts * digit_v, amperes * digit_a, digit_a

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast, get_args
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    TransientError,
+    UnavailableError,
+)
 from edgemeter.agent.contract.record_figures import Scope
 
 _NUMBER = re.compile(r"\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?\s*", re.ASCII)
@@ -16,7 +21,9 @@ _NUMBER = re.compile(r"\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?\s*", re.ASCII)
 def scope_setting(sensor: str, text: str) -> Scope:
     """Return the scope of that name; raises ConfigError if there is none."""
     if text not in get_args(Scope):
-        raise ConfigError(f"[sensors.{sensor}] scope = {text!r}: choose one of {', '.join(get_args(Scope))}")
+        raise ConfigError(
+            f"[sensors.{sensor}] scope = {text!r}: choose one of {', '.join(get_args(Scope))}"
+        )
     return cast("Scope", text)
 
 
@@ -28,7 +35,9 @@ def positive_setting(sensor: str, key: str, text: str) -> float:
         value = math.nan
     if math.isfinite(value) and value > 0:
         return value
-    raise ConfigError(f"[sensors.{sensor}] {key} = {text!r}: give a number above 0, as in {key} = 0.1")
+    raise ConfigError(
+        f"[sensors.{sensor}] {key} = {text!r}: give a number above 0, as in {key} = 0.1"
+    )
 
 
 def plausible_power_w(power_w: float, highest_w: float, origin: str) -> float:

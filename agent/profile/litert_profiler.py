@@ -55,23 +55,51 @@ class LiteRtProfiler:
     def __init__(self, case: Case, model: LoadedModel, inputs: list[Array]) -> None:
         loaded = model.loaded
         if loaded.backend.startswith(("gpu", "npu")):
-            raise UnavailableError(f"LiteRT's profiler sees the CPU only, not {case.backend}: profile with --backend cpu-compiled")
+            raise UnavailableError(
+                f"LiteRT's profiler sees the CPU only, not {case.backend}: profile with --backend cpu-compiled"
+            )
         # The same kernels as the plain queries.
         kernels = f"kernel_mode = {_KERNELS_BUILTIN}\n" if loaded.backend == "builtin" else ""
         self._library = _library()
         self._environment, self._model = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("LiteRtCreateEnvironment", ctypes.c_int(0), None, ctypes.byref(self._environment))
-        self._call("LiteRtCreateModelFromFile", self._environment, case.model.encode(), ctypes.byref(self._model))
+        self._call(
+            "LiteRtCreateEnvironment", ctypes.c_int(0), None, ctypes.byref(self._environment)
+        )
+        self._call(
+            "LiteRtCreateModelFromFile",
+            self._environment,
+            case.model.encode(),
+            ctypes.byref(self._model),
+        )
         options = self._options(f"num_threads = {case.threads}\n{kernels}")
-        self._compiled, self._profiler, self._signature = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("LiteRtCreateCompiledModel", self._environment, self._model, options, ctypes.byref(self._compiled))
+        self._compiled, self._profiler, self._signature = (
+            ctypes.c_void_p(),
+            ctypes.c_void_p(),
+            ctypes.c_void_p(),
+        )
+        self._call(
+            "LiteRtCreateCompiledModel",
+            self._environment,
+            self._model,
+            options,
+            ctypes.byref(self._compiled),
+        )
         self._call("LiteRtCompiledModelGetProfiler", self._compiled, ctypes.byref(self._profiler))
         if not self._profiler:
-            raise UnavailableError(f"this build of LiteRT has no profiler for compiled models: {_REMEDY}")
-        self._call("LiteRtGetModelSignature", self._model, ctypes.c_size_t(0), ctypes.byref(self._signature))
+            raise UnavailableError(
+                f"this build of LiteRT has no profiler for compiled models: {_REMEDY}"
+            )
+        self._call(
+            "LiteRtGetModelSignature",
+            self._model,
+            ctypes.c_size_t(0),
+            ctypes.byref(self._signature),
+        )
         input_count, output_count = self._count("Input"), self._count("Output")
         if len(loaded.inputs) != input_count:
-            raise UnavailableError(f"LiteRT's profiler sees {input_count} inputs, not {len(loaded.inputs)}: {_RUN_IT}")
+            raise UnavailableError(
+                f"LiteRT's profiler sees {input_count} inputs, not {len(loaded.inputs)}: {_RUN_IT}"
+            )
         sizes = [math.prod(array.shape) * array.itemsize for array in model.runtime.outputs()]
         self._inputs = self._buffers("Input", [0] * input_count)
         self._outputs = self._buffers("Output", [*sizes, *[0] * output_count][:output_count])
@@ -93,8 +121,17 @@ class LiteRtProfiler:
         for buffer, array in zip(self._inputs, inputs, strict=True):
             self._write(ctypes.c_void_p(buffer), array)
         function = self._library.LiteRtRunCompiledModel
-        signature, input_count, output_count = map(ctypes.c_size_t, (0, len(self._inputs), len(self._outputs)))
-        arguments = (self._compiled, signature, input_count, self._inputs, output_count, self._outputs)
+        signature, input_count, output_count = map(
+            ctypes.c_size_t, (0, len(self._inputs), len(self._outputs))
+        )
+        arguments = (
+            self._compiled,
+            signature,
+            input_count,
+            self._inputs,
+            output_count,
+            self._outputs,
+        )
         return lambda: _check("LiteRtRunCompiledModel", function(*arguments))
 
     def _recorded(self) -> list[RawEvent]:
@@ -105,19 +142,28 @@ class LiteRtProfiler:
         size = count.value * _EVENT_MOST_BYTES
         target = ctypes.create_string_buffer(bytes([_FILL]) * size, size)
         self._call("LiteRtGetProfilerEvents", self._profiler, count, target)
-        return unpack_events(target.raw, count.value, lambda address: ctypes.string_at(address).decode(errors="replace"))
+        return unpack_events(
+            target.raw,
+            count.value,
+            lambda address: ctypes.string_at(address).decode(errors="replace"),
+        )
 
     def _options(self, cpu: str) -> ctypes.c_void_p:
         options = ctypes.c_void_p()
         self._call("LiteRtCreateOptions", ctypes.byref(options))
         self._call("LiteRtSetOptionsHardwareAccelerators", options, ctypes.c_int(_CPU))
-        for name, text in (("runtime_options_string", "enable_profiling = true\n"), ("xnnpack", cpu)):
+        for name, text in (
+            ("runtime_options_string", "enable_profiling = true\n"),
+            ("xnnpack", cpu),
+        ):
             part = ctypes.c_void_p()
             # LiteRT frees the text with `free`, so the C library must allocate it.
             system = ctypes.CDLL(None)
             system.strdup.restype = ctypes.c_void_p
             payload = ctypes.c_void_p(system.strdup(text.encode()))
-            self._call("LiteRtCreateOpaqueOptions", name.encode(), payload, system.free, ctypes.byref(part))
+            self._call(
+                "LiteRtCreateOpaqueOptions", name.encode(), payload, system.free, ctypes.byref(part)
+            )
             self._call("LiteRtAddOpaqueOptions", options, part)
         return options
 
@@ -130,15 +176,35 @@ class LiteRtProfiler:
         """Return a buffer for each tensor, of the required size or `sizes` if that is larger: shapes may be open before the first run."""
         buffers = (ctypes.c_void_p * len(sizes))()
         for index, least in enumerate(sizes):
-            needs, tensor, buffer, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+            needs, tensor, buffer, size = (
+                ctypes.c_void_p(),
+                ctypes.c_void_p(),
+                ctypes.c_void_p(),
+                ctypes.c_size_t(),
+            )
             at = ctypes.c_size_t(index)
-            self._call(f"LiteRtGetCompiledModel{kind}BufferRequirements", self._compiled, ctypes.c_size_t(0), at, ctypes.byref(needs))
+            self._call(
+                f"LiteRtGetCompiledModel{kind}BufferRequirements",
+                self._compiled,
+                ctypes.c_size_t(0),
+                at,
+                ctypes.byref(needs),
+            )
             self._call("LiteRtGetTensorBufferRequirementsBufferSize", needs, ctypes.byref(size))
-            self._call(f"LiteRtGetSignature{kind}TensorByIndex", self._signature, at, ctypes.byref(tensor))
+            self._call(
+                f"LiteRtGetSignature{kind}TensorByIndex", self._signature, at, ctypes.byref(tensor)
+            )
             kind_of = ctypes.create_string_buffer(_TENSOR_TYPE_BYTES)
             self._call("LiteRtGetRankedTensorType", tensor, kind_of)
             host, size_bytes = ctypes.c_int(_HOST_MEMORY), ctypes.c_size_t(max(size.value, least))
-            self._call("LiteRtCreateManagedTensorBuffer", self._environment, host, kind_of, size_bytes, ctypes.byref(buffer))
+            self._call(
+                "LiteRtCreateManagedTensorBuffer",
+                self._environment,
+                host,
+                kind_of,
+                size_bytes,
+                ctypes.byref(buffer),
+            )
             buffers[index] = buffer.value
         return buffers
 
@@ -147,7 +213,9 @@ class LiteRtProfiler:
         self._call("LiteRtGetTensorBufferPackedSize", buffer, ctypes.byref(size))
         content = array.tobytes()
         if len(content) != size.value:
-            raise UnavailableError(f"LiteRT's profiler takes {size.value} bytes where the interpreter takes {len(content)}: {_RUN_IT}")
+            raise UnavailableError(
+                f"LiteRT's profiler takes {size.value} bytes where the interpreter takes {len(content)}: {_RUN_IT}"
+            )
         self._call("LiteRtLockTensorBuffer", buffer, ctypes.byref(address), ctypes.c_int(_WRITE))
         ctypes.memmove(address, content, size.value)
         self._call("LiteRtUnlockTensorBuffer", buffer)
@@ -158,7 +226,9 @@ class LiteRtProfiler:
 
 def _check(name: str, status: int) -> None:
     if status:
-        raise UnavailableError(f"LiteRT's {name} ended with status {status}: this version cannot profile this model; {_RUN_IT}")
+        raise UnavailableError(
+            f"LiteRT's {name} ended with status {status}: this version cannot profile this model; {_RUN_IT}"
+        )
 
 
 def unpack_events(raw: bytes, count: int, text: Callable[[int], str]) -> list[RawEvent]:
@@ -176,9 +246,14 @@ def unpack_events(raw: bytes, count: int, text: Callable[[int], str]) -> list[Ra
 def _library() -> Any:
     spec = find_spec("ai_edge_litert")
     places = (spec and spec.submodule_search_locations) or []
-    library = next((ctypes.CDLL(str(file)) for folder in places for file in Path(folder).glob("libLiteRt.so")), None)
+    library = next(
+        (ctypes.CDLL(str(file)) for folder in places for file in Path(folder).glob("libLiteRt.so")),
+        None,
+    )
     if not hasattr(library, "LiteRtCompiledModelGetProfiler"):
-        raise UnavailableError(f"this ai-edge-litert has no profiler (libLiteRt.so with LiteRtCompiledModelGetProfiler): {_REMEDY}")
+        raise UnavailableError(
+            f"this ai-edge-litert has no profiler (libLiteRt.so with LiteRtCompiledModelGetProfiler): {_REMEDY}"
+        )
     return library
 
 
@@ -196,5 +271,11 @@ def operator_events(raw: Sequence[RawEvent]) -> Iterator[ProfileEvent]:
             counts[event.tag] = counts.get(event.tag, 0) + 1
             name = f"{event.tag} #{counts[event.tag]}"
             thread = 0 if event.start_us else None
-            yield ProfileEvent(name=name, type=event.tag, start_us=start_us, duration_us=event.elapsed_us, thread=thread)
+            yield ProfileEvent(
+                name=name,
+                type=event.tag,
+                start_us=start_us,
+                duration_us=event.elapsed_us,
+                thread=thread,
+            )
             now_us = start_us + event.elapsed_us

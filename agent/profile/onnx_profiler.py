@@ -26,7 +26,10 @@ class OnnxProfiler:
         del model
         self._folder = tempfile.TemporaryDirectory(prefix="edgemeter-profile-")
         self._session = OnnxRuntime(profile_prefix=str(Path(self._folder.name) / "onnx"))
-        self._session.load(Path(case.model), Options(threads=case.threads, backend=case.backend, extra=case.options))
+        self._session.load(
+            Path(case.model),
+            Options(threads=case.threads, backend=case.backend, extra=case.options),
+        )
         timed_calls(self._session.bind, [inputs] * WARM_UP_QUERIES)
 
     def record(self, inputs: Sequence[list[Array]]) -> list[int]:
@@ -49,20 +52,39 @@ def parse_profile(text: bytes, skip: int) -> list[ProfileEvent]:
         MeasurementError: it is not a profile of ONNX Runtime, or has no further runs.
     """
     try:
-        entries: list[dict[str, Any]] = [entry for entry in json.loads(text) if isinstance(entry, dict)]
-        runs = [inference(float(entry["ts"]), float(entry["dur"])) for entry in entries if entry.get("name") == "model_run"]
-        operators = [_operator(entry) for entry in entries if str(entry.get("name", "")).endswith(_KERNEL)]
+        entries: list[dict[str, Any]] = [
+            entry for entry in json.loads(text) if isinstance(entry, dict)
+        ]
+        runs = [
+            inference(float(entry["ts"]), float(entry["dur"]))
+            for entry in entries
+            if entry.get("name") == "model_run"
+        ]
+        operators = [
+            _operator(entry) for entry in entries if str(entry.get("name", "")).endswith(_KERNEL)
+        ]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MeasurementError(
             f"ONNX Runtime wrote a profile that cannot be read ({type(error).__name__}: {error}): profile with another version"
         ) from error
     if len(runs) <= skip:
-        raise MeasurementError(f"ONNX Runtime's profile holds {len(runs)} runs, but more than {skip} were made: profile fewer queries")
+        raise MeasurementError(
+            f"ONNX Runtime's profile holds {len(runs)} runs, but more than {skip} were made: profile fewer queries"
+        )
     first_us = sorted(run.start_us for run in runs)[skip]
     return [event for event in [*runs, *operators] if event.start_us >= first_us]
 
 
 def _operator(entry: dict[str, Any]) -> ProfileEvent:
-    name, (start_us, duration_us) = str(entry["name"]).removesuffix(_KERNEL), (float(entry["ts"]), float(entry["dur"]))
+    name, (start_us, duration_us) = (
+        str(entry["name"]).removesuffix(_KERNEL),
+        (float(entry["ts"]), float(entry["dur"])),
+    )
     kind = str(entry.get("args", {}).get("op_name", name))
-    return ProfileEvent(name=name, type=kind, start_us=start_us, duration_us=duration_us, thread=int(entry.get("tid", 0)))
+    return ProfileEvent(
+        name=name,
+        type=kind,
+        start_us=start_us,
+        duration_us=duration_us,
+        thread=int(entry.get("tid", 0)),
+    )

@@ -51,10 +51,18 @@ class Profiler(Protocol):
 
 
 def inference(start_us: float, duration_us: float) -> ProfileEvent:
-    return ProfileEvent(name="inference", type="inference", start_us=start_us, duration_us=duration_us, is_inference=True)
+    return ProfileEvent(
+        name="inference",
+        type="inference",
+        start_us=start_us,
+        duration_us=duration_us,
+        is_inference=True,
+    )
 
 
-def timed_calls(bind: Callable[[Sequence[Array]], Callable[[], object]], inputs: Sequence[list[Array]]) -> list[int]:
+def timed_calls(
+    bind: Callable[[Sequence[Array]], Callable[[], object]], inputs: Sequence[list[Array]]
+) -> list[int]:
     """Run one query per set of inputs and return their durations, ns."""
     durations = []
     for arrays in inputs:
@@ -68,5 +76,7 @@ def timed_calls(bind: Callable[[Sequence[Array]], Callable[[], object]], inputs:
 def profiler_class(runtime: str) -> type[Profiler]:
     """Return the profiler of a runtime; raises UnavailableError if there is none."""
     if runtime not in PROFILERS:
-        raise UnavailableError(f"runtime {runtime!r} has no profiler here: use the runtime's own tools, or one of {', '.join(PROFILERS)}")
+        raise UnavailableError(
+            f"runtime {runtime!r} has no profiler here: use the runtime's own tools, or one of {', '.join(PROFILERS)}"
+        )
     return cast("type[Profiler]", resolve_name(PROFILERS[runtime]))

@@ -57,10 +57,18 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 def summarise(
-    case: Case, model: LoadedModel, plain_ns: Sequence[int], profiled_ns: Sequence[int], events: Sequence[ProfileEvent], *, by_type: bool
+    case: Case,
+    model: LoadedModel,
+    plain_ns: Sequence[int],
+    profiled_ns: Sequence[int],
+    events: Sequence[ProfileEvent],
+    *,
+    by_type: bool,
 ) -> Profile:
     """Return the profile of the operators, or types of operators, slowest first."""
-    plain_ms, profiled_ms = (statistics.median(times) / NS_PER_MS for times in (plain_ns, profiled_ns))
+    plain_ms, profiled_ms = (
+        statistics.median(times) / NS_PER_MS for times in (plain_ns, profiled_ns)
+    )
     operators, covered_ms = ranked(events, profiled_ms, by_type=by_type)
     return Profile(
         model=Path(case.model).name,
@@ -78,15 +86,22 @@ def summarise(
     )
 
 
-def ranked(events: Sequence[ProfileEvent], inference_ms: float, *, by_type: bool) -> tuple[tuple[ProfiledOperator, ...], float]:
+def ranked(
+    events: Sequence[ProfileEvent], inference_ms: float, *, by_type: bool
+) -> tuple[tuple[ProfiledOperator, ...], float]:
     """Return the operators, slowest first, and their total time in the median inference, ms."""
     starts_us = sorted(event.start_us for event in events if event.is_inference)
     # The time of each operator per inference, 0 where it did not run, and of all operators.
-    times_ms: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * max(1, len(starts_us)))
+    times_ms: dict[tuple[str, str], list[float]] = defaultdict(
+        lambda: [0.0] * max(1, len(starts_us))
+    )
     all_ms = [0.0] * max(1, len(starts_us))
     calls: Counter[tuple[str, str]] = Counter()
     for event, self_us in _self_times([event for event in events if not event.is_inference]):
-        key, turn = (event.type if by_type else event.name, event.type), max(0, bisect_right(starts_us, event.start_us) - 1)
+        key, turn = (
+            (event.type if by_type else event.name, event.type),
+            max(0, bisect_right(starts_us, event.start_us) - 1),
+        )
         calls[key] += 1
         times_ms[key][turn] += self_us / US_PER_MS
         all_ms[turn] += self_us / US_PER_MS
@@ -94,7 +109,9 @@ def ranked(events: Sequence[ProfileEvent], inference_ms: float, *, by_type: bool
     # The shares add up to the coverage.
     scale = statistics.median(all_ms) / inference_ms / (sum(medians_ms.values()) or 1.0)
     operators = [
-        ProfiledOperator(name=key[0], type=key[1], calls=calls[key], p50_ms=p50_ms, share_ratio=scale * p50_ms)
+        ProfiledOperator(
+            name=key[0], type=key[1], calls=calls[key], p50_ms=p50_ms, share_ratio=scale * p50_ms
+        )
         for key, p50_ms in sorted(medians_ms.items(), key=lambda item: -item[1])
     ]
     return tuple(operators), statistics.median(all_ms)
@@ -110,7 +127,11 @@ def _self_times(operators: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, f
         self_us = [event.duration_us for event in events]
         outer: list[int] = []
         for index, event in enumerate(events):
-            while outer and event.start_us + event.duration_us > events[outer[-1]].start_us + events[outer[-1]].duration_us:
+            while (
+                outer
+                and event.start_us + event.duration_us
+                > events[outer[-1]].start_us + events[outer[-1]].duration_us
+            ):
                 outer.pop()
             if outer:
                 self_us[outer[-1]] -= event.duration_us
@@ -122,14 +143,19 @@ def _self_times(operators: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, f
 def show_profile(profile: Profile, top: int, console: Console) -> None:
     """Print the `top` slowest operators, or types of operators, and the limits of the table."""
     about = f"{profile.model} on {profile.package} {profile.version} ({profile.backend}, threads: {profile.threads})"
-    print_text(console, f"{about}: {profile.queries} inferences of {profile.data} under the profiler")
+    print_text(
+        console, f"{about}: {profile.queries} inferences of {profile.data} under the profiler"
+    )
     console.print(_table(profile, top))
     coverage = f"coverage: {profile.coverage_ratio:.1%} of the inference time is spent in operators"
     slower = (
         f"these are not latencies: with the profiler the median inference took {plain_digits(profile.profiled_p50_ms)} ms, "
         f"without {plain_digits(profile.plain_p50_ms)} ms; `edgemeter run` measures latency"
     )
-    print_lines(console, [f"{coverage}; the rest is overhead of the runtime and rounding of the profiler", slower])
+    print_lines(
+        console,
+        [f"{coverage}; the rest is overhead of the runtime and rounding of the profiler", slower],
+    )
 
 
 def _table(profile: Profile, top: int) -> Table:
@@ -139,8 +165,23 @@ def _table(profile: Profile, top: int) -> Table:
     for heading in ("calls", "p50 ms", "share"):
         table.add_column(heading, "right", is_whole=True)
     for row in profile.operators[:top]:
-        table.add_row(row.name, row.type, str(row.calls), plain_digits(row.p50_ms, 3), f"{row.share_ratio:.1%}")
+        table.add_row(
+            row.name,
+            row.type,
+            str(row.calls),
+            plain_digits(row.p50_ms, 3),
+            f"{row.share_ratio:.1%}",
+        )
     if left_out := profile.operators[top:]:
-        table.add_row(f"({len(left_out)} more)", "", "", "", f"{sum(row.share_ratio for row in left_out):.1%}", style="dim")
-    table.add_row("(in no operator)", "", "", "", f"{max(0.0, 1 - profile.coverage_ratio):.1%}", style="dim")
+        table.add_row(
+            f"({len(left_out)} more)",
+            "",
+            "",
+            "",
+            f"{sum(row.share_ratio for row in left_out):.1%}",
+            style="dim",
+        )
+    table.add_row(
+        "(in no operator)", "", "", "", f"{max(0.0, 1 - profile.coverage_ratio):.1%}", style="dim"
+    )
     return table

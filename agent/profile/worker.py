@@ -35,8 +35,18 @@ class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
 
 def profile_in_child(work: ProfileJob) -> Profile:
     """Profile a model in its own process; raises that process's EdgemeterError, or MeasurementError if it crashed."""
-    advice = f"the process that profiled {Path(work.case.model).name!r} on {work.case.runtime}", "measure it with `edgemeter run` instead"
-    return ask("edgemeter.agent.profile.worker", [], msgspec.json.encode(work), Profile, grant_for(work.case), advice)
+    advice = (
+        f"the process that profiled {Path(work.case.model).name!r} on {work.case.runtime}",
+        "measure it with `edgemeter run` instead",
+    )
+    return ask(
+        "edgemeter.agent.profile.worker",
+        [],
+        msgspec.json.encode(work),
+        Profile,
+        grant_for(work.case),
+        advice,
+    )
 
 
 def record_profile(job: ProfileJob) -> Profile:
@@ -59,7 +69,9 @@ def record_profile(job: ProfileJob) -> Profile:
             turn_inputs = list(itertools.islice(supply, count))
             plain_ns.extend(timed_calls(model.runtime.bind, turn_inputs))
             profiled_ns.extend(profiler.record(turn_inputs))
-        return summarise(job.case, model, plain_ns, profiled_ns, profiler.events(), by_type=job.by_type)
+        return summarise(
+            job.case, model, plain_ns, profiled_ns, profiler.events(), by_type=job.by_type
+        )
     finally:
         runtime.close()
 

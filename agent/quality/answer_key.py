@@ -39,7 +39,11 @@ class AnswerKey:
         """The way of comparison."""
         if self.choices:
             return "letter"
-        return "number" if self.answers and all(_WHOLE_NUMBER.fullmatch(answer) for answer in self.answers) else "squad"
+        return (
+            "number"
+            if self.answers and all(_WHOLE_NUMBER.fullmatch(answer) for answer in self.answers)
+            else "squad"
+        )
 
     def accepts(self, answer: str) -> bool:
         """Return whether a generated answer matches a right one."""
@@ -51,11 +55,15 @@ class AnswerKey:
         if self.rule == "number":
             number = _last_number(text)
             return number is not None and number in [_last_number(right) for right in self.answers]
-        return normalise(text.partition("\n")[0]) in ([right for right in map(normalise, self.answers) if right] or [""])
+        return normalise(text.partition("\n")[0]) in (
+            [right for right in map(normalise, self.answers) if right] or [""]
+        )
 
 
 def normalise(text: str) -> str:
-    unpunctuated = "".join(character for character in text.lower() if character not in string.punctuation)
+    unpunctuated = "".join(
+        character for character in text.lower() if character not in string.punctuation
+    )
     return " ".join(_ARTICLES.sub(" ", unpunctuated).split())
 
 

@@ -15,9 +15,7 @@ _NO_NAMES = re.compile(r"ssd|rcnn|detr|yolo|seg|pose|deeplab|feature|embed")
 _IMAGENET = (1000, 1001)
 # Fine-tuning and MLPerf Tiny shrink whole photographs by averaging before they train; ImageNet's evaluation crops. The reference model of
 # visual wake words classifies 58 of 72 COCO photographs correctly this way, 56 cropped and 49 shrunk without smoothing.
-_SHRUNK = (
-    "photographs are shrunk whole and smoothly, the usual for a TensorFlow classifier of other classes than ImageNet's; set input.resize"
-)
+_SHRUNK = "photographs are shrunk whole and smoothly, the usual for a TensorFlow classifier of other classes than ImageNet's; set input.resize"
 
 
 class Classifier(Family):
@@ -29,9 +27,13 @@ class Classifier(Family):
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
         """Return a class for each score, if labels, ImageNet's number of classes, the name or the metadata confirm that they are scores."""
         labels = len(facts.labels)
-        is_called_so = facts.task == cls.TASK or (_NAMES.search(facts.name.lower()) and not _NO_NAMES.search(facts.name.lower()))
+        is_called_so = facts.task == cls.TASK or (
+            _NAMES.search(facts.name.lower()) and not _NO_NAMES.search(facts.name.lower())
+        )
         if not facts.outputs and is_called_so:
-            return Recognition(labels or _IMAGENET[0], facts.unnamed(_IMAGENET[0], "those of ImageNet"))
+            return Recognition(
+                labels or _IMAGENET[0], facts.unnamed(_IMAGENET[0], "those of ImageNet")
+            )
         classes = _scores(facts.shapes)
         if classes in (*_IMAGENET, labels) and classes:
             return Recognition(classes)
@@ -51,11 +53,18 @@ class Classifier(Family):
             return Pictures("stretch-smooth", mean=None, side=224, doubt=_SHRUNK)
         # EfficientNet-Lite crops a margin of 16 pixels at any size.
         is_lite = re.search(r"efficientnet[-_]?lite", facts.name.lower())
-        return Pictures("centre-crop", mean=None, crop_ratio=side / (side + 32) if is_lite else 0.875, side=224)
+        return Pictures(
+            "centre-crop", mean=None, crop_ratio=side / (side + 32) if is_lite else 0.875, side=224
+        )
 
 
 def _scores(shapes: Sequence[Shape]) -> int:
     """Return the number of scores in the only output, [1, n], [1, 1, 1, n] or [1, n, 1, 1]; 0 for other outputs."""
     shape = shapes[0] if len(shapes) == 1 else ()
-    is_row = len(shape) >= 2 and shape[0] in (1, None) and None not in shape[1:] and sum(size != 1 for size in shape[1:]) == 1
+    is_row = (
+        len(shape) >= 2
+        and shape[0] in (1, None)
+        and None not in shape[1:]
+        and sum(size != 1 for size in shape[1:]) == 1
+    )
     return max(size or 0 for size in shape) if is_row else 0

@@ -16,7 +16,12 @@ from edgemeter.agent.vision.decoders.family import Triple
 # Ultralytics' suffixes of models for other tasks, whose first output columns look like a detector's.
 _OTHER_TASK = re.compile(r"yolo[a-z0-9]*[-_](seg|pose|obb)(?![a-z])")
 # Ultralytics' names of tasks, in metadata and file names, and ours.
-_TASKS = {"detect": "detection", "segment": "segmentation", "seg": "segmentation", "classify": "classification"}
+_TASKS = {
+    "detect": "detection",
+    "segment": "segmentation",
+    "seg": "segmentation",
+    "classify": "classification",
+}
 # RT-DETR's last layer in Ultralytics' metadata.
 _RT_DETR_HEAD = "RTDETRDecoder"
 # The path of the training data follows.
@@ -60,7 +65,8 @@ def read_self_description(metadata: Mapping[str, str]) -> SelfDescription:
         mean=_triple(words.get("input_mean")),
         sd=_triple(words.get("input_sd")),
         head=head if isinstance(head, str) else None,
-        is_end_to_end=suppresses or {"true": True, "false": False}.get(str(words.get("end2end")).lower()),
+        is_end_to_end=suppresses
+        or {"true": True, "false": False}.get(str(words.get("end2end")).lower()),
         architecture=architecture[1] if architecture else "",
     )
 
@@ -87,7 +93,11 @@ def _names(names: Any) -> tuple[str, ...]:
 
 def _label_file(metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Return the lines of the label file; lines may begin with their number, as in Coral's files."""
-    texts = {name: text for name, text in metadata.items() if name.endswith(".txt") and not text.lstrip().startswith("{")}
+    texts = {
+        name: text
+        for name, text in metadata.items()
+        if name.endswith(".txt") and not text.lstrip().startswith("{")
+    }
     label_text = next((text for name, text in texts.items() if "label" in name.lower()), None)
     if label_text is None:
         return ()
@@ -110,7 +120,11 @@ def _size(imgsz: Any, shape: Any) -> tuple[int, int] | None:
         imgsz = shape[2:]
     if isinstance(imgsz, int):
         imgsz = [imgsz, imgsz]
-    if not isinstance(imgsz, list | tuple) or len(imgsz) != 2 or not all(isinstance(side, int) and side > 0 for side in imgsz):
+    if (
+        not isinstance(imgsz, list | tuple)
+        or len(imgsz) != 2
+        or not all(isinstance(side, int) and side > 0 for side in imgsz)
+    ):
         return None
     return imgsz[0], imgsz[1]
 
@@ -132,9 +146,21 @@ def family_in(name: str, description: SelfDescription) -> str | None:
         return "rt-detr"
     if description.is_end_to_end:
         return "yolo26"
-    patterns = {family: pattern for family in DECODERS if (pattern := getattr(family_of(family), "NAME", ""))}
+    patterns = {
+        family: pattern
+        for family in DECODERS
+        if (pattern := getattr(family_of(family), "NAME", ""))
+    }
     texts = (description.architecture.lower(), name.lower())
-    named = next((family for text in texts for family, pattern in patterns.items() if re.search(pattern, text)), None)
+    named = next(
+        (
+            family
+            for text in texts
+            for family, pattern in patterns.items()
+            if re.search(pattern, text)
+        ),
+        None,
+    )
     # Ultralytics also exports YOLO26 and YOLOv10 without the end-to-end head; most of its exports without a known name have YOLOv8's head.
     return "yolov8" if named in (None, "yolo26") and description.is_end_to_end is False else named
 

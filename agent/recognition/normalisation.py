@@ -23,19 +23,32 @@ class Normalisation:
     doubt: str | None = None
 
 
-_TENSORFLOW = Normalisation((127.5,) * 3, (127.5,) * 3, f"pixels become -1..1, the usual for TensorFlow: {_SETTLED_BY}")
+_TENSORFLOW = Normalisation(
+    (127.5,) * 3, (127.5,) * 3, f"pixels become -1..1, the usual for TensorFlow: {_SETTLED_BY}"
+)
 # Source: torchvision's models.
 _IMAGENET = Normalisation(
-    (123.675, 116.28, 103.53), (58.395, 57.12, 57.375), f"ImageNet's mean and sd, the usual for PyTorch: {_SETTLED_BY}"
+    (123.675, 116.28, 103.53),
+    (58.395, 57.12, 57.375),
+    f"ImageNet's mean and sd, the usual for PyTorch: {_SETTLED_BY}",
 )
 # Source: tensorflow/tpu `models/official/efficientnet/lite/efficientnet_lite_builder.py`.
-_EFFICIENTNET_LITE = Normalisation((127.0,) * 3, (128.0,) * 3, f"(pixel - 127) / 128, EfficientNet-Lite's: {_SETTLED_BY}")
+_EFFICIENTNET_LITE = Normalisation(
+    (127.0,) * 3, (128.0,) * 3, f"(pixel - 127) / 128, EfficientNet-Lite's: {_SETTLED_BY}"
+)
 # Source: Keras `applications/efficientnet.py`, whose graph holds the rescaling.
-_KERAS_EFFICIENTNET = Normalisation((0.0,) * 3, (1.0,) * 3, f"pixels 0..255, Keras's for EfficientNet: {_SETTLED_BY}")
+_KERAS_EFFICIENTNET = Normalisation(
+    (0.0,) * 3, (1.0,) * 3, f"pixels 0..255, Keras's for EfficientNet: {_SETTLED_BY}"
+)
 
 
 def find_normalisation(
-    info: TensorInfo | None, pictures: Pictures, description: SelfDescription, name: str, *, is_classifier: bool
+    info: TensorInfo | None,
+    pictures: Pictures,
+    description: SelfDescription,
+    name: str,
+    *,
+    is_classifier: bool,
 ) -> Normalisation:
     """Return the normalisation for the input `info` (None, taken as float32, if the file declares none); `name` shows the framework."""
     if pictures.mean is not None:
@@ -43,9 +56,7 @@ def find_normalisation(
         if info is None or _can_hold(info, trained):
             return trained
         in_graph = _quantised_normalisation(info)
-        doubt = (
-            f"the input's quantisation (scale {info.scale or 1:g}) is not that of this family's values, so it takes pixels; {_SETTLED_BY}"
-        )
+        doubt = f"the input's quantisation (scale {info.scale or 1:g}) is not that of this family's values, so it takes pixels; {_SETTLED_BY}"
         return in_graph if in_graph.doubt else replace(in_graph, doubt=doubt)
     if info is not None and np.dtype(info.dtype).kind in "iu":
         return _quantised_normalisation(info)
@@ -68,7 +79,10 @@ def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
     if np.dtype(info.dtype).kind not in "iu":
         return True
     bounds = np.iinfo(np.dtype(info.dtype))
-    first, last = ((pixel - trained.mean[0]) / trained.sd[0] / (info.scale or 1.0) + (info.zero_point or 0) for pixel in (0, 255))
+    first, last = (
+        (pixel - trained.mean[0]) / trained.sd[0] / (info.scale or 1.0) + (info.zero_point or 0)
+        for pixel in (0, 255)
+    )
     inside = min(last, bounds.max) - max(first, bounds.min)
     return inside >= (last - first) / 2 and last - first >= _FEWEST_STEPS
 
@@ -80,6 +94,10 @@ def _quantised_normalisation(info: TensorInfo) -> Normalisation:
     first = float(np.iinfo(kind).min) if kind.itemsize == 1 else 0.0
     if info.scale is None:
         form = "as they are" if first == 0 else f"less {-first:g}"
-        return Normalisation((-first, -first, -first), (1.0,) * 3, f"the integer input takes pixels {form}: {_SETTLED_BY}")
+        return Normalisation(
+            (-first, -first, -first),
+            (1.0,) * 3,
+            f"the integer input takes pixels {form}: {_SETTLED_BY}",
+        )
     mean, sd = float((info.zero_point or 0) - first), 1 / info.scale
     return Normalisation((mean, mean, mean), (sd, sd, sd))

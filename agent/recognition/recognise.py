@@ -11,9 +11,22 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Card, CardOutput, Guess, ImageInput, card_path, read_card
+from edgemeter.agent.contract.model_card import (
+    UNSURE_FAMILY,
+    Card,
+    CardOutput,
+    Guess,
+    ImageInput,
+    card_path,
+    read_card,
+)
 from edgemeter.agent.recognition.classifier import Classifier
-from edgemeter.agent.recognition.metadata import SelfDescription, family_in, read_self_description, task_of
+from edgemeter.agent.recognition.metadata import (
+    SelfDescription,
+    family_in,
+    read_self_description,
+    task_of,
+)
 from edgemeter.agent.recognition.normalisation import find_normalisation
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.tasks.class_fit import coco_class_names
@@ -33,13 +46,26 @@ _HEADS: Mapping[tuple[str | None, str | None], str] = {
     ("yolo26", "segmentation"): "yolo26-seg",
     ("yolo26", "pose"): "yolo26-pose",
 }
-_QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
+_QUANTISED = re.compile(
+    r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$"
+)
 Layout = Literal["NHWC", "NCHW"]
 # Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
 _NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
 # Exporters' endings of file names, and the precision each stands for.
 _ENDINGS = {
-    **dict.fromkeys(("full_integer_quant", "integer_quant", "int8_metadata", "int8", "uint8", "quant", "quantized"), "int8"),
+    **dict.fromkeys(
+        (
+            "full_integer_quant",
+            "integer_quant",
+            "int8_metadata",
+            "int8",
+            "uint8",
+            "quant",
+            "quantized",
+        ),
+        "int8",
+    ),
     "dynamic_range_quant": "int8-dynamic",
     **dict.fromkeys(("float16", "fp16", "half"), "fp16"),
     **dict.fromkeys(("float32", "fp32"), "fp32"),
@@ -62,7 +88,9 @@ class RecognisedFamily:
     why: str
 
 
-def card_for(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tuple[Card, tuple[Guess, ...]]:
+def card_for(
+    model: Path, loaded: Loaded, categories: Sequence[str] = ()
+) -> tuple[Card, tuple[Guess, ...]]:
     """Return the card next to the model, or a recognised one, with its guesses.
 
     `categories` are the names in the annotations used for scoring; their number decides where shapes are ambiguous.
@@ -88,10 +116,14 @@ def _doubts_about_card(model: Path, path: Path, read: Card) -> Iterator[Guess]:
         yield Guess(f"{model.name} is not the file its card was written for", "unsure", unsure)
     if doubt := read.made.get("family_doubt"):
         remedy = f"correct {path.name!r}, and remove family_doubt from [made] in it"
-        yield Guess(f"{model.name} has a card that was guessed", UNSURE_FAMILY, f"{doubt}; {remedy}")
+        yield Guess(
+            f"{model.name} has a card that was guessed", UNSURE_FAMILY, f"{doubt}; {remedy}"
+        )
 
 
-def recognise(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tuple[Card, tuple[Guess, ...]]:
+def recognise(
+    model: Path, loaded: Loaded, categories: Sequence[str] = ()
+) -> tuple[Card, tuple[Guess, ...]]:
     """Return a card for the model with its guesses; `categories` as in `card_for`.
 
     Raises:
@@ -103,7 +135,9 @@ def recognise(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tu
     names = {name.strip().lower() for name in categories}
     try:
         info, layout = _image_input(loaded)
-        size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
+        size, size_from = _size(
+            info, layout, description, model, [output.shape for output in loaded.outputs]
+        )
         facts = UnknownModel(
             name=model.name,
             inputs=loaded.inputs,
@@ -135,7 +169,9 @@ def recognise(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tu
             f'resize = "none", photographs keep their size: the model takes any; random pictures are {size[0]} x {size[1]}; '
             "set input.resize, input.height and input.width"
         )
-    normal = find_normalisation(info, pictures, description, model.name, is_classifier=family.task == Classifier.TASK)
+    normal = find_normalisation(
+        info, pictures, description, model.name, is_classifier=family.task == Classifier.TASK
+    )
     image = ImageInput(
         height=size[0],
         width=size[1],
@@ -148,11 +184,29 @@ def recognise(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tu
         sd=normal.sd,
     )
     output = _output(family, description)
-    card = Card(name=name_of(model), task=family.task, family=family.name, precision=precision, input=image, output=output)
-    occasion, doubts = f"{model.name} has no card", [*recognition.doubts, normal.doubt, pictures.doubt if pictures.mean is None else None]
+    card = Card(
+        name=name_of(model),
+        task=family.task,
+        family=family.name,
+        precision=precision,
+        input=image,
+        output=output,
+    )
+    occasion, doubts = (
+        f"{model.name} has no card",
+        [*recognition.doubts, normal.doubt, pictures.doubt if pictures.mean is None else None],
+    )
     guesses = [
-        *(Guess(occasion, "guessed", text) for text in (f"family {family.name} from {family.why}", size_from, precision_from) if text),
-        *([Guess(occasion, UNSURE_FAMILY, recognition.family_doubt)] if recognition.family_doubt else []),
+        *(
+            Guess(occasion, "guessed", text)
+            for text in (f"family {family.name} from {family.why}", size_from, precision_from)
+            if text
+        ),
+        *(
+            [Guess(occasion, UNSURE_FAMILY, recognition.family_doubt)]
+            if recognition.family_doubt
+            else []
+        ),
         *(Guess(occasion, "unsure", doubt) for doubt in doubts if doubt),
     ]
     return card, tuple(guesses)
@@ -169,13 +223,19 @@ def recognised_family(facts: UnknownModel, *, takes_any_picture: bool = False) -
     why = f"its output{'s' if len(facts.shapes) > 1 else ''} {_in_words(facts.shapes)}"
     for name in (*decoders.names(), "classifier"):
         family = _family(name)
-        is_asked = family is not None and (facts.task == family.TASK or (facts.task is None and family.TASK in _USUAL_TASKS))
+        is_asked = family is not None and (
+            facts.task == family.TASK or (facts.task is None and family.TASK in _USUAL_TASKS)
+        )
         recognition = family.recognise(facts) if is_asked else None
         if recognition is None:
             continue
         if facts.labels and abs(len(facts.labels) - recognition.classes) > (len(facts.shapes) > 1):
-            raise UnknownFamilyError(f"{why} would be {name} with {recognition.classes} classes, but it names {len(facts.labels)}")
-        return RecognisedFamily(name, recognition.task or family.TASK, recognition, family.pictures(facts), why)
+            raise UnknownFamilyError(
+                f"{why} would be {name} with {recognition.classes} classes, but it names {len(facts.labels)}"
+            )
+        return RecognisedFamily(
+            name, recognition.task or family.TASK, recognition, family.pictures(facts), why
+        )
     where = "of open size" if facts.size is None else f"of {facts.size[0]} x {facts.size[1]}"
     task = f" for the task {facts.task!r}, which its metadata or its name has" if facts.task else ""
     raise UnknownFamilyError(f"{why} on an input {where} fits no known family{task}")
@@ -193,12 +253,30 @@ def _by_name(facts: UnknownModel, *, takes_any_picture: bool) -> RecognisedFamil
         if facts.outputs:
             doubt = f"family {named} from the file's name or metadata, its output shows no size; set `family`"
             recognition = replace(recognition, doubts=(doubt, *recognition.doubts))
-        why = "the file name" if facts.named else "its input, pictures of any size without a batch axis"
-        return RecognisedFamily(named, recognition.task or family.TASK, recognition, family.pictures(facts), why)
-    if named is None and facts.task in (None, Classifier.TASK) and (recognition := Classifier.recognise(facts)) is not None:
-        return RecognisedFamily("classifier", Classifier.TASK, recognition, Classifier.pictures(facts), "the file name")
-    task = f", and for the task {facts.task!r} a family is recognised by its outputs" if facts.task else ""
-    raise UnknownFamilyError(f"it declares no outputs with sizes, and its file name contains no known family{task}")
+        why = (
+            "the file name"
+            if facts.named
+            else "its input, pictures of any size without a batch axis"
+        )
+        return RecognisedFamily(
+            named, recognition.task or family.TASK, recognition, family.pictures(facts), why
+        )
+    if (
+        named is None
+        and facts.task in (None, Classifier.TASK)
+        and (recognition := Classifier.recognise(facts)) is not None
+    ):
+        return RecognisedFamily(
+            "classifier", Classifier.TASK, recognition, Classifier.pictures(facts), "the file name"
+        )
+    task = (
+        f", and for the task {facts.task!r} a family is recognised by its outputs"
+        if facts.task
+        else ""
+    )
+    raise UnknownFamilyError(
+        f"it declares no outputs with sizes, and its file name contains no known family{task}"
+    )
 
 
 def _family(name: str) -> Any:
@@ -222,7 +300,10 @@ def _warn(text: str) -> None:
 
 def _in_words(shapes: Sequence[Shape]) -> str:
     """Return shapes as `[1, 84, ?], [1, 4]`."""
-    return ", ".join("[" + ", ".join("?" if size is None else str(size) for size in shape) + "]" for shape in shapes)
+    return ", ".join(
+        "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+        for shape in shapes
+    )
 
 
 def named_path(model: Path, loaded: Loaded) -> Path:
@@ -270,7 +351,11 @@ def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
 
 
 def _size(
-    info: TensorInfo | None, layout: Layout, description: SelfDescription, model: Path, outputs: Sequence[Shape]
+    info: TensorInfo | None,
+    layout: Layout,
+    description: SelfDescription,
+    model: Path,
+    outputs: Sequence[Shape],
 ) -> tuple[tuple[int, int] | None, str | None]:
     """Return height and width, None if unknown, and the source of the guess (None if the file has them)."""
     if info is not None:
@@ -282,7 +367,9 @@ def _size(
     side = _side_of(outputs)
     if side is not None:
         return (side, side), f"input {side} x {side}, whose grid has as many cells as the output"
-    in_name = [int(number) for number in _NUMBER.findall(_bare(model.name)[0]) if int(number) % 32 == 0]
+    in_name = [
+        int(number) for number in _NUMBER.findall(_bare(model.name)[0]) if int(number) % 32 == 0
+    ]
     if len(in_name) == 1:
         return (in_name[0], in_name[0]), f"input {in_name[0]} x {in_name[0]} from the file name"
     return None, None
@@ -298,14 +385,24 @@ def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
     in_name = _bare(model.name)[1]
     if in_name is not None:
         return in_name, f"precision {in_name} from the file name"
-    return ("fp16", None) if "float16" in kinds else ("fp32", "precision fp32: inputs and outputs show no other")
+    return (
+        ("fp16", None)
+        if "float16" in kinds
+        else ("fp32", "precision fp32: inputs and outputs show no other")
+    )
 
 
 def _side_of(shapes: Sequence[Shape]) -> int | None:
     """Return the side of the square input (32, 64 .. 2048 pixels) whose YOLO grid has as many cells as an output has anchors."""
     # The longer axis holds the anchors; if one is open, the other holds the classes.
-    longest = {max(shape[1] or 0, shape[2] or 0) for shape in shapes if len(shape) == 3 and None not in shape[1:]}
-    sides = [side for side in _SIDES if any(anchors_per_cell(count, (side, side)) for count in longest)]
+    longest = {
+        max(shape[1] or 0, shape[2] or 0)
+        for shape in shapes
+        if len(shape) == 3 and None not in shape[1:]
+    }
+    sides = [
+        side for side in _SIDES if any(anchors_per_cell(count, (side, side)) for count in longest)
+    ]
     return sides[0] if len(sides) == 1 else None
 
 
@@ -317,4 +414,6 @@ def _output(family: RecognisedFamily, description: SelfDescription) -> CardOutpu
     elif labels:
         # One extra label, or one extra class, is the background.
         offset = {1: 1, -1: -1}.get(len(labels) - classes, 0)
-    return CardOutput(classes=classes, labels=labels, label_offset=offset, nms_iou=family.pictures.nms_iou)
+    return CardOutput(
+        classes=classes, labels=labels, label_offset=offset, nms_iou=family.pictures.nms_iou
+    )

@@ -158,7 +158,9 @@ class ConcurrentRuntime(Runtime):
     """A runtime that answers several queries at once: a model behind a server. Calls of `bind` also return `Answered`."""
 
     @abstractmethod
-    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
+    def bind_concurrent(
+        self, inputs: Sequence[Array], user: int | None = None
+    ) -> Callable[[], Answered]:
         """Return the bare call of one query.
 
         It is called in a thread of its own. The queries of a `user` (0, 1, ...) come one after the other, on a connection that is open when
@@ -183,7 +185,10 @@ def create(name: str) -> Runtime:
         ConfigError: no runtime has that name, or `FILE.py:NAME` is not a runtime.
         UnavailableError: its package or file cannot be imported.
     """
-    runtime: Runtime = (plugin_class("runtime", name, Runtime) or find_plugin("runtime", RUNTIMES, name, ENTRY_POINTS))()
+    runtime: Runtime = (
+        plugin_class("runtime", name, Runtime)
+        or find_plugin("runtime", RUNTIMES, name, ENTRY_POINTS)
+    )()
     return runtime
 
 
@@ -209,5 +214,8 @@ def with_batch_of_1(loaded: Loaded) -> Loaded:
     batch = fixed_batch(loaded)
     if batch == 1:
         return loaded
-    outputs = (replace(info, shape=(1, *info.shape[1:])) if info.shape[:1] == (batch,) else info for info in loaded.outputs)
+    outputs = (
+        replace(info, shape=(1, *info.shape[1:])) if info.shape[:1] == (batch,) else info
+        for info in loaded.outputs
+    )
     return replace(loaded, outputs=tuple(outputs))

@@ -25,7 +25,12 @@ from edgemeter.agent.sandbox.bubblewrap import is_inside
 
 # The loader's message about a missing system library of a wheel, and Debian's packages of the usual ones.
 _MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*): cannot open shared object file")
-_PACKAGES = {"libgomp.so.1": "libgomp1", "libusb-1.0.so.0": "libusb-1.0-0", "libGL.so.1": "libgl1", "libopenblas.so.0": "libopenblas0"}
+_PACKAGES = {
+    "libgomp.so.1": "libgomp1",
+    "libusb-1.0.so.0": "libusb-1.0-0",
+    "libGL.so.1": "libgl1",
+    "libopenblas.so.0": "libopenblas0",
+}
 _FLOATS = ("fp64", "fp32", "fp16", "bf16")
 METADATA_FILE = "metadata.yaml"
 # Labels and settings are shorter; a zip can claim any size.
@@ -60,7 +65,9 @@ class RuntimeLibrary:
         """
         if str(fields["backend"]).endswith(",auto") and fields.get("precision") in _FLOATS:
             fields["precision"] = "unknown"
-        return Loaded(package=self.package, version=self.version, import_ns=self.import_ns, **fields)
+        return Loaded(
+            package=self.package, version=self.version, import_ns=self.import_ns, **fields
+        )
 
 
 def why_absent(candidates: Sequence[LibraryCandidate], extra: str) -> str | None:
@@ -87,7 +94,9 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
             module = import_module(candidate.module)
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
             # If the error does not name the module or its package, something that it needs is missing.
-            if not isinstance(error, ModuleNotFoundError) or not f"{candidate.module}.".startswith(f"{error.name}."):
+            if not isinstance(error, ModuleNotFoundError) or not f"{candidate.module}.".startswith(
+                f"{error.name}."
+            ):
                 broken = f": {candidate.module} is here but cannot be imported: {one_line(error)}"
             continue
         import_ns = time.monotonic_ns() - started_ns
@@ -101,19 +110,32 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
     modules = " or ".join(candidate.module for candidate in candidates)
     missing = _MISSING_LIBRARY.search(broken)
     package = _PACKAGES.get(missing[1], f"the package that holds {missing[1]}") if missing else None
-    remedy = f"on Debian: sudo apt install {package}" if package else f"to install it: {install_command(extra)}"
-    raise UnavailableError(f"no usable {modules}{broken or ' is installed'}; {remedy}{candidates[0].note}")
+    remedy = (
+        f"on Debian: sudo apt install {package}"
+        if package
+        else f"to install it: {install_command(extra)}"
+    )
+    raise UnavailableError(
+        f"no usable {modules}{broken or ' is installed'}; {remedy}{candidates[0].note}"
+    )
 
 
-def _distribution(candidate: LibraryCandidate, module: Any, installed: Mapping[str, str]) -> tuple[str, str]:
+def _distribution(
+    candidate: LibraryCandidate, module: Any, installed: Mapping[str, str]
+) -> tuple[str, str]:
     """Return name and version of the distribution; a vendor's build may have another name, then the module's version counts.
 
     If several of those `installed` have the module, the last one overwrote the others: it is the one with the module's version.
     """
     top = import_module(candidate.module.partition(".")[0])
-    module_version = str(getattr(module, "__version__", None) or getattr(top, "__version__", "unknown"))
+    module_version = str(
+        getattr(module, "__version__", None) or getattr(top, "__version__", "unknown")
+    )
     pairs = installed.items()
-    return next((pair for pair in pairs if pair[1] == module_version), next(iter(pairs), (candidate.distributions[0], module_version)))
+    return next(
+        (pair for pair in pairs if pair[1] == module_version),
+        next(iter(pairs), (candidate.distributions[0], module_version)),
+    )
 
 
 @contextmanager
@@ -130,19 +152,32 @@ def captured_stderr() -> Iterator[list[str]]:
             os.dup2(stderr, 2)
             os.close(stderr)
             file.seek(0)
-            lines += [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+            lines += [
+                line for line in file.read().decode(errors="replace").splitlines() if line.strip()
+            ]
 
 
-def check_options(runtime: str, options: Options, backends: Collection[str] | None = None, extra: Collection[str] = ()) -> None:
+def check_options(
+    runtime: str,
+    options: Options,
+    backends: Collection[str] | None = None,
+    extra: Collection[str] = (),
+) -> None:
     """Check options; with `backends` None the runtime checks the backend itself; `extra` are the known settings.
 
     Raises:
         ConfigError: fewer than one thread, an unknown backend or an unknown setting.
     """
     if options.threads < 1:
-        raise ConfigError(f"runtime {runtime!r} cannot run on {options.threads} threads: give 1 or more")
+        raise ConfigError(
+            f"runtime {runtime!r} cannot run on {options.threads} threads: give 1 or more"
+        )
     if backends is not None and options.backend is not None and options.backend not in backends:
-        choices = f"choose {', '.join(map(repr, backends))}, or leave it out" if backends else "leave it out"
+        choices = (
+            f"choose {', '.join(map(repr, backends))}, or leave it out"
+            if backends
+            else "leave it out"
+        )
         raise ConfigError(f"runtime {runtime!r} has no backend {options.backend!r}: {choices}")
     unknown = sorted(set(options.extra) - set(extra))
     if unknown:
@@ -150,7 +185,9 @@ def check_options(runtime: str, options: Options, backends: Collection[str] | No
         raise ConfigError(f"runtime {runtime!r} has no setting {unknown[0]!r}: {settings}")
 
 
-def chosen_setting(runtime: str, options: Options, name: str, choices: Collection[str]) -> str | None:
+def chosen_setting(
+    runtime: str, options: Options, name: str, choices: Collection[str]
+) -> str | None:
     """Return the setting `name` of the options, None if it is absent; raises ConfigError if it is none of `choices`."""
     value = options.extra.get(name)
     if value is not None and value not in choices:
@@ -166,7 +203,9 @@ def check_inputs(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> Non
     """
     if len(inputs) != len(declared):
         names = ", ".join(repr(info.name) for info in declared)
-        raise ConfigError(f"the model takes {len(declared)} inputs ({names}), got {len(inputs)}: give one array for each")
+        raise ConfigError(
+            f"the model takes {len(declared)} inputs ({names}), got {len(inputs)}: give one array for each"
+        )
     for array, info in zip(inputs, declared, strict=True):
         # The name of a dtype is slow, and needed for swapped bytes only.
         is_of_dtype = array.dtype == info.dtype or array.dtype.name == info.dtype  # noqa: PLR1714
@@ -179,7 +218,9 @@ def check_inputs(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> Non
 
 def shape_fits(shape: Sequence[int | None], declared: Sequence[int | None]) -> bool:
     """Return whether `shape` has the declared rank and sizes, apart from open dimensions."""
-    return len(shape) == len(declared) and all(None in (have, want) or have == want for have, want in zip(shape, declared, strict=True))
+    return len(shape) == len(declared) and all(
+        None in (have, want) or have == want for have, want in zip(shape, declared, strict=True)
+    )
 
 
 def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
@@ -212,8 +253,16 @@ def zipped_texts(archive: Path, below: str = "") -> dict[str, str]:
     texts: dict[str, str] = {}
     with suppress(*model_file.BROKEN_ZIP), zipfile.ZipFile(archive) as members:
         for info in members.infolist():
-            _, is_below, name = f"/{info.filename}".partition(f"/{below}/") if below else ("", "/", info.filename)
-            if is_below and name and not name.endswith("/") and info.file_size <= _MOST_BYTES and len(texts) < _MOST_TEXTS:
+            _, is_below, name = (
+                f"/{info.filename}".partition(f"/{below}/") if below else ("", "/", info.filename)
+            )
+            if (
+                is_below
+                and name
+                and not name.endswith("/")
+                and info.file_size <= _MOST_BYTES
+                and len(texts) < _MOST_TEXTS
+            ):
                 with suppress(*model_file.BROKEN_ZIP), members.open(info) as member:
                     texts[name] = member.read(_MOST_BYTES).decode("utf-8")
     return texts
@@ -233,14 +282,22 @@ def read_metadata(folder: Path, extra: str) -> Mapping[str, str]:
         entries = yaml.load(path.read_bytes(), Loader=yaml.BaseLoader)
     except (yaml.YAMLError, OSError, ValueError):
         return {}
-    return {name: _literal(value) for name, value in entries.items() if value} if isinstance(entries, dict) else {}
+    return (
+        {name: _literal(value) for name, value in entries.items() if value}
+        if isinstance(entries, dict)
+        else {}
+    )
 
 
 def _literal(value: Any) -> str:
     """Return a list or block as a text, with numbers as numbers, as in other formats."""
     if isinstance(value, list):
         return repr([_number(item) for item in value])
-    return repr({_number(name): item for name, item in value.items()}) if isinstance(value, dict) else str(value)
+    return (
+        repr({_number(name): item for name, item in value.items()})
+        if isinstance(value, dict)
+        else str(value)
+    )
 
 
 def _number(text: Any) -> Any:

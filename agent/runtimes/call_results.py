@@ -21,7 +21,8 @@ from edgemeter.agent.runtimes import Array
 Wait = Callable[[Any], object]
 DEEPEST = 4
 MOST_VALUES = 1000  # The most values of one container that are examined.
-_COMPUTES_AT_ONCE = ("numpy", "pandas", "polars", "scipy")  # Their arrays are ready when a call returns.
+# Their arrays are ready when a call returns.
+_COMPUTES_AT_ONCE = ("numpy", "pandas", "polars", "scipy")
 # The attribute by which a lazy result is recognised, and the method that computes it.
 _LAZY = {"__dask_graph__": ".compute()", "collect_schema": ".collect()"}
 # Kinds of numpy's own types; others, such as bfloat16 of JAX, become float32.
@@ -31,7 +32,11 @@ _PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat1
 
 def is_array(value: object) -> bool:
     """Return whether `value` is an array or a tensor of any library."""
-    return not isinstance(value, type | ModuleType) and hasattr(value, "dtype") and hasattr(getattr(value, "shape", None), "__len__")
+    return (
+        not isinstance(value, type | ModuleType)
+        and hasattr(value, "dtype")
+        and hasattr(getattr(value, "shape", None), "__len__")
+    )
 
 
 def leaves(value: object, depth: int = 0, limit: int | None = MOST_VALUES) -> Iterator[object]:
@@ -69,7 +74,9 @@ def arrays_of(result: object) -> list[Array]:
     """Return numpy copies of the arrays and numbers in a result, in order; types that numpy lacks, such as bfloat16, become float32."""
     arrays = [_numpy(leaf) for leaf in leaves(result, limit=None) if leaf is not None]
     if not arrays:
-        raise MeasurementError(f"the model returns no array, but {type(result).__qualname__}: return arrays or tensors")
+        raise MeasurementError(
+            f"the model returns no array, but {type(result).__qualname__}: return arrays or tensors"
+        )
     return arrays
 
 
@@ -77,24 +84,34 @@ def _numpy(leaf: Any) -> Array:
     if isinstance(leaf, bool | int | float | complex):
         return np.asarray(leaf)
     if not is_array(leaf):
-        raise MeasurementError(f"the model returns {type(leaf).__qualname__} where an array belongs: return arrays or tensors only")
+        raise MeasurementError(
+            f"the model returns {type(leaf).__qualname__} where an array belongs: return arrays or tensors only"
+        )
     if _is_of("torch", leaf):
         leaf = leaf.detach()
         leaf = leaf.dequantize() if leaf.is_quantized else leaf
         leaf = (leaf.float() if str(leaf.dtype) == "torch.bfloat16" else leaf).cpu().numpy()
     array = np.array(leaf)
     if array.dtype.kind == "O":
-        raise MeasurementError(f"the model returns {type(leaf).__qualname__}, which numpy cannot read: return arrays or tensors only")
+        raise MeasurementError(
+            f"the model returns {type(leaf).__qualname__}, which numpy cannot read: return arrays or tensors only"
+        )
     return array if array.dtype.kind in _PLAIN_KINDS else array.astype(np.float32)
 
 
 def refuse_coroutine_function(callable_: object) -> None:
     """Raise ConfigError if a call would only create a coroutine or a generator."""
-    target = callable_ if inspect.isroutine(callable_) else getattr(callable_, "__call__", callable_)  # noqa: B004
+    target = (
+        callable_ if inspect.isroutine(callable_) else getattr(callable_, "__call__", callable_)  # noqa: B004
+    )
     if inspect.iscoroutinefunction(target):
-        raise ConfigError("a coroutine function does its work when it is awaited: measure `lambda: asyncio.run(function(...))`")
+        raise ConfigError(
+            "a coroutine function does its work when it is awaited: measure `lambda: asyncio.run(function(...))`"
+        )
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
-        raise ConfigError("a generator function does its work when it is iterated: measure `lambda: list(function(...))`")
+        raise ConfigError(
+            "a generator function does its work when it is iterated: measure `lambda: list(function(...))`"
+        )
 
 
 def waits_for(result: object, inputs: object, callable_: object) -> list[Wait]:
@@ -103,7 +120,9 @@ def waits_for(result: object, inputs: object, callable_: object) -> list[Wait]:
     for value in (result, *values):
         _refuse_lazy(value)
     for leaf in filter(is_array, values):
-        if not any(_is_of(library, leaf) for library in (*_COMPUTES_AT_ONCE, "torch", "tensorflow")) and not _is_blocked_on(leaf):
+        if not any(
+            _is_of(library, leaf) for library in (*_COMPUTES_AT_ONCE, "torch", "tensorflow")
+        ) and not _is_blocked_on(leaf):
             raise ConfigError(
                 f"cannot tell when {type(leaf).__module__.partition('.')[0]}.{type(leaf).__qualname__} is computed: let the function wait "
                 "for it and return it in numpy, or give PythonModel(wait=...)"
@@ -119,7 +138,12 @@ def waits_for(result: object, inputs: object, callable_: object) -> list[Wait]:
 def refuse_unseen(result: object) -> None:
     """Raise ConfigError if a result has objects that may contain arrays for which nothing waits."""
     for leaf in leaves(result):
-        if not (leaf is None or is_array(leaf) or _is_future(leaf) or isinstance(leaf, bool | int | float | complex | str | bytes)):
+        if not (
+            leaf is None
+            or is_array(leaf)
+            or _is_future(leaf)
+            or isinstance(leaf, bool | int | float | complex | str | bytes)
+        ):
             raise ConfigError(
                 f"cannot tell when {type(leaf).__module__}.{type(leaf).__qualname__} is computed: return arrays or tensors, or give "
                 "PythonModel(wait=...), `lambda result: None` if it is ready when the call returns"
@@ -139,8 +163,16 @@ def _known_waits(result: object, values: list[Any]) -> list[Wait]:
     if any(map(_is_blocked_on, results)):
         wait = methodcaller("block_until_ready")
         waits.append(wait if is_array(result) else _on_each("block_until_ready", _is_blocked_on))
-    devices = {str(value.device): value.device for value in (*results, *values) if _is_of("torch", value) and hasattr(value, "device")}
-    waits += [_of_torch_device(device) for device in devices.values() if device.type not in ("cpu", "meta")]
+    devices = {
+        str(value.device): value.device
+        for value in (*results, *values)
+        if _is_of("torch", value) and hasattr(value, "device")
+    }
+    waits += [
+        _of_torch_device(device)
+        for device in devices.values()
+        if device.type not in ("cpu", "meta")
+    ]
     if any(name != "cpu" for name in map(_tensorflow_device, results) if name):
         waits.append(lambda _: sys.modules["tensorflow"].test.experimental.sync_devices())
     return waits
@@ -150,13 +182,17 @@ def _refuse_lazy(result: object) -> None:
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise ConfigError("the function returns an awaitable, whose work is still to be done: measure `lambda: asyncio.run(...)`")
+        raise ConfigError(
+            "the function returns an awaitable, whose work is still to be done: measure `lambda: asyncio.run(...)`"
+        )
     if hasattr(result, "__next__"):
         raise ConfigError(
             f"the function returns an iterator ({type(result).__qualname__}), whose work is still to be done: measure `lambda: list(...)`"
         )
     if isinstance(result, threading.Thread | subprocess.Popen):
-        raise ConfigError(f"the function starts a {type(result).__qualname__} and does not wait for it: let it wait before it returns")
+        raise ConfigError(
+            f"the function starts a {type(result).__qualname__} and does not wait for it: let it wait before it returns"
+        )
     for attribute, computes in _LAZY.items():
         if hasattr(type(result), attribute) and hasattr(result, computes.strip(".()")):
             raise ConfigError(
@@ -188,7 +224,8 @@ def _is_of(library: str, value: object) -> bool:
 
 def _used(callable_: Any) -> Iterator[Any]:
     """Yield the objects that a callable visibly uses: its object and its attributes, bound arguments, and outer variables."""
-    callable_ = inspect.unwrap(callable_) if inspect.isfunction(callable_) else callable_  # Decorators keep what they wrap.
+    # Decorators keep what they wrap.
+    callable_ = inspect.unwrap(callable_) if inspect.isfunction(callable_) else callable_
     owner = getattr(callable_, "__self__", callable_)
     if isinstance(owner, type | ModuleType):
         return
@@ -198,7 +235,11 @@ def _used(callable_: Any) -> Iterator[Any]:
         yield from leaves((callable_.func, callable_.args, callable_.keywords))
     with suppress(TypeError, ValueError):
         around = inspect.getclosurevars(callable_)
-        yield from (value for value in (*around.nonlocals.values(), *around.globals.values()) if not isinstance(value, type | ModuleType))
+        yield from (
+            value
+            for value in (*around.nonlocals.values(), *around.globals.values())
+            if not isinstance(value, type | ModuleType)
+        )
 
 
 def _parameters(callable_: Any) -> list[Any]:
@@ -216,7 +257,9 @@ def _parameters(callable_: Any) -> list[Any]:
 def precision_of(result: object, callable_: object) -> str | None:
     """Return the precision of the parameters, if all of them, and the floats of the result, have one type; else None."""
     types = {_type_name(parameter) for parameter in _parameters(callable_)}
-    returned = {name for name in map(_type_name, filter(is_array, leaves(result))) if "float" in name}
+    returned = {
+        name for name in map(_type_name, filter(is_array, leaves(result))) if "float" in name
+    }
     return _PRECISIONS.get(min(types)) if len(types) == 1 and returned <= types else None
 
 
@@ -227,9 +270,13 @@ def _type_name(array: Any) -> str:
 def _of_torch_device(device: Any) -> Wait:
     library = getattr(sys.modules["torch"], device.type, None)
     if library is None or not hasattr(library, "synchronize"):
-        raise ConfigError(f"cannot wait for the device {str(device)!r}: let the function synchronise before it returns")
+        raise ConfigError(
+            f"cannot wait for the device {str(device)!r}: let the function synchronise before it returns"
+        )
     # Metal has one device, which is no argument.
-    synchronise = library.synchronize if device.type == "mps" else partial(library.synchronize, device)
+    synchronise = (
+        library.synchronize if device.type == "mps" else partial(library.synchronize, device)
+    )
     return lambda _: synchronise()
 
 
@@ -246,5 +293,8 @@ def devices_of(result: object, inputs: object, callable_: object) -> list[str]:
     devices |= {name for name in map(_tensorflow_device, values) if name}
     for leaf in values:
         if _is_blocked_on(leaf) and hasattr(leaf, "devices"):
-            devices |= {"cpu" if device.platform == "cpu" else f"{device.platform}:{device.id}" for device in leaf.devices()}
+            devices |= {
+                "cpu" if device.platform == "cpu" else f"{device.platform}:{device.id}"
+                for device in leaf.devices()
+            }
     return sorted(devices - {"cpu", "meta"}) or sorted(devices & {"cpu"})

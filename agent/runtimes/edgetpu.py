@@ -29,7 +29,10 @@ EdgeTpuClock = Literal["std", "max"]
 
 _PACKAGES: dict[str, EdgeTpuClock] = {"libedgetpu1-std": "std", "libedgetpu1-max": "max"}
 # Texts in builds for each clock.
-_TEXTS: dict[bytes, EdgeTpuClock] = {b"EdgeTpu is throttled.": "std", b"Performance expectation: ": "max"}
+_TEXTS: dict[bytes, EdgeTpuClock] = {
+    b"EdgeTpu is throttled.": "std",
+    b"Performance expectation: ": "max",
+}
 _ENTRY = "tflite_plugin_create_delegate"
 SHARED_LIBRARY = "libedgetpu.so.1"
 _DEVICE = re.compile(r"(usb|pci)?(:\d{1,2})?")
@@ -59,14 +62,23 @@ def load_edgetpu_library(name: str, root: Path) -> EdgeTpuLibrary:
             "`edgemeter doctor` shows which one and how"
         ) from error
     if not hasattr(handle, _ENTRY):
-        raise UnavailableError(f"{name} is not an Edge TPU library: it lacks {_ENTRY}; install Coral's package libedgetpu1-std")
+        raise UnavailableError(
+            f"{name} is not an Edge TPU library: it lacks {_ENTRY}; install Coral's package libedgetpu1-std"
+        )
     version = None
     if hasattr(handle, "edgetpu_version"):
         handle.edgetpu_version.restype = ctypes.c_char_p
         version = (handle.edgetpu_version() or b"").decode(errors="replace") or None
     # The memory map of this process shows which file the loader took; links are followed.
-    stem, maps = Path(name).name.partition(".so")[0], Path("/proc/self/maps").read_text(errors="replace").splitlines()
-    paths = [Path("/") / line.partition("/")[2] for line in maps if Path(line.partition("/")[2]).name.startswith(f"{stem}.so")]
+    stem, maps = (
+        Path(name).name.partition(".so")[0],
+        Path("/proc/self/maps").read_text(errors="replace").splitlines(),
+    )
+    paths = [
+        Path("/") / line.partition("/")[2]
+        for line in maps
+        if Path(line.partition("/")[2]).name.startswith(f"{stem}.so")
+    ]
     package = _package(paths[0], root) if paths else None
     clock = _PACKAGES[package] if package else _clock(paths[0]) if paths else None
     return EdgeTpuLibrary(clock, _with_version(package, root), version)
@@ -75,14 +87,19 @@ def load_edgetpu_library(name: str, root: Path) -> EdgeTpuLibrary:
 def _package(path: Path, root: Path) -> str | None:
     for name in _PACKAGES:
         for listing in sorted((root / "var/lib/dpkg/info").glob(f"{name}*.list")):
-            if any(Path(line).name == path.name and Path(line).resolve() == path for line in _text(listing).splitlines()):
+            if any(
+                Path(line).name == path.name and Path(line).resolve() == path
+                for line in _text(listing).splitlines()
+            ):
                 return name
     return None
 
 
 def _with_version(package: str | None, root: Path) -> str | None:
     for stanza in _text(root / "var/lib/dpkg/status").split("\n\n"):
-        fields = dict(line.partition(": ")[::2] for line in stanza.splitlines() if not line.startswith(" "))
+        fields = dict(
+            line.partition(": ")[::2] for line in stanza.splitlines() if not line.startswith(" ")
+        )
         if package and fields.get("Package") == package and "Version" in fields:
             return f"{package} {fields['Version']}"
     return package
@@ -134,15 +151,31 @@ class EdgeTpu(LiteRt):
         started_ns = time.monotonic_ns()
         driver = load_edgetpu_library(self._shared_library, self._root)
         try:
-            settings = {"device": device} | ({"Performance": performance.capitalize()} if performance else {})
-            delegate = library.module.load_delegate(self._shared_library, settings if device else {})
+            settings = {"device": device} | (
+                {"Performance": performance.capitalize()} if performance else {}
+            )
+            delegate = library.module.load_delegate(
+                self._shared_library, settings if device else {}
+            )
         except (ValueError, OSError) as error:
-            attached = f"this machine shows {'; '.join(plugged)}" if plugged else "this machine shows none on USB or PCIe"
-            do = "end what else uses it, or join the group plugdev (USB) or apex (PCIe)" if plugged else "plug one in"
+            attached = (
+                f"this machine shows {'; '.join(plugged)}"
+                if plugged
+                else "this machine shows none on USB or PCIe"
+            )
+            do = (
+                "end what else uses it, or join the group plugdev (USB) or apex (PCIe)"
+                if plugged
+                else "plug one in"
+            )
             which = f" as {device!r}" if device else ""
-            raise UnavailableError(f"{self._shared_library} opened no Edge TPU{which}: {attached}; {do}") from error
+            raise UnavailableError(
+                f"{self._shared_library} opened no Edge TPU{which}: {attached}; {do}"
+            ) from error
         try:
-            interpreter = open_interpreter(library, options.threads, model_path=str(model), experimental_delegates=[delegate])
+            interpreter = open_interpreter(
+                library, options.threads, model_path=str(model), experimental_delegates=[delegate]
+            )
         except (ValueError, RuntimeError) as error:
             raise ConfigError(
                 f"{library.package} {library.version} with libedgetpu {driver.package or driver.version or 'of unknown version'} "
@@ -153,15 +186,28 @@ class EdgeTpu(LiteRt):
         # The requested device, or else its kind if only one kind is plugged in.
         kinds = {"usb" if " USB " in name else "pci" for name in plugged}
         kind = kinds.pop() if len(kinds) == 1 else "any"
-        opened = f"{kind}{options.backend}" if (options.backend or "").startswith(":") and kind != "any" else options.backend or kind
+        opened = (
+            f"{kind}{options.backend}"
+            if (options.backend or "").startswith(":") and kind != "any"
+            else options.backend or kind
+        )
         clock = "max" if opened.startswith("pci") else driver.clock
         facts = {
             "edgetpu_operators": str(file.custom_uses[EDGE_TPU]),
-            "cpu_operators": str(file.builtin_uses + sum(file.custom_uses.values()) - file.custom_uses[EDGE_TPU]),
+            "cpu_operators": str(
+                file.builtin_uses + sum(file.custom_uses.values()) - file.custom_uses[EDGE_TPU]
+            ),
             "edgetpu_clock": clock,
             "libedgetpu": driver.version,
             "libedgetpu_package": driver.package,
             "accelerators": "; ".join(plugged),
         }
         backend = ",".join(filter(None, (opened, clock, performance)))
-        return self._take(interpreter, file, library, backend, load_ns, {name: text for name, text in facts.items() if text})
+        return self._take(
+            interpreter,
+            file,
+            library,
+            backend,
+            load_ns,
+            {name: text for name, text in facts.items() if text},
+        )

@@ -20,7 +20,13 @@ from typing import Any, ClassVar
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, captured_stderr, check_inputs, check_options, load_library
+from edgemeter.agent.runtimes.adapter import (
+    LibraryCandidate,
+    captured_stderr,
+    check_inputs,
+    check_options,
+    load_library,
+)
 
 _TORCH = (LibraryCandidate("torch", ("torch",)),)
 # `executorch.runtime` gives the same classes, but imports the exporter with it, which takes seconds.
@@ -56,9 +62,12 @@ class ExecuTorch(Runtime):
             backend = _backend_of(model, bindings.module, options)
             try:
                 self._program = bindings.module._load_program(  # noqa: SLF001 - as the library names it
-                    str(model), program_verification=bindings.module.Verification.InternalConsistency
+                    str(model),
+                    program_verification=bindings.module.Verification.InternalConsistency,
                 )
-                self._method = self._program.load_method(_method_name(model, self._program, options))
+                self._method = self._program.load_method(
+                    _method_name(model, self._program, options)
+                )
                 meta = self._method.method_meta()
                 inputs = [meta.input_tensor_meta(index) for index in range(meta.num_inputs())]
                 outputs = [meta.output_tensor_meta(index) for index in range(meta.num_outputs())]
@@ -67,8 +76,14 @@ class ExecuTorch(Runtime):
                 self._is_planned = any(info.is_memory_planned() for info in inputs)
             except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:
                 # The exception has only a number; the reason is on standard error.
-                logged = [line for line in lines if line.startswith("[") and "cpuinfo" not in line and "threadpool" not in line]
-                reason = one_line(logged[-1].partition("] ")[2] if logged else str(error)).rstrip(".")
+                logged = [
+                    line
+                    for line in lines
+                    if line.startswith("[") and "cpuinfo" not in line and "threadpool" not in line
+                ]
+                reason = one_line(logged[-1].partition("] ")[2] if logged else str(error)).rstrip(
+                    "."
+                )
                 raise ConfigError(
                     f"{bindings.package} {bindings.version} cannot load {str(model)!r}: {reason}; export it again for this version"
                 ) from error
@@ -134,7 +149,9 @@ def _method_name(model: Path, program: Any, options: Options) -> str:
     names = [str(program.get_method_name(index)) for index in range(program.num_methods())]
     name = options.extra.get("method", "forward")
     if name not in names:
-        raise ConfigError(f"{str(model)!r} has no method {name!r}: choose one of {', '.join(names)} (setting method)")
+        raise ConfigError(
+            f"{str(model)!r} has no method {name!r}: choose one of {', '.join(names)} (setting method)"
+        )
     return name
 
 
@@ -142,7 +159,14 @@ def _backend_of(model: Path, bindings: Any, options: Options) -> str:
     """Return the backends of this build in the program; raises ConfigError if another one was asked for."""
     registered = bindings._get_registered_backend_names()  # noqa: SLF001 - as the library names it
     with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-        backend = ",".join(name.removesuffix("Backend").lower() for name in registered if content.find(name.encode()) >= 0) or "portable"
+        backend = (
+            ",".join(
+                name.removesuffix("Backend").lower()
+                for name in registered
+                if content.find(name.encode()) >= 0
+            )
+            or "portable"
+        )
     if options.backend not in {None, backend}:
         raise ConfigError(
             f"{str(model)!r} was exported for {backend}, not for {options.backend!r}: export it for that, or leave the backend out"
@@ -155,5 +179,10 @@ def _declared(kind: str, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:
     names = [kind] if len(tensors) == 1 else [f"{kind}_{index}" for index in range(len(tensors))]
     unknown = sorted({tensor.dtype() for tensor in tensors} - set(_DTYPES))
     if unknown:
-        raise ValueError(f"a tensor of dtype {unknown[0]} is among its {kind}s, which numpy does not have")
-    return tuple(TensorInfo(name, tuple(tensor.sizes()), _DTYPES[tensor.dtype()]) for name, tensor in zip(names, tensors, strict=True))
+        raise ValueError(
+            f"a tensor of dtype {unknown[0]} is among its {kind}s, which numpy does not have"
+        )
+    return tuple(
+        TensorInfo(name, tuple(tensor.sizes()), _DTYPES[tensor.dtype()])
+        for name, tensor in zip(names, tensors, strict=True)
+    )

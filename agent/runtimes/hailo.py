@@ -21,7 +21,12 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library
+from edgemeter.agent.runtimes.adapter import (
+    LibraryCandidate,
+    check_inputs,
+    check_options,
+    load_library,
+)
 
 _NOTE = "; HailoRT is on no index: sudo apt install hailo-all (Raspberry Pi OS; venv --system-site-packages), or Hailo's wheel"
 _CANDIDATES = (LibraryCandidate("hailo_platform", ("hailort",), _NOTE),)
@@ -30,7 +35,11 @@ _HEADER, _MAGIC = struct.Struct(">III"), 0x01484546
 _ANY, _TIMEOUT_MS, _BOX = "hailo", 10_000, 5
 _DTYPES = {"UINT8": "uint8", "UINT16": "uint16", "FLOAT32": "float32"}
 # Errors of HailoRT about the file; others are about the device.
-_ABOUT_THE_FILE = ("HailoRTInvalidHEFException", "HailoRTHEFNotCompatibleWithDevice", "HailoRTInvalidArgumentException")
+_ABOUT_THE_FILE = (
+    "HailoRTInvalidHEFException",
+    "HailoRTHEFNotCompatibleWithDevice",
+    "HailoRTInvalidArgumentException",
+)
 
 
 class Hailo(Runtime):
@@ -49,7 +58,9 @@ class Hailo(Runtime):
         check_options("hailo", options)
         start = model_file.head(model)
         if len(start) < _HEADER.size or _HEADER.unpack_from(start)[0] != _MAGIC:
-            raise ConfigError(f"{str(model)!r} is no model of Hailo, it lacks the identifier HEF: give a .hef file")
+            raise ConfigError(
+                f"{str(model)!r} is no model of Hailo, it lacks the identifier HEF: give a .hef file"
+            )
         if model.stat().st_size < (size := _HEADER.size + _HEADER.unpack_from(start)[2]):
             raise ConfigError(f"{str(model)!r} is truncated: it needs {size} bytes; fetch it again")
         library = load_library(_CANDIDATES, "vision")
@@ -62,8 +73,12 @@ class Hailo(Runtime):
             outputs = tuple(self._output(stream) for stream in self._model.outputs)
         except platform.HailoRTException as error:
             if type(error).__name__ in _ABOUT_THE_FILE:
-                raise ConfigError(f"HailoRT rejects {str(model)!r}: {one_line(error)}; compile it for this device and HailoRT") from error
-            raise UnavailableError(f"HailoRT cannot run {str(model)!r} here: {one_line(error)}; see `hailortcli scan`") from error
+                raise ConfigError(
+                    f"HailoRT rejects {str(model)!r}: {one_line(error)}; compile it for this device and HailoRT"
+                ) from error
+            raise UnavailableError(
+                f"HailoRT cannot run {str(model)!r} here: {one_line(error)}; see `hailortcli scan`"
+            ) from error
         return library.loaded(
             backend=_ANY, inputs=self._inputs, outputs=outputs, metadata={}, load_ns=time.monotonic_ns() - started_ns, precision="unknown",
             facts={"devices": ", ".join(self._device.get_physical_devices_ids())},
@@ -72,9 +87,16 @@ class Hailo(Runtime):
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to buffers of their own; return HailoRT's synchronous call on them."""
         check_inputs(inputs, self._inputs)
-        buffers_in = {info.name: np.array(array[0], order="C") for info, array in zip(self._inputs, inputs, strict=True)}
-        buffers_out = {stream.name: np.empty(stream.shape, _dtype(stream)) for stream in self._model.outputs}
-        self._bindings = self._configured.create_bindings(input_buffers=buffers_in, output_buffers=buffers_out)
+        buffers_in = {
+            info.name: np.array(array[0], order="C")
+            for info, array in zip(self._inputs, inputs, strict=True)
+        }
+        buffers_out = {
+            stream.name: np.empty(stream.shape, _dtype(stream)) for stream in self._model.outputs
+        }
+        self._bindings = self._configured.create_bindings(
+            input_buffers=buffers_in, output_buffers=buffers_out
+        )
         self._has_run = False
         run, bindings = self._configured.run, [self._bindings]
 
@@ -89,7 +111,10 @@ class Hailo(Runtime):
         if not self._has_run:
             raise MeasurementError("HailoRT has no output: run a query first")
         names = self._model.output_names
-        return [np.array(self._bindings.output(name).get_buffer(tf_format=name in self._boxes))[None] for name in names]
+        return [
+            np.array(self._bindings.output(name).get_buffer(tf_format=name in self._boxes))[None]
+            for name in names
+        ]
 
     def close(self) -> None:
         self._bindings = self._configured = self._model = None
@@ -102,10 +127,18 @@ class Hailo(Runtime):
         if not stream.is_nms:
             return _info(stream)
         if stream.format.order.name != "HAILO_NMS_BY_CLASS":
-            raise ConfigError(f"output {stream.name!r} is {stream.format.order.name}, which is not decoded here: compile it by class")
+            raise ConfigError(
+                f"output {stream.name!r} is {stream.format.order.name}, which is not decoded here: compile it by class"
+            )
         self._boxes |= {stream.name}
-        shape = next(info.nms_shape for info in self._model.hef.get_output_vstream_infos() if info.name == stream.name)
-        return TensorInfo(stream.name, (1, shape.number_of_classes, _BOX, shape.max_bboxes_per_class), "float32")
+        shape = next(
+            info.nms_shape
+            for info in self._model.hef.get_output_vstream_infos()
+            if info.name == stream.name
+        )
+        return TensorInfo(
+            stream.name, (1, shape.number_of_classes, _BOX, shape.max_bboxes_per_class), "float32"
+        )
 
 
 def _opened(platform: Any, backend: str) -> Any:
@@ -114,16 +147,26 @@ def _opened(platform: Any, backend: str) -> Any:
         devices = [str(device) for device in platform.Device.scan()]
         if not devices or backend not in {_ANY, *devices}:
             ids = ", ".join(devices) or "none"
-            raise UnavailableError(f"HailoRT has no device {backend!r}: it finds {ids}; check the driver with `hailortcli scan`")
+            raise UnavailableError(
+                f"HailoRT has no device {backend!r}: it finds {ids}; check the driver with `hailortcli scan`"
+            )
         return platform.VDevice() if backend == _ANY else platform.VDevice(device_ids=[backend])
     except platform.HailoRTException as error:
-        raise UnavailableError(f"HailoRT cannot open a device: {one_line(error)}; end what uses it (`fuser /dev/hailo0`)") from error
+        raise UnavailableError(
+            f"HailoRT cannot open a device: {one_line(error)}; end what uses it (`fuser /dev/hailo0`)"
+        ) from error
 
 
 def _info(stream: Any) -> TensorInfo:
-    quantised = {(float(info.qp_scale), round(info.qp_zp)) for info in stream.quant_infos if _dtype(stream) != "float32"}
+    quantised = {
+        (float(info.qp_scale), round(info.qp_zp))
+        for info in stream.quant_infos
+        if _dtype(stream) != "float32"
+    }
     if len(quantised) > 1:
-        raise ConfigError(f"stream {stream.name!r} is quantised by channel, which is not decoded here: compile it with one scale")
+        raise ConfigError(
+            f"stream {stream.name!r} is quantised by channel, which is not decoded here: compile it with one scale"
+        )
     scale, zero = next(iter(quantised), (None, None))
     return TensorInfo(stream.name, (1, *stream.shape), _dtype(stream), scale, zero)
 
@@ -131,5 +174,7 @@ def _info(stream: Any) -> TensorInfo:
 def _dtype(stream: Any) -> str:
     kind = stream.format.type.name
     if kind not in _DTYPES:
-        raise ConfigError(f"stream {stream.name!r} has the format {kind}, which numpy does not know: compile it as UINT8 or FLOAT32")
+        raise ConfigError(
+            f"stream {stream.name!r} has the format {kind}, which numpy does not know: compile it as UINT8 or FLOAT32"
+        )
     return _DTYPES[kind]

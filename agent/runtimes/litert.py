@@ -27,15 +27,25 @@ from edgemeter.agent.runtimes.litert_compiled import BACKENDS, CompiledGraph, re
 from edgemeter.agent.runtimes.tflite_file import TfliteFile, read_tflite
 
 CANDIDATES = (
-    adapter.LibraryCandidate("ai_edge_litert.interpreter", ("ai-edge-litert", "ai-edge-litert-nightly")),
-    adapter.LibraryCandidate("tflite_runtime.interpreter", ("tflite-runtime", "tflite-runtime-nightly")),
+    adapter.LibraryCandidate(
+        "ai_edge_litert.interpreter", ("ai-edge-litert", "ai-edge-litert-nightly")
+    ),
+    adapter.LibraryCandidate(
+        "tflite_runtime.interpreter", ("tflite-runtime", "tflite-runtime-nightly")
+    ),
 )
 # The library's names for the kernels of the Interpreter's backends.
-_KERNELS = {"xnnpack": "AUTO", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF"}
+_KERNELS = {
+    "xnnpack": "AUTO",
+    "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    "reference": "BUILTIN_REF",
+}
 # The operator in a file for parts that were compiled for an Edge TPU.
 EDGE_TPU = "edgetpu-custom-op"
 # Names made up by a converter; a signature's name is better.
-_OPAQUE = re.compile(r"(StatefulPartitionedCall|PartitionedCall|Identity)(_\d+)?(:\d+)?|serving_default_\w+:\d+")
+_OPAQUE = re.compile(
+    r"(StatefulPartitionedCall|PartitionedCall|Identity)(_\d+)?(:\d+)?|serving_default_\w+:\d+"
+)
 
 
 class LiteRt(Runtime):
@@ -64,10 +74,17 @@ class LiteRt(Runtime):
         library = adapter.load_library(CANDIDATES[:1] if is_compiled else CANDIDATES, "litert")
         # For a compiled model, an interpreter that runs nothing shows facts about tensors that the library does not report.
         kernels = _KERNELS["builtin" if is_compiled else options.backend or "xnnpack"]
-        make = library.module.Interpreter if is_compiled else partial(open_interpreter, library, options.threads)
+        make = (
+            library.module.Interpreter
+            if is_compiled
+            else partial(open_interpreter, library, options.threads)
+        )
         started_ns = time.monotonic_ns()
         try:
-            interpreter = make(model_path=str(model), experimental_op_resolver_type=getattr(library.module.OpResolverType, kernels))
+            interpreter = make(
+                model_path=str(model),
+                experimental_op_resolver_type=getattr(library.module.OpResolverType, kernels),
+            )
         except (ValueError, RuntimeError) as error:
             raise ConfigError(
                 f"{library.package} {library.version} cannot run {str(model)!r}: {one_line(error)}; convert the model again, "
@@ -75,8 +92,18 @@ class LiteRt(Runtime):
             ) from error
         load_ns, file = time.monotonic_ns() - started_ns, read_tflite(model)
         if not is_compiled:
-            return self._take(interpreter, file, library, _backend(interpreter, options, model, library), load_ns, {})
-        indices = [[int(entry["index"]) for entry in ends] for ends in (interpreter.get_input_details(), interpreter.get_output_details())]
+            return self._take(
+                interpreter,
+                file,
+                library,
+                _backend(interpreter, options, model, library),
+                load_ns,
+                {},
+            )
+        indices = [
+            [int(entry["index"]) for entry in ends]
+            for ends in (interpreter.get_input_details(), interpreter.get_output_details())
+        ]
         loaded = self._take(interpreter, file, library, recorded_backend(options), load_ns, {})
         self._interpreter = interpreter = None
         started_ns = time.monotonic_ns()
@@ -84,15 +111,25 @@ class LiteRt(Runtime):
         return replace(loaded, load_ns=time.monotonic_ns() - started_ns, facts=self._compiled.facts)
 
     def _take(
-        self, interpreter: Any, file: TfliteFile, library: adapter.RuntimeLibrary, backend: str, load_ns: int, facts: Mapping[str, str]
+        self,
+        interpreter: Any,
+        file: TfliteFile,
+        library: adapter.RuntimeLibrary,
+        backend: str,
+        load_ns: int,
+        facts: Mapping[str, str],
     ) -> Loaded:
         """Keep an interpreter that is ready to run; return the facts about its model."""
         self._interpreter = interpreter
-        self._inputs = tuple(_info(details, file.inputs) for details in interpreter.get_input_details())
+        self._inputs = tuple(
+            _info(details, file.inputs) for details in interpreter.get_input_details()
+        )
         return library.loaded(
             backend=backend,
             inputs=self._inputs,
-            outputs=tuple(_info(details, file.outputs) for details in interpreter.get_output_details()),
+            outputs=tuple(
+                _info(details, file.outputs) for details in interpreter.get_output_details()
+            ),
             metadata=file.metadata,
             load_ns=load_ns,
             facts=facts,
@@ -121,7 +158,11 @@ class LiteRt(Runtime):
     def _resize(self, inputs: Sequence[Array]) -> None:
         details = self._interpreter.get_input_details()
         self._indices = [entry["index"] for entry in details]
-        resized = [(entry, array) for entry, array in zip(details, inputs, strict=True) if tuple(entry["shape"]) != array.shape]
+        resized = [
+            (entry, array)
+            for entry, array in zip(details, inputs, strict=True)
+            if tuple(entry["shape"]) != array.shape
+        ]
         for entry, array in resized:
             self._interpreter.resize_tensor_input(entry["index"], array.shape)
         if resized:
@@ -131,9 +172,14 @@ class LiteRt(Runtime):
         if self._compiled is not None:
             return self._compiled.outputs()
         try:
-            return [self._interpreter.get_tensor(details["index"]) for details in self._interpreter.get_output_details()]
+            return [
+                self._interpreter.get_tensor(details["index"])
+                for details in self._interpreter.get_output_details()
+            ]
         except ValueError as error:
-            raise MeasurementError(f"LiteRT has no output: {one_line(error)}; run a query first") from error
+            raise MeasurementError(
+                f"LiteRT has no output: {one_line(error)}; run a query first"
+            ) from error
 
     def close(self) -> None:
         self._interpreter = self._forms = None
@@ -150,11 +196,15 @@ def open_interpreter(library: adapter.RuntimeLibrary, threads: int, **settings: 
     return interpreter
 
 
-def _backend(interpreter: Any, options: Options, model: Path, library: adapter.RuntimeLibrary) -> str:
+def _backend(
+    interpreter: Any, options: Options, model: Path, library: adapter.RuntimeLibrary
+) -> str:
     """Return the backend that runs the model: XNNPACK only if it took at least one operator."""
     # No public function shows the operators of a delegate.
     operators = interpreter._get_ops_details()  # noqa: SLF001
-    backend = "xnnpack" if any(operator["op_name"] == "DELEGATE" for operator in operators) else "builtin"
+    backend = (
+        "xnnpack" if any(operator["op_name"] == "DELEGATE" for operator in operators) else "builtin"
+    )
     if options.backend == "xnnpack" != backend:
         raise UnavailableError(
             f"XNNPACK takes no operator of {str(model)!r} in {library.package} {library.version}: "
@@ -171,8 +221,14 @@ def _info(details: Mapping[str, Any], names: Mapping[int, str]) -> TensorInfo:
     if _OPAQUE.fullmatch(name):
         name = names.get(int(details["index"]), name)
     sizes = details["shape_signature"] if len(details["shape_signature"]) else details["shape"]
-    shape, dtype = tuple(None if size < 0 else int(size) for size in sizes), np.dtype(details["dtype"])
-    scales, zero_points = details["quantization_parameters"]["scales"], details["quantization_parameters"]["zero_points"]
+    shape, dtype = (
+        tuple(None if size < 0 else int(size) for size in sizes),
+        np.dtype(details["dtype"]),
+    )
+    scales, zero_points = (
+        details["quantization_parameters"]["scales"],
+        details["quantization_parameters"]["zero_points"],
+    )
     # A float tensor may have the parameters that it was quantised from, but its values are real.
     if dtype.kind in "iu" and len(scales) == 1 and float(scales[0]) != 0:
         return TensorInfo(name, shape, dtype.name, float(scales[0]), int(zero_points[0]))

@@ -22,9 +22,13 @@ BACKENDS = (_CPU, "gpu", "gpu,cpu", "npu", "npu,cpu")
 # The operator in a file for parts that were compiled for an NPU.
 _DISPATCH = "DISPATCH_OP"
 # Only the library's log has numbers; the GPU's delegate has a line for each kind of operator that it leaves to the CPU.
-_ON_GPU = re.compile(r"(\d+|No) operations will run on the GPU, and (?:the remaining|all) (\d+) operations will run on the CPU")
+_ON_GPU = re.compile(
+    r"(\d+|No) operations will run on the GPU, and (?:the remaining|all) (\d+) operations will run on the CPU"
+)
 _ON_NPU = re.compile(r"Partitioned subgraph<\d+>, selected (\d+) ops, from a total of (\d+) ops")
-_LEFT = re.compile(r"Following operations are not supported by GPU delegate:\n((?:(?!No operations)[A-Z].*\n)*)")
+_LEFT = re.compile(
+    r"Following operations are not supported by GPU delegate:\n((?:(?!No operations)[A-Z].*\n)*)"
+)
 _ABSENT = re.compile(r"No adapters found|Failed to initialize WebGPU environment")
 _SOFTWARE = " (software)"
 # Source: vulkan_core.h. VkPhysicalDeviceProperties begins with five 32-bit numbers, the last of which is the type, and a name of 256 bytes.
@@ -34,7 +38,14 @@ _INSTANCE_CREATE_INFO, _TYPE_CPU = 1, 4
 class CompiledGraph:
     """A compiled model and its buffers, in the interpreter's order; `indices` are those of the tensors of inputs and outputs."""
 
-    def __init__(self, model: Path, options: Options, file: TfliteFile, loaded: Loaded, indices: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        model: Path,
+        options: Options,
+        file: TfliteFile,
+        loaded: Loaded,
+        indices: Sequence[Sequence[int]],
+    ) -> None:
         """Compile the model.
 
         Raises:
@@ -48,31 +59,63 @@ class CompiledGraph:
         error, is_whole = None, False
         with captured_stderr() as lines:
             try:
-                self._model = module.CompiledModel.from_file(str(model), options=library_options(module, options))
+                self._model = module.CompiledModel.from_file(
+                    str(model), options=library_options(module, options)
+                )
                 is_whole = self._accelerator == _CPU or self._model.is_fully_accelerated()
                 self._make_buffers()
             except (RuntimeError, ValueError) as raised:
                 error = raised
         log = "".join(f"{line}\n" for line in lines)
-        self.facts = {} if self._accelerator == _CPU else _facts(self._accelerator, log, is_whole=is_whole)
-        self._check(model, log, error, allows_cpu="cpu" in (options.backend or _CPU), is_compiled=_DISPATCH in file.custom_uses)
+        self.facts = (
+            {} if self._accelerator == _CPU else _facts(self._accelerator, log, is_whole=is_whole)
+        )
+        self._check(
+            model,
+            log,
+            error,
+            allows_cpu="cpu" in (options.backend or _CPU),
+            is_compiled=_DISPATCH in file.custom_uses,
+        )
 
     def _make_buffers(self) -> None:
         key = next(iter(self._model.get_signature_list()))
-        details = (self._model.get_input_tensor_details(key), self._model.get_output_tensor_details(key))
+        details = (
+            self._model.get_input_tensor_details(key),
+            self._model.get_output_tensor_details(key),
+        )
         names = self._model.get_signature_by_index(0)
         # A signature has an order of its own.
-        orders = [[by_name[name]["index"] for name in names[end]] for by_name, end in zip(details, ("inputs", "outputs"), strict=True)]
-        self._in, self._out = self._model.create_input_buffers(0), self._model.create_output_buffers(0)
-        self._positions, outputs = ([order.index(index) for index in ends] for order, ends in zip(orders, self._indices, strict=True))
+        orders = [
+            [by_name[name]["index"] for name in names[end]]
+            for by_name, end in zip(details, ("inputs", "outputs"), strict=True)
+        ]
+        self._in, self._out = (
+            self._model.create_input_buffers(0),
+            self._model.create_output_buffers(0),
+        )
+        self._positions, outputs = (
+            [order.index(index) for index in ends]
+            for order, ends in zip(orders, self._indices, strict=True)
+        )
         self._read_from = [self._out[position] for position in outputs]
-        shapes = [{entry["index"]: tuple(entry["shape"]) for entry in by_name.values()} for by_name in details]
-        self._in_shapes, self._out_shapes = ([by_index[i] for i in ends] for by_index, ends in zip(shapes, self._indices, strict=True))
+        shapes = [
+            {entry["index"]: tuple(entry["shape"]) for entry in by_name.values()}
+            for by_name in details
+        ]
+        self._in_shapes, self._out_shapes = (
+            [by_index[i] for i in ends]
+            for by_index, ends in zip(shapes, self._indices, strict=True)
+        )
 
     def resize(self, inputs: Sequence[Array]) -> None:
         """Change the shapes of the inputs; raises ValueError or RuntimeError."""
         with captured_stderr():
-            resized = [position for position, array in enumerate(inputs) if array.shape != self._in_shapes[position]]
+            resized = [
+                position
+                for position, array in enumerate(inputs)
+                if array.shape != self._in_shapes[position]
+            ]
             for position in resized:
                 self._model.resize_input_tensor(self._positions[position], inputs[position].shape)
             if resized:
@@ -104,10 +147,18 @@ class CompiledGraph:
             raise MeasurementError("LiteRT has no output: run a query first")
         return [array.copy() for array in self._last]
 
-    def _check(self, model: Path, log: str, error: Exception | None, *, allows_cpu: bool, is_compiled: bool) -> None:
+    def _check(
+        self, model: Path, log: str, error: Exception | None, *, allows_cpu: bool, is_compiled: bool
+    ) -> None:
         """Raise if there is no accelerator, it runs no operator, or the CPU runs some although that is not allowed."""
-        on_accelerator, on_cpu = (int(self.facts.get(f"operators_on_{name}", 0)) for name in (self._accelerator, "cpu"))
-        reasons = [line.partition("ERROR: ")[2] for line in log.splitlines() if line.startswith("ERROR: ") and "[" not in line]
+        on_accelerator, on_cpu = (
+            int(self.facts.get(f"operators_on_{name}", 0)) for name in (self._accelerator, "cpu")
+        )
+        reasons = [
+            line.partition("ERROR: ")[2]
+            for line in log.splitlines()
+            if line.startswith("ERROR: ") and "[" not in line
+        ]
         reason = one_line(reasons[0] if reasons else error or "").rstrip(".")
         if self._accelerator == "gpu" and error is not None and _ABSENT.search(log):
             devices = f"Vulkan shows {self.facts.get('gpu') or self.facts.get('gpus_present') or 'no GPU'}"
@@ -121,13 +172,19 @@ class CompiledGraph:
                 "-google-tensor or -intel, in the version of ai-edge-litert"
             ) from error
         if on_cpu and not on_accelerator:
-            raise UnavailableError(f"the {self._accelerator} takes no operator of {str(model)!r}: choose xnnpack") from error
+            raise UnavailableError(
+                f"the {self._accelerator} takes no operator of {str(model)!r}: choose xnnpack"
+            ) from error
         if (
             not allows_cpu
             and (on_cpu or self.facts.get("fully_accelerated") == "no")
             and (error is None or "not accelerated" in str(error))
         ):
-            share = f"{on_cpu} of {on_cpu + on_accelerator} operators" if on_cpu else "operators (the library does not report how many)"
+            share = (
+                f"{on_cpu} of {on_cpu + on_accelerator} operators"
+                if on_cpu
+                else "operators (the library does not report how many)"
+            )
             kinds = f" ({self.facts['left_to_cpu']})" if "left_to_cpu" in self.facts else ""
             raise ConfigError(
                 f"{share} of {str(model)!r} would run on the CPU{kinds}: choose --backend {self._accelerator},cpu to allow that"
@@ -153,7 +210,9 @@ def library_options(module: Any, options: Options) -> Any:
 def recorded_backend(options: Options) -> str:
     """Return the backend for a record, with `,auto` if the accelerator chooses its precision, as an NPU does."""
     backend = options.backend or _CPU
-    chooses = chosen_setting("litert", options, "precision", ("f32", "auto")) == "auto" or backend.startswith("npu")
+    chooses = chosen_setting(
+        "litert", options, "precision", ("f32", "auto")
+    ) == "auto" or backend.startswith("npu")
     return f"{backend},auto" if chooses else backend
 
 
@@ -165,8 +224,14 @@ def _facts(accelerator: str, log: str, *, is_whole: bool) -> dict[str, str]:
     if not pairs:
         return facts | {"fully_accelerated": "yes" if is_whole else "no"}
     on_accelerator, on_cpu = (sum(counts) for counts in zip(*pairs, strict=True))
-    facts |= {f"operators_on_{accelerator}": str(on_accelerator)} | ({"operators_on_cpu": str(on_cpu)} if on_cpu else {})
-    kinds = dict.fromkeys(line.partition(":")[0].removeprefix("CUSTOM ") for match in _LEFT.finditer(log) for line in match[1].splitlines())
+    facts |= {f"operators_on_{accelerator}": str(on_accelerator)} | (
+        {"operators_on_cpu": str(on_cpu)} if on_cpu else {}
+    )
+    kinds = dict.fromkeys(
+        line.partition(":")[0].removeprefix("CUSTOM ")
+        for match in _LEFT.finditer(log)
+        for line in match[1].splitlines()
+    )
     return facts | ({"left_to_cpu": ", ".join(kinds)} if kinds else {})
 
 
@@ -199,4 +264,6 @@ def _name(library: ctypes.CDLL, device: int) -> str:
     properties = ctypes.create_string_buffer(4096)
     library.vkGetPhysicalDeviceProperties(ctypes.c_void_p(device), properties)
     kind = int.from_bytes(properties.raw[16:20], "little")
-    return properties.raw[20:276].partition(b"\0")[0].decode("utf-8", "replace") + (_SOFTWARE if kind == _TYPE_CPU else "")
+    return properties.raw[20:276].partition(b"\0")[0].decode("utf-8", "replace") + (
+        _SOFTWARE if kind == _TYPE_CPU else ""
+    )

@@ -16,7 +16,9 @@ COUNT = 8
 
 def dataset(seed: int) -> DatasetInfo:
     """Return the data set of such inputs in a record."""
-    return DatasetInfo(name="noise", sha256=hashlib.sha256(f"noise {seed}".encode()).hexdigest(), images=0)
+    return DatasetInfo(
+        name="noise", sha256=hashlib.sha256(f"noise {seed}".encode()).hexdigest(), images=0
+    )
 
 
 def inputs(loaded: Loaded, seed: int, image: ImageInput | None = None) -> list[list[Array]]:
@@ -38,7 +40,9 @@ def inputs(loaded: Loaded, seed: int, image: ImageInput | None = None) -> list[l
 
 def _sized(info: TensorInfo, image: ImageInput) -> TensorInfo:
     """Return the input with the card's height and width in place of open ones."""
-    usual = (image.height, image.width, 3) if image.layout == "NHWC" else (3, image.height, image.width)
+    usual = (
+        (image.height, image.width, 3) if image.layout == "NHWC" else (3, image.height, image.width)
+    )
     if len(info.shape) not in (3, 4):
         return info
     sizes = tuple(size or expected for size, expected in zip(info.shape[-3:], usual, strict=True))
@@ -49,7 +53,9 @@ def _tensor(info: TensorInfo, draw: np.random.Generator) -> NDArray[np.generic]:
     shape = tuple(1 if size is None else size for size in info.shape)
     dtype = np.dtype(info.dtype)
     if dtype.kind in "iu":
-        return draw.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype=dtype, endpoint=True)
+        return draw.integers(
+            np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype=dtype, endpoint=True
+        )
     if dtype.kind == "b":
         return draw.random(shape) < 0.5
     return draw.random(shape, dtype=np.float32).astype(dtype)

@@ -24,15 +24,31 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    MeasurementError,
+    UnavailableError,
+    one_line,
+)
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library, open_code
+from edgemeter.agent.runtimes.adapter import (
+    LibraryCandidate,
+    check_inputs,
+    check_options,
+    load_library,
+    open_code,
+)
 
 CUDA_RUNTIMES = ("libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0")
 _TO_DEVICE, _TO_HOST = 1, 2
-_CANDIDATES = (LibraryCandidate("tensorrt", ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt_bindings")),)
+_CANDIDATES = (
+    LibraryCandidate(
+        "tensorrt", ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt_bindings")
+    ),
+)
 _DTYPES = {
     "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "BOOL": "bool", "UINT8": "uint8", "INT64": "int64",
 }  # fmt: skip
@@ -47,16 +63,32 @@ class CudaMemory:
         self._library.cudaGetErrorString.restype = ctypes.c_char_p
         self._pointers: list[int] = []
         self._stream, count = ctypes.c_void_p(), ctypes.c_int()
-        self._call(UnavailableError, "see a device", "check the driver and who may use it", "cudaGetDeviceCount", ctypes.byref(count))
-        self._call(UnavailableError, "create a stream", "end what else uses the device", "cudaStreamCreate", ctypes.byref(self._stream))
+        self._call(
+            UnavailableError,
+            "see a device",
+            "check the driver and who may use it",
+            "cudaGetDeviceCount",
+            ctypes.byref(count),
+        )
+        self._call(
+            UnavailableError,
+            "create a stream",
+            "end what else uses the device",
+            "cudaStreamCreate",
+            ctypes.byref(self._stream),
+        )
         self.stream = self._stream.value or 0
         # The bare call that waits for the stream; it returns 0 on success.
         self.wait = partial(self._library.cudaStreamSynchronize, self._stream)
 
-    def _call(self, kind: type[EdgemeterError], goal: str, remedy: str, function: str, *arguments: object) -> None:
+    def _call(
+        self, kind: type[EdgemeterError], goal: str, remedy: str, function: str, *arguments: object
+    ) -> None:
         status = getattr(self._library, function)(*arguments)
         if status:
-            words = (self._library.cudaGetErrorString(status) or b"").decode(errors="replace") or f"error {status}"
+            words = (self._library.cudaGetErrorString(status) or b"").decode(
+                errors="replace"
+            ) or f"error {status}"
             raise kind(f"CUDA cannot {goal}: {words}; {remedy}")
 
     def allocate(self, size_bytes: int) -> int:
@@ -64,7 +96,12 @@ class CudaMemory:
         pointer = ctypes.c_void_p()
         remedy = "take a smaller batch, or end what else uses the device"
         self._call(
-            ConfigError, f"allocate {size_bytes} bytes", remedy, "cudaMalloc", ctypes.byref(pointer), ctypes.c_size_t(size_bytes or 1)
+            ConfigError,
+            f"allocate {size_bytes} bytes",
+            remedy,
+            "cudaMalloc",
+            ctypes.byref(pointer),
+            ctypes.c_size_t(size_bytes or 1),
         )
         self._pointers.append(pointer.value or 0)
         return self._pointers[-1]
@@ -75,8 +112,19 @@ class CudaMemory:
 
     def copy(self, target: int, source: int, size_bytes: int, kind: int) -> None:
         """Copy between the addresses of an array in C order and of device memory."""
-        places = (ctypes.c_void_p(target), ctypes.c_void_p(source), ctypes.c_size_t(size_bytes), kind)
-        self._call(MeasurementError, f"copy {size_bytes} bytes", "the query before it may have failed", "cudaMemcpy", *places)
+        places = (
+            ctypes.c_void_p(target),
+            ctypes.c_void_p(source),
+            ctypes.c_size_t(size_bytes),
+            kind,
+        )
+        self._call(
+            MeasurementError,
+            f"copy {size_bytes} bytes",
+            "the query before it may have failed",
+            "cudaMemcpy",
+            *places,
+        )
 
     def close(self) -> None:
         """Release everything; may be called twice."""
@@ -91,7 +139,12 @@ def _open() -> ctypes.CDLL:
     spec = find_spec("nvidia")
     # NVIDIA's wheels put the library below `nvidia/` among the installed packages.
     folders = (spec.submodule_search_locations or []) if spec else []
-    in_wheels = [str(path) for folder in folders for name in CUDA_RUNTIMES for path in sorted(Path(folder).glob(f"*/lib/{name}"))]
+    in_wheels = [
+        str(path)
+        for folder in folders
+        for name in CUDA_RUNTIMES
+        for path in sorted(Path(folder).glob(f"*/lib/{name}"))
+    ]
     for name in [*CUDA_RUNTIMES, *in_wheels]:
         with suppress(OSError):
             return ctypes.CDLL(name)
@@ -136,17 +189,27 @@ class TensorRt(Runtime):
         library.module.init_libnvinfer_plugins(logger, "")
         self._runtime = library.module.Runtime(logger)
         self._engine = self._runtime.deserialize_cuda_engine(content)
-        self._context = self._engine.create_execution_context() if self._engine is not None else None
+        self._context = (
+            self._engine.create_execution_context() if self._engine is not None else None
+        )
         if self._context is None:
             raise ConfigError(
                 f"{library.package} {library.version} cannot load {str(model)!r}: {one_line(' '.join(words) or 'no reason given')}; "
                 "build the engine on this device, with this version"
             )
-        tensors = [_tensor(library.module, self._engine, index, model) for index in range(self._engine.num_io_tensors)]
+        tensors = [
+            _tensor(library.module, self._engine, index, model)
+            for index in range(self._engine.num_io_tensors)
+        ]
         self._inputs = tuple(tensor for tensor in tensors if tensor.is_input)
         self._outputs = tuple(tensor.info for tensor in tensors if not tensor.is_input)
-        load_ns, infos = time.monotonic_ns() - started_ns, tuple(tensor.info for tensor in self._inputs)
-        return library.loaded(backend="cuda", inputs=infos, outputs=self._outputs, metadata=metadata, load_ns=load_ns)
+        load_ns, infos = (
+            time.monotonic_ns() - started_ns,
+            tuple(tensor.info for tensor in self._inputs),
+        )
+        return library.loaded(
+            backend="cuda", inputs=infos, outputs=self._outputs, metadata=metadata, load_ns=load_ns
+        )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to the device, allocate the outputs; return a call that runs the engine and waits for it."""
@@ -158,7 +221,9 @@ class TensorRt(Runtime):
                 raise ConfigError(
                     f"the engine rejects {tensor.info.name!r} as {list(array.shape)}: build it with a profile that has this shape"
                 )
-            address = array.ctypes.data if tensor.is_on_host else self._room(tensor.info, array.shape)
+            address = (
+                array.ctypes.data if tensor.is_on_host else self._room(tensor.info, array.shape)
+            )
             if not tensor.is_on_host:
                 memory.copy(address, array.ctypes.data, array.nbytes, _TO_DEVICE)
             self._context.set_tensor_address(tensor.info.name, address)
@@ -174,7 +239,9 @@ class TensorRt(Runtime):
 
         def call() -> None:
             if not execute(stream) or wait() != 0:
-                raise MeasurementError("TensorRT failed to run the query: check the device's memory and driver")
+                raise MeasurementError(
+                    "TensorRT failed to run the query: check the device's memory and driver"
+                )
             self._is_done = True
 
         return call
@@ -195,7 +262,14 @@ class TensorRt(Runtime):
         self._context = self._engine = self._runtime = None
         if self._memory is not None:
             self._memory.close()
-        self._memory, self._inputs, self._outputs, self._bound, self._host_arrays, self._is_done = None, (), (), {}, [], False
+        self._memory, self._inputs, self._outputs, self._bound, self._host_arrays, self._is_done = (
+            None,
+            (),
+            (),
+            {},
+            [],
+            False,
+        )
 
     def _room(self, info: TensorInfo, shape: tuple[int, ...]) -> int:
         """Return device memory for a tensor; it is reused if the shape is the same as before."""
@@ -214,7 +288,10 @@ def _without_words(content: bytes) -> tuple[bytes, Mapping[str, str]]:
     if 2 <= size <= min(1 << 20, len(content) - 4) and content[4:5] == b"{":
         with suppress(msgspec.MsgspecError):
             metadata = decode_json(content[4 : 4 + size], dict[str, Any])
-            texts = {name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in metadata.items()}
+            texts = {
+                name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+                for name, value in metadata.items()
+            }
             return content[4 + size :], texts
     return content, {}
 
@@ -240,7 +317,9 @@ def _tensor(trt: Any, engine: Any, index: int, model: Path) -> _Tensor:
     name = engine.get_tensor_name(index)
     dtype, form = engine.get_tensor_dtype(name).name, engine.get_tensor_format(name)
     if dtype not in _DTYPES or form != trt.TensorFormat.LINEAR:
-        raise ConfigError(f"{str(model)!r} has {name!r} as {dtype} {form}: build it with linear float, half or integer inputs and outputs")
+        raise ConfigError(
+            f"{str(model)!r} has {name!r} as {dtype} {form}: build it with linear float, half or integer inputs and outputs"
+        )
     shape = tuple(None if size < 0 else int(size) for size in engine.get_tensor_shape(name))
     return _Tensor(
         info=TensorInfo(name, shape, _DTYPES[dtype]),

@@ -57,7 +57,10 @@ def read_onnx(model: Path) -> OnnxFile:
             tensors = [OnnxMessage(data, span) for span in graph.spans[_INITIALIZER]]
             operators = {operator for node in nodes for operator in node.texts(_OPERATOR)}
             return OnnxFile(
-                _quantised(nodes, tensors), _precision(operators, {kind for tensor in tensors for kind in tensor.numbers[_TYPE]})
+                _quantised(nodes, tensors),
+                _precision(
+                    operators, {kind for tensor in tensors for kind in tensor.numbers[_TYPE]}
+                ),
             )
     except (OSError, ValueError, IndexError, struct.error):
         return OnnxFile({})
@@ -67,7 +70,11 @@ class OnnxMessage:
     """One protobuf message: numbers by field, and the spans of strings, messages, packed arrays and fixed numbers in the file."""
 
     def __init__(self, data: mmap, span: Span) -> None:
-        self.data, self.numbers, self.spans = data, defaultdict[int, list[int]](list), defaultdict[int, list[Span]](list)
+        self.data, self.numbers, self.spans = (
+            data,
+            defaultdict[int, list[int]](list),
+            defaultdict[int, list[Span]](list),
+        )
         at, end = span
         while at < end:
             key, at = _varint(data, at)
@@ -88,25 +95,50 @@ class OnnxMessage:
     def constant(self) -> float | None:
         """Return the one element of a tensor, None if it has another number of elements, or is in another file."""
         form = _FORMATS.get(self.numbers[_TYPE][-1] if self.numbers[_TYPE] else 0)
-        if form is None or self.spans[_DIMENSION] or not {0, 1}.issuperset(self.numbers[_DIMENSION]):
+        if (
+            form is None
+            or self.spans[_DIMENSION]
+            or not {0, 1}.issuperset(self.numbers[_DIMENSION])
+        ):
             return None
         for field, code in ((_RAW, form), (_FLOATS, "<f")):
-            if self.spans[field] and self.spans[field][-1][1] - self.spans[field][-1][0] == struct.calcsize(code):
+            if self.spans[field] and self.spans[field][-1][1] - self.spans[field][-1][
+                0
+            ] == struct.calcsize(code):
                 return float(struct.unpack_from(code, self.data, self.spans[field][-1][0])[0])
-        integers = [*self.numbers[_INTEGERS], *(_varint(self.data, start)[0] for start, _ in self.spans[_INTEGERS])]
+        integers = [
+            *self.numbers[_INTEGERS],
+            *(_varint(self.data, start)[0] for start, _ in self.spans[_INTEGERS]),
+        ]
         # A negative number has all 64 bits in its varint.
-        return float(integers[-1] - (1 << 64) if integers[-1] >> 63 else integers[-1]) if integers else None
+        return (
+            float(integers[-1] - (1 << 64) if integers[-1] >> 63 else integers[-1])
+            if integers
+            else None
+        )
 
 
-def _quantised(nodes: Sequence[OnnxMessage], tensors: Sequence[OnnxMessage]) -> Mapping[str, tuple[float, int]]:
-    constants = {name: value for tensor in tensors for name in tensor.texts(_NAME) if (value := tensor.constant()) is not None}
+def _quantised(
+    nodes: Sequence[OnnxMessage], tensors: Sequence[OnnxMessage]
+) -> Mapping[str, tuple[float, int]]:
+    constants = {
+        name: value
+        for tensor in tensors
+        for name in tensor.texts(_NAME)
+        if (value := tensor.constant()) is not None
+    }
     quantised = {}
     for node in nodes:
         inputs, operators = node.texts(_NODE_INPUT), node.texts(_OPERATOR)
-        ends = {"DequantizeLinear": inputs, "QuantizeLinear": node.texts(_NODE_OUTPUT)}.get(operators[-1] if operators else "", [])
+        ends = {"DequantizeLinear": inputs, "QuantizeLinear": node.texts(_NODE_OUTPUT)}.get(
+            operators[-1] if operators else "", []
+        )
         parameters = [name for name in inputs[1:3] if name]
         if ends and parameters and all(name in constants for name in parameters):
-            quantised[ends[0]] = (constants[parameters[0]], int(constants[parameters[1]]) if parameters[1:] else 0)
+            quantised[ends[0]] = (
+                constants[parameters[0]],
+                int(constants[parameters[1]]) if parameters[1:] else 0,
+            )
     return quantised
 
 
@@ -116,7 +148,10 @@ def _precision(operators: set[str], kinds: set[int]) -> str:
     if operators & _DYNAMIC:
         return "int8-dynamic"
     halves = {_FLOAT16: "fp16", _BFLOAT16: "bf16"}
-    return next((name for kind, name in halves.items() if kind in kinds), "fp64" if kinds & {_FLOAT, _DOUBLE} == {_DOUBLE} else "fp32")
+    return next(
+        (name for kind, name in halves.items() if kind in kinds),
+        "fp64" if kinds & {_FLOAT, _DOUBLE} == {_DOUBLE} else "fp32",
+    )
 
 
 def _varint(data: mmap, at: int) -> tuple[int, int]:

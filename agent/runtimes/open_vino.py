@@ -46,15 +46,22 @@ class OpenVino(Runtime):
         start = model_file.head(model)
         is_xml = start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
         if start[4:8] == b"TFL3" or (not is_xml and start[0] not in _ONNX_TAGS):
-            raise ConfigError(f"{str(model)!r} is neither an OpenVINO model (.xml with .bin beside it) nor an ONNX one: give one of these")
+            raise ConfigError(
+                f"{str(model)!r} is neither an OpenVINO model (.xml with .bin beside it) nor an ONNX one: give one of these"
+            )
         library = adapter.load_library(_CANDIDATES, "openvino")
         started_ns = time.monotonic_ns()
         core = library.module.Core()
         device = _device(core, options.backend or "cpu", library)
         try:
             graph = core.read_model(str(model))
-            compiled = core.compile_model(graph, device, _settings(device, options.threads, precision) | properties)
-            inputs, outputs = (tuple(_info(port, model) for port in ports) for ports in (compiled.inputs, compiled.outputs))
+            compiled = core.compile_model(
+                graph, device, _settings(device, options.threads, precision) | properties
+            )
+            inputs, outputs = (
+                tuple(_info(port, model) for port in ports)
+                for ports in (compiled.inputs, compiled.outputs)
+            )
             self._request = compiled.create_infer_request()
         except (RuntimeError, ValueError, TypeError) as error:
             raise ConfigError(
@@ -67,7 +74,9 @@ class OpenVino(Runtime):
         self._module, self._inputs = library.module, file.with_quantisation(inputs)
         computed = _computed(compiled, precision, device)
         return library.loaded(
-            backend=",".join(filter(None, (device.lower(), computed if computed != "f32" else None))),
+            backend=",".join(
+                filter(None, (device.lower(), computed if computed != "f32" else None))
+            ),
             inputs=self._inputs,
             outputs=file.with_quantisation(outputs),
             metadata={**adapter.read_metadata(model.parent, "openvino"), **_metadata(graph)},
@@ -127,7 +136,11 @@ def _settings(device: str, threads: int, precision: str | None) -> dict[str, Any
         precision = precision or "f32"
     if precision not in {None, "auto"}:
         settings["INFERENCE_PRECISION_HINT"] = precision
-    return settings if device != "NPU" else {name: value for name, value in settings.items() if name != "NUM_STREAMS"}
+    return (
+        settings
+        if device != "NPU"
+        else {name: value for name, value in settings.items() if name != "NUM_STREAMS"}
+    )
 
 
 def _computed(compiled: Any, requested: str | None, device: str) -> str | None:
@@ -150,7 +163,9 @@ def _metadata(graph: Any) -> Mapping[str, str]:
     sections = dict(graph.rt_info.items())
     for entries in (sections.get("framework"), sections.get("model_info")):
         if isinstance(entries, dict):
-            metadata |= {str(name): str(getattr(value, "value", value)) for name, value in entries.items()}
+            metadata |= {
+                str(name): str(getattr(value, "value", value)) for name, value in entries.items()
+            }
     return metadata
 
 
@@ -158,15 +173,27 @@ def _info(port: Any, model: Path) -> TensorInfo:
     name = port.get_any_name() if port.get_names() else f"tensor_{port.get_index()}"
     shape = port.partial_shape
     if shape.rank.is_dynamic:
-        raise ValueError(f"{name!r} has no rank: export {str(model)!r} with a fixed number of dimensions")
+        raise ValueError(
+            f"{name!r} has no rank: export {str(model)!r} with a fixed number of dimensions"
+        )
     dtype = port.get_element_type().get_type_name()
-    return TensorInfo(name, tuple(size.get_length() if size.is_static else None for size in shape), _DTYPES.get(dtype, dtype))
+    return TensorInfo(
+        name,
+        tuple(size.get_length() if size.is_static else None for size in shape),
+        _DTYPES.get(dtype, dtype),
+    )
 
 
 def _reason(error: Exception) -> str:
     """Return the cause in the library's error message, its last part, after source locations."""
     lines = [
-        line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(("Exception from", "FrontEnd API failed"))
+        line.strip()
+        for line in str(error).splitlines()
+        if line.strip() and not line.startswith(("Exception from", "FrontEnd API failed"))
     ]
-    words = [line for line in lines if not line.startswith("Check '")] or lines or [type(error).__name__]
+    words = (
+        [line for line in lines if not line.startswith("Check '")]
+        or lines
+        or [type(error).__name__]
+    )
     return one_line(" ".join(words)).rstrip(".")

@@ -32,7 +32,12 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
 from edgemeter.agent.runtimes.adapter import check_inputs, describe_tensor, shape_fits
-from edgemeter.agent.runtimes.call_evidence import CallEvidence, contradicts, evidence_of, outputs_of
+from edgemeter.agent.runtimes.call_evidence import (
+    CallEvidence,
+    contradicts,
+    evidence_of,
+    outputs_of,
+)
 from edgemeter.agent.runtimes.call_results import (
     Wait,
     arrays_of,
@@ -40,8 +45,22 @@ from edgemeter.agent.runtimes.call_results import (
     wait_for_placed,
     waits_for,
 )
-from edgemeter.agent.runtimes.python_files import NotedFiles, files_of_options, files_of_weights, opened, sources
-from edgemeter.agent.runtimes.python_model import PythonModel, keywords_of, model_of, name_of, target_of, version_of, versions_of
+from edgemeter.agent.runtimes.python_files import (
+    NotedFiles,
+    files_of_options,
+    files_of_weights,
+    opened,
+    sources,
+)
+from edgemeter.agent.runtimes.python_model import (
+    PythonModel,
+    keywords_of,
+    model_of,
+    name_of,
+    target_of,
+    version_of,
+    versions_of,
+)
 from edgemeter.agent.sandbox.user_code import attribute_of, compiled, forget, raised, user_errors
 
 logger = logging.getLogger(__name__)
@@ -80,7 +99,10 @@ class PythonFactory(Runtime):
                 returned = factory(**keywords)
             factory_ns = time.monotonic_ns() - begin_ns
         python_model = self._model = model_of(returned, address)
-        self._outputs, self._waits = python_model.outputs, None if python_model.wait is None else [python_model.wait]
+        self._outputs, self._waits = (
+            python_model.outputs,
+            None if python_model.wait is None else [python_model.wait],
+        )
         self._backend = options.backend
         with noted:
             first_ns = self._first_call(python_model, address)
@@ -101,10 +123,15 @@ class PythonFactory(Runtime):
             load_ns=max(1, factory_ns),
             name=name_of(python_model, target),
             sha256=model_file.sha256(model, further.values()),
-            size_bytes=sum(path.stat().st_size for path in (*model_file.parts(model), *further.values())),
+            size_bytes=sum(
+                path.stat().st_size for path in (*model_file.parts(model), *further.values())
+            ),
             first_ns=first_ns,
-            compiles_at_call=python_model.compiles or python_model.backend.partition(",")[0] in _COMPILERS,
-            threads_reason=None if "threads" in keywords else "the factory takes no `threads`: its library chooses their number",
+            compiles_at_call=python_model.compiles
+            or python_model.backend.partition(",")[0] in _COMPILERS,
+            threads_reason=None
+            if "threads" in keywords
+            else "the factory takes no `threads`: its library chooses their number",
         )
         return self.with_late_facts(loaded)
 
@@ -123,7 +150,11 @@ class PythonFactory(Runtime):
         # Freed before the copies are made, so that these reuse the memory of the last query, as in a user's loop.
         self._last, self._arguments = None, ()
         copies = [np.array(array, order="C") for array in inputs]
-        self._arguments = arguments = copies if python_model.place is None else [python_model.place(array) for array in copies]
+        self._arguments = arguments = (
+            copies
+            if python_model.place is None
+            else [python_model.place(array) for array in copies]
+        )
         if python_model.place is not None:
             wait_for_placed(arguments)
         function, waits = python_model.call, self._waits
@@ -147,8 +178,14 @@ class PythonFactory(Runtime):
         """Return copies of the last call's arrays, which must be as declared, or as in the first calls."""
         python_model = self._loaded()
         if self._last is None:
-            raise MeasurementError("the model has no output: run a query first, and let the call return its results")
-        arrays = arrays_of(self._last) if python_model.arrays is None else [np.array(array) for array in python_model.arrays(self._last)]
+            raise MeasurementError(
+                "the model has no output: run a query first, and let the call return its results"
+            )
+        arrays = (
+            arrays_of(self._last)
+            if python_model.arrays is None
+            else [np.array(array) for array in python_model.arrays(self._last)]
+        )
         if self._outputs and len(arrays) != len(self._outputs):
             raise MeasurementError(
                 f"the model returned {len(arrays)} arrays, not {len(self._outputs)}: return as many each time, as declared"
@@ -186,7 +223,9 @@ class PythonFactory(Runtime):
             self._evidence = evidence_of(self._last, self._arguments, python_model.call)
         evidence = self._evidence or CallEvidence()
         imported = [name for name in _FRAMEWORKS if name in sys.modules]
-        packages = python_model.packages or tuple(name for name in imported if name in evidence.libraries or len(imported) == 1)
+        packages = python_model.packages or tuple(
+            name for name in imported if name in evidence.libraries or len(imported) == 1
+        )
         if self._backend and contradicts(self._backend, evidence.devices):
             raise ConfigError(
                 f"backend {self._backend!r} was asked for, but the model ran on {', '.join(evidence.devices)}: correct its factory"
@@ -195,7 +234,9 @@ class PythonFactory(Runtime):
             loaded,
             package=packages[0] if packages else "python",
             version=versions_of(packages) if packages else platform.python_version(),
-            backend=python_model.backend or self._backend or ",".join(("callable", *evidence.devices)),
+            backend=python_model.backend
+            or self._backend
+            or ",".join(("callable", *evidence.devices)),
             facts={name: version_of(name) for name in python_model.packages or imported},
             # The types of inputs and outputs do not count, because a model may convert both.
             precision=python_model.precision or evidence.precision or "unknown",
@@ -209,11 +250,22 @@ class PythonFactory(Runtime):
         """
         if any(size is None for info in python_model.inputs for size in info.shape[1:]):
             return None
-        zeros = [np.zeros([size or 1 for size in info.shape], info.dtype) for info in python_model.inputs]
+        zeros = [
+            np.zeros([size or 1 for size in info.shape], info.dtype) for info in python_model.inputs
+        ]
         draw = np.random.default_rng(0)
-        noise = [draw.random(array.shape, np.float32).astype(array.dtype) if array.dtype.kind == "f" else array for array in zeros]
-        inputs = ", ".join(f"{info.name} {describe_tensor(info.dtype, info.shape)}" for info in python_model.inputs)
-        with user_errors(address, f"the first call, on {inputs},", "; declare the inputs that it takes"):
+        noise = [
+            draw.random(array.shape, np.float32).astype(array.dtype)
+            if array.dtype.kind == "f"
+            else array
+            for array in zeros
+        ]
+        inputs = ", ".join(
+            f"{info.name} {describe_tensor(info.dtype, info.shape)}" for info in python_model.inputs
+        )
+        with user_errors(
+            address, f"the first call, on {inputs},", "; declare the inputs that it takes"
+        ):
             call = self.bind(noise)
             begin_ns = time.monotonic_ns()
             call()
@@ -224,6 +276,8 @@ class PythonFactory(Runtime):
             self.bind(zeros)()
             self._leaves_garbage = gc.collect() > 0
             is_open = any(info.shape[:1] == (None,) for info in python_model.inputs)
-            self._outputs = self._outputs or outputs_of(first, self.outputs(), is_open_batch=is_open)
+            self._outputs = self._outputs or outputs_of(
+                first, self.outputs(), is_open_batch=is_open
+            )
             self._last = None
         return first_ns

@@ -33,7 +33,9 @@ class NotedFiles:
         self.paths: set[Path] = set()
         self._is_noting = False
         # An audit hook cannot be removed, and would add 0.4 us to each `id()` of the timed part. Python 3.10 has the accessor.
-        self._owners = [owner for owner in (builtins, io, getattr(pathlib, "_NormalAccessor", None)) if owner]
+        self._owners = [
+            owner for owner in (builtins, io, getattr(pathlib, "_NormalAccessor", None)) if owner
+        ]
 
     def __call__(self, file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
         stream = _OPEN(file, mode, *arguments, **named)
@@ -55,14 +57,25 @@ class NotedFiles:
 
 def sources(target: PythonTarget) -> list[Path]:
     """Return the imported files next to the code of a target, sorted by module."""
-    modules = (module for name, module in sorted(sys.modules.items()) if not name.startswith("edgemeter."))
-    imported = [Path(file) for module in modules if isinstance(module, ModuleType) and (file := vars(module).get("__file__"))]
+    modules = (
+        module for name, module in sorted(sys.modules.items()) if not name.startswith("edgemeter.")
+    )
+    imported = [
+        Path(file)
+        for module in modules
+        if isinstance(module, ModuleType) and (file := vars(module).get("__file__"))
+    ]
     return _beside(target, imported)
 
 
 def opened(target: PythonTarget, noted: NotedFiles) -> list[Path]:
     """Return the files next to the code that it opened for reading, sorted."""
-    return sorted(_beside(target, (file for file in noted.paths if "__pycache__" not in file.parts and file.is_file())))
+    return sorted(
+        _beside(
+            target,
+            (file for file in noted.paths if "__pycache__" not in file.parts and file.is_file()),
+        )
+    )
 
 
 def _beside(target: PythonTarget, files: Iterable[Path]) -> list[Path]:
@@ -72,7 +85,11 @@ def _beside(target: PythonTarget, files: Iterable[Path]) -> list[Path]:
         return []
     is_apart = not folder.is_relative_to(scratch)
     resolved = ((path, path.resolve()) for path in files)
-    return [path for path, file in resolved if python_target.lies_in(file, folder) and not (is_apart and file.is_relative_to(scratch))]
+    return [
+        path
+        for path, file in resolved
+        if python_target.lies_in(file, folder) and not (is_apart and file.is_relative_to(scratch))
+    ]
 
 
 def files_of_weights(weights: Sequence[Path], address: str) -> list[Path]:
@@ -102,7 +119,10 @@ def files_of_options(options: Mapping[str, str], address: str, *, has_weights: b
                 files.append(path)
             elif value and path.is_dir() and is_narrow(path.resolve()):
                 inside = sorted(islice(_walked(path), _MOST_FILES + 1))
-        if len(inside) <= _MOST_FILES and sum(file.stat().st_size for file in inside) <= _MOST_BYTES:
+        if (
+            len(inside) <= _MOST_FILES
+            and sum(file.stat().st_size for file in inside) <= _MOST_BYTES
+        ):
             files += inside
         elif not has_weights:
             raise ConfigError(
@@ -116,7 +136,9 @@ def _walked(folder: Path) -> Iterator[Path]:
     """Yield the files below a folder, without hidden ones and Python's caches, in which copies of a model differ."""
     for top, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _is_hidden(name)]
-        yield from (path for name in names if not _is_hidden(name) and (path := Path(top, name)).is_file())
+        yield from (
+            path for name in names if not _is_hidden(name) and (path := Path(top, name)).is_file()
+        )
 
 
 def _is_hidden(name: str) -> bool:

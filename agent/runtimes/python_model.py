@@ -66,11 +66,15 @@ class PythonModel:
 def model_of(returned: Any, address: str) -> PythonModel:
     """Return the factory's result as a PythonModel; raises ConfigError if that is impossible, or a declaration is wrong."""
     python_model = _in_one_form(returned, address)
-    inputs, outputs = (_declared(kind, getattr(python_model, kind), address) for kind in ("inputs", "outputs"))
+    inputs, outputs = (
+        _declared(kind, getattr(python_model, kind), address) for kind in ("inputs", "outputs")
+    )
     weights: Any = python_model.weights
     weights = (weights,) if isinstance(weights, str | Path) else weights
     if not callable(python_model.call) or not inputs:
-        raise ConfigError(f"the model of {address} {'has no inputs' if callable(python_model.call) else 'cannot be called'}: {_FORMS}")
+        raise ConfigError(
+            f"the model of {address} {'has no inputs' if callable(python_model.call) else 'cannot be called'}: {_FORMS}"
+        )
     if python_model.backend == _IN_PROCESS:
         raise ConfigError(
             f"the model of {address} names its backend {_IN_PROCESS!r}, which functions in their own process have: name another"
@@ -105,10 +109,15 @@ def _declared(kind: str, tensors: Any, address: str) -> tuple[TensorInfo, ...]:
     try:
         infos: Any = tensors
         if isinstance(tensors, Mapping):
-            infos = [TensorInfo(str(name), shape, str(np.dtype(dtype))) for name, (dtype, shape) in tensors.items()]
+            infos = [
+                TensorInfo(str(name), shape, str(np.dtype(dtype)))
+                for name, (dtype, shape) in tensors.items()
+            ]
         return tuple(replace(info, shape=tuple(map(_size, info.shape))) for info in infos)
     except (AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(f"the {kind} of {address} are declared as {one_line(tensors)}: declare them {_TENSORS}") from error
+        raise ConfigError(
+            f"the {kind} of {address} are declared as {one_line(tensors)}: declare them {_TENSORS}"
+        ) from error
 
 
 def _size(size: Any) -> int | None:
@@ -124,7 +133,9 @@ def target_of(model: Path, options: Options) -> PythonTarget:
     is_plain = model.suffix == ".py" and model.is_file()
     target = PythonTarget("make", file=model) if is_plain else python_target.parse(str(model))
     if target is None:
-        raise ConfigError(f"{str(model)!r} names no factory: give FILE.py:make or package.module:make")
+        raise ConfigError(
+            f"{str(model)!r} names no factory: give FILE.py:make or package.module:make"
+        )
     try:
         model_file.head(target.source)
     except ConfigError as error:
@@ -135,17 +146,25 @@ def target_of(model: Path, options: Options) -> PythonTarget:
 def keywords_of(factory: Any, options: Options, address: str) -> dict[str, Any]:
     """Return the factory's arguments; raises ConfigError if an option is unknown or missing."""
     if not callable(factory):
-        raise ConfigError(f"{address} is {type(factory).__qualname__}, which cannot be called: name a function that returns the model")
+        raise ConfigError(
+            f"{address} is {type(factory).__qualname__}, which cannot be called: name a function that returns the model"
+        )
     if inspect.iscoroutinefunction(factory) or inspect.isasyncgenfunction(factory):
         raise ConfigError(f"{address} is an async function: make it a plain one")
     try:
         parameters = dict(inspect.signature(factory).parameters)
     except ValueError:
         parameters = {}
-    named = [name for name, parameter in parameters.items() if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)]
+    named = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     settings = {"threads": options.threads, "backend": options.backend}
-    if unknown := [name for name in options.extra if name in settings or (name not in named and not takes_any)]:
+    if unknown := [
+        name for name in options.extra if name in settings or (name not in named and not takes_any)
+    ]:
         choices = [name for name in named if name not in settings]
         hint = near(unknown[0], choices) if choices else "it takes none"
         raise ConfigError(f"{address} takes no option {unknown[0]!r}: {hint}")
@@ -154,9 +173,17 @@ def keywords_of(factory: Any, options: Options, address: str) -> dict[str, Any]:
         raise ConfigError(
             f"{address} has no parameter `{refused[0]}`, so {settings[refused[0]]!r} cannot be set: leave it out, or add the parameter"
         )
-    keywords = dict(options.extra) | {name: value for name, value in settings.items() if name in named and value is not None}
-    if lacking := [name for name in named if parameters[name].default is inspect.Parameter.empty and name not in keywords]:
-        option = f"--{lacking[0]} VALUE" if lacking[0] in settings else f"--option {lacking[0]}=VALUE"
+    keywords = dict(options.extra) | {
+        name: value for name, value in settings.items() if name in named and value is not None
+    }
+    if lacking := [
+        name
+        for name in named
+        if parameters[name].default is inspect.Parameter.empty and name not in keywords
+    ]:
+        option = (
+            f"--{lacking[0]} VALUE" if lacking[0] in settings else f"--option {lacking[0]}=VALUE"
+        )
         raise ConfigError(f"{address} needs {lacking[0]!r}: add {option}")
     return keywords
 
@@ -176,7 +203,16 @@ def name_of(python_model: PythonModel, target: PythonTarget) -> str:
 def versions_of(packages: Sequence[str]) -> str:
     """Return the version of the first package, then those of others that differ, because another one may compute."""
     first, *further = map(version_of, packages)
-    return ", ".join((first, *(f"{name} {text}" for name, text in zip(packages[1:], further, strict=True) if text != first)))
+    return ", ".join(
+        (
+            first,
+            *(
+                f"{name} {text}"
+                for name, text in zip(packages[1:], further, strict=True)
+                if text != first
+            ),
+        )
+    )
 
 
 def version_of(package: str) -> str:

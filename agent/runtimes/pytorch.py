@@ -69,17 +69,35 @@ def read_archive(model: Path) -> TorchArchive:
         with zipfile.ZipFile(model) as archive:
             # Members are in a folder with the archive's name, except for programs of PyTorch 2.5 to 2.7.
             names = {name.partition("/")[2] or name: name for name in archive.namelist()}
-            names = names if "version" not in archive.namelist() else {name: name for name in archive.namelist()}
+            names = (
+                names
+                if "version" not in archive.namelist()
+                else {name: name for name in archive.namelist()}
+            )
             programs = [name for name in names if _PROGRAM.fullmatch(name)]
-            scripts = [name for name in names if _SCRIPT.fullmatch(name)] if "constants.pkl" in names else []
-            calls_torchvision = any(_TORCHVISION.search(archive.read(names[name])) for name in programs or scripts)
+            scripts = (
+                [name for name in names if _SCRIPT.fullmatch(name)]
+                if "constants.pkl" in names
+                else []
+            )
+            calls_torchvision = any(
+                _TORCHVISION.search(archive.read(names[name])) for name in programs or scripts
+            )
     except model_file.BROKEN_ZIP as error:
         kind = "a pickle" if start[:1] == b"\x80" else "not a PyTorch model, or a truncated one"
         raise ConfigError(f"{str(model)!r} is {kind}: {_EXPORT}") from error
     if programs:
-        return TorchArchive("exported", zipped_texts(model, "extra") | zipped_texts(model, "extra_files"), calls_torchvision)
+        return TorchArchive(
+            "exported",
+            zipped_texts(model, "extra") | zipped_texts(model, "extra_files"),
+            calls_torchvision,
+        )
     if not scripts:
-        kind = "a pickle of weights or objects" if "data.pkl" in names else "a zip, but neither TorchScript nor an exported program"
+        kind = (
+            "a pickle of weights or objects"
+            if "data.pkl" in names
+            else "a zip, but neither TorchScript nor an exported program"
+        )
         raise ConfigError(f"{str(model)!r} is {kind}: {_EXPORT}")
     return TorchArchive("torchscript", zipped_texts(model, "extra"), calls_torchvision)
 
@@ -101,7 +119,11 @@ class PyTorch(Runtime):
         onednn = chosen_setting("pytorch", options, "onednn", ("on", "off"))
         archive = read_archive(model)
         open_code(model, options)
-        library, facts, outputs = load_library(_CANDIDATES, "torch"), dict[str, str](), tuple[TensorInfo, ...]()
+        library, facts, outputs = (
+            load_library(_CANDIDATES, "torch"),
+            dict[str, str](),
+            tuple[TensorInfo, ...](),
+        )
         self._torch = library.module
         self._device = _device(library.module, options.backend or "cpu")
         library.module.set_num_threads(options.threads)
@@ -112,28 +134,46 @@ class PyTorch(Runtime):
             library.module.backends.mkldnn.set_flags(_enabled=False)
         if archive.calls_torchvision:
             # Importing it registers its operators.
-            torchvision = load_library([LibraryCandidate("torchvision", ("torchvision",), _SAME_INDEX)], "torch")
-            library, facts = replace(library, import_ns=library.import_ns + torchvision.import_ns), {"torchvision": torchvision.version}
+            torchvision = load_library(
+                [LibraryCandidate("torchvision", ("torchvision",), _SAME_INDEX)], "torch"
+            )
+            library, facts = (
+                replace(library, import_ns=library.import_ns + torchvision.import_ns),
+                {"torchvision": torchvision.version},
+            )
         started_ns = time.monotonic_ns()
         try:
             with warnings.catch_warnings():
                 # TorchScript is deprecated (a FutureWarning in PyTorch 2.15), which concerns the author of the model.
                 for category in (DeprecationWarning, FutureWarning):
-                    warnings.filterwarnings("ignore", message=r".*torch\.jit\.|.*TorchScript", category=category)
+                    warnings.filterwarnings(
+                        "ignore", message=r".*torch\.jit\.|.*TorchScript", category=category
+                    )
                 if archive.kind == "torchscript":
-                    self._module = library.module.jit.load(str(model), map_location=self._device).eval()
+                    self._module = library.module.jit.load(
+                        str(model), map_location=self._device
+                    ).eval()
                     argument = self._module.forward.schema.arguments[1]
                     self._takes_list = argument.type.annotation_str == "List[Tensor]"
-                    self._inputs = _declared(argument.name, archive.texts, self._module, takes_list=self._takes_list)
+                    self._inputs = _declared(
+                        argument.name, archive.texts, self._module, takes_list=self._takes_list
+                    )
                 else:
-                    self._module, self._inputs, outputs = _load_program(library.module, model, self._device)
+                    self._module, self._inputs, outputs = _load_program(
+                        library.module, model, self._device
+                    )
         except _FAILURES as error:
             raise ConfigError(
                 f"{library.package} {library.version} cannot load {str(model)!r}: {one_line(error)}; export it again for this version"
             ) from error
         load_ns = time.monotonic_ns() - started_ns
         return library.loaded(
-            backend=self._device, inputs=self._inputs, outputs=outputs, metadata=archive.texts, load_ns=load_ns, facts=facts
+            backend=self._device,
+            inputs=self._inputs,
+            outputs=outputs,
+            metadata=archive.texts,
+            load_ns=load_ns,
+            facts=facts,
         )
 
     def check(self, model: Path, options: Options) -> None:
@@ -148,7 +188,9 @@ class PyTorch(Runtime):
             # Once, until `close`, because it would cost 1.5 us in each call.
             self._mode.enter_context(self._torch.inference_mode())
         try:
-            tensors = [self._torch.from_numpy(array.copy(order="C")).to(self._device) for array in inputs]
+            tensors = [
+                self._torch.from_numpy(array.copy(order="C")).to(self._device) for array in inputs
+            ]
         except TypeError as error:
             raise ConfigError(f"PyTorch rejects the input: {one_line(error)}") from error
         module, device, synchronise = self._module, self._device, self._torch.cuda.synchronize
@@ -180,7 +222,9 @@ def _device(torch: Any, backend: str) -> str:
     """Return `backend` if this build of PyTorch has that device: `cpu`, `cuda` or `cuda:N`."""
     kind, _, index = backend.partition(":")
     if backend != "cpu" and (kind != "cuda" or not (index or "0").isdigit()):
-        raise ConfigError(f"runtime 'pytorch' has no backend {backend!r}: choose cpu, cuda or cuda:N")
+        raise ConfigError(
+            f"runtime 'pytorch' has no backend {backend!r}: choose cpu, cuda or cuda:N"
+        )
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise UnavailableError(
             f"torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices, {backend!r} is none of them: choose cpu"
@@ -188,7 +232,9 @@ def _device(torch: Any, backend: str) -> str:
     return backend
 
 
-def _declared(name: str, texts: Mapping[str, str], module: Any, *, takes_list: bool) -> tuple[TensorInfo, ...]:
+def _declared(
+    name: str, texts: Mapping[str, str], module: Any, *, takes_list: bool
+) -> tuple[TensorInfo, ...]:
     """Return the input: a picture of a list, or the `shape` in the archive's config.txt; empty without either."""
     shape: tuple[int | None, ...] = (3, None, None)
     try:
@@ -196,17 +242,25 @@ def _declared(name: str, texts: Mapping[str, str], module: Any, *, takes_list: b
             shape = tuple(int(size) for size in json.loads(texts.get("config.txt", "{}"))["shape"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return ()
-    dtypes = [str(weight.dtype).removeprefix("torch.") for weight in module.parameters() if weight.is_floating_point()]
+    dtypes = [
+        str(weight.dtype).removeprefix("torch.")
+        for weight in module.parameters()
+        if weight.is_floating_point()
+    ]
     return (TensorInfo(name, shape, dtypes[0] if dtypes else "float32"),)
 
 
-def _load_program(torch: Any, model: Path, device: str) -> tuple[Any, tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+def _load_program(
+    torch: Any, model: Path, device: str
+) -> tuple[Any, tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
     # Unset, `torch.export.load` unpickles some members without restriction.
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
     program = torch.export.load(str(model))
     nodes = {node.name: node for node in program.graph.nodes}
     inputs = tuple(_info(name, nodes[name]) for name in program.graph_signature.user_inputs)
-    outputs = tuple(_info(str(name), nodes.get(name)) for name in program.graph_signature.user_outputs)
+    outputs = tuple(
+        _info(str(name), nodes.get(name)) for name in program.graph_signature.user_outputs
+    )
     if device != "cpu":
         program = import_module("torch.export.passes").move_to_device_pass(program, device)
     # Guards are Python text from the file, compiled when they are checked; the shapes are checked by `bind`.
@@ -217,12 +271,20 @@ def _info(name: str, node: Any) -> TensorInfo:
     """Return one tensor of an exported program; a size that is a symbol is open."""
     value: Any = None if node is None else node.meta.get("val")
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        raise ValueError(f"{name!r} is not a tensor: export a model that takes and gives tensors only")
+        raise ValueError(
+            f"{name!r} is not a tensor: export a model that takes and gives tensors only"
+        )
     dtype = str(value.dtype).removeprefix("torch.")
-    return TensorInfo(name, tuple(size if isinstance(size, int) else None for size in value.shape), dtype)
+    return TensorInfo(
+        name, tuple(size if isinstance(size, int) else None for size in value.shape), dtype
+    )
 
 
 def _detections(value: Any) -> Any:
     """Return the last list of dictionaries in a detector's result, or the result if there is none."""
-    lists = [item for item in value if isinstance(item, list) and item and isinstance(item[0], Mapping)] if isinstance(value, tuple) else []
+    lists = (
+        [item for item in value if isinstance(item, list) and item and isinstance(item[0], Mapping)]
+        if isinstance(value, tuple)
+        else []
+    )
     return lists[-1] if lists else value

@@ -34,7 +34,20 @@ _SPIN_NS = 500_000
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=3_600_000)]
 Size = Annotated[int, msgspec.Meta(ge=0)]
 Recording = TypeVar("Recording")
-DType = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
+DType = Literal[
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "bool",
+]
 
 
 class ReplayInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,7 +146,9 @@ def read_recording(model: Path, kind: type[Recording], subject: str, module: str
     except OSError as error:
         raise ConfigError(f"cannot read the replay {str(model)!r}: {error.strerror}") from error
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{str(model)!r} is not a {subject}: {one_line(error)}; see `{module}` for its keys") from error
+        raise ConfigError(
+            f"{str(model)!r} is not a {subject}: {one_line(error)}; see `{module}` for its keys"
+        ) from error
 
 
 def _latencies_ns(recorded: ReplayModel) -> Iterator[int]:
@@ -143,7 +158,9 @@ def _latencies_ns(recorded: ReplayModel) -> Iterator[int]:
     latencies_ns = [round(latency_ms * NS_PER_MS) for latency_ms in recorded.latencies_ms]
     shuffle = None if recorded.seed is None else random.Random(recorded.seed)  # noqa: S311  an order that can be had again, no secret
     while True:
-        yield from latencies_ns if shuffle is None else shuffle.sample(latencies_ns, len(latencies_ns))
+        yield from (
+            latencies_ns if shuffle is None else shuffle.sample(latencies_ns, len(latencies_ns))
+        )
 
 
 def spinning_ns(wait: str) -> int:
@@ -177,7 +194,11 @@ def _values(entry: ReplayOutput, model: Path) -> Array:
         )
     values = np.array(entry.values, dtype=np.float64)
     if np.dtype(entry.dtype).kind != "f":
-        low, high = (0, 1) if entry.dtype == "bool" else (np.iinfo(entry.dtype).min, np.iinfo(entry.dtype).max)
+        low, high = (
+            (0, 1)
+            if entry.dtype == "bool"
+            else (np.iinfo(entry.dtype).min, np.iinfo(entry.dtype).max)
+        )
         if np.any((values < low) | (values > high) | (values != np.floor(values))):
             raise ConfigError(
                 f"{str(model)!r}: output {entry.name!r} has a value that {entry.dtype} cannot hold: give whole numbers {low} to {high}"

@@ -125,7 +125,9 @@ class ServedModel(ConcurrentRuntime):
 
         return query
 
-    def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
+    def bind_concurrent(
+        self, inputs: Sequence[Array], user: int | None = None
+    ) -> Callable[[], Answered]:
         link = self._link
         payload = self._payload(inputs)
         # Some servers accept few connections.
@@ -182,12 +184,18 @@ class ServedModel(ConcurrentRuntime):
         self._decoded[request] = len(reply.content)
         version = self._protocol.model_version or self._version
         if version != self._version and self._version is not None:
-            raise MeasurementError(f"the server went from version {self._version} of the model to {version}: run again, without a change")
+            raise MeasurementError(
+                f"the server went from version {self._version} of the model to {version}: run again, without a change"
+            )
         self._version = version
         return outputs
 
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        return replace(loaded, facts={**loaded.facts, "served_model_version": self._version}) if self._version else loaded
+        return (
+            replace(loaded, facts={**loaded.facts, "served_model_version": self._version})
+            if self._version
+            else loaded
+        )
 
     def close(self) -> None:
         self._part_from_users()

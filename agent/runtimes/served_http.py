@@ -89,12 +89,16 @@ class OpenInference:
         if self._file.transport == "auto":
             self._is_binary = "binary_tensor_data" in (server.get("extensions") or ())
         model = self._file.model or self._only_model()
-        self._path = f"/v2/models/{quote(model, safe='')}" + (f"/versions/{quote(self._file.version)}" if self._file.version else "")
+        self._path = f"/v2/models/{quote(model, safe='')}" + (
+            f"/versions/{quote(self._file.version)}" if self._file.version else ""
+        )
         answer = self._link.ask(self._path)
         self._check_described(answer, model)
         if (ready := self._link.ask(f"{self._path}/ready")).status != 200:
             reason = ready.reason or f"status {ready.status}"
-            raise UnavailableError(f"{self._file.url} has the model {model!r}, but it is not ready ({reason}): wait, or read its log")
+            raise UnavailableError(
+                f"{self._file.url} has the model {model!r}, but it is not ready ({reason}): wait, or read its log"
+            )
         try:
             metadata = msgspec.convert(answer.document, _OipMetadata)
         except msgspec.ValidationError as error:
@@ -103,11 +107,16 @@ class OpenInference:
             ) from error
         remedy = "" if self._is_binary else 'set transport = "binary", if the server supports it'
         self._inputs, self._outputs = (
-            tuple(served_tensor(tensor.name, tensor.datatype, tensor.shape, json_remedy=remedy) for tensor in tensors or ())
+            tuple(
+                served_tensor(tensor.name, tensor.datatype, tensor.shape, json_remedy=remedy)
+                for tensor in tensors or ()
+            )
             for tensors in (metadata.inputs, metadata.outputs)
         )
         check_stated(model, self._inputs, self._outputs)
-        version = self._file.version or (metadata.versions[0] if metadata.versions and len(metadata.versions) == 1 else None)
+        version = self._file.version or (
+            metadata.versions[0] if metadata.versions and len(metadata.versions) == 1 else None
+        )
         name, server_version = (str(server.get(key) or "unknown") for key in ("name", "version"))
         return ServedDescription(name, server_version, model, self._inputs, self._outputs, version)
 
@@ -115,7 +124,13 @@ class OpenInference:
         """Raise UnavailableError unless this is the description of a model; for an unknown model Triton answers 400, others 404."""
         file = self._file
         if answer.status in (400, 404):
-            raise not_served(model, file.version, self._models(), file.url, answer.reason or f"status {answer.status}")
+            raise not_served(
+                model,
+                file.version,
+                self._models(),
+                file.url,
+                answer.reason or f"status {answer.status}",
+            )
         if answer.status != 200:
             raise UnavailableError(str(self._link.refusal(self._path, answer)))
         if not answer.document:
@@ -132,7 +147,9 @@ class OpenInference:
 
     def _models(self) -> list[ListedModel]:
         try:
-            return decode_json(self._link.ask("/v2/repository/index", {}).content, list[ListedModel])
+            return decode_json(
+                self._link.ask("/v2/repository/index", {}).content, list[ListedModel]
+            )
         except msgspec.MsgspecError:
             return []
 
@@ -163,15 +180,23 @@ class OpenInference:
         arrays = {}
         for output in answer.outputs:
             size = (output.parameters or {}).get("binary_data_size")
-            arrays[output.name] = output, content[at : at + size] if isinstance(size, int) else output.data
+            arrays[output.name] = (
+                output,
+                content[at : at + size] if isinstance(size, int) else output.data,
+            )
             at += size if isinstance(size, int) else 0
-        return [self._read(tensor, *arrays.get(tensor.info.name, (None, None))) for tensor in self._outputs]
+        return [
+            self._read(tensor, *arrays.get(tensor.info.name, (None, None)))
+            for tensor in self._outputs
+        ]
 
     def _read(self, tensor: ServedTensor, output: _OipOutput | None, data: Any) -> Array:
         if output is None or data is None:
             raise wrong_answer(tensor.info, "is not in the answer")
         if output.datatype != tensor.datatype:
-            raise wrong_answer(tensor.info, f"comes as {output.datatype}, the server declares {tensor.datatype}")
+            raise wrong_answer(
+                tensor.info, f"comes as {output.datatype}, the server declares {tensor.datatype}"
+            )
         if isinstance(data, memoryview):
             return checked(from_bytes(data, tensor, output.shape), tensor.info)
         return checked(from_list(data, tensor.info, output.shape), tensor.info)

@@ -20,7 +20,10 @@ DTYPES = {
     "INT32": "int32", "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64", BF16: "float32",
 }  # fmt: skip
 # The types on the wire.
-_LITTLE_ENDIAN = {name: np.dtype("uint16" if name == BF16 else dtype).newbyteorder("<") for name, dtype in DTYPES.items()}
+_LITTLE_ENDIAN = {
+    name: np.dtype("uint16" if name == BF16 else dtype).newbyteorder("<")
+    for name, dtype in DTYPES.items()
+}
 # The protocol does not allow these in JSON.
 _NOT_IN_JSON = ("FP16", BF16)
 # The most names in an error.
@@ -55,20 +58,35 @@ class Payload(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
 
 
-def served_tensor(name: str, datatype: str, shape: Sequence[int], *, json_remedy: str = "") -> ServedTensor:
+def served_tensor(
+    name: str, datatype: str, shape: Sequence[int], *, json_remedy: str = ""
+) -> ServedTensor:
     """Return a declared tensor; raises ConfigError if its type cannot be sent or read.
 
     `json_remedy` is empty unless tensors are sent as JSON; then it is the remedy for types that JSON cannot represent.
     """
     if datatype not in DTYPES:
-        remedy = "serve a model without text inputs" if datatype == "BYTES" else f"known datatypes are {', '.join(DTYPES)}"
-        raise ConfigError(f"tensor {name!r} of the served model has {f'the datatype {datatype}' if datatype else 'no datatype'}: {remedy}")
+        remedy = (
+            "serve a model without text inputs"
+            if datatype == "BYTES"
+            else f"known datatypes are {', '.join(DTYPES)}"
+        )
+        raise ConfigError(
+            f"tensor {name!r} of the served model has {f'the datatype {datatype}' if datatype else 'no datatype'}: {remedy}"
+        )
     if json_remedy and datatype in _NOT_IN_JSON:
-        raise ConfigError(f"tensor {name!r} of the served model is {datatype}, which JSON cannot represent: {json_remedy}")
-    return ServedTensor(TensorInfo(name, tuple(None if size < 0 else size for size in shape), DTYPES[datatype]), datatype)
+        raise ConfigError(
+            f"tensor {name!r} of the served model is {datatype}, which JSON cannot represent: {json_remedy}"
+        )
+    return ServedTensor(
+        TensorInfo(name, tuple(None if size < 0 else size for size in shape), DTYPES[datatype]),
+        datatype,
+    )
 
 
-def check_stated(model: str, inputs: Sequence[ServedTensor], outputs: Sequence[ServedTensor]) -> None:
+def check_stated(
+    model: str, inputs: Sequence[ServedTensor], outputs: Sequence[ServedTensor]
+) -> None:
     """Raise ConfigError if the server declares no inputs or no outputs."""
     if not inputs or not outputs:
         raise ConfigError(
@@ -90,7 +108,10 @@ def from_bytes(content: bytes | memoryview, tensor: ServedTensor, shape: Sequenc
     dtype = _LITTLE_ENDIAN[tensor.datatype]
     _check_sizes(shape, tensor.info)
     if len(content) != prod(shape) * dtype.itemsize:
-        raise wrong_answer(tensor.info, f"holds {len(content)} bytes for the shape {list(shape)} of {tensor.datatype}")
+        raise wrong_answer(
+            tensor.info,
+            f"holds {len(content)} bytes for the shape {list(shape)} of {tensor.datatype}",
+        )
     # A writable copy.
     array: Array = np.ndarray(shape, dtype, bytearray(content))
     if tensor.datatype == BF16:
@@ -103,7 +124,9 @@ def from_bytes(content: bytes | memoryview, tensor: ServedTensor, shape: Sequenc
 def to_list(array: Array, info: TensorInfo) -> list[Any]:
     """Return the elements as nested lists; raises ConfigError if JSON cannot represent one."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ConfigError(f"input {info.name!r} has NaN or infinity, which JSON cannot represent: use a binary transport")
+        raise ConfigError(
+            f"input {info.name!r} has NaN or infinity, which JSON cannot represent: use a binary transport"
+        )
     nested: list[Any] = array.tolist()
     return nested
 
@@ -133,7 +156,9 @@ def _numbers(values: Any, dtype: np.dtype[Any]) -> Array | None:
     if array.dtype.kind not in ("biuf" if is_float else "biu"):
         # JSON has null for NaN, and integers that NumPy would turn into floats or objects.
         array = np.asarray(values, object)
-        if not set(map(type, array.flat)) <= ({int, float, bool, type(None)} if is_float else {int, bool}):
+        if not set(map(type, array.flat)) <= (
+            {int, float, bool, type(None)} if is_float else {int, bool}
+        ):
             return None
         array = array.astype(np.float64) if is_float else array
     with np.errstate(over="ignore"):
@@ -151,12 +176,18 @@ def checked(array: Array, info: TensorInfo) -> Array:
     """Return an output; raises AnswerError if it does not have the declared shape."""
     if not shape_fits(array.shape, info.shape):
         declared = describe_tensor(info.dtype, info.shape)
-        raise wrong_answer(info, f"is {describe_tensor(array.dtype.name, array.shape)}, the server declares {declared}")
+        raise wrong_answer(
+            info,
+            f"is {describe_tensor(array.dtype.name, array.shape)}, the server declares {declared}",
+        )
     return array
 
 
 def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
-    return AnswerError(f"output {info.name!r} of the served model {why}: correct the model's configuration on the server", kind="no answer")
+    return AnswerError(
+        f"output {info.name!r} of the served model {why}: correct the model's configuration on the server",
+        kind="no answer",
+    )
 
 
 def json_document(content: bytes, kind: Any) -> Any:
@@ -189,21 +220,39 @@ def ready_models(listed: Sequence[ListedModel]) -> list[str]:
     return sorted({entry.name for entry in listed if entry.state == "READY"})
 
 
-def not_served(model: str | None, version: str | None, listed: Sequence[ListedModel], url: str, why: str) -> UnavailableError:
+def not_served(
+    model: str | None, version: str | None, listed: Sequence[ListedModel], url: str, why: str
+) -> UnavailableError:
     """Return the error about a model that a server does not serve, or that is not named."""
     entries = [entry for entry in listed if entry.name == model]
     if entries and not any(entry.state == "READY" for entry in entries):
         state = one_line(entries[-1].reason or entries[-1].state or "not loaded")
-        return UnavailableError(f"{url} has the model {model!r}, but it is not ready ({state}): wait, or read its log")
+        return UnavailableError(
+            f"{url} has the model {model!r}, but it is not ready ({state}): wait, or read its log"
+        )
     is_listed = version is not None and bool(entries)
-    names = [entry.version for entry in entries if entry.version and entry.state == "READY"] if is_listed else ready_models(listed)
+    names = (
+        [entry.version for entry in entries if entry.version and entry.state == "READY"]
+        if is_listed
+        else ready_models(listed)
+    )
     unlisted = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     has = f"it has {', '.join(names[:_NAMES])}{unlisted}" if names else "it lists none"
     if is_listed:
-        return UnavailableError(f"{url} has no version {version!r} of the model {model!r} ({why}): {has}; set version in the server's file")
+        return UnavailableError(
+            f"{url} has no version {version!r} of the model {model!r} ({why}): {has}; set version in the server's file"
+        )
     if model is None:
         return UnavailableError(
             f"{url} does not serve exactly one model, so the file has to name it: {has}; set model in the server's file"
         )
-    remedy = "check url and version of" if entries else "set model in" if names else "check url, protocol and model of"
-    return UnavailableError(f"{url} has no model {model!r} ({why}): {has}; {remedy} the server's file")
+    remedy = (
+        "check url and version of"
+        if entries
+        else "set model in"
+        if names
+        else "check url, protocol and model of"
+    )
+    return UnavailableError(
+        f"{url} has no model {model!r} ({why}): {has}; {remedy} the server's file"
+    )

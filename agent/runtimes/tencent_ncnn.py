@@ -26,7 +26,13 @@ _NUMBERED = re.compile(r"(?:in|out)(\d+)")
 _CANDIDATES = (adapter.LibraryCandidate("ncnn", ("ncnn",)),)
 _BACKEND = re.compile(r"cpu|vulkan(?::(\d{1,2}))?")
 _PRECISIONS = ("fp32", "fp16", "bf16", "auto")
-_HALVES = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_packed", "use_bf16_storage")
+_HALVES = (
+    "use_fp16_packed",
+    "use_fp16_storage",
+    "use_fp16_arithmetic",
+    "use_bf16_packed",
+    "use_bf16_storage",
+)
 _SHAPE = re.compile(r"1(?:x[1-9]\d{0,5}){1,3}")
 # The line of an Input, with its output, and sizes c, d, h and w as `2=3 11=1 1=480 0=640`.
 _INPUT = re.compile(r"^Input\s+\S+\s+0\s+1\s+(\S+)(.*)$", re.MULTILINE)
@@ -47,7 +53,9 @@ class Ncnn(Runtime):
         precision = adapter.chosen_setting("ncnn", options, "precision", _PRECISIONS) or "fp32"
         backend = options.backend or "cpu"
         if not _BACKEND.fullmatch(backend):
-            raise ConfigError(f"runtime 'ncnn' has no backend {backend!r}: choose cpu, vulkan or vulkan:N")
+            raise ConfigError(
+                f"runtime 'ncnn' has no backend {backend!r}: choose cpu, vulkan or vulkan:N"
+            )
         if model_file.head(model).lstrip().split(maxsplit=1)[:1] != [_MARK]:
             raise ConfigError(
                 f"{str(model)!r} is not an ncnn model, it lacks the magic number 7767517: give the text file .param, with .bin beside it"
@@ -64,9 +72,15 @@ class Ncnn(Runtime):
             for blob in net.blobs()
             if blob.shape.dims in (1, 2, 3)
         }
-        self._inputs = _inputs(model, self._names[0], hints, options.extra.get("input_shape"), metadata)
+        self._inputs = _inputs(
+            model, self._names[0], hints, options.extra.get("input_shape"), metadata
+        )
         self._module, self._net = library.module, net
-        outputs = tuple(TensorInfo(name, (1, *hints[name]), "float32") for name in self._names[1] if name in hints)
+        outputs = tuple(
+            TensorInfo(name, (1, *hints[name]), "float32")
+            for name in self._names[1]
+            if name in hints
+        )
         return library.loaded(
             backend=backend if precision == "fp32" else f"{backend},{precision}",
             inputs=self._inputs,
@@ -83,13 +97,17 @@ class Ncnn(Runtime):
             adapter.check_inputs(inputs, self._inputs)
         input_names, output_names = self._names
         if len(inputs) != len(input_names) or any(
-            array.ndim not in {2, 3, 4} or array.shape[0] != 1 or array.dtype != np.float32 for array in inputs
+            array.ndim not in {2, 3, 4} or array.shape[0] != 1 or array.dtype != np.float32
+            for array in inputs
         ):
             raise ConfigError(
                 f"ncnn takes float32 [1, ...] of 2 to 4 dimensions for {', '.join(input_names)}: prepare the data in that form"
             )
         # Cloned, because ncnn computes in place, which needs its own memory.
-        fed = [(name, self._module.Mat(np.ascontiguousarray(array[0])).clone()) for name, array in zip(input_names, inputs, strict=True)]
+        fed = [
+            (name, self._module.Mat(np.ascontiguousarray(array[0])).clone())
+            for name, array in zip(input_names, inputs, strict=True)
+        ]
         net = self._net
         self._last = None
 
@@ -106,7 +124,11 @@ class Ncnn(Runtime):
         import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
 
         if self._last is None or any(status != 0 for status, _ in self._last):
-            why = "call what bind returned first" if self._last is None else "it failed in the last call, mostly for want of memory"
+            why = (
+                "call what bind returned first"
+                if self._last is None
+                else "it failed in the last call, mostly for want of memory"
+            )
             raise MeasurementError(f"ncnn has no output: {why}")
         return [np.array(tensor)[None] for _, tensor in self._last]
 
@@ -120,19 +142,35 @@ class Ncnn(Runtime):
 def _in_order(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names in the order of their numbers (pnnx: in0, out0, out1), or of the file."""
     numbers = [int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name))]
-    return tuple(name for _, name in sorted(zip(numbers, names, strict=True))) if len(numbers) == len(names) else tuple(names)
+    return (
+        tuple(name for _, name in sorted(zip(numbers, names, strict=True)))
+        if len(numbers) == len(names)
+        else tuple(names)
+    )
 
 
 def _inputs(
-    model: Path, names: Sequence[str], hints: Mapping[str, tuple[int, ...]], input_shape: str | None, metadata: Mapping[str, str]
+    model: Path,
+    names: Sequence[str],
+    hints: Mapping[str, tuple[int, ...]],
+    input_shape: str | None,
+    metadata: Mapping[str, str],
 ) -> tuple[TensorInfo, ...]:
     declared = {
         match[1]: dict(word.partition("=")[::2] for word in match[2].split())
         for match in _INPUT.finditer(model.read_text(errors="replace"))
     }
-    sizes = {name: [int(declared[name].get(key, "0")) for key in ("2", "11", "1", "0")] for name in names if name in declared}
+    sizes = {
+        name: [int(declared[name].get(key, "0")) for key in ("2", "11", "1", "0")]
+        for name in names
+        if name in declared
+    }
     # A size of 0 is open.
-    shapes = {**hints} | {name: shape for name, numbers in sizes.items() if (shape := tuple(size for size in numbers if size > 0))}
+    shapes = {**hints} | {
+        name: shape
+        for name, numbers in sizes.items()
+        if (shape := tuple(size for size in numbers if size > 0))
+    }
     size = re.fullmatch(r"\[(\d+), (\d+)\]", metadata.get("imgsz", ""))
     if input_shape is not None:
         if not _SHAPE.fullmatch(input_shape) or len(names) != 1:
@@ -142,7 +180,9 @@ def _inputs(
         shapes = {names[0]: tuple(int(part) for part in input_shape.split("x")[1:])}
     elif size and len(names) == 1 and names[0] not in shapes:
         shapes = {names[0]: (int(metadata.get("channels", "3")), int(size[1]), int(size[2]))}
-    infos = tuple(TensorInfo(name, (1, *shapes[name]), "float32") for name in names if name in shapes)
+    infos = tuple(
+        TensorInfo(name, (1, *shapes[name]), "float32") for name in names if name in shapes
+    )
     return infos if len(infos) == len(names) else ()
 
 
@@ -175,7 +215,9 @@ def _net(library: adapter.RuntimeLibrary, threads: int, precision: str, backend:
 def _fill(net: Any, model: Path, library: adapter.RuntimeLibrary) -> None:
     weights = model.with_suffix(".bin")
     if not weights.is_file():
-        raise ConfigError(f"the weights of {str(model)!r} are not there: put {weights.name!r} beside it")
+        raise ConfigError(
+            f"the weights of {str(model)!r} are not there: put {weights.name!r} beside it"
+        )
     with adapter.captured_stderr() as lines:
         is_loaded = net.load_param(str(model)) == 0 and net.load_model(str(weights)) == 0
     if not is_loaded:

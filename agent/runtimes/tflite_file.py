@@ -73,7 +73,9 @@ class FlatBufferTable:
 
     def floats(self, field: int) -> str:
         """Return a vector of 32-bit floats in words."""
-        return ", ".join(f"{value:g}" for (value,) in struct.iter_unpack("<f", self.content(field, 4)))
+        return ", ".join(
+            f"{value:g}" for (value,) in struct.iter_unpack("<f", self.content(field, 4))
+        )
 
     def content(self, field: int, item_bytes: int = 1) -> bytes:
         start, end = self.span(field, item_bytes)
@@ -103,30 +105,43 @@ def root_table(data: bytes | mmap) -> FlatBufferTable:
 def read_tflite(model: Path) -> TfliteFile:
     """Return the facts from a file, without reading weights; raises ConfigError if it is not a .tflite file, truncated or garbled."""
     if model_file.head(model)[4:8] != _IDENTIFIER:
-        raise ConfigError(f"{str(model)!r} is not a LiteRT (TFLite) model, it lacks the identifier TFL3: give a .tflite file")
+        raise ConfigError(
+            f"{str(model)!r} is not a LiteRT (TFLite) model, it lacks the identifier TFL3: give a .tflite file"
+        )
     try:
         with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             top = root_table(data)
             inputs, outputs = _signature(top)
             names = [code.text(1) for code in top.tables(1)]
-            codes = (operator.integer(0, "<I") for subgraph in top.tables(2) for operator in subgraph.tables(3))
+            codes = (
+                operator.integer(0, "<I")
+                for subgraph in top.tables(2)
+                for operator in subgraph.tables(3)
+            )
             # All builtin operators are counted under an empty name.
             uses = Counter(names[code] if code < len(names) else "" for code in codes)
             builtin_uses = uses.pop("", 0)
             metadata = {**_own_metadata(top), **zipped_texts(model)}
             return TfliteFile(uses, builtin_uses, inputs, outputs, metadata, _precision(top))
     except GarbledError as error:
-        raise ConfigError(f"the model {str(model)!r} is truncated or garbled (it needs {error}): fetch it again") from error
+        raise ConfigError(
+            f"the model {str(model)!r} is truncated or garbled (it needs {error}): fetch it again"
+        ) from error
 
 
 def _precision(top: FlatBufferTable) -> str:
     """Return the precision of the tensors that change between queries, or else of the weights."""
-    is_constant = [len(range(*buffer.span(0, 1))) > 0 or buffer.integer(1, "<Q") > 1 for buffer in top.tables(4)]
+    is_constant = [
+        len(range(*buffer.span(0, 1))) > 0 or buffer.integer(1, "<Q") > 1
+        for buffer in top.tables(4)
+    ]
     moving, constant = set[int](), set[int]()
     for tensor in (tensor for subgraph in top.tables(2) for tensor in subgraph.tables(0)):
         kind, buffer, scale = tensor.integer(1, "<b"), tensor.integer(2, "<I"), tensor.table(4)
         # Integers without a scale are pictures, shapes and indices.
-        if kind == _FLOAT16 or (kind in (_UINT8, _INT16, _INT8) and scale is not None and scale.content(2, 4)):
+        if kind == _FLOAT16 or (
+            kind in (_UINT8, _INT16, _INT8) and scale is not None and scale.content(2, 4)
+        ):
             (constant if buffer < len(is_constant) and is_constant[buffer] else moving).add(kind)
     if moving & {_UINT8, _INT8}:
         return "int8"
@@ -139,17 +154,24 @@ def _precision(top: FlatBufferTable) -> str:
 
 def _signature(top: FlatBufferTable) -> tuple[Mapping[int, str], Mapping[int, str]]:
     """Return the names of inputs and outputs in the main graph's first signature, by index of the tensor."""
-    signature = next((signature for signature in top.tables(7) if signature.integer(4, "<I") == 0), None)
+    signature = next(
+        (signature for signature in top.tables(7) if signature.integer(4, "<I") == 0), None
+    )
     if signature is None:
         return {}, {}
-    inputs, outputs = ({entry.integer(1, "<I"): entry.text(0) for entry in signature.tables(field)} for field in (0, 1))
+    inputs, outputs = (
+        {entry.integer(1, "<I"): entry.text(0) for entry in signature.tables(field)}
+        for field in (0, 1)
+    )
     return inputs, outputs
 
 
 def _own_metadata(top: FlatBufferTable) -> dict[str, str]:
     """Return the contents of the buffer TFLITE_METADATA: author, names of tensors, normalisation of the input."""
     buffers = list(top.tables(4))
-    numbers = [entry.integer(1, "<I") for entry in top.tables(6) if entry.text(0) == "TFLITE_METADATA"]
+    numbers = [
+        entry.integer(1, "<I") for entry in top.tables(6) if entry.text(0) == "TFLITE_METADATA"
+    ]
     try:
         return _described(root_table(buffers[numbers[0]].content(0))) if numbers else {}
     except (GarbledError, IndexError):

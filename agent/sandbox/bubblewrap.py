@@ -50,10 +50,25 @@ _VARIABLES = re.compile(
 )
 _SECRET = re.compile(r"TOKEN|PASSW|SECRET|CREDENTIAL|KEY|PRIVATE", re.IGNORECASE)
 # Variables that name folders for caches and temporary files.
-_FOLDERS = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "TORCHINDUCTOR_CACHE_DIR")
+_FOLDERS = (
+    "HOME",
+    "TMPDIR",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+)
 _WIDE = ("/", "/home", "/root", "/etc", "/var", "/run", "/tmp")  # noqa: S108 - not written to
 _MARK = "IN_EDGEMETER_SANDBOX"
-_NAMESPACES = ("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent")
+_NAMESPACES = (
+    "--unshare-user",
+    "--unshare-ipc",
+    "--unshare-pid",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+    "--die-with-parent",
+)
 # Root keeps the right to read and write files of other users, among the visible ones.
 _CAPABILITIES = ("--cap-drop", "ALL", "--cap-add", "CAP_DAC_OVERRIDE")
 _READ, _WRITE, _DEVICE = "--ro-bind-try", "--bind", "--dev-bind-try"
@@ -160,7 +175,14 @@ def started(
         process = None
         try:
             with interrupts.deferred():
-                process = _launch([*limits, *command], is_confined=is_confined, env=environment, stdin=stdin, stdout=stdout, stderr=stderr)
+                process = _launch(
+                    [*limits, *command],
+                    is_confined=is_confined,
+                    env=environment,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                )
             yield process
         finally:
             if process is not None:
@@ -188,9 +210,23 @@ def no_sandbox() -> NoSandbox | None:
     """Return why there is no sandbox here, None if bubblewrap starts a program as a run needs it; tried once."""
     if shutil.which("bwrap") is None:
         return NoSandbox("bubblewrap is not installed", "`sudo apt install bubblewrap`")
-    words = ["bwrap", *_namespaces(network=False), "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "true"]
+    words = [
+        "bwrap",
+        *_namespaces(network=False),
+        "--ro-bind",
+        "/",
+        "/",
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--",
+        "true",
+    ]
     with interrupts.deferred():
-        process = _launch(words, is_confined=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = _launch(
+            words, is_confined=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
     output = process.communicate()[1].decode(errors="replace").strip()
     process.end()
     if process.returncode == 0:
@@ -229,7 +265,9 @@ def _launch(command: list[str], *, is_confined: bool, **options: Any) -> Sandbox
     at = command.index("bwrap") + 1
     command[at:at] = ["--info-fd", str(info_end), "--userns-block-fd", str(mapped_end)]
     try:
-        process = SandboxProcess(command, is_confined=True, pass_fds=(info_end, mapped_end), **options)
+        process = SandboxProcess(
+            command, is_confined=True, pass_fds=(info_end, mapped_end), **options
+        )
     finally:
         os.close(info_end)
         os.close(mapped_end)
@@ -238,7 +276,9 @@ def _launch(command: list[str], *, is_confined: bool, **options: Any) -> Sandbox
         if first := re.search(rb'"child-pid": (\d+)', answer.read()):
             with suppress(OSError):
                 for ids in ("uid_map", "gid_map"):
-                    Path(f"/proc/{int(first[1])}/{ids}").write_text("0 0 4294967295", encoding="ascii")
+                    Path(f"/proc/{int(first[1])}/{ids}").write_text(
+                        "0 0 4294967295", encoding="ascii"
+                    )
                 ready.write(b"1")
     return process
 
@@ -251,8 +291,21 @@ def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
             f"folder with their targets, `cp -rL {shlex.quote(folder)} NEW` (on one disk `cp -rlL` takes no space), and give the copy"
         )
     working_folder = os.getcwd()  # noqa: PTH109 - as text
-    devices = [path for name in (_ACCELERATORS if grant.accelerator else ()) for path in map(str, sorted(Path("/dev").glob(name)))]
-    words = ["bwrap", *_namespaces(network=grant.network), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own
+    devices = [
+        path
+        for name in (_ACCELERATORS if grant.accelerator else ())
+        for path in map(str, sorted(Path("/dev").glob(name)))
+    ]
+    words = [
+        "bwrap",
+        *_namespaces(network=grant.network),
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--tmpfs",
+        "/tmp",  # noqa: S108 - its own
+    ]
     for path, kind in _mounts(grant, scratch):
         words += [kind, path, path]
     for device in (*devices, *(["/dev/bus/usb"] if grant.usb else [])):
@@ -260,19 +313,42 @@ def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
     # libcuda names its threads below /proc, and fails if it cannot; other processes could undo their order for the out-of-memory killer
     # there.
     has_nvidia = any(device.startswith("/dev/nv") for device in devices)
-    settings = [f"/proc/{name}" for name in sorted(os.listdir("/proc")) if not name.isdigit()] if has_nvidia else []  # noqa: PTH208 - names
+    settings = (
+        [f"/proc/{name}" for name in sorted(os.listdir("/proc")) if not name.isdigit()]  # noqa: PTH208 - names
+        if has_nvidia
+        else []
+    )
     for setting in settings:
         if not os.path.islink(setting):  # noqa: PTH114 - as text
             words += [_READ, setting, setting]
     closed = [] if has_nvidia else ["--remount-ro", "/proc"]
-    return [*words, "--dir", working_folder, "--chdir", working_folder, *closed, "--remount-ro", "/"]
+    return [
+        *words,
+        "--dir",
+        working_folder,
+        "--chdir",
+        working_folder,
+        *closed,
+        "--remount-ro",
+        "/",
+    ]
 
 
 def _mounts(grant: SandboxGrant, scratch: Path) -> list[tuple[str, str]]:
     """Return the paths to mount, parents first, each with its kind."""
-    variables = [os.environ.get(name, "") for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD")]
+    variables = [
+        os.environ.get(name, "") for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
+    ]
     libraries = [folder for variable in variables for folder in variable.split(":") if folder]
-    reads = map(str, (*_SYSTEM, *(_NAMES_AND_TLS if grant.network else ()), *_python(tuple(sys.path), *libraries), *grant.read))
+    reads = map(
+        str,
+        (
+            *_SYSTEM,
+            *(_NAMES_AND_TLS if grant.network else ()),
+            *_python(tuple(sys.path), *libraries),
+            *grant.read,
+        ),
+    )
     granted = {os.path.abspath(path): _READ for path in reads if os.path.exists(path)}  # noqa: PTH100, PTH110 - `..` of the text
     granted |= {os.path.abspath(path): _WRITE for path in (*grant.write, scratch)}  # noqa: PTH100 - as above
     granted.pop("/", None)
@@ -293,7 +369,9 @@ def _target(path: str, mounts: Mapping[str, str]) -> str | None:
         link = next((step for step in steps if os.path.islink(step)), None)  # noqa: PTH114 - as text
         if link is None:
             return path
-        path = os.path.abspath(os.path.join(os.path.dirname(link), os.readlink(link)) + path[len(link) :])  # noqa: PTH100, PTH115, PTH118, PTH120 - as text
+        path = os.path.abspath(  # noqa: PTH100 - as text
+            os.path.join(os.path.dirname(link), os.readlink(link)) + path[len(link) :]  # noqa: PTH115, PTH118, PTH120
+        )
     return None
 
 
@@ -311,12 +389,17 @@ def _limits(grant: SandboxGrant) -> list[str]:
     limits = {
         "core": (resource.RLIMIT_CORE, 0),
         "data": (resource.RLIMIT_DATA, memory_bytes + (_swap_bytes() if grant.write else 0)),
-        "fsize": (resource.RLIMIT_FSIZE, resource.RLIM_INFINITY if grant.write else free.f_bavail * free.f_frsize // 2),
+        "fsize": (
+            resource.RLIMIT_FSIZE,
+            resource.RLIM_INFINITY if grant.write else free.f_bavail * free.f_frsize // 2,
+        ),
         "nproc": (resource.RLIMIT_NPROC, _MOST_PROCESSES),
     }
     words = []
     for name, (kind, limit) in limits.items():
-        if finite := [value for value in (limit, *resource.getrlimit(kind)) if value != resource.RLIM_INFINITY]:
+        if finite := [
+            value for value in (limit, *resource.getrlimit(kind)) if value != resource.RLIM_INFINITY
+        ]:
             words.append(f"--{name}={min(finite)}:{min(finite)}")
     programs = (["choom", "-n", "1000", "--"], ["prlimit", *words])
     return [word for program in programs if shutil.which(program[0]) for word in program]
@@ -333,12 +416,21 @@ def _swap_bytes() -> int:
 @cache
 def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
     """Return the paths of this interpreter's modules and libraries, of plug-ins and of a development install; no home."""
-    packages = {"edgemeter.agent", "edgemeter.models", "edgemeter.collector", "edgemeter.provisioning"}
+    packages = {
+        "edgemeter.agent",
+        "edgemeter.models",
+        "edgemeter.collector",
+        "edgemeter.provisioning",
+    }
     from importlib.metadata import entry_points  # noqa: PLC0415 - the process that is started reads this module too, and needs no mails
 
     registered = entry_points()
     groups = [group for group in registered.groups if group.startswith("edgemeter.")]
-    packages |= {entry.module.partition(".")[0] for group in groups for entry in registered.select(group=group)}
+    packages |= {
+        entry.module.partition(".")[0]
+        for group in groups
+        for entry in registered.select(group=group)
+    }
     specs = (find_spec(name) for name in sorted(packages))
     folders = [
         *(folder for spec in specs if spec for folder in (spec.submodule_search_locations or [spec.origin or ""])),
@@ -346,7 +438,11 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
         *further,
     ]  # fmt: skip
     # `python -m` puts the working directory first, unlike the sandboxed process.
-    absolute = [os.path.abspath(folder) for folder in folders if folder and (folder != os.getcwd() or folder in further)]  # noqa: PTH100, PTH109
+    absolute = [
+        os.path.abspath(folder)  # noqa: PTH100
+        for folder in folders
+        if folder and (folder != os.getcwd() or folder in further)  # noqa: PTH109
+    ]
     # Not resolved: the interpreter follows the links on the way.
     return tuple(dict.fromkeys(folder for folder in absolute if is_narrow(Path(folder).resolve())))
 
@@ -354,17 +450,30 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
 def is_narrow(folder: Path) -> bool:
     """Return whether a folder may be made visible as a whole: not a home, a parent of one, or configuration or state of the system."""
     home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() fails where there is none
-    return folder != home and folder not in home.parents and folder not in {Path(name) for name in _WIDE}
+    return (
+        folder != home
+        and folder not in home.parents
+        and folder not in {Path(name) for name in _WIDE}
+    )
 
 
 def _environment(scratch: Path, *, is_confined: bool) -> Mapping[str, str]:
     """Return the variables of the process: those that libraries read; caches and temporary files in its scratch folder."""
     import site  # noqa: PLC0415 - not imported under -S
 
-    variables = {name: value for name, value in os.environ.items() if _VARIABLES.fullmatch(name) and not _SECRET.search(name)}
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if _VARIABLES.fullmatch(name) and not _SECRET.search(name)
+    }
     folders = dict.fromkeys(_FOLDERS, str(scratch))
     # The user's own packages were located in the real home. A module of the working directory must not shadow a library.
-    fixed = {"PYTHONUSERBASE": site.getuserbase(), "LOGNAME": "edgemeter", "PYTHONSAFEPATH": "1", _MARK: "yes" if is_confined else "no"}
+    fixed = {
+        "PYTHONUSERBASE": site.getuserbase(),
+        "LOGNAME": "edgemeter",
+        "PYTHONSAFEPATH": "1",
+        _MARK: "yes" if is_confined else "no",
+    }
     return {**variables, **folders, **fixed}
 
 
@@ -373,7 +482,9 @@ def _children(pid: int) -> list[int]:
     children = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            if stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1] == str(pid):
+            if stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[
+                1
+            ] == str(pid):
                 children.append(int(stat.parent.name))
     return children
 

@@ -13,7 +13,13 @@ from types import ModuleType
 from typing import Any
 
 from edgemeter.agent.base import python_target
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    MeasurementError,
+    UnavailableError,
+    one_line,
+)
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.sandbox.bubblewrap import is_inside
@@ -21,9 +27,7 @@ from edgemeter.agent.sandbox.bubblewrap import is_inside
 # The user's files run since loading began: module and source.
 _READ: dict[str, tuple[ModuleType, Path]] = {}
 _MOST_CAUSES = 10
-_SANDBOXED = (
-    "; in the sandbox of a run, code may read its own folder and the paths in options, may write to a temporary folder, and has no network"
-)
+_SANDBOXED = "; in the sandbox of a run, code may read its own folder and the paths in options, may write to a temporary folder, and has no network"
 
 
 def plugin_class(kind: str, address: str, protocol: type) -> Any:
@@ -37,18 +41,30 @@ def plugin_class(kind: str, address: str, protocol: type) -> Any:
         return None
     plugin = attribute_of(target, address)
     is_base = inspect.isabstract(protocol)
-    functions = [name for name, value in vars(protocol).items() if inspect.isfunction(value) and not name.startswith("_")]
-    methods = [name for name in functions if not is_base or name in getattr(protocol, "__abstractmethods__", ())]
+    functions = [
+        name
+        for name, value in vars(protocol).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    ]
+    methods = [
+        name
+        for name in functions
+        if not is_base or name in getattr(protocol, "__abstractmethods__", ())
+    ]
     unwritten = getattr(plugin, "__abstractmethods__", ())
     lack = None
     if not isinstance(plugin, type):
         lack = "is no class"
-    elif missing := [name for name in methods if name in unwritten or not callable(getattr(plugin, name, None))]:
+    elif missing := [
+        name for name in methods if name in unwritten or not callable(getattr(plugin, name, None))
+    ]:
         lack = f"has no {', '.join(missing)}"
     elif is_base and not issubclass(plugin, protocol):
         lack = f"does not derive from edgemeter.plugin.{protocol.__name__}"
     if lack is not None:
-        raise ConfigError(f"{address} is not a {kind}, it {lack}: write a class with {', '.join(methods)}, as in docs/examples/plugins")
+        raise ConfigError(
+            f"{address} is not a {kind}, it {lack}: write a class with {', '.join(methods)}, as in docs/examples/plugins"
+        )
     return plugin
 
 
@@ -68,9 +84,17 @@ def attribute_of(target: PythonTarget, address: str) -> Any:
         ConfigError: there is no such file, module or attribute, or running it raised.
     """
     with user_errors(address, "running its module"):
-        module = _run_file(target.source, address) if target.file else _imported(str(target.module), target.source)
+        module = (
+            _run_file(target.source, address)
+            if target.file
+            else _imported(str(target.module), target.source)
+        )
     if not hasattr(module, target.attribute):
-        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        names = [
+            name
+            for name, value in vars(module).items()
+            if callable(value) and not name.startswith("_")
+        ]
         hint = f": {near(target.attribute, names)}" if names else ""
         raise ConfigError(f"{str(target.source)!r} has no {target.attribute!r}{hint}")
     return getattr(module, target.attribute)
@@ -100,7 +124,11 @@ def _imported(name: str, source: Path) -> ModuleType:
         if folder not in sys.path:
             sys.path.append(folder)
     first = name.partition(".")[0]
-    if first not in sys.modules and find_spec(first) is None and (spec := python_target.unlisted(first)):
+    if (
+        first not in sys.modules
+        and find_spec(first) is None
+        and (spec := python_target.unlisted(first))
+    ):
         package = sys.modules[first] = module_from_spec(spec)
         if spec.loader:
             spec.loader.exec_module(package)
@@ -148,7 +176,11 @@ def raised(error: BaseException) -> str:
     """Return an error of the user's code in words, with its last executed line; for a refusal, the limits of the sandbox."""
     frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
     files = {str(source): source.name for _, source in _READ.values()}
-    lines = [f" (line {frame.lineno} of {files[frame.filename]})" for frame in frames if frame.filename in files]
+    lines = [
+        f" (line {frame.lineno} of {files[frame.filename]})"
+        for frame in frames
+        if frame.filename in files
+    ]
     hint = _SANDBOXED if is_inside() and any(map(_is_refusal, _causes(error))) else ""
     return f"{type(error).__name__}: {one_line(error)}{lines[-1] if lines else ''}{hint}"
 
@@ -156,7 +188,9 @@ def raised(error: BaseException) -> str:
 def _is_refusal(error: BaseException) -> bool:
     """Return whether the sandbox may have caused an error: hidden files are absent, visible ones read-only."""
     refusals = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS, errno.ENETUNREACH}
-    return isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in refusals)
+    return isinstance(error, socket.gaierror) or (
+        isinstance(error, OSError) and error.errno in refusals
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

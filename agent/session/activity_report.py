@@ -13,7 +13,9 @@ LONGEST_TEXT = 300
 class ActivityReport:
     """Calls `report`, which may not block, when a run begins. The end of the session is not reported."""
 
-    def __init__(self, suite: str, report: Callable[[Measuring], None], order: str | None = None) -> None:
+    def __init__(
+        self, suite: str, report: Callable[[Measuring], None], order: str | None = None
+    ) -> None:
         self._suite = suite
         self._report = report
         self._order = order

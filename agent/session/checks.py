@@ -77,15 +77,25 @@ def _require_model(path: str) -> None:
     path = str(model_file.source_of(Path(path)))
     if Path(path).is_file():
         if not os.access(path, os.R_OK):
-            raise ConfigError(f"the model {path!r} cannot be read (permission denied): `chmod a+r` it, or run as its owner")
+            raise ConfigError(
+                f"the model {path!r} cannot be read (permission denied): `chmod a+r` it, or run as its owner"
+            )
         if not Path(path).stat().st_size:
             raise ConfigError(f"the model {path!r} is empty: copy or download it again")
         return
     folder = Path(path).parent
     if not folder.is_dir():
-        raise ConfigError(f"there is no model at {path!r}, because there is no folder {str(folder)!r}: correct the path")
-    files = [file.name for file in folder.iterdir() if is_model_file(file)] if os.access(folder, os.R_OK) else []
-    hint = did_you_mean(Path(path).name, files) or "correct the path, or see `edgemeter models list`"
+        raise ConfigError(
+            f"there is no model at {path!r}, because there is no folder {str(folder)!r}: correct the path"
+        )
+    files = (
+        [file.name for file in folder.iterdir() if is_model_file(file)]
+        if os.access(folder, os.R_OK)
+        else []
+    )
+    hint = (
+        did_you_mean(Path(path).name, files) or "correct the path, or see `edgemeter models list`"
+    )
     raise ConfigError(f"there is no model at {path!r}: {hint}")
 
 
@@ -105,7 +115,9 @@ def _check_runtime(case: Case) -> None:
         raise ConfigError(f"no runtime is called {case.runtime!r}: {near(case.runtime, names)}")
 
 
-def refusals(suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = False) -> dict[int, EdgemeterError]:
+def refusals(
+    suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = False
+) -> dict[int, EdgemeterError]:
     """Return, by indices of cases, why this machine cannot measure them.
 
     With `opens`, each model and its data are opened once, in a process of its own; otherwise no library is imported.
@@ -119,7 +131,9 @@ def refusals(suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = Fal
             model = (case.model, case.sha256, case.runtime, case.backend, case.options)
             data = (case.data, case.annotations, case.subset, case.seed)
             identity = msgspec.json.encode((*model, *data, case.output_tokens is None))
-            error = opened[identity] = opened[identity] if identity in opened else inspection.why_not(case)
+            error = opened[identity] = (
+                opened[identity] if identity in opened else inspection.why_not(case)
+            )
         if error is not None:
             refused[number] = error
     return refused
@@ -131,7 +145,10 @@ def by_reason(suite: Suite, refused: Mapping[int, EdgemeterError]) -> list[Edgem
     for number, error in refused.items():
         labels.setdefault((type(error), str(error)), {})[suite.cases[number].label] = None
     is_alone = len(labels) == 1 and len(refused) == len(suite.cases)
-    return [kind(text if is_alone else f"{', '.join(of)}: {text}") for (kind, text), of in labels.items()]
+    return [
+        kind(text if is_alone else f"{', '.join(of)}: {text}")
+        for (kind, text), of in labels.items()
+    ]
 
 
 def too_many_threads(case: Case) -> ConfigError | None:
@@ -140,7 +157,11 @@ def too_many_threads(case: Case) -> ConfigError | None:
     A power mode may switch cores on: then only `cpus` counts.
     """
     cores = len(case.cpus or os.sched_getaffinity(0))
-    if case.threads <= cores or case.runtime in OF_ANOTHER_MACHINE or (case.power_mode and not case.cpus):
+    if (
+        case.threads <= cores
+        or case.runtime in OF_ANOTHER_MACHINE
+        or (case.power_mode and not case.cpus)
+    ):
         return None
     machine = f"cpus {','.join(map(str, case.cpus))}" if case.cpus else "this machine"
     return ConfigError(
@@ -153,10 +174,14 @@ def _refusal(case: Case, machine: Machine) -> EdgemeterError | None:
         return error
     is_compiled = case.model.endswith(COMPILED)
     if case.runtime == "litert" and is_compiled:
-        return ConfigError(f"{case.model!r} is compiled for an Edge TPU: measure it with --runtime edgetpu, or the file before compilation")
+        return ConfigError(
+            f"{case.model!r} is compiled for an Edge TPU: measure it with --runtime edgetpu, or the file before compilation"
+        )
     try:
         extra = EXTRAS.get(case.runtime, case.runtime)
-        reasons = (why_absent(candidates, extra) for candidates in inspection.libraries_of(case.runtime))
+        reasons = (
+            why_absent(candidates, extra) for candidates in inspection.libraries_of(case.runtime)
+        )
         why = next(filter(None, reasons), None)
     except EdgemeterError as error:
         return error

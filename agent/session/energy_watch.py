@@ -81,9 +81,15 @@ class EnergyWatch:
     def __enter__(self) -> "EnergyWatch":  # noqa: PYI034 - typing.Self came with Python 3.11
         settings = self._settings or config.read()
         with ExitStack() as stack:
-            sensors, self._why = stack.enter_context(open_sensors(self._power, settings.power, settings.sensors))
+            sensors, self._why = stack.enter_context(
+                open_sensors(self._power, settings.power, settings.sensors)
+            )
             if not sensors:
-                remedy = "" if self._power == "none" else ": `edgemeter energy sensors --all` shows how to set one up"
+                remedy = (
+                    ""
+                    if self._power == "none"
+                    else ": `edgemeter energy sensors --all` shows how to set one up"
+                )
                 raise UnavailableError(f"{self._why}{remedy}")
             if self._why:
                 self._report(f"power: {self._why}")
@@ -99,7 +105,12 @@ class EnergyWatch:
         self._start_ns = self._clock()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         end_ns = self._clock()
         with self._stack:
             if kind is not None:
@@ -118,7 +129,9 @@ class EnergyWatch:
             # After this, so that there is a reading beyond the end.
             self._sampler.stop()
             energies = per_inference.energies_of(self._sampler.traces().values(), run)
-        self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._idle_s, beside_load)
+        self.seen = WatchedEnergy(
+            (end_ns - self._start_ns) / 1e9, energies, self._idle_s, beside_load
+        )
 
     def _idle_for(self, described: Mapping[str, Description]) -> float:
         """Return how long to idle, and report the needs of the sensors."""

@@ -72,14 +72,20 @@ class Observation:
     def _watch(self, event: job.Phase, pid: int) -> None:
         if event.name == "load":
             self._watcher = conditions.ConditionWatcher(
-                pid, self._machine, table=self._table, served=self._served, neighbours=self._neighbours
+                pid,
+                self._machine,
+                table=self._table,
+                served=self._served,
+                neighbours=self._neighbours,
             )
         if self._watcher is None:
             return
         if event.name == "timed":
             self._watcher.start()
             # In the process of the queries, its thread would take the interpreter from them.
-            self.memory = self.memory or (MemoryWatch(pid, self._machine) if pid != os.getpid() else None)
+            self.memory = self.memory or (
+                MemoryWatch(pid, self._machine) if pid != os.getpid() else None
+            )
             return
         if self.memory:
             self.memory.stop()

@@ -20,7 +20,9 @@ SETTLE_LIMIT_S = 60.0
 class QuietMoment:
     """Waits before each run of a session; after a wait without success the next one is half as long."""
 
-    def __init__(self, machine: Machine, clock: Callable[[], float], sleep: Callable[[float], object]) -> None:
+    def __init__(
+        self, machine: Machine, clock: Callable[[], float], sleep: Callable[[float], object]
+    ) -> None:
         self._machine, self._clock, self._sleep = machine, clock, sleep
         self._patience_s = LONGEST_S
 
@@ -47,12 +49,20 @@ class QuietMoment:
         return True
 
 
-def settle(machine: Machine, clock: Callable[[], float], sleep: Callable[[float], object], on_event: Callable[[job.Phase], object]) -> None:
+def settle(
+    machine: Machine,
+    clock: Callable[[], float],
+    sleep: Callable[[float], object],
+    on_event: Callable[[job.Phase], object],
+) -> None:
     """Return when the hottest temperature is constant, or after a minute; the wait is an event."""
     on_event(job.Phase(name="settle", seconds=SETTLE_LIMIT_S))
     begun_s, hottest_c = clock(), list[float]()
     while clock() - begun_s < SETTLE_LIMIT_S:
-        hottest_c = [*hottest_c[1 - READINGS :], max(temperatures.read(machine).values(), default=0.0)]
+        hottest_c = [
+            *hottest_c[1 - READINGS :],
+            max(temperatures.read(machine).values(), default=0.0),
+        ]
         if len(hottest_c) == READINGS and max(hottest_c) - min(hottest_c) <= STEADY_C:
             return
         sleep(1.0)

@@ -28,7 +28,9 @@ THIS_HOST = ("localhost", "127.0.0.1", "::1")
 AnyRun = MeasuredRun | RunRecord
 
 
-def energy_run_of(run: AnyRun, windows: tuple[Window, Window | None, Window | None], environment: Environment) -> "EnergyRun":
+def energy_run_of(
+    run: AnyRun, windows: tuple[Window, Window | None, Window | None], environment: Environment
+) -> "EnergyRun":
     """Return the measured work of a run; the windows are the timed part and the idle stretches before and after it."""
     from edgemeter.agent.energy import per_inference, queries  # noqa: PLC0415 - NumPy, which a run without sensors does not need
 
@@ -46,7 +48,9 @@ def energy_run_of(run: AnyRun, windows: tuple[Window, Window | None, Window | No
     )
 
 
-def energies_of_run(run: AnyRun, traces: Sequence[SensorTrace], energy_run: "EnergyRun") -> Energies:
+def energies_of_run(
+    run: AnyRun, traces: Sequence[SensorTrace], energy_run: "EnergyRun"
+) -> Energies:
     """Return the energies that the sensors give, or why there are none."""
     from edgemeter.agent.energy import per_inference  # noqa: PLC0415 - as above
 
@@ -55,7 +59,9 @@ def energies_of_run(run: AnyRun, traces: Sequence[SensorTrace], energy_run: "Ene
     return per_inference.energies_of(traces, energy_run)
 
 
-def generation_with_energy(run: AnyRun, energy: Energy | None) -> tuple[Generation | None, dict[str, str]]:
+def generation_with_energy(
+    run: AnyRun, energy: Energy | None
+) -> tuple[Generation | None, dict[str, str]]:
     """Return the generation with its energies per token, None without one; and why some are absent."""
     if run.generation is None:
         return None, {}
@@ -74,27 +80,43 @@ def served_elsewhere(generation: Generation | None, runtime: RuntimeInfo) -> str
     return f"the model ran on the server {host}, whose power no sensor here sees: measure on that machine"
 
 
-def generation_energy(energy: Energy | None, generation: Generation) -> tuple[GenerationEnergy | None, dict[str, str]]:
+def generation_energy(
+    energy: Energy | None, generation: Generation
+) -> tuple[GenerationEnergy | None, dict[str, str]]:
     """Return the energies per token from that of a request, and why there are none, or none per prompt token."""
     if energy is None:
         return None, {"generation_energy": "the run has no energy"}
-    output_tokens, prompt_tokens, why_no_prefill = generation.mean_output_tokens, generation.mean_prompt_tokens, _why_no_prefill(generation)
+    output_tokens, prompt_tokens, why_no_prefill = (
+        generation.mean_output_tokens,
+        generation.mean_prompt_tokens,
+        _why_no_prefill(generation),
+    )
     of_output = GenerationEnergy(
         output_token_gross_mj=energy.gross_mj / output_tokens,
-        output_token_gross_u_mj=None if energy.gross_u_mj is None else energy.gross_u_mj / output_tokens,
+        output_token_gross_u_mj=None
+        if energy.gross_u_mj is None
+        else energy.gross_u_mj / output_tokens,
     )
     if why_no_prefill or not prompt_tokens:
-        return of_output, {PREFILL: why_no_prefill or "the server does not report the number of prompt tokens"}
+        return of_output, {
+            PREFILL: why_no_prefill or "the server does not report the number of prompt tokens"
+        }
     of_both = msgspec.structs.replace(
         of_output,
         prefill_token_gross_mj=energy.gross_mj / prompt_tokens,
-        prefill_token_gross_u_mj=None if energy.gross_u_mj is None else energy.gross_u_mj / prompt_tokens,
+        prefill_token_gross_u_mj=None
+        if energy.gross_u_mj is None
+        else energy.gross_u_mj / prompt_tokens,
     )
     return of_both, {}
 
 
 def _why_no_prefill(generation: Generation) -> str | None:
-    longest = generation.output_lengths.max_tokens if generation.output_lengths else generation.output_tokens
+    longest = (
+        generation.output_lengths.max_tokens
+        if generation.output_lengths
+        else generation.output_tokens
+    )
     if longest > 1:
         return "a run with several output tokens does not separate prefill from decoding: measure both (--output-tokens 1,128)"
     if (generation.cached_tokens or 0) > MOST_CACHED:

@@ -8,7 +8,15 @@ from typing import TypeVar
 
 from edgemeter.agent.base.decision import rounds_to_decide
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.evidence import CONFIDENCE, REACH, SESSION_SD, Evidence, RunValue, difference, interval_over_runs
+from edgemeter.agent.base.evidence import (
+    CONFIDENCE,
+    REACH,
+    SESSION_SD,
+    Evidence,
+    RunValue,
+    difference,
+    interval_over_runs,
+)
 from edgemeter.agent.base.statistics import FEWEST, student_quantile
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, THROUGHPUT, TPOT, TTFT, figure
 from edgemeter.agent.contract.record import RunRecord
@@ -42,14 +50,20 @@ def planned_s(case: Case) -> float:
 
 def longest_s(case: Case) -> float:
     """Return the longest duration of all runs of a case by its settings."""
-    return planned_s(case) * case.repeats if case.repeats else max(case.time_s, FEWEST * planned_s(case))
+    return (
+        planned_s(case) * case.repeats
+        if case.repeats
+        else max(case.time_s, FEWEST * planned_s(case))
+    )
 
 
 def has_failed(outcomes: Sequence[object]) -> bool:
     """Return whether a case is given up: one outcome is a permanent error, or all of two runs or more failed."""
     if any(isinstance(outcome, ConfigError | UnavailableError) for outcome in outcomes):
         return True
-    return len(outcomes) >= FAILURES and all(isinstance(outcome, EdgemeterError) for outcome in outcomes)
+    return len(outcomes) >= FAILURES and all(
+        isinstance(outcome, EdgemeterError) for outcome in outcomes
+    )
 
 
 def is_worthless(outcome: object) -> bool:
@@ -78,7 +92,10 @@ class PlannedCase:
         if not self.lengths_s:
             return FEWEST
         left_s = self.case.time_s - math.fsum(self.lengths_s)
-        return max(FEWEST, min(MOST_RUNS, len(self.lengths_s) + int(left_s // max(self.lengths_s[-1], 1e-3))))
+        return max(
+            FEWEST,
+            min(MOST_RUNS, len(self.lengths_s) + int(left_s // max(self.lengths_s[-1], 1e-3))),
+        )
 
     @property
     def expected_runs(self) -> int:
@@ -95,15 +112,21 @@ class PlannedCase:
         session_sd = max((run.environment.session_sd for run in runs), default=SESSION_SD)
         further = further_runs(figures, self.case.precision_ratio or PRECISION_RATIO, session_sd)
         ok = sum(run.verdict.state == "ok" for run in runs)
-        return max(math.ceil(further * len(runs) / max(1, len(counted(runs)))), FEWEST - ok if ok else 0)
+        return max(
+            math.ceil(further * len(runs) / max(1, len(counted(runs)))), FEWEST - ok if ok else 0
+        )
 
     def _judged(self) -> list[RunRecord]:
-        return judged_together(outcome for outcome in self.outcomes if isinstance(outcome, RunRecord))
+        return judged_together(
+            outcome for outcome in self.outcomes if isinstance(outcome, RunRecord)
+        )
 
     def logarithms(self) -> dict[str, list[RunValue]]:
         """Return the logarithms of the compared figures, each with its round."""
         return {
-            name: [RunValue(math.log(value), run.device, 0, (0, run.repeat)) for run, value in values]
+            name: [
+                RunValue(math.log(value), run.device, 0, (0, run.repeat)) for run, value in values
+            ]
             for name, values in self._values().items()
             if min(value for _, value in values) > 0
         }
@@ -112,7 +135,8 @@ class PlannedCase:
         """Return the values of the figures to know, in the runs that count."""
         runs = counted(self._judged())
         by_figure = {
-            name: [(run, value) for run in runs if (value := figure(name).value(run)) is not None] for name in figures_to_know(runs)
+            name: [(run, value) for run in runs if (value := figure(name).value(run)) is not None]
+            for name in figures_to_know(runs)
         }
         return {name: values for name, values in by_figure.items() if values}
 
@@ -136,10 +160,14 @@ def precision_reach(precision_ratio: float, session_sd: float) -> float:
     return max(reach, math.hypot(reach / 2, of_sessions))
 
 
-def further_runs(figures: Sequence[Sequence[float]], precision_ratio: float, session_sd: float) -> int:
+def further_runs(
+    figures: Sequence[Sequence[float]], precision_ratio: float, session_sd: float
+) -> int:
     """Return the number of further runs that make the interval of each figure ± `precision_ratio`, if their spread stays."""
     reach = precision_reach(precision_ratio, session_sd)
-    return max((_runs_needed(values, reach, session_sd) - len(values) for values in figures), default=0)
+    return max(
+        (_runs_needed(values, reach, session_sd) - len(values) for values in figures), default=0
+    )
 
 
 def _runs_needed(values: Sequence[float], reach: float, session_sd: float) -> int:
@@ -147,10 +175,16 @@ def _runs_needed(values: Sequence[float], reach: float, session_sd: float) -> in
     if interval is None:
         return MOST_RUNS
     count = len(values)
-    deviation = math.log(interval.high / interval.middle) * math.sqrt(count) / student_quantile(CONFIDENCE, count - 1)
+    deviation = (
+        math.log(interval.high / interval.middle)
+        * math.sqrt(count)
+        / student_quantile(CONFIDENCE, count - 1)
+    )
 
     def reaches(runs: int) -> bool:
-        evidence = Evidence(0.0, deviation / math.sqrt(runs), runs - 1, runs, "run").in_other_sessions(session_sd)
+        evidence = Evidence(
+            0.0, deviation / math.sqrt(runs), runs - 1, runs, "run"
+        ).in_other_sessions(session_sd)
         return (evidence.bounds() or (0.0, math.inf))[1] <= reach
 
     return next(filter(reaches, range(count, MOST_RUNS)), MOST_RUNS)
@@ -167,14 +201,18 @@ class RunPlan:
     def __init__(self, cases: Sequence[Case], matters_ratio: float | None = None) -> None:
         points = list(dict.fromkeys(case.operating_point for case in cases))
         self.cases = [PlannedCase(case) for case in cases]
-        self._by_point = sorted(self.cases, key=lambda of_case: points.index(of_case.case.operating_point))
+        self._by_point = sorted(
+            self.cases, key=lambda of_case: points.index(of_case.case.operating_point)
+        )
         self._matters_ratio = matters_ratio
         self._current: PlannedCase | None = None
 
     def __iter__(self) -> Iterator[tuple[Case, int]]:
         """Yield the case and the number, from 0, of each run."""
         for number in itertools.count():
-            due = [of_case for of_case, expected in self._runs() if expected > len(of_case.outcomes)]
+            due = [
+                of_case for of_case, expected in self._runs() if expected > len(of_case.outcomes)
+            ]
             if not due:
                 return
             for of_case in in_round(due, number):
@@ -190,28 +228,50 @@ class RunPlan:
 
     def expected(self) -> tuple[int, float]:
         """Return the expected number of all runs of the session, and their duration by their settings, s."""
-        runs = {id(of_case): max(expected, len(of_case.outcomes) + (of_case is self._current)) for of_case, expected in self._runs()}
-        return sum(runs.values()), math.fsum(runs[id(of_case)] * planned_s(of_case.case) for of_case in self.cases)
+        runs = {
+            id(of_case): max(expected, len(of_case.outcomes) + (of_case is self._current))
+            for of_case, expected in self._runs()
+        }
+        return sum(runs.values()), math.fsum(
+            runs[id(of_case)] * planned_s(of_case.case) for of_case in self.cases
+        )
 
     def _runs(self) -> list[tuple[PlannedCase, int]]:
         """Return the expected number of runs of each case."""
         compared = [of_case for of_case in self.cases if not of_case.is_over]
-        rounds = None if self._matters_ratio is None or not compared else self._rounds(compared, self._matters_ratio)
-        return [(of_case, len(of_case.outcomes) if of_case.is_over else rounds or of_case.expected_runs) for of_case in self._by_point]
+        rounds = (
+            None
+            if self._matters_ratio is None or not compared
+            else self._rounds(compared, self._matters_ratio)
+        )
+        return [
+            (of_case, len(of_case.outcomes) if of_case.is_over else rounds or of_case.expected_runs)
+            for of_case in self._by_point
+        ]
 
     def _rounds(self, compared: Sequence[PlannedCase], matters_ratio: float) -> int:
         """Return the expected number of rounds of cases that are compared."""
-        if repeats := [of_case.case.repeats for of_case in compared if of_case.case.repeats is not None]:
+        if repeats := [
+            of_case.case.repeats for of_case in compared if of_case.case.repeats is not None
+        ]:
             return max(repeats)
         ended = max(len(of_case.outcomes) for of_case in compared)
         if ended < FEWEST:
             return FEWEST
         # A single case is compared with earlier runs, so it only has to be precise.
-        to_be_precise = [of_case for of_case in compared if of_case.case.precision_ratio is not None or len(compared) == 1]
+        to_be_precise = [
+            of_case
+            for of_case in compared
+            if of_case.case.precision_ratio is not None or len(compared) == 1
+        ]
         further = [of_case.runs_until_precise() for of_case in to_be_precise]
         first, *of_others = [of_case.logarithms() for of_case in compared]
         for other in of_others:
-            evidences = [difference(values, first[name]) for name, values in other.items() if name in first]
-            evidences = [replace(evidence, counted_ratio=evidence.units / ended) for evidence in evidences]
+            evidences = [
+                difference(values, first[name]) for name, values in other.items() if name in first
+            ]
+            evidences = [
+                replace(evidence, counted_ratio=evidence.units / ended) for evidence in evidences
+            ]
             further.append(rounds_to_decide(evidences, matters_ratio))
         return min(*(of_case.most_runs for of_case in compared), ended + max(further))

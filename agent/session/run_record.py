@@ -32,7 +32,12 @@ def relative_windows(measured: MeasuredRun) -> Windows:
         None if window is None else (window.start_ns - start_ns, window.end_ns - start_ns)
         for window in (measured.idle_before, measured.idle_after)
     )
-    return Windows(timed_start_ns=start_ns, timed_end_ns=measured.timed.length_ns, idle_before_ns=before_ns, idle_after_ns=after_ns)
+    return Windows(
+        timed_start_ns=start_ns,
+        timed_end_ns=measured.timed.length_ns,
+        idle_before_ns=before_ns,
+        idle_after_ns=after_ns,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +80,17 @@ def run_record(
     """
     case, environment = run.case, run.session.environment
     energies = power.all()
-    shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in RunRecord.__struct_fields__}
-    warnings = tuple(f"{trace.name}: {warning}" for trace in traces if trace.description for warning in trace.description.warnings)
+    shared = {
+        name: getattr(measured, name)
+        for name in measured.__struct_fields__
+        if name in RunRecord.__struct_fields__
+    }
+    warnings = tuple(
+        f"{trace.name}: {warning}"
+        for trace in traces
+        if trace.description
+        for warning in trace.description.warnings
+    )
     lost = lost_sensors(traces, energies)
     record = RunRecord(
         id=uuid.uuid4().hex,
@@ -108,7 +122,9 @@ def run_record(
     try:
         decode_head(encode(record))
     except ConfigError as error:
-        raise MeasurementError(f"the run is not stored, because no reader would accept it: {error}") from error
+        raise MeasurementError(
+            f"the run is not stored, because no reader would accept it: {error}"
+        ) from error
     return record
 
 
@@ -120,7 +136,9 @@ def lost_sensors(traces: Iterable[SensorTrace], energies: Sequence[Energy]) -> t
     lost = []
     for trace in traces:
         described = trace.description
-        is_narrower = described is not None and (described.id in giving or scope_rank(described.scope) > rank)
+        is_narrower = described is not None and (
+            described.id in giving or scope_rank(described.scope) > rank
+        )
         if trace.ended is not None and not is_narrower:
             lost.append(f"{trace.name}, {trace.ended}")
     return tuple(lost)
@@ -152,6 +170,10 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
         *([f"{case.concurrency} users"] if case.concurrency is not None else []),
         *([run.operating_point] if run.operating_point is not None else []),
         *([together.neighbours] if (together := measured.together) is not None else []),
-        *([served] if (served := served_model(measured.generation, measured.runtime)) is not None else []),
+        *(
+            [served]
+            if (served := served_model(measured.generation, measured.runtime)) is not None
+            else []
+        ),
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]

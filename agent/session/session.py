@@ -30,7 +30,11 @@ from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import checks, run_record
 from edgemeter.agent.session.observation import Observation
 from edgemeter.agent.session.quiet import QuietMoment, settle
-from edgemeter.agent.session.run_energy import energies_of_run, energy_run_of, generation_with_energy
+from edgemeter.agent.session.run_energy import (
+    energies_of_run,
+    energy_run_of,
+    generation_with_energy,
+)
 from edgemeter.agent.session.run_plan import RunPlan
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
@@ -88,9 +92,19 @@ def measure(
     refused = checks.check(suite)
     yield from checks.by_reason(suite, refused)
     if plan is None:
-        plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused], suite.matters_ratio)
+        plan = RunPlan(
+            [case for number, case in enumerate(suite.cases) if number not in refused],
+            suite.matters_ratio,
+        )
     started_at_ns = clock.wall_ns(time.monotonic_ns())
-    context = SessionContext(suite.name, identity.device, identity.fleet, identity.role, fingerprint.read(), started_at_ns)
+    context = SessionContext(
+        suite.name,
+        identity.device,
+        identity.fleet,
+        identity.role,
+        fingerprint.read(),
+        started_at_ns,
+    )
     hashes: dict[str, str] = {}
     quiet = QuietMoment(THIS_MACHINE, time.monotonic, interrupts.sleep)
 
@@ -137,7 +151,14 @@ def measure_run(
     """
     work = run_job(run, sensors)
     observation = Observation(sensors, served=partial(served_here, Path(run.case.model)))
-    return observed_run(run, observation, observation.sampler, why_no_power, on_event, partial(execute or isolation.run_isolated, work))
+    return observed_run(
+        run,
+        observation,
+        observation.sampler,
+        why_no_power,
+        on_event,
+        partial(execute or isolation.run_isolated, work),
+    )
 
 
 def observed_run(
@@ -196,10 +217,14 @@ def record_of(
     """Return the record of a run that has ended, with its energy; write its predictions to their file."""
     if run.case.predictions and measured.predictions != job.NO_PREDICTIONS:
         durable_file.write(Path(run.case.predictions), bytes(measured.predictions), 0o644)
-    if measured.runtime.name == SERVED or (measured.generation is not None and not measured.generation.is_local):
+    if measured.runtime.name == SERVED or (
+        measured.generation is not None and not measured.generation.is_local
+    ):
         # The sandboxed process of the run cannot see the server's.
         memory, unseen = served_memory(measured.runtime.facts.get("server_url", ""))
-        reasons = measured.reasons if unseen is None else measured.reasons | {"memory_peak_mb": unseen}
+        reasons = (
+            measured.reasons if unseen is None else measured.reasons | {"memory_peak_mb": unseen}
+        )
         measured = msgspec.structs.replace(measured, memory=memory, reasons=reasons)
     elif observation.memory is not None:
         thirds_mb = observation.memory.thirds_mb(measured.timed.start_ns, measured.timed.end_ns)
@@ -207,17 +232,25 @@ def record_of(
     power = Energies(None, why_no_power)
     if traces:
         windows = measured.timed, measured.idle_before, measured.idle_after
-        power = energies_of_run(measured, traces, energy_run_of(measured, windows, run.session.environment))
+        power = energies_of_run(
+            measured, traces, energy_run_of(measured, windows, run.session.environment)
+        )
     generation, no_token_energy = generation_with_energy(measured, power.energy)
     series = (*measured.samples, *pack_traces(traces, measured.timed.start_ns))
-    reasons = measured.reasons | no_token_energy | ({"energy": power.reason} if power.reason else {})
-    measured = msgspec.structs.replace(measured, generation=generation, samples=series, reasons=reasons)
+    reasons = (
+        measured.reasons | no_token_energy | ({"energy": power.reason} if power.reason else {})
+    )
+    measured = msgspec.structs.replace(
+        measured, generation=generation, samples=series, reasons=reasons
+    )
     curve = None
     if run.case.mode == "sustained" or measured.is_long_schedule:
         from edgemeter.agent.session.sustained import sustained_of  # noqa: PLC0415 - NumPy, which other runs do not need
 
         curve = sustained_of(measured, measured.timed, observation.timed_conditions, traces)
-    return run_record.run_record(run, measured, monotonic_ns, observation.seen, power, traces, curve)
+    return run_record.run_record(
+        run, measured, monotonic_ns, observation.seen, power, traces, curve
+    )
 
 
 def served_here(model: Path) -> set[int]:

@@ -41,9 +41,18 @@ NORMAL = 1.4826
 TimedConditions = Sequence[tuple[int, Condition]]
 
 
-def sustained_of(run: MeasuredRun | RunRecord, timed: Window, conditions: TimedConditions, traces: Sequence[SensorTrace]) -> Sustained:
+def sustained_of(
+    run: MeasuredRun | RunRecord,
+    timed: Window,
+    conditions: TimedConditions,
+    traces: Sequence[SensorTrace],
+) -> Sustained:
     """Return the curve of a run from its raw samples and the readings during it."""
-    series = {entry.name: samples.unpack(entry) for entry in run.samples if entry.name in ("query_start", "arrival", *MOMENTS)}
+    series = {
+        entry.name: samples.unpack(entry)
+        for entry in run.samples
+        if entry.name in ("query_start", "arrival", *MOMENTS)
+    }
     latency_ns = series["latency"]
     if run.steady is not None:
         # The wait of a frame shows the queue, not the model.
@@ -53,7 +62,13 @@ def sustained_of(run: MeasuredRun | RunRecord, timed: Window, conditions: TimedC
     places = (series["query_start"] / 1e9 // interval_s).astype(np.int64)
     power = _power(traces)
     points = tuple(
-        _point(latency_ns[places == number], timed.start_ns, (number * interval_s, interval_s), conditions, power)
+        _point(
+            latency_ns[places == number],
+            timed.start_ns,
+            (number * interval_s, interval_s),
+            conditions,
+            power,
+        )
         for number in range(max(1, round(length_s / interval_s)))
     )
     if run.generation is not None and (moments := TokenMoments.of_series(series)):
@@ -64,13 +79,27 @@ def sustained_of(run: MeasuredRun | RunRecord, timed: Window, conditions: TimedC
 
 
 def _point(
-    latency_ns: NDArray[np.int64], start_ns: int, start_and_length_s: tuple[float, float], conditions: TimedConditions, power: Curve | None
+    latency_ns: NDArray[np.int64],
+    start_ns: int,
+    start_and_length_s: tuple[float, float],
+    conditions: TimedConditions,
+    power: Curve | None,
 ) -> CurvePoint:
     t_s, interval_s = start_and_length_s
     window = Window(start_ns + int(t_s * 1e9), start_ns + int((t_s + interval_s) * 1e9))
-    conditions_within = [condition for taken_ns, condition in conditions if window.start_ns <= taken_ns < window.end_ns]
-    clocks = [condition.clock_hz for condition in conditions_within if condition.clock_hz is not None]
-    hottest = [max(condition.temperatures_c.values()) for condition in conditions_within if condition.temperatures_c]
+    conditions_within = [
+        condition
+        for taken_ns, condition in conditions
+        if window.start_ns <= taken_ns < window.end_ns
+    ]
+    clocks = [
+        condition.clock_hz for condition in conditions_within if condition.clock_hz is not None
+    ]
+    hottest = [
+        max(condition.temperatures_c.values())
+        for condition in conditions_within
+        if condition.temperatures_c
+    ]
     return CurvePoint(
         p50_ms=float(np.median(latency_ns)) / 1e6 if latency_ns.size else None,
         clock_hz=statistics.fmean(clocks) if clocks else None,
@@ -79,26 +108,47 @@ def _point(
     )
 
 
-def _with_tpot(points: Sequence[CurvePoint], places: NDArray[np.int64], moments: TokenMoments) -> tuple[CurvePoint, ...]:
+def _with_tpot(
+    points: Sequence[CurvePoint], places: NDArray[np.int64], moments: TokenMoments
+) -> tuple[CurvePoint, ...]:
     each_ms, where = tpot_ns(moments) / 1e6, places[moments.later_tokens() > 0]
-    medians = [float(np.median(each_ms[where == number])) if np.any(where == number) else None for number in range(len(points))]
-    return tuple(msgspec.structs.replace(point, tpot_ms=median) for point, median in zip(points, medians, strict=True))
+    medians = [
+        float(np.median(each_ms[where == number])) if np.any(where == number) else None
+        for number in range(len(points))
+    ]
+    return tuple(
+        msgspec.structs.replace(point, tpot_ms=median)
+        for point, median in zip(points, medians, strict=True)
+    )
 
 
 def _with_missed(
-    points: Sequence[CurvePoint], interval_s: float, of_run: Steady, arrivals_ns: NDArray[np.int64], latency_ns: NDArray[np.int64]
+    points: Sequence[CurvePoint],
+    interval_s: float,
+    of_run: Steady,
+    arrivals_ns: NDArray[np.int64],
+    latency_ns: NDArray[np.int64],
 ) -> tuple[CurvePoint, ...]:
     schedule = steady.schedule_of_record(of_run)
     # A remainder that is too short for an interval is left out, as for queries.
     edges_ns = [round(number * interval_s * 1e9) for number in range(len(points))]
     edges_ns.append(min(round(len(points) * interval_s * 1e9), schedule.length_ns))
-    missed = steady.missed_between(schedule, steady.in_time(schedule, arrivals_ns, latency_ns), edges_ns)
-    return tuple(msgspec.structs.replace(point, missed=count) for point, count in zip(points, missed, strict=True))
+    missed = steady.missed_between(
+        schedule, steady.in_time(schedule, arrivals_ns, latency_ns), edges_ns
+    )
+    return tuple(
+        msgspec.structs.replace(point, missed=count)
+        for point, count in zip(points, missed, strict=True)
+    )
 
 
 def _power(traces: Sequence[SensorTrace]) -> Curve | None:
     """Return the curve of the sensor with the widest scope; None without readings."""
-    sensor_readings = [(trace.description, trace.readings) for trace in traces if trace.description and len(trace.readings) > 1]
+    sensor_readings = [
+        (trace.description, trace.readings)
+        for trace in traces
+        if trace.description and len(trace.readings) > 1
+    ]
     if not sensor_readings:
         return None
     description, readings = min(sensor_readings, key=lambda pair: scope_rank(pair[0].scope))
@@ -108,17 +158,27 @@ def _power(traces: Sequence[SensorTrace]) -> Curve | None:
 def judged(points: tuple[CurvePoint, ...], interval_s: float) -> Sustained:
     """Return the curve with the levels of its first minute (its first third if it is short), and the time when it left them."""
     first = max(FEWEST_LEVEL, min(int(LEVEL_S // interval_s), len(points) // LEVEL_SHARE))
-    latency, clock = _level(points[:first], lambda point: point.p50_ms), _level(points[:first], lambda point: point.clock_hz)
+    latency, clock = (
+        _level(points[:first], lambda point: point.p50_ms),
+        _level(points[:first], lambda point: point.clock_hz),
+    )
     departures: dict[Literal["latency", "clock"], int | None] = {}
     if latency:
         limit_ms = latency[0] + max(LEFT_RATIO * latency[0], SCATTERS * latency[1])
-        beyond = [None if point.p50_ms is None else point.p50_ms > limit_ms for point in points[first:]]
+        beyond = [
+            None if point.p50_ms is None else point.p50_ms > limit_ms for point in points[first:]
+        ]
         departures["latency"] = _left(beyond)
     if clock:
         limit_hz = clock[0] * (1 - LEFT_RATIO)
-        beyond = [None if point.clock_hz is None else point.clock_hz < limit_hz for point in points[first:]]
+        beyond = [
+            None if point.clock_hz is None else point.clock_hz < limit_hz
+            for point in points[first:]
+        ]
         departures["clock"] = _left(beyond)
-    left_at = {quantity: first + number for quantity, number in departures.items() if number is not None}
+    left_at = {
+        quantity: first + number for quantity, number in departures.items() if number is not None
+    }
     return Sustained(
         interval_s=interval_s,
         points=points,
@@ -128,7 +188,9 @@ def judged(points: tuple[CurvePoint, ...], interval_s: float) -> Sustained:
     )
 
 
-def _level(points: Sequence[CurvePoint], value: Callable[[CurvePoint], float | None]) -> tuple[float, float] | None:
+def _level(
+    points: Sequence[CurvePoint], value: Callable[[CurvePoint], float | None]
+) -> tuple[float, float] | None:
     """Return median and scatter of the values; None with fewer than three."""
     values = [number for point in points if (number := value(point)) is not None]
     if len(values) < FEWEST_LEVEL:

@@ -65,12 +65,23 @@ def measure(
     yield from checks.by_reason(suite, refused)
     groups = groups_of(case for position, case in enumerate(suite.cases) if position not in refused)
     if apart := groups.pop(None, []):
-        yield from session.measure(replace(suite, cases=tuple(apart)), identity, sensors, why_no_power, on_event, keep)
+        yield from session.measure(
+            replace(suite, cases=tuple(apart)), identity, sensors, why_no_power, on_event, keep
+        )
     for cases in groups.values():
         started_at_ns = clock.wall_ns(time.monotonic_ns())
-        context = SessionContext(suite.name, identity.device, identity.fleet, identity.role, fingerprint.read(), started_at_ns)
+        context = SessionContext(
+            suite.name,
+            identity.device,
+            identity.fleet,
+            identity.role,
+            fingerprint.read(),
+            started_at_ns,
+        )
         hashes = {case.model: checks.sha256(case.model) for case in cases}
-        yield from _TogetherGroup(cases, hashes, context, sensors, why_no_power, on_event, keep).measure()
+        yield from _TogetherGroup(
+            cases, hashes, context, sensors, why_no_power, on_event, keep
+        ).measure()
 
 
 def groups_of(cases: Iterable[Case]) -> dict[str | None, list[Case]]:
@@ -85,7 +96,11 @@ def groups_of(cases: Iterable[Case]) -> dict[str | None, list[Case]]:
 
 def blocks_of(members: int) -> list[tuple[int, ...]]:
     """Return the blocks of a round: each member alone, each pair, and all members."""
-    return [block for size in sorted({1, 2, members}) for block in itertools.combinations(range(members), size)]
+    return [
+        block
+        for size in sorted({1, 2, members})
+        for block in itertools.combinations(range(members), size)
+    ]
 
 
 @dataclass(slots=True)
@@ -100,7 +115,9 @@ class _TogetherGroup:
     on_event: session.OnEvent
     keep: Callable[[RunRecord], RunRecord]
     outcomes: dict[Block, list[object]] = field(default_factory=lambda: defaultdict(list))
-    quiet: QuietMoment = field(default_factory=lambda: QuietMoment(THIS_MACHINE, time.monotonic, interrupts.sleep))
+    quiet: QuietMoment = field(
+        default_factory=lambda: QuietMoment(THIS_MACHINE, time.monotonic, interrupts.sleep)
+    )
     # In the current round, the mean latency of each member alone; None if the run is invalid.
     alone_ms: dict[Neighbour, float | None] = field(default_factory=dict)
     # The peak memory of each member when it ran alone.
@@ -113,14 +130,22 @@ class _TogetherGroup:
         blocks = blocks_of(len(self.cases))
         rounds = max(case.repeats or FEWEST for case in self.cases)
         total = rounds * sum(map(len, blocks))
-        planned = total, rounds * math.fsum(max(planned_s(self.cases[member]) for member in block) for block in blocks)
+        planned = (
+            total,
+            rounds
+            * math.fsum(max(planned_s(self.cases[member]) for member in block) for block in blocks),
+        )
         position = 1
         try:
             for number in range(rounds):
                 for block in in_round(blocks, number):
                     interrupts.check()
                     parts = (block, *((member,) for member in block))
-                    if not any(has_failed(self.outcomes[part]) or any(map(is_worthless, self.outcomes[part])) for part in parts):
+                    if not any(
+                        has_failed(self.outcomes[part])
+                        or any(map(is_worthless, self.outcomes[part]))
+                        for part in parts
+                    ):
                         yield from self._measure(block, number, position, planned)
                     position += len(block)
                 yield from self._end_round()
@@ -130,22 +155,33 @@ class _TogetherGroup:
             # The round may have been cut short.
             self._end_round()
 
-    def _measure(self, block: Block, number: int, position: int, planned: tuple[int, float]) -> Iterator[RunRecord | EdgemeterError]:
+    def _measure(
+        self, block: Block, number: int, position: int, planned: tuple[int, float]
+    ) -> Iterator[RunRecord | EdgemeterError]:
         begins, runs = [], []
         for at, member in enumerate(block, start=position):
-            case, neighbours = self.cases[member], tuple(self.cases[other].label for other in block if other != member)
+            case, neighbours = (
+                self.cases[member],
+                tuple(self.cases[other].label for other in block if other != member),
+            )
             begins.append(session.RunBegins(case, number, at, *planned, neighbours))
-            runs.append(PlannedRun(case, number, case.seed + number, self.hashes[case.model], self.context))
+            runs.append(
+                PlannedRun(case, number, case.seed + number, self.hashes[case.model], self.context)
+            )
         self.on_event(begins[0])
         self.quiet.wait(self.on_event)
         try:
             if len(block) > 1:
-                check_memory({self.cases[member].label: self.peak_mb.get(member, 0.0) for member in block})
+                check_memory(
+                    {self.cases[member].label: self.peak_mb.get(member, 0.0) for member in block}
+                )
                 records = self._at_once(runs)
                 self.waiting.extend(zip(begins, records, strict=True))
                 self.outcomes[block].append(records)
                 return
-            record = self.keep(session.measure_run(runs[0], self.sensors, self.why_no_power, self.on_event))
+            record = self.keep(
+                session.measure_run(runs[0], self.sensors, self.why_no_power, self.on_event)
+            )
         except EdgemeterError as error:
             self.outcomes[block].append(error)
             self.on_event(session.RunEnds(error))
@@ -156,8 +192,12 @@ class _TogetherGroup:
         self.on_event(session.RunEnds(record))
         yield record
         if (neighbour := Neighbour.of(record.model, record.runtime, record.cpus)) in self.alone_ms:
-            raise ConfigError(f"{runs[0].case.model} is the same model as another, in one setting: give it another name or cpus")
-        self.alone_ms[neighbour] = record.latency.mean_ms if record.verdict.state != "invalid" else None
+            raise ConfigError(
+                f"{runs[0].case.model} is the same model as another, in one setting: give it another name or cpus"
+            )
+        self.alone_ms[neighbour] = (
+            record.latency.mean_ms if record.verdict.state != "invalid" else None
+        )
 
     def _end_round(self) -> list[RunRecord | EdgemeterError]:
         """Keep the waiting runs, each with its slow-down relative to its model alone in the same round."""
@@ -168,7 +208,9 @@ class _TogetherGroup:
             self.on_event(begins)
             mean_ms = alone_ms.get(Neighbour.of(record.model, record.runtime, record.cpus))
             ratio = record.latency.mean_ms / mean_ms if mean_ms else None
-            together = record.together and msgspec.structs.replace(record.together, slow_down_ratio=ratio)
+            together = record.together and msgspec.structs.replace(
+                record.together, slow_down_ratio=ratio
+            )
             try:
                 outcomes.append(self.keep(msgspec.structs.replace(record, together=together)))
             except EdgemeterError as error:
@@ -179,9 +221,15 @@ class _TogetherGroup:
     def _at_once(self, runs: Sequence[PlannedRun]) -> list[RunRecord]:
         """Return the records of runs at the same time; raises EdgemeterError if one of them failed."""
         idle_s = max(run.case.idle_seconds for run in runs)
-        runs = [replace(run, case=msgspec.structs.replace(run.case, idle_seconds=idle_s)) for run in runs]
+        runs = [
+            replace(run, case=msgspec.structs.replace(run.case, idle_seconds=idle_s))
+            for run in runs
+        ]
         company = Company(len(runs), idle_s if self.sensors else 0.0, Sampler(self.sensors))
-        jobs = [msgspec.structs.replace(session.run_job(run, self.sensors), meets=True, accuracy=False) for run in runs]
+        jobs = [
+            msgspec.structs.replace(session.run_job(run, self.sensors), meets=True, accuracy=False)
+            for run in runs
+        ]
 
         def measured(at: int) -> RunRecord:
             served = partial(session.served_here, Path(runs[at].case.model))
@@ -189,7 +237,9 @@ class _TogetherGroup:
             # A line of progress has room for one run.
             on_event = self.on_event if at == 0 else lambda _: None
             execute = partial(company.execute, at, jobs[at])
-            return session.observed_run(runs[at], observation, company.sampler, self.why_no_power, on_event, execute)
+            return session.observed_run(
+                runs[at], observation, company.sampler, self.why_no_power, on_event, execute
+            )
 
         return company.run(measured)
 
@@ -235,7 +285,11 @@ class Company:
                             os.kill(pid, signal.SIGKILL)
         for error in filter(None, (future.exception() for future in finished)):
             is_expected = isinstance(error, EdgemeterError)
-            raise type(error)(f"{error}; the runs at the same time do not count") if is_expected else error
+            raise (
+                type(error)(f"{error}; the runs at the same time do not count")
+                if is_expected
+                else error
+            )
         return [future.result() for future in futures]
 
     def execute(self, at: int, work: job.RunJob, follow: isolation.Follow) -> job.MeasuredRun:
@@ -266,10 +320,15 @@ class Company:
         """Set the window for all runs, when all have arrived."""
         encounters, self._encounters = self._encounters, []
         if timed := [encounter.timed for encounter in encounters if encounter.timed is not None]:
-            self._window = Window(max(window.start_ns for window in timed), min(window.end_ns for window in timed))
+            self._window = Window(
+                max(window.start_ns for window in timed), min(window.end_ns for window in timed)
+            )
         elif any(encounter.seconds or encounter.queries_s for encounter in encounters):
             # With the others, each may be as many times slower as there are runs.
-            seconds = max(max(encounter.seconds, len(encounters) * encounter.queries_s) for encounter in encounters)
+            seconds = max(
+                max(encounter.seconds, len(encounters) * encounter.queries_s)
+                for encounter in encounters
+            )
             start_ns = time.monotonic_ns() + round((self._idle_s + LEAD_S) * 1e9)
             self._window = Window(start_ns, start_ns + round(seconds * 1e9))
             self.sampler.start()

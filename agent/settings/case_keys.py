@@ -20,7 +20,9 @@ def setting_texts() -> Mapping[str, str]:
     for key, text in texts.items():
         default = defaults.get(key)
         if "Default: " not in text and isinstance(default, str | float | int):
-            texts[key] = f"{text} Default: {default if isinstance(default, str) else f'{default:g}'}."
+            texts[key] = (
+                f"{text} Default: {default if isinstance(default, str) else f'{default:g}'}."
+            )
     return texts
 
 

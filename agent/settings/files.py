@@ -44,7 +44,12 @@ CAMERA = Path(__file__).with_name("camera_suite.toml")
 
 def _suite(title: str, sample: str) -> FileKind:
     module = "edgemeter.agent.settings.files"
-    return FileKind(title, "edgemeter.agent.contract.suite:SuiteFile", f"{module}:{sample}", f"{module}:faults_of_suite")
+    return FileKind(
+        title,
+        "edgemeter.agent.contract.suite:SuiteFile",
+        f"{module}:{sample}",
+        f"{module}:faults_of_suite",
+    )
 
 
 FILES: Mapping[str, FileKind] = {
@@ -79,8 +84,12 @@ def sample(kind: str) -> str:
     if kind != "agent":
         return text
     tables = [power.example(name) for name in power.SENSORS]
-    new_tables = [table.splitlines() for table in tables if table and table.splitlines()[0] not in text]
-    return text + "".join("\n" + "".join(f"# {line.removeprefix('# ')}\n" for line in lines) for lines in new_tables)
+    new_tables = [
+        table.splitlines() for table in tables if table and table.splitlines()[0] not in text
+    ]
+    return text + "".join(
+        "\n" + "".join(f"# {line.removeprefix('# ')}\n" for line in lines) for lines in new_tables
+    )
 
 
 def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]:
@@ -101,8 +110,13 @@ def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]
     except msgspec.ValidationError:
         # A required key is missing: the whole can be checked only with it.
         return kind, all_mistakes
-    faults: Iterable[Mistake | str] = resolve_name(file_kind.faults)(remaining, path) if file_kind.faults else ()
-    return kind, [*all_mistakes, *(fault if isinstance(fault, Mistake) else Mistake("", "", fault) for fault in faults)]
+    faults: Iterable[Mistake | str] = (
+        resolve_name(file_kind.faults)(remaining, path) if file_kind.faults else ()
+    )
+    return kind, [
+        *all_mistakes,
+        *(fault if isinstance(fault, Mistake) else Mistake("", "", fault) for fault in faults),
+    ]
 
 
 def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
@@ -110,19 +124,29 @@ def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
     for number, case in enumerate(document.case, start=1):
         section = f"[[case]] number {number}"
         try:
-            single = suite.expand(msgspec.structs.replace(document, case=[case]), path.resolve().parent)
+            single = suite.expand(
+                msgspec.structs.replace(document, case=[case]), path.resolve().parent
+            )
         except ConfigError as error:
-            yield Mistake(section, "", str(error).replace(f"suite {document.name!r}, case 1", "this case"))
+            yield Mistake(
+                section, "", str(error).replace(f"suite {document.name!r}, case 1", "this case")
+            )
             continue
         for single_case in single.cases:
             if single_case.runtime not in runtimes.names():
                 yield Mistake(
-                    section, "runtime", f"is {single_case.runtime!r}, which is not a runtime: {near(single_case.runtime, runtimes.names())}"
+                    section,
+                    "runtime",
+                    f"is {single_case.runtime!r}, which is not a runtime: {near(single_case.runtime, runtimes.names())}",
                 )
         for key in ("model", "data", "annotations"):
             for name in dict.fromkeys(getattr(single_case, key) for single_case in single.cases):
                 if name is not None and not Path(name).exists():
-                    yield Mistake(section, key, f"is {name!r}, but there is no such file: paths are relative to the suite")
+                    yield Mistake(
+                        section,
+                        key,
+                        f"is {name!r}, but there is no such file: paths are relative to the suite",
+                    )
 
 
 def _wrong_choice(content: Mapping[str, Any]) -> Iterator[Mistake]:
@@ -132,7 +156,9 @@ def _wrong_choice(content: Mapping[str, Any]) -> Iterator[Mistake]:
     names = [*power.names(), *(name for name in table_names if name not in power.names())]
     for name in power_names if isinstance(power_names, list) else ():
         if isinstance(name, str) and name not in names:
-            yield Mistake("", "power", f"has {name!r}, which is not a power sensor: {near(name, names)}")
+            yield Mistake(
+                "", "power", f"has {name!r}, which is not a power sensor: {near(name, names)}"
+            )
 
 
 def _wrong_sensors(tables: object) -> Iterator[Mistake]:
@@ -143,10 +169,16 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
         section, kind = f"[sensors.{name}]", table.get("type", name)
         if kind not in power.names():
             no_sensor = f"which is not a power sensor: {near(str(kind), power.names())}"
-            yield Mistake(section, "type", f"is {'' if 'type' in table else 'by default '}{kind!r}, {no_sensor}")
+            yield Mistake(
+                section,
+                "type",
+                f"is {'' if 'type' in table else 'by default '}{kind!r}, {no_sensor}",
+            )
             continue
         keys = power.settings_of(kind)
-        valid = {key: value for key, value in table.items() if key in keys and power.is_setting(value)}
+        valid = {
+            key: value for key, value in table.items() if key in keys and power.is_setting(value)
+        }
         for key, value in table.items():
             if key not in keys:
                 yield Mistake(section, key, f"is not a key: {near(key, keys)}")
@@ -166,9 +198,16 @@ def _explained(text: str) -> str:
     for line in tables.splitlines():
         key = line.removeprefix("# ").partition(" = ")[0]
         if meaning := meanings.pop(key, ""):
-            choices = [choice for kind in get_args(annotations[key]) if get_origin(kind) is Literal for choice in get_args(kind)]
+            choices = [
+                choice
+                for kind in get_args(annotations[key])
+                if get_origin(kind) is Literal
+                for choice in get_args(kind)
+            ]
             meaning += f" Choices: {', '.join(choices)}." * bool(choices)
-            lines += textwrap.wrap(meaning, 140, initial_indent="## ", subsequent_indent="## ", break_on_hyphens=False)
+            lines += textwrap.wrap(
+                meaning, 140, initial_indent="## ", subsequent_indent="## ", break_on_hyphens=False
+            )
         lines.append(line)
     return head + mark + "".join(f"{line}\n" for line in lines)
 
@@ -184,7 +223,9 @@ def _kind_of(content: Mapping[str, Any]) -> str:
         document = resolve_name(FILES[kind].document)
         keys = {field.encode_name for field in msgspec.structs.fields(document)}
         # `device` is a name in one file and a table in another.
-        return len(content.keys() & keys), -sum(len(mistake.place) <= 1 for mistake in mistakes(content, document))
+        return len(content.keys() & keys), -sum(
+            len(mistake.place) <= 1 for mistake in mistakes(content, document)
+        )
 
     return max(FILES, key=likeness)
 
@@ -209,7 +250,9 @@ class Setting:
     source: str
 
 
-def settings(path: Path | None, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> list[Setting]:
+def settings(
+    path: Path | None, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ
+) -> list[Setting]:
     """Return every setting, those of sensors as `sensors.NAME.KEY`; `options` are those of the command line.
 
     Raises:
@@ -217,8 +260,13 @@ def settings(path: Path | None, options: Mapping[str, Any], environ: Mapping[str
     """
     file = path or config.file_in_use()
     written = Config() if file is None else config.read_file(file)
-    certified, file_keys = config.as_certified(written), set(msgspec.toml.decode(file.read_bytes()) if file else ())
-    home_variable = next((name for name in ("EDGEMETER_HOME", "XDG_DATA_HOME") if environ.get(name)), DEFAULT)
+    certified, file_keys = (
+        config.as_certified(written),
+        set(msgspec.toml.decode(file.read_bytes()) if file else ()),
+    )
+    home_variable = next(
+        (name for name in ("EDGEMETER_HOME", "XDG_DATA_HOME") if environ.get(name)), DEFAULT
+    )
     all_settings = [Setting("home", str(config.home()), home_variable)]
     for field in msgspec.structs.fields(Config):
         key = field.name
@@ -233,6 +281,12 @@ def settings(path: Path | None, options: Mapping[str, Any], environ: Mapping[str
             value, source = environ[variable], variable
         if options.get(key) is not None:
             value, source = str(options[key]), f"--{key.replace('_', '-')}"
-        all_settings.append(Setting(key, list(value) if isinstance(value, tuple) else value, source))
-    sensors = [(f"sensors.{name}.{key}", value) for name, table in written.sensors.items() for key, value in table.items()]
+        all_settings.append(
+            Setting(key, list(value) if isinstance(value, tuple) else value, source)
+        )
+    sensors = [
+        (f"sensors.{name}.{key}", value)
+        for name, table in written.sensors.items()
+        for key, value in table.items()
+    ]
     return [*all_settings, *(Setting(key, value, str(file)) for key, value in sensors)]

@@ -64,7 +64,9 @@ class Task(Protocol):
             The scores of the detected objects, float32 [n]; None if the task has no objects.
         """
 
-    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
+    def same_predictions(
+        self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]
+    ) -> float | None:
         """Return the share (0..1) of the predictions for item `index` that two raw outputs have in common; None if both are empty.
 
         It is used for tasks of `OF_OBJECTS`, and to compare a conversion with its source; otherwise values are compared.
@@ -99,9 +101,13 @@ def prepared(task: Task, index: int, loaded: Loaded) -> list[list[Array]]:
     Raises:
         ConfigError: the file cannot be read, or the task's inputs are not those that the model declares.
     """
-    calls = [_in_order(inputs, [info.name for info in loaded.inputs]) for inputs in task.prepare(index)]
+    calls = [
+        _in_order(inputs, [info.name for info in loaded.inputs]) for inputs in task.prepare(index)
+    ]
     if not calls:
-        raise ConfigError(f"the task prepares no call of the model for item {index}: correct the data, or task in its card")
+        raise ConfigError(
+            f"the task prepares no call of the model for item {index}: correct the data, or task in its card"
+        )
     return calls
 
 
@@ -110,7 +116,9 @@ def _in_order(inputs: Inputs, declared: Sequence[str]) -> list[Array]:
         return list(inputs.values())
     if len(declared) != len(inputs) or set(declared) != set(inputs):
         have, want = (", ".join(map(repr, names_of)) for names_of in (inputs, declared))
-        raise ConfigError(f"the task prepares the inputs {have}, the model takes {want}: correct task in its card")
+        raise ConfigError(
+            f"the task prepares the inputs {have}, the model takes {want}: correct task in its card"
+        )
     return [inputs[name] for name in declared]
 
 

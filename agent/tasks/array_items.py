@@ -30,8 +30,12 @@ def array_inputs(item: Item, loaded: Loaded) -> Inputs:
     if len(arrays) == len(infos) == 1:
         arrays = {infos[0].name: next(iter(arrays.values()))}
     if set(arrays) != {info.name for info in infos}:
-        have, want = (", ".join(map(repr, names)) for names in (arrays, [info.name for info in infos]))
-        raise ConfigError(f"item {item.name!r} holds the arrays {have}, the model takes {want}: save them by these names, as .npz")
+        have, want = (
+            ", ".join(map(repr, names)) for names in (arrays, [info.name for info in infos])
+        )
+        raise ConfigError(
+            f"item {item.name!r} holds the arrays {have}, the model takes {want}: save them by these names, as .npz"
+        )
     return {info.name: fitted(arrays[info.name], info, item) for info in infos}
 
 
@@ -47,17 +51,25 @@ def fitted(values: Array, info: TensorInfo, item: Item) -> Array:
     if sizes.count(None) <= 1:
         size = int(np.prod([length for length in sizes if length is not None]))
         if stored.size and (stored.size % size == 0 if None in sizes else stored.size == size):
-            return np.ascontiguousarray(stored.reshape([-1 if length is None else length for length in sizes]))
+            return np.ascontiguousarray(
+                stored.reshape([-1 if length is None else length for length in sizes])
+            )
     elif len(shape) == stored.ndim + 1:
         return stored[None]
-    raise ConfigError(f"item {item.name!r} has the shape {list(values.shape)}, input {info.name!r} takes {list(shape)}: correct the data")
+    raise ConfigError(
+        f"item {item.name!r} has the shape {list(values.shape)}, input {info.name!r} takes {list(shape)}: correct the data"
+    )
 
 
 def _stored(values: Array, info: TensorInfo) -> Array:
     dtype = np.dtype(info.dtype)
     if values.dtype.kind == "f" and dtype.kind in "iu":
         bounds = np.iinfo(dtype)
-        values = np.clip(np.rint(values.astype(np.float64) / (info.scale or 1.0)) + (info.zero_point or 0), bounds.min, bounds.max)
+        values = np.clip(
+            np.rint(values.astype(np.float64) / (info.scale or 1.0)) + (info.zero_point or 0),
+            bounds.min,
+            bounds.max,
+        )
     return values.astype(dtype, copy=False)
 
 
@@ -69,14 +81,23 @@ def _arrays(item: Item, info: TensorInfo) -> dict[str, Array]:
         if path.suffix.lower() == ".npz":
             with np.load(path, allow_pickle=False) as opened:
                 return {name: opened[name] for name in opened.files}
-        return {info.name: np.load(path, allow_pickle=False) if path.suffix.lower() == ".npy" else _raw(path.read_bytes(), info)}
+        return {
+            info.name: np.load(path, allow_pickle=False)
+            if path.suffix.lower() == ".npy"
+            else _raw(path.read_bytes(), info)
+        }
     except OSError as error:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     except (ValueError, EOFError) as error:
-        raise ConfigError(f"{str(path)!r} is no array: {error}; save it with numpy.save or numpy.savez") from error
+        raise ConfigError(
+            f"{str(path)!r} is no array: {error}; save it with numpy.save or numpy.savez"
+        ) from error
 
 
 def _raw(content: bytes, info: TensorInfo) -> Array:
     """Return raw bytes as values of the input's type if the size fits, else as float32."""
-    dtype, size = np.dtype(info.dtype), int(np.prod([length for length in info.shape if length is not None]))
+    dtype, size = (
+        np.dtype(info.dtype),
+        int(np.prod([length for length in info.shape if length is not None])),
+    )
     return np.frombuffer(content, dtype if len(content) == size * dtype.itemsize else "<f4")

@@ -42,7 +42,10 @@ def coco_class_names(classes: int) -> tuple[str, ...]:
 
 
 def category_ids(
-    model: Card, categories: Sequence[Mapping[str, Any]], outputs: Sequence[TensorInfo] = (), groupings: Sequence[Mapping[str, Any]] = ()
+    model: Card,
+    categories: Sequence[Mapping[str, Any]],
+    outputs: Sequence[TensorInfo] = (),
+    groupings: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[int | None, ...]:
     """Return the category id of each class of the model; None for a class without a category in the annotations.
 
@@ -59,16 +62,28 @@ def category_ids(
     labels = [""] * -offset + [_plain(label) for label in model.output.labels[max(offset, 0) :]]
     count = model.output.classes if model.output.classes is not None else len(labels)
     names = Counter(_plain(category["name"]) for category in categories)
-    by_name = {_plain(category["name"]): int(category["id"]) for category in categories if names[_plain(category["name"])] == 1}
+    by_name = {
+        _plain(category["name"]): int(category["id"])
+        for category in categories
+        if names[_plain(category["name"])] == 1
+    }
     named = _by_name(labels, count, by_name)
-    for candidate in (named, _by_name(coco_class_names(count), count, by_name) if not any(labels) else ()):
+    for candidate in (
+        named,
+        _by_name(coco_class_names(count), count, by_name) if not any(labels) else (),
+    ):
         if len(by_name) == len(categories) and set(by_name.values()) <= set(candidate):
             return candidate
     placed = _by_place(count, categories)
     if placed is None and groupings and (placed := _by_place(count, [*categories, *groupings])):
         # The model may have been trained with a class for the grouping category.
-        placed = tuple(None if number in {category["id"] for category in groupings} else number for number in placed)
-    if placed is None or any(name not in (None, placed_id) for name, placed_id in zip(named, placed, strict=True)):
+        placed = tuple(
+            None if number in {category["id"] for category in groupings} else number
+            for number in placed
+        )
+    if placed is None or any(
+        name not in (None, placed_id) for name, placed_id in zip(named, placed, strict=True)
+    ):
         raise ConfigError(_misfit(model, outputs, count, named, categories))
     return placed
 
@@ -84,11 +99,17 @@ def class_output(outputs: Sequence[TensorInfo], count: int) -> str:
 
 
 def _misfit(
-    model: Card, outputs: Sequence[TensorInfo], count: int, named: Sequence[int | None], categories: Sequence[Mapping[str, Any]]
+    model: Card,
+    outputs: Sequence[TensorInfo],
+    count: int,
+    named: Sequence[int | None],
+    categories: Sequence[Mapping[str, Any]],
 ) -> str:
     """Return the error about classes that do not fit: the source of their number, and three lines of a card that repair it."""
     names = [str(category["name"]) for category in categories]
-    first_names = ", ".join(f'"{name}"' for name in names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
+    first_names = ", ".join(f'"{name}"' for name in names[:_SHOWN]) + ", ..." * (
+        len(names) > _SHOWN
+    )
     families = " or ".join(f'"{family}"' for family in _families(model, outputs, len(names)))
     lines = f"family = {families}, and under [output] classes = {len(names)} and labels = [{first_names}] in the order of its classes"
     if not families:
@@ -109,13 +130,19 @@ def _families(model: Card, outputs: Sequence[TensorInfo], classes: int) -> Itera
     loaded = Loaded("", "", "", (), tuple(outputs), {}, 0, 0)
     output = msgspec.structs.replace(model.output, classes=classes, labels=())
     is_open = any(None in info.shape for info in outputs)
-    for family in [model.family] if is_open else [name for name in DECODERS if model.task == family_of(name).TASK]:
+    for family in (
+        [model.family]
+        if is_open
+        else [name for name in DECODERS if model.task == family_of(name).TASK]
+    ):
         with suppress(EdgemeterError):
             create(msgspec.structs.replace(model, family=family, output=output), loaded)
             yield family
 
 
-def _by_name(labels: Sequence[str], count: int, by_name: Mapping[str, int]) -> tuple[int | None, ...]:
+def _by_name(
+    labels: Sequence[str], count: int, by_name: Mapping[str, int]
+) -> tuple[int | None, ...]:
     return tuple(by_name.get(labels[k]) if k < len(labels) else None for k in range(count))
 
 
@@ -127,9 +154,15 @@ def _by_place(count: int, categories: Sequence[Mapping[str, Any]]) -> tuple[int 
     ids = sorted(int(category["id"]) for category in categories)
     if count == len(ids):
         return tuple(ids)
-    first_id, names = {_COCO_LAST_ID: 1, _COCO_LAST_ID + 1: 0}.get(count), coco_class_names(_COCO_LAST_ID + 1)
+    first_id, names = (
+        {_COCO_LAST_ID: 1, _COCO_LAST_ID + 1: 0}.get(count),
+        coco_class_names(_COCO_LAST_ID + 1),
+    )
     # The ids are COCO's if most categories have COCO's names; some call a couch a sofa.
-    agreed = sum(0 < category["id"] < len(names) and names[category["id"]] == _plain(category["name"]) for category in categories)
+    agreed = sum(
+        0 < category["id"] < len(names) and names[category["id"]] == _plain(category["name"])
+        for category in categories
+    )
     if first_id is not None and agreed > len(categories) / 2:
         return tuple(k + first_id if k + first_id in ids else None for k in range(count))
     return None

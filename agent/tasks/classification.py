@@ -61,7 +61,9 @@ class Classification:
         best = np.argsort(-scores, kind="stable")[:_BEST]
         self._predictions[index] = (best + self._model.output.label_offset).tolist()
 
-    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+    def same_predictions(
+        self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]
+    ) -> float:
         """Return 1.0 if the best class of both raw outputs is the same, else 0.0."""
         del index
         return float(np.argmax(self._scores(calls)) == np.argmax(self._scores(other)))
@@ -80,7 +82,9 @@ class Classification:
         if self._data.classes is None:
             return None
         truth, output = tuple(self._data.classes.values()), self._model.output
-        counted = f"{output.classes} classes{class_output(self._loaded.outputs, output.classes or 0)}"
+        counted = (
+            f"{output.classes} classes{class_output(self._loaded.outputs, output.classes or 0)}"
+        )
         expected = None if output.classes is None else output.classes + output.label_offset
         # Every label after a missing one would name the wrong class.
         if expected is not None and output.labels and len(output.labels) != expected:
@@ -118,7 +122,9 @@ class Classification:
         )
 
 
-def class_accuracy(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], data: Dataset, parts: Parts = "all") -> Accuracy | None:
+def class_accuracy(
+    ranked: Mapping[int, Sequence[int]], truth: Sequence[int], data: Dataset, parts: Parts = "all"
+) -> Accuracy | None:
     """Return top-1 and, where more than one class was ranked, top-5 of the classes predicted for each item, best first."""
     right = {index: best[0] == truth[index] for index, best in ranked.items()}
     members, detail = sorted(right), {}
@@ -127,10 +133,14 @@ def class_accuracy(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], da
         bounds = top5.bounded(members, noun_of(data), data.copies)
         detail = {"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high}
     warnings = _shifted(ranked, truth, sum(right.values()))
-    return item_accuracy(METRIC, Share(right), members, data, parts=parts, detail=detail, warnings=warnings)
+    return item_accuracy(
+        METRIC, Share(right), members, data, parts=parts, detail=detail, warnings=warnings
+    )
 
 
-def _shifted(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], top1: int) -> tuple[str, ...]:
+def _shifted(
+    ranked: Mapping[int, Sequence[int]], truth: Sequence[int], top1: int
+) -> tuple[str, ...]:
     """Return the warning that most predictions are right with every class shifted by one, so that the index may be off."""
     for shift, word in ((-1, "lower"), (1, "higher")):
         right = [truth[index] for index, best in ranked.items() if best[0] == truth[index] + shift]

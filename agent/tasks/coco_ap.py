@@ -20,14 +20,24 @@ MOST_DETECTIONS = 300_000
 
 
 def coco_accuracy(
-    scored: CocoAp, image_ids: Sequence[int], sha256: str, parts: Parts = "all", copies: Copies = NO_COPIES
+    scored: CocoAp,
+    image_ids: Sequence[int],
+    sha256: str,
+    parts: Parts = "all",
+    copies: Copies = NO_COPIES,
 ) -> Accuracy | None:
     """Return the accuracy over these images; None if they have no objects. `sha256` is that of the data set; `copies` are by image id."""
     figures = scored.figures(image_ids)
     value = figures.overall.pop("ap")
     if value is None:
         return None
-    accuracy = Accuracy(metric=scored.kind.metric, value=value, images=len(image_ids), dataset_sha256=sha256, detail=figures.overall)
+    accuracy = Accuracy(
+        metric=scored.kind.metric,
+        value=value,
+        images=len(image_ids),
+        dataset_sha256=sha256,
+        detail=figures.overall,
+    )
     if parts == "value":
         return accuracy
     bounded = Bounded(reason=f"more than {MOST_DETECTIONS:,} detections")
@@ -35,20 +45,32 @@ def coco_accuracy(
     if is_small:
         bounded = scored.ap.bounded(image_ids, copies=copies)
     categories = scored.truth["categories"]
-    names, objects = numbered(category["name"] for category in categories), _objects(scored.truth, set(image_ids))
+    names, objects = (
+        numbered(category["name"] for category in categories),
+        _objects(scored.truth, set(image_ids)),
+    )
     return msgspec.structs.replace(
         accuracy,
         **bounded.in_record(),
         warnings=_confused(scored) if is_small and value < _DOUBTFUL else (),
-        per_class={name: figures.by_category[category["id"]] for name, category in zip(names, categories, strict=True)},
-        per_class_objects={name: objects[category["id"]] for name, category in zip(names, categories, strict=True)},
+        per_class={
+            name: figures.by_category[category["id"]]
+            for name, category in zip(names, categories, strict=True)
+        },
+        per_class_objects={
+            name: objects[category["id"]] for name, category in zip(names, categories, strict=True)
+        },
     )
 
 
 def _objects(truth: Mapping[str, Any], images: set[int]) -> Counter[int]:
     """Return the number of objects of each category in these images, without crowds."""
     annotations = truth["annotations"]
-    return Counter(entry["category_id"] for entry in annotations if not entry["iscrowd"] and entry["image_id"] in images)
+    return Counter(
+        entry["category_id"]
+        for entry in annotations
+        if not entry["iscrowd"] and entry["image_id"] in images
+    )
 
 
 def _confused(scored: CocoAp) -> tuple[str, ...]:
@@ -58,7 +80,12 @@ def _confused(scored: CocoAp) -> tuple[str, ...]:
     agreed, total = agreement(votes, {number: number for number in votes})
     if total < ENOUGH or 2 * agreed > total:
         return ()
-    mistaken = {(real, number): count for number, objects in votes.items() for real, count in objects.items() if real != number}
+    mistaken = {
+        (real, number): count
+        for number, objects in votes.items()
+        for real, count in objects.items()
+        if real != number
+    }
     real, number = max(mistaken, key=mistaken.__getitem__)
     pair = f"mostly {names[real]!r} as {names.get(number, number)!r}"
     hint = f"{total - agreed} of {total} detected objects got another class ({pair})"
@@ -67,4 +94,6 @@ def _confused(scored: CocoAp) -> tuple[str, ...]:
 
 def agreement(votes: Mapping[int, Counter[int]], meaning: Mapping[int, int]) -> tuple[int, int]:
     """Return the number of objects whose detection has their category, by this meaning of the detections' categories, and of all."""
-    return sum(objects[meaning.get(number, -1)] for number, objects in votes.items()), sum(objects.total() for objects in votes.values())
+    return sum(objects[meaning.get(number, -1)] for number, objects in votes.items()), sum(
+        objects.total() for objects in votes.values()
+    )

@@ -65,37 +65,83 @@ class AreaRange:
     of matches. A hit has the number of the detections and changes up to it, and a segment that of the changes before it.
     """
 
-    def __init__(self, objects: AnnotatedObjects, detections: CountedDetections, matches: Matches, categories: int, number: int) -> None:
+    def __init__(
+        self,
+        objects: AnnotatedObjects,
+        detections: CountedDetections,
+        matches: Matches,
+        categories: int,
+        number: int,
+    ) -> None:
         """Take the range of this number, and how many categories there are."""
-        hits, added, removed = (bits >> np.uint64(number * STEPS) & _ALL_STEPS for bits in (matches.hits, matches.added, matches.removed))
-        (threshold, match), (threshold_changed, match_changed) = _set_bits(hits), _set_bits(added | removed)
+        hits, added, removed = (
+            bits >> np.uint64(number * STEPS) & _ALL_STEPS
+            for bits in (matches.hits, matches.added, matches.removed)
+        )
+        (threshold, match), (threshold_changed, match_changed) = (
+            _set_bits(hits),
+            _set_bits(added | removed),
+        )
         is_added = (added[match_changed] >> threshold_changed.astype(np.uint64)) & np.uint64(1)
-        self._detection_image, self._is_counted, category = detections.image, detections.counts[number], detections.category
+        self._detection_image, self._is_counted, category = (
+            detections.image,
+            detections.counts[number],
+            detections.category,
+        )
         self._category_starts = np.searchsorted(category, np.arange(categories))
-        image, category = self._detection_image[matches.position], category[matches.position].astype(np.intp)
-        self.segment, segment_changed = threshold * categories + category[match], threshold_changed * categories + category[match_changed]
-        self.rank, self._detected, self._image = matches.rank[match], matches.position[match] + 1, image[match]
-        self._segment_ends = np.searchsorted(self.segment, np.arange(STEPS * categories), side="right")
+        image, category = (
+            self._detection_image[matches.position],
+            category[matches.position].astype(np.intp),
+        )
+        self.segment, segment_changed = (
+            threshold * categories + category[match],
+            threshold_changed * categories + category[match_changed],
+        )
+        self.rank, self._detected, self._image = (
+            matches.rank[match],
+            matches.position[match] + 1,
+            image[match],
+        )
+        self._segment_ends = np.searchsorted(
+            self.segment, np.arange(STEPS * categories), side="right"
+        )
         self._change_image, self._change = image[match_changed], np.where(is_added, 1, -1)
         # A change counts from the first hit at its threshold that does not come before it.
-        first_hit = np.searchsorted(threshold * len(image) + match, threshold_changed * len(image) + match_changed)
+        first_hit = np.searchsorted(
+            threshold * len(image) + match, threshold_changed * len(image) + match_changed
+        )
         self._changed = np.cumsum(np.bincount(first_hit, minlength=len(match) + 1))[:-1]
         self._segment_changed = np.searchsorted(segment_changed, np.arange(STEPS * categories))
         counts = objects.counts[number]
-        self._object_image, self._object_category = objects.image[counts].astype(np.intp), objects.category[counts].astype(np.intp)
+        self._object_image, self._object_category = (
+            objects.image[counts].astype(np.intp),
+            objects.category[counts].astype(np.intp),
+        )
 
     def counted(self, is_inside: Flags) -> "Counts":
         """Return the counts over the images that are inside."""
-        objects = np.bincount(self._object_category[is_inside.take(self._object_image)], minlength=len(self._category_starts))
+        objects = np.bincount(
+            self._object_category[is_inside.take(self._object_image)],
+            minlength=len(self._category_starts),
+        )
         by_area = np.zeros(len(self._is_counted) + 1, np.int32)
         np.cumsum(is_inside.take(self._detection_image) & self._is_counted, out=by_area[1:])
         by_match = np.zeros(len(self._change) + 1, np.int32)
         np.cumsum(self._change * is_inside.take(self._change_image), out=by_match[1:])
-        before = np.tile(by_area.take(self._category_starts), STEPS) + by_match.take(self._segment_changed)
+        before = np.tile(by_area.take(self._category_starts), STEPS) + by_match.take(
+            self._segment_changed
+        )
         hits = np.flatnonzero(is_inside.take(self._image))
         ends = np.searchsorted(hits, self._segment_ends)
         counted = by_area.take(self._detected) + by_match.take(self._changed)
-        return Counts(self, hits, objects, _precision(ends, counted.take(hits) - np.repeat(before, np.diff(ends, prepend=0)), objects))
+        return Counts(
+            self,
+            hits,
+            objects,
+            _precision(
+                ends, counted.take(hits) - np.repeat(before, np.diff(ends, prepend=0)), objects
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +185,9 @@ def _precision(ends: Integers, counted: Integers, objects: Integers) -> Floats:
     least -= (least - 1) / count >= recalls
     least += least / count < recalls
     least = np.maximum(least, 1).astype(np.intp)
-    starts, ends = (values.reshape(STEPS, 1, -1).take(categories, axis=2) for values in (ends - hits, ends))
+    starts, ends = (
+        values.reshape(STEPS, 1, -1).take(categories, axis=2) for values in (ends - hits, ends)
+    )
     hit = starts - 1 + least
     return best.take(np.where(hit < ends, hit, len(counted)))
 
@@ -147,8 +195,15 @@ def _precision(ends: Integers, counted: Integers, objects: Integers) -> Floats:
 def _set_bits(bits: Bits) -> tuple[Integers, Integers]:
     """Return threshold and index of each bit that is set, by threshold."""
     set_in = np.flatnonzero(bits)
-    flags = np.unpackbits(bits[set_in].astype("<u2").view(np.uint8).reshape(-1, 2), axis=1, count=STEPS, bitorder="little")
-    threshold, index = np.divmod(np.flatnonzero(np.ascontiguousarray(flags.T).view(np.bool_)), max(len(set_in), 1))
+    flags = np.unpackbits(
+        bits[set_in].astype("<u2").view(np.uint8).reshape(-1, 2),
+        axis=1,
+        count=STEPS,
+        bitorder="little",
+    )
+    threshold, index = np.divmod(
+        np.flatnonzero(np.ascontiguousarray(flags.T).view(np.bool_)), max(len(set_in), 1)
+    )
     return threshold, set_in[index]
 
 

@@ -54,13 +54,44 @@ class ObjectKind:
     areas: Sequence[tuple[float, float]] = AREAS
 
 
-METRICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar_1", "ar_10", "ar_100", "ar_small", "ar_medium", "ar_large")
-KEYPOINT_METRICS = ("ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar75", "ar_medium", "ar_large")
+METRICS = (
+    "ap",
+    "ap50",
+    "ap75",
+    "ap_small",
+    "ap_medium",
+    "ap_large",
+    "ar_1",
+    "ar_10",
+    "ar_100",
+    "ar_small",
+    "ar_medium",
+    "ar_large",
+)
+KEYPOINT_METRICS = (
+    "ap",
+    "ap50",
+    "ap75",
+    "ap_medium",
+    "ap_large",
+    "ar",
+    "ar50",
+    "ar75",
+    "ar_medium",
+    "ar_large",
+)
 BOXES = ObjectKind("coco_ap", "bbox", similarity.compared_boxes, METRICS)
 MASKS = ObjectKind("coco_mask_ap", "segmentation", similarity.compared_masks, METRICS)
 # COCO has no keypoints of small objects.
 _RECALLS_OF_20, _LARGER = ((20, ALL), (20, LOOSE), (20, STRICT)), (AREAS[0], *AREAS[2:])
-KEYPOINTS = ObjectKind("coco_keypoint_ap", "keypoints", similarity.compared_keypoints, KEYPOINT_METRICS, _RECALLS_OF_20, _LARGER)
+KEYPOINTS = ObjectKind(
+    "coco_keypoint_ap",
+    "keypoints",
+    similarity.compared_keypoints,
+    KEYPOINT_METRICS,
+    _RECALLS_OF_20,
+    _LARGER,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +123,23 @@ class CocoAp:
         shapes: Sequence[Any] = (),
     ) -> None:
         """Take COCO's annotation document as plain data, with `area`; `rows` and `shapes` are the detections, as in `compared_boxes`."""
-        self.truth, self.rows, self.kind, self._shapes, self._most = truth, rows, kind, shapes, kind.recalls[-1][0]
+        self.truth, self.rows, self.kind, self._shapes, self._most = (
+            truth,
+            rows,
+            kind,
+            shapes,
+            kind.recalls[-1][0],
+        )
         compared = kind.compared(rows, shapes, truth["annotations"])
         self._images = np.unique(np.array([image["id"] for image in truth["images"]], np.int64))
-        self._categories = np.unique(np.array([category["id"] for category in truth["categories"]], np.int64))
+        self._categories = np.unique(
+            np.array([category["id"] for category in truth["categories"]], np.int64)
+        )
         self._objects = self._read(truth["annotations"], compared.is_ignored)
-        image, category = _positions(self._images, rows[:, 0]), _positions(self._categories, rows[:, 6])
+        image, category = (
+            _positions(self._images, rows[:, 0]),
+            _positions(self._categories, rows[:, 6]),
+        )
         order = _counting_order(image, category, rows[:, 5])
         is_inside = (image < len(self._images)) & (category < len(self._categories))
         if not is_inside.all():
@@ -107,18 +149,36 @@ class CocoAp:
         if is_beyond.any():
             order = np.delete(order, by_pair[self._most :][is_beyond])
             by_pair, pair = self._by_pair(image[order], category[order])
-        self._detections = CountedDetections(image[order].astype(np.intp), category[order], self._in_areas(compared.area[order]))
-        self._order, self._overlaps = order, _overlapping(self._objects, compared, order, by_pair, pair)
+        self._detections = CountedDetections(
+            image[order].astype(np.intp), category[order], self._in_areas(compared.area[order])
+        )
+        self._order, self._overlaps = (
+            order,
+            _overlapping(self._objects, compared, order, by_pair, pair),
+        )
         self._matches = self._matched(self._overlaps)
 
     def figures(self, image_ids: Sequence[int]) -> Figures:
         """Return the figures over these images, including images without detections or annotations."""
         is_inside = self._inside(image_ids)
         all_sizes = self._all_sizes.counted(is_inside)
-        sizes = [self._in_range(number).counted(is_inside) for number in range(1, len(self.kind.areas))]
-        overall = [*(all_sizes.ap(threshold) for threshold in (ALL, LOOSE, STRICT)), *(size.ap() for size in sizes)]
-        overall += [*(all_sizes.ar(*recall) for recall in self.kind.recalls), *(size.ar(self._most) for size in sizes)]
-        by_category = np.ascontiguousarray(all_sizes.precision.swapaxes(1, 2)).mean(axis=-1).mean(axis=0).tolist()
+        sizes = [
+            self._in_range(number).counted(is_inside) for number in range(1, len(self.kind.areas))
+        ]
+        overall = [
+            *(all_sizes.ap(threshold) for threshold in (ALL, LOOSE, STRICT)),
+            *(size.ap() for size in sizes),
+        ]
+        overall += [
+            *(all_sizes.ar(*recall) for recall in self.kind.recalls),
+            *(size.ar(self._most) for size in sizes),
+        ]
+        by_category = (
+            np.ascontiguousarray(all_sizes.precision.swapaxes(1, 2))
+            .mean(axis=-1)
+            .mean(axis=0)
+            .tolist()
+        )
         numbers = self._categories.tolist(), self._categories[all_sizes.objects > 0].tolist()
         values = dict.fromkeys(numbers[0]) | dict(zip(numbers[1], by_category, strict=True))
         return Figures(dict(zip(self.kind.figures, overall, strict=True)), values)
@@ -133,30 +193,51 @@ class CocoAp:
 
         The overlap is at least a half. Detections are matched whatever their category, so that exchanged categories show.
         """
-        truth = {**self.truth, "categories": [{"id": 0}], "annotations": [{**each, "category_id": 0} for each in self.truth["annotations"]]}
+        truth = {
+            **self.truth,
+            "categories": [{"id": 0}],
+            "annotations": [{**each, "category_id": 0} for each in self.truth["annotations"]],
+        }
         kind = BOXES if self.rows[:, 3:5].any() else self.kind
-        classless = CocoAp(truth, np.column_stack([self.rows[:, :6], np.zeros(len(self.rows))]), kind, self._shapes)
+        classless = CocoAp(
+            truth, np.column_stack([self.rows[:, :6], np.zeros(len(self.rows))]), kind, self._shapes
+        )
         overlaps, objects = classless._overlaps, classless._objects
         by_object = np.lexsort((overlaps.position, overlaps.target))
         targets, first = np.unique(overlaps.target[by_object], return_index=True)
-        detected = self.rows[classless._order[overlaps.position[by_object][first]], 6].astype(int).tolist()
+        detected = (
+            self.rows[classless._order[overlaps.position[by_object][first]], 6].astype(int).tolist()
+        )
         votes: dict[int, Counter[int]] = {}
-        for category, index, is_crowd in zip(detected, objects.index[targets].tolist(), objects.is_crowd[targets], strict=True):
+        for category, index, is_crowd in zip(
+            detected, objects.index[targets].tolist(), objects.is_crowd[targets], strict=True
+        ):
             if not is_crowd:
-                votes.setdefault(category, Counter())[self.truth["annotations"][index]["category_id"]] += 1
+                votes.setdefault(category, Counter())[
+                    self.truth["annotations"][index]["category_id"]
+                ] += 1
         return votes
 
     def _read(self, annotations: Annotations, is_ignored: Flags) -> AnnotatedObjects:
         image, category, area, is_crowd = (
             np.fromiter(map(itemgetter(key), annotations), dtype, len(annotations))
-            for key, dtype in (("image_id", np.int64), ("category_id", np.int64), ("area", np.float64), ("iscrowd", bool))
+            for key, dtype in (
+                ("image_id", np.int64),
+                ("category_id", np.int64),
+                ("area", np.float64),
+                ("iscrowd", bool),
+            )
         )
         image, category = _positions(self._images, image), _positions(self._categories, category)
         counts = self._in_areas(area) & ~is_ignored
         order = np.lexsort((category, image))
-        order = order[(image[order] < len(self._images)) & (category[order] < len(self._categories))]
+        order = order[
+            (image[order] < len(self._images)) & (category[order] < len(self._categories))
+        ]
         image, category = image[order], category[order]
-        return AnnotatedObjects(order, image, category, self._pair(image, category), is_crowd[order], counts[:, order])
+        return AnnotatedObjects(
+            order, image, category, self._pair(image, category), is_crowd[order], counts[:, order]
+        )
 
     def _in_areas(self, area: Floats) -> Flags:
         return np.stack([~((area < low) | (area > high)) for low, high in self.kind.areas])
@@ -178,30 +259,47 @@ class CocoAp:
         objects, ranges = self._objects, len(self.kind.areas)
         detection = np.cumsum(np.diff(overlaps.position, prepend=-1) != 0) - 1
         target, position = overlaps.target, overlaps.position
-        passed = _repeated(_PASSED[np.searchsorted(IOU_THRESHOLDS, overlaps.iou, side="right")], np.ones((ranges, 1), bool))
+        passed = _repeated(
+            _PASSED[np.searchsorted(IOU_THRESHOLDS, overlaps.iou, side="right")],
+            np.ones((ranges, 1), bool),
+        )
         counting = _repeated(_PASSED[-1:], objects.counts)[target]
         is_several = np.bincount(detection)[detection] > 1
         only, several = np.flatnonzero(~is_several), np.flatnonzero(is_several)
-        several = several[np.lexsort((-target[several], -overlaps.iou[several], detection[several]))]
+        several = several[
+            np.lexsort((-target[several], -overlaps.iou[several], detection[several]))
+        ]
         # A detection on several objects comes twice, first for the objects that count, then for the ignored ones.
         edge = np.concatenate([only, several, several])
-        allowed = np.concatenate([passed[only], passed[several] & counting[several], passed[several] & ~counting[several]])
+        allowed = np.concatenate(
+            [
+                passed[only],
+                passed[several] & counting[several],
+                passed[several] & ~counting[several],
+            ]
+        )
         by_detection = np.argsort(detection[edge], kind="stable")
         edge, allowed = edge[by_detection], allowed[by_detection]
-        matched = _match_greedily(detection[edge], target[edge], objects.pair[target[edge]], allowed, objects.is_crowd)
+        matched = _match_greedily(
+            detection[edge], target[edge], objects.pair[target[edge]], allowed, objects.is_crowd
+        )
         edge, matched = edge[matched > 0], matched[matched > 0]
         by_position = np.argsort(position[edge])
         edge, matched = edge[by_position], matched[by_position]
         hits, ignored = matched & counting[edge], matched & ~counting[edge]
         in_range = _repeated(_PASSED[-1:], self._detections.counts[:, position[edge]])
-        return Matches(position[edge], overlaps.rank[edge], hits, hits & ~in_range, ignored & in_range)
+        return Matches(
+            position[edge], overlaps.rank[edge], hits, hits & ~in_range, ignored & in_range
+        )
 
     @cached_property
     def _all_sizes(self) -> AreaRange:
         return self._in_range(0)
 
     def _in_range(self, number: int) -> AreaRange:
-        return AreaRange(self._objects, self._detections, self._matches, len(self._categories), number)
+        return AreaRange(
+            self._objects, self._detections, self._matches, len(self._categories), number
+        )
 
     def _inside(self, image_ids: Sequence[int]) -> Flags:
         return np.isin(self._images, np.asarray(image_ids))
@@ -230,16 +328,26 @@ def _counting_order(image: Integers, category: Integers, score: Floats) -> Integ
     descending[np.isnan(descending)] = np.inf
     bits = descending.view(np.int64)
     # The bits of negative numbers descend.
-    ascending = (bits ^ ((bits >> 63) | np.iinfo(np.int64).min)).astype("<i8").view("<u2").reshape(-1, 4)
+    ascending = (
+        (bits ^ ((bits >> 63) | np.iinfo(np.int64).min)).astype("<i8").view("<u2").reshape(-1, 4)
+    )
     order = np.argsort(image, kind="stable")
     for values in (*np.ascontiguousarray(ascending.T), category):
         order = order[np.argsort(values[order], kind="stable")]
     return order
 
 
-def _overlapping(objects: AnnotatedObjects, compared: Compared, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
+def _overlapping(
+    objects: AnnotatedObjects,
+    compared: Compared,
+    order: Integers,
+    by_pair: Integers,
+    pair: Integers,
+) -> _Overlaps:
     """Return the overlaps of at least the lowest threshold, in the order of `by_pair`."""
-    pairs, first_object, object_counts = np.unique(objects.pair, return_index=True, return_counts=True)
+    pairs, first_object, object_counts = np.unique(
+        objects.pair, return_index=True, return_counts=True
+    )
     first, end = np.searchsorted(pair, pairs), np.searchsorted(pair, pairs, side="right")
     counts = end - first
     rank = spread(np.zeros_like(counts), counts)
@@ -258,7 +366,9 @@ def _overlapping(objects: AnnotatedObjects, compared: Compared, order: Integers,
     return _Overlaps(position[detection], rank[detection], target, iou)
 
 
-def _match_greedily(detection: Integers, target: Integers, pair: Integers, allowed: Bits, is_crowd: Flags) -> Bits:
+def _match_greedily(
+    detection: Integers, target: Integers, pair: Integers, allowed: Bits, is_crowd: Flags
+) -> Bits:
     """Return the bits at which each candidate becomes a match: those allowed at which neither its detection nor its object is used yet.
 
     Detections A and B (A has the higher score) overlap one object; the bits are the thresholds 0.60, 0.55 and 0.50:

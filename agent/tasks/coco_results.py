@@ -12,7 +12,14 @@ from msgspec import UNSET, Raw
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_accuracy import Accuracy
-from edgemeter.agent.datasets.coco import CocoAnnotation, CocoResult, plain_document, read_annotations, read_results, shape_of
+from edgemeter.agent.datasets.coco import (
+    CocoAnnotation,
+    CocoResult,
+    plain_document,
+    read_annotations,
+    read_results,
+    shape_of,
+)
 from edgemeter.agent.datasets.foreign_names import ImageKey, match_image_ids
 from edgemeter.agent.tasks.coco_ap import ENOUGH, agreement, coco_accuracy
 from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, MASKS, CocoAp, ObjectKind
@@ -44,18 +51,29 @@ def score_results(predictions: Path, annotations: Path) -> ScoredResults:
     """
     document = read_annotations(annotations)
     if isinstance(document, dict):
-        raise ConfigError(f"{str(annotations)!r} is an index of classes: give COCO's annotations (images, annotations, categories)")
+        raise ConfigError(
+            f"{str(annotations)!r} is an index of classes: give COCO's annotations (images, annotations, categories)"
+        )
     results, noun = read_results(predictions), f"the predictions {str(predictions)!r}"
     kind, kind_notes = _kind(results, document.annotations)
     files = {_image_key(result): result.file_name for result in results}
     ids, image_notes = match_image_ids(files, document.images, noun, files)
     truth = with_shapes(kind, plain_document(document))
-    rows = np.array([_row(number, result, ids, kind) for number, result in enumerate(results, 1)], np.float64).reshape(-1, 7)
+    rows = np.array(
+        [_row(number, result, ids, kind) for number, result in enumerate(results, 1)], np.float64
+    ).reshape(-1, 7)
     shapes: Sequence[Any] = ()
     if kind is not BOXES:
-        owners = [f"prediction {number} of {predictions.name!r}" for number in range(1, len(results) + 1)]
-        forms = (shape_of(owner, getattr(result, kind.key), kind.key) for owner, result in zip(owners, results, strict=True))
-        shapes = scored_shapes(kind, truth, zip(owners, rows[:, 0].astype(int).tolist(), forms, strict=True))
+        owners = [
+            f"prediction {number} of {predictions.name!r}" for number in range(1, len(results) + 1)
+        ]
+        forms = (
+            shape_of(owner, getattr(result, kind.key), kind.key)
+            for owner, result in zip(owners, results, strict=True)
+        )
+        shapes = scored_shapes(
+            kind, truth, zip(owners, rows[:, 0].astype(int).tolist(), forms, strict=True)
+        )
         kind = _with_area_of_box(kind) if rows[:, 3:5].any() else kind
     scored, category_notes = _categorised(CocoAp(truth, rows, kind, shapes), shapes, noun)
     image_ids = [image.id for image in document.images]
@@ -64,11 +82,15 @@ def score_results(predictions: Path, annotations: Path) -> ScoredResults:
     return ScoredResults(accuracy, len(image_ids), len(document.annotations), len(results), notes)
 
 
-def _kind(results: Sequence[CocoResult], annotations: Sequence[CocoAnnotation]) -> tuple[ObjectKind, tuple[str, ...]]:
+def _kind(
+    results: Sequence[CocoResult], annotations: Sequence[CocoAnnotation]
+) -> tuple[ObjectKind, tuple[str, ...]]:
     """Return the kind to score, and a note if predictions have shapes that the annotations lack."""
     for kind in (KEYPOINTS, MASKS):
         if results and getattr(results[0], kind.key) is not UNSET:
-            if any(getattr(annotation, kind.key) not in (UNSET, _EMPTY) for annotation in annotations):
+            if any(
+                getattr(annotation, kind.key) not in (UNSET, _EMPTY) for annotation in annotations
+            ):
                 return kind, ()
             return BOXES, (f"boxes are scored, because the annotations have no {kind.key}",)
     return BOXES, ()
@@ -77,13 +99,28 @@ def _kind(results: Sequence[CocoResult], annotations: Sequence[CocoAnnotation]) 
 def _image_key(result: CocoResult) -> ImageKey:
     """Return the id of the image; some tools write 1.0 for 1."""
     is_whole = isinstance(result.image_id, float) and result.image_id.is_integer()
-    return int(result.image_id) if is_whole else str(result.image_id) if isinstance(result.image_id, float) else result.image_id
+    return (
+        int(result.image_id)
+        if is_whole
+        else str(result.image_id)
+        if isinstance(result.image_id, float)
+        else result.image_id
+    )
 
 
-def _row(number: int, result: CocoResult, ids: Mapping[ImageKey, int], kind: ObjectKind) -> tuple[float, ...]:
+def _row(
+    number: int, result: CocoResult, ids: Mapping[ImageKey, int], kind: ObjectKind
+) -> tuple[float, ...]:
     if result.bbox is None and kind is BOXES:
-        raise ConfigError(f"prediction {number} has no bbox (x, y, width, height in pixels), and none has another shape: add it")
-    return (ids[_image_key(result)], *(result.bbox or (0.0, 0.0, 0.0, 0.0)), result.score, result.category_id)
+        raise ConfigError(
+            f"prediction {number} has no bbox (x, y, width, height in pixels), and none has another shape: add it"
+        )
+    return (
+        ids[_image_key(result)],
+        *(result.bbox or (0.0, 0.0, 0.0, 0.0)),
+        result.score,
+        result.category_id,
+    )
 
 
 def _with_area_of_box(kind: ObjectKind) -> ObjectKind:
@@ -93,7 +130,9 @@ def _with_area_of_box(kind: ObjectKind) -> ObjectKind:
     return replace(kind, compared=compared)
 
 
-def _categorised(scored: CocoAp, shapes: Sequence[Any], noun: str) -> tuple[CocoAp, tuple[str, ...]]:
+def _categorised(
+    scored: CocoAp, shapes: Sequence[Any], noun: str
+) -> tuple[CocoAp, tuple[str, ...]]:
     """Return the predictions with the category ids of the annotations, and a note if ids were translated.
 
     Predictions with unknown ids may number the categories from 0 or 1, in the order of their ids. The detected objects decide; if they
@@ -105,17 +144,26 @@ def _categorised(scored: CocoAp, shapes: Sequence[Any], noun: str) -> tuple[Coco
     if not absent:
         return scored, ()
     readings = {f"counted from {first}": dict(enumerate(ids, first)) for first in (0, 1)}
-    fitting = {reading: meaning for reading, meaning in readings.items() if meaning.keys() >= set(predicted)}
+    fitting = {
+        reading: meaning
+        for reading, meaning in readings.items()
+        if meaning.keys() >= set(predicted)
+    }
     if len(absent) < len(predicted):
         fitting["ids of the annotations"] = {number: number for number in ids}
     if [*fitting] == ["ids of the annotations"]:
         count = int(np.isin(scored.rows[:, 6], absent).sum())
-        return scored, (f"{count} predictions of {len(absent)} categories that the annotations lack (first {absent[0]:g}) do not count",)
+        return scored, (
+            f"{count} predictions of {len(absent)} categories that the annotations lack (first {absent[0]:g}) do not count",
+        )
     votes = scored.votes()
     confirmed = [reading for reading, meaning in fitting.items() if _is_confirmed(votes, meaning)]
     if len(confirmed) != 1:
         counts = [(reading, *agreement(votes, meaning)) for reading, meaning in fitting.items()]
-        tried = ", ".join(f"{reading}: {agreed} of {total} detected objects agree" for reading, agreed, total in counts)
+        tried = ", ".join(
+            f"{reading}: {agreed} of {total} detected objects agree"
+            for reading, agreed, total in counts
+        )
         those_of_truth = f"{ids[0]} to {ids[-1]}" if ids else "none"
         raise ConfigError(
             f"the category ids in {noun} are {predicted[0]:g} to {predicted[-1]:g}, and those of the annotations {those_of_truth}. "
@@ -123,7 +171,9 @@ def _categorised(scored: CocoAp, shapes: Sequence[Any], noun: str) -> tuple[Coco
         )
     meaning = fitting[confirmed[0]]
     agreed, total = agreement(votes, meaning)
-    rows = np.column_stack([scored.rows[:, :6], [meaning.get(int(number), -1) for number in scored.rows[:, 6]]])
+    rows = np.column_stack(
+        [scored.rows[:, :6], [meaning.get(int(number), -1) for number in scored.rows[:, 6]]]
+    )
     first = f"{predicted[0]:g} is {names.get(meaning.get(int(predicted[0]), -1), 'none')!r}"
     note = f"the category ids in {noun} are {confirmed[0]} ({first}), as {agreed} of {total} detected objects confirm"
     return CocoAp(scored.truth, rows, scored.kind, shapes), (note,)
@@ -132,5 +182,9 @@ def _categorised(scored: CocoAp, shapes: Sequence[Any], noun: str) -> tuple[Coco
 def _is_confirmed(votes: Mapping[int, Counter[int]], meaning: Mapping[int, int]) -> bool:
     """Return whether most objects are detected as their category, and no category is mostly detected on objects of another."""
     agreed, total = agreement(votes, meaning)
-    opposed = (objects.most_common(1)[0][0] != meaning.get(number) for number, objects in votes.items() if objects.total() >= ENOUGH)
+    opposed = (
+        objects.most_common(1)[0][0] != meaning.get(number)
+        for number, objects in votes.items()
+        if objects.total() >= ENOUGH
+    )
     return 2 * agreed > total and not any(opposed)

@@ -47,22 +47,32 @@ def by_boxes(detections: Detections, index: int, other: Detections) -> NDArray[n
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0))
 
 
-def matched_ratio(detections: Detections, other: Detections, similar: Similarity = by_boxes) -> float | None:
+def matched_ratio(
+    detections: Detections, other: Detections, similar: Similarity = by_boxes
+) -> float | None:
     """Return the share (0..1) of the shown objects of both sides that have a match on the other; None if there are none."""
     are_shown = detections.scores >= SHOWN_SCORE, other.scores >= SHOWN_SCORE
     total = int(are_shown[0].sum() + are_shown[1].sum())
     if total == 0:
         return None
-    matched = _matched(detections, are_shown[0], other, similar) + _matched(other, are_shown[1], detections, similar)
+    matched = _matched(detections, are_shown[0], other, similar) + _matched(
+        other, are_shown[1], detections, similar
+    )
     return matched / total
 
 
-def _matched(detections: Detections, are_shown: NDArray[np.bool_], other: Detections, similar: Similarity) -> int:
+def _matched(
+    detections: Detections, are_shown: NDArray[np.bool_], other: Detections, similar: Similarity
+) -> int:
     """Return the number of shown boxes with a match of the same class and enough overlap, each with the best one left."""
     free = other.scores >= PARTNER_SCORE
     matched = 0
     for index in np.nonzero(are_shown)[0]:
-        overlap = np.where(free & (other.classes == detections.classes[index]), similar(detections, int(index), other), 0.0)
+        overlap = np.where(
+            free & (other.classes == detections.classes[index]),
+            similar(detections, int(index), other),
+            0.0,
+        )
         if overlap.size and overlap.max() >= SAME_IOU:
             free[overlap.argmax()] = False
             matched += 1
@@ -77,7 +87,9 @@ class Detection(PhotoTask):
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.truth is None:
-            truth_kind = "one class per photograph" if data.classes is not None else "that of another task"
+            truth_kind = (
+                "one class per photograph" if data.classes is not None else "that of another task"
+            )
             raise ConfigError(
                 f"model {model.name!r} finds objects, the ground truth of {data.name!r} is {truth_kind}: give COCO annotations"
             )
@@ -90,7 +102,11 @@ class Detection(PhotoTask):
         self._full: set[int] = set()
         self._truth = None if data.truth is None else self._read(data.truth)
         truth = data.truth or {"images": (), "categories": ()}
-        self._categories = category_ids(model, truth["categories"], loaded.outputs, truth.get("groupings", ())) if data.truth else ()
+        self._categories = (
+            category_ids(model, truth["categories"], loaded.outputs, truth.get("groupings", ()))
+            if data.truth
+            else ()
+        )
         self._images = {image["id"]: image for image in truth["images"]}
 
     def prepare(self, index: int) -> Sequence[Inputs]:
@@ -114,7 +130,9 @@ class Detection(PhotoTask):
             self._full.add(index)
         return detections.scores
 
-    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
+    def same_predictions(
+        self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]
+    ) -> float | None:
         """Return the share of the objects in two raw outputs that have a match in the other; None if there are none."""
         return matched_ratio(self._decode(index, calls), self._decode(index, other), self.similar)
 
@@ -127,31 +145,50 @@ class Detection(PhotoTask):
         if truth is None or image_ids is None or not self._predictions:
             return None
         decoded = sorted(self._predictions)
-        rows = np.concatenate([self._rows(image_ids[index], self._boxes[index]) for index in decoded])
+        rows = np.concatenate(
+            [self._rows(image_ids[index], self._boxes[index]) for index in decoded]
+        )
         shapes = [shape for index in decoded for shape in self._predictions[index]]
         names = {image_ids[index]: self._data.items[index].name for index in decoded}
         copies = {image_ids[index]: image_ids[first] for index, first in self._data.copies.items()}
-        accuracy = coco_accuracy(CocoAp(truth, rows, self.KIND, shapes), list(names), self._data.sha256, parts, copies)
+        accuracy = coco_accuracy(
+            CocoAp(truth, rows, self.KIND, shapes), list(names), self._data.sha256, parts, copies
+        )
         if accuracy is None:
             return None
-        return msgspec.structs.replace(accuracy, warnings=(*self._data.warnings, *accuracy.warnings, *self._cut_early()))
+        return msgspec.structs.replace(
+            accuracy, warnings=(*self._data.warnings, *accuracy.warnings, *self._cut_early())
+        )
 
     def _cut_early(self) -> tuple[str, ...]:
         """Return a warning if the card allows fewer detections than usual, and some photographs have that many."""
         limit = self._model.output.max_detections
-        if not self._full or self.KIND is KEYPOINTS or limit >= min(CardOutput().max_detections, COUNTED * len(self._categories)):
+        if (
+            not self._full
+            or self.KIND is KEYPOINTS
+            or limit >= min(CardOutput().max_detections, COUNTED * len(self._categories))
+        ):
             return ()
         share = f"{len(self._full)} of {len(self._predictions)} photographs"
         remedy = f"COCO counts {COUNTED} of each class: remove output.max_detections"
-        return (f"AP may be too low: the card keeps {limit} detections of a photograph, which {share} have, and {remedy}",)
+        return (
+            f"AP may be too low: the card keeps {limit} detections of a photograph, which {share} have, and {remedy}",
+        )
 
     def box_extents(self) -> tuple[int, int]:
         """Return the number of photographs with boxes that count, and of those whose best boxes mostly have no extent."""
-        are_flat = [self._are_flat(index, boxes) for index, boxes in self._boxes.items() if boxes.scores.max(initial=0.0) >= NOISE_SCORE]
+        are_flat = [
+            self._are_flat(index, boxes)
+            for index, boxes in self._boxes.items()
+            if boxes.scores.max(initial=0.0) >= NOISE_SCORE
+        ]
         return len(are_flat), sum(are_flat)
 
     def _are_flat(self, index: int, detections: Detections) -> bool:
-        frame, best = self._frames[index], detections.boxes[:BEST_BOXES][detections.scores[:BEST_BOXES] >= NOISE_SCORE]
+        frame, best = (
+            self._frames[index],
+            detections.boxes[:BEST_BOXES][detections.scores[:BEST_BOXES] >= NOISE_SCORE],
+        )
         inside = np.clip(best, 0, [frame.photo_width, frame.photo_height] * 2)
         sides_px = (inside[:, 2:] - inside[:, :2]) * [frame.scale_x, frame.scale_y]
         are_flat = (sides_px.max(axis=1) < LEAST_EXTENT_PX) | (sides_px.min(axis=1) <= 0)
@@ -163,9 +200,20 @@ class Detection(PhotoTask):
         for index in sorted(self._boxes):
             rows = self._rows(image_ids[index], self._boxes[index]).tolist()
             written_id = self._images[image_ids[index]].get("text_id") or image_ids[index]
-            for (_, *box, score, category), shape in zip(rows, self._predictions[index] or repeat(None), strict=False):
-                result = {"image_id": written_id, "category_id": int(category), "bbox": box, "score": score}
-                results.append(result if shape is None else {**result, self.KIND.key: self._written(index, shape)})
+            for (_, *box, score, category), shape in zip(
+                rows, self._predictions[index] or repeat(None), strict=False
+            ):
+                result = {
+                    "image_id": written_id,
+                    "category_id": int(category),
+                    "bbox": box,
+                    "score": score,
+                }
+                results.append(
+                    result
+                    if shape is None
+                    else {**result, self.KIND.key: self._written(index, shape)}
+                )
         return results
 
     def _written(self, index: int, shape: Any) -> Any:
@@ -179,7 +227,11 @@ class Detection(PhotoTask):
         shapes = self._shapes(index, detections)
         if self._truth is None or self.KIND is BOXES:
             return ()
-        return [shape for shape, is_known in zip(shapes, self._known(detections)[0], strict=True) if is_known]
+        return [
+            shape
+            for shape, is_known in zip(shapes, self._known(detections)[0], strict=True)
+            if is_known
+        ]
 
     def _shapes(self, index: int, detections: Detections) -> Iterable[Any]:
         """Return the shapes of the objects, none for boxes; raises ConfigError if they are missing."""
@@ -195,12 +247,28 @@ class Detection(PhotoTask):
         have_category, ids = self._known(detections)
         boxes = detections.boxes[have_category].astype(np.float64)
         sizes = boxes[:, 2:] - boxes[:, :2]
-        return np.column_stack([np.full(len(ids), image_id), boxes[:, :2], sizes, detections.scores[have_category], ids])
+        return np.column_stack(
+            [
+                np.full(len(ids), image_id),
+                boxes[:, :2],
+                sizes,
+                detections.scores[have_category],
+                ids,
+            ]
+        )
 
     def _known(self, detections: Detections) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Return which objects have a category of the annotations, bool [n], and the ids of these categories, int64."""
-        unknown = [k for k in np.unique(detections.classes).tolist() if not 0 <= k < len(self._categories)]
+        unknown = [
+            k for k in np.unique(detections.classes).tolist() if not 0 <= k < len(self._categories)
+        ]
         if unknown:
-            raise ConfigError(f"the model found class {unknown[0]}, its card has {len(self._categories)} classes: correct output.classes")
-        have_category = np.array([category is not None for category in self._categories], np.bool_)[detections.classes]
-        return have_category, np.array([category or 0 for category in self._categories], np.int64)[detections.classes[have_category]]
+            raise ConfigError(
+                f"the model found class {unknown[0]}, its card has {len(self._categories)} classes: correct output.classes"
+            )
+        have_category = np.array([category is not None for category in self._categories], np.bool_)[
+            detections.classes
+        ]
+        return have_category, np.array([category or 0 for category in self._categories], np.int64)[
+            detections.classes[have_category]
+        ]

@@ -33,8 +33,14 @@ def edges_of_outline(outline: Sequence[Sequence[float]] | Rle, height: int, widt
             raise ValueError("it is empty, or has an x without y")
         if max(map(abs, chain.from_iterable(outline))) > FARTHEST_PX:
             raise ValueError(f"a corner lies further out than {FARTHEST_PX:,.0f} pixels")
-        return _union([_of_polygon(np.array(polygon).reshape(-1, 2), height, width) for polygon in outline])
-    runs = _from_text(outline.counts) if isinstance(outline.counts, str) else np.array(outline.counts, np.int64)
+        return _union(
+            [_of_polygon(np.array(polygon).reshape(-1, 2), height, width) for polygon in outline]
+        )
+    runs = (
+        _from_text(outline.counts)
+        if isinstance(outline.counts, str)
+        else np.array(outline.counts, np.int64)
+    )
     if (runs < 0).any() or runs.sum() != height * width:
         raise ValueError(f"invalid RLE: its runs do not fill {height} x {width} pixels")
     return _paired(np.cumsum(runs))
@@ -48,7 +54,9 @@ def _from_text(text: str) -> NDArray[np.int64]:
         raise ValueError("invalid RLE: its text ends early, or has other characters")
     first = np.append(0, np.flatnonzero(is_last)[:-1] + 1)
     shift = 5 * (np.arange(len(digits)) - np.repeat(first, np.diff(first, append=len(digits))))
-    runs: NDArray[np.int64] = np.add.reduceat((digits & 31) - 2 * (digits & 16) * is_last << np.minimum(shift, 50), first)
+    runs: NDArray[np.int64] = np.add.reduceat(
+        (digits & 31) - 2 * (digits & 16) * is_last << np.minimum(shift, 50), first
+    )
     runs[1::2], runs[2::2] = np.cumsum(runs[1::2]), np.cumsum(runs[2::2])
     return runs
 
@@ -80,11 +88,20 @@ def _of_polygon(corners: NDArray[np.float64], height: int, width: int) -> Edges:
     slopes, counts = (last_across - across) / np.maximum(last - along, 1), last - along + 1
     side = np.repeat(np.arange(len(sides)), counts)
     step = spread(np.zeros_like(counts), counts)
-    longer, shorter = along[side] + step, (across[side] + slopes[side] * step + 0.5).astype(np.int64)
+    longer, shorter = (
+        along[side] + step,
+        (across[side] + slopes[side] * step + 0.5).astype(np.int64),
+    )
     x, y = np.where(is_steep[side], (shorter, longer), (longer, shorter))
     column, centre = np.divmod(np.minimum(x[1:], x[:-1]), _STEPS)
     row = np.clip((np.minimum(y[1:], y[:-1]) + _STEPS // 2) // _STEPS, 0, height)
-    is_edge = (side[1:] == side[:-1]) & (x[1:] != x[:-1]) & (centre == _STEPS // 2) & (column >= 0) & (column < width)
+    is_edge = (
+        (side[1:] == side[:-1])
+        & (x[1:] != x[:-1])
+        & (centre == _STEPS // 2)
+        & (column >= 0)
+        & (column < width)
+    )
     return _paired(np.append(np.sort((column * height + row)[is_edge]), height * width))
 
 

@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 
 from edgemeter.agent.base.metrics import Better
-from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile, wilson_interval
+from edgemeter.agent.base.statistics import (
+    jackknife_error,
+    jackknife_freedom,
+    student_quantile,
+    wilson_interval,
+)
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.tasks import Parts
@@ -32,7 +37,9 @@ Copies = Mapping[int, int]
 NO_COPIES: Copies = MappingProxyType({})
 
 
-def without_parts(members: Sequence[int], figure: Figure, copies: Copies = NO_COPIES) -> tuple[float, ...]:
+def without_parts(
+    members: Sequence[int], figure: Figure, copies: Copies = NO_COPIES
+) -> tuple[float, ...]:
     """Return the figure without each part of the items in turn; an item and its copies are in one part.
 
     Two models on the same items get the same parts, so that their difference can be bounded pair by pair. Empty if there are too few items,
@@ -44,7 +51,9 @@ def without_parts(members: Sequence[int], figure: Figure, copies: Copies = NO_CO
     shuffled = np.random.RandomState(_SEED).permutation(sorted(distinct))
     parts = [set(part.tolist()) for part in np.array_split(shuffled, PARTS)]
     contents = [(number, copies.get(number, number)) for number in members]
-    values = [figure([number for number, content in contents if content not in out]) for out in parts]
+    values = [
+        figure([number for number, content in contents if content not in out]) for out in parts
+    ]
     figures = tuple(value for value in values if value is not None)
     return figures if len(figures) == len(parts) else ()
 
@@ -98,10 +107,14 @@ class Share:
         """Return the share of these items."""
         return sum(self.right[index] for index in members) / len(members)
 
-    def bounded(self, members: Sequence[int], _noun: str = "images", copies: Copies = NO_COPIES) -> Bounded:
+    def bounded(
+        self, members: Sequence[int], _noun: str = "images", copies: Copies = NO_COPIES
+    ) -> Bounded:
         """Return Wilson's bounds of the share of these items."""
         count = _independent(members, copies)
-        return _by_wilson(self.value(members), count, math.inf, without_parts(members, self.value, copies))
+        return _by_wilson(
+            self.value(members), count, math.inf, without_parts(members, self.value, copies)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +128,9 @@ class Jackknifed:
     limits: tuple[float, float] = (0.0, 1.0)
     is_mean: bool = False
 
-    def bounded(self, members: Sequence[int], noun: str = "images", copies: Copies = NO_COPIES) -> Bounded:
+    def bounded(
+        self, members: Sequence[int], noun: str = "images", copies: Copies = NO_COPIES
+    ) -> Bounded:
         """Return the bounds of the figure over these items (`noun`, for messages); none if there are too few, or all are equal.
 
         The bootstrap is not used, because it draws images twice, which narrows COCO's AP, and takes five times as long.
@@ -125,14 +140,22 @@ class Jackknifed:
         if value is None or not values:
             few = f"fewer than {PARTS} {noun}" if len(_distinct(members, copies)) < PARTS else None
             return Bounded(reason=few or f"without one of {parts} there is nothing to find")
-        error, alike = jackknife_error(values), self._where_alike(value, _independent(members, copies), values)
+        error, alike = (
+            jackknife_error(values),
+            self._where_alike(value, _independent(members, copies), values),
+        )
         if error is None:
-            return alike or Bounded(without_parts=values, reason=f"none of {parts} changes the figure")
+            return alike or Bounded(
+                without_parts=values, reason=f"none of {parts} changes the figure"
+            )
         freedom = jackknife_freedom(values)
         low, high = between(value, error, freedom, self.limits)
         if alike and self.limits[1] == 1:
             # The bounds are widest if each item is all right or all wrong.
-            low, high = max(low, alike.low or 0.0), min(high, 1.0 if alike.high is None else alike.high)
+            low, high = (
+                max(low, alike.low or 0.0),
+                min(high, 1.0 if alike.high is None else alike.high),
+            )
         return Bounded(low, high, values)
 
     def _where_alike(self, value: float, count: float, values: tuple[float, ...]) -> Bounded | None:
@@ -184,7 +207,9 @@ def item_accuracy(
     )
 
 
-def between(value: float, error: float, freedom: float, limits: tuple[float, float] = (0.0, 1.0)) -> tuple[float, float]:
+def between(
+    value: float, error: float, freedom: float, limits: tuple[float, float] = (0.0, 1.0)
+) -> tuple[float, float]:
     """Return the bounds (95%) of a figure within `limits`, by Student's t with the given degrees of freedom.
 
     They are computed on the scale of the log odds between the limits, or of the logarithm without an upper limit, because near a limit the
@@ -199,10 +224,17 @@ def between(value: float, error: float, freedom: float, limits: tuple[float, flo
         factor = math.exp(min(reach / below, _FARTHEST))
         return lowest + below / factor, lowest + below * factor
     factor = math.exp(min(reach * (1 / below + 1 / above), _FARTHEST))
-    low, high = (lowest + (highest - lowest) * odds / (1 + odds) for odds in (below / above / factor, below / above * factor))
+    low, high = (
+        lowest + (highest - lowest) * odds / (1 + odds)
+        for odds in (below / above / factor, below / above * factor)
+    )
     return low, high
 
 
 def errors(confidence: float, freedom: float) -> float:
     """Return the distance of the bounds in standard errors; infinitely many degrees of freedom give the normal distribution."""
-    return NormalDist().inv_cdf((1 + confidence) / 2) if math.isinf(freedom) else student_quantile(confidence, freedom)
+    return (
+        NormalDist().inv_cdf((1 + confidence) / 2)
+        if math.isinf(freedom)
+        else student_quantile(confidence, freedom)
+    )

@@ -49,7 +49,9 @@ class SemanticSegmentation(PhotoTask):
         super().__init__(model, loaded, data)
         self._truth = [target for target in targets if isinstance(target, Path)]
         if model.output.classes is None:
-            raise ConfigError(f"model {model.name!r}: task {model.task} needs output.classes in its card")
+            raise ConfigError(
+                f"model {model.name!r}: task {model.task} needs output.classes in its card"
+            )
         self._count = model.output.classes
         # By photograph: right, predicted, actual; int64 [3, classes].
         self._pixels: dict[int, Classes] = {}
@@ -61,7 +63,9 @@ class SemanticSegmentation(PhotoTask):
             return
         truth = self._true_map(index)
         if truth.dtype.kind not in "iu":
-            raise ConfigError(f"the map {str(self._truth[index])!r} holds {truth.dtype}: a map of classes holds whole numbers")
+            raise ConfigError(
+                f"the map {str(self._truth[index])!r} holds {truth.dtype}: a map of classes holds whole numbers"
+            )
         targets = truth.astype(np.int64) - self._model.output.label_offset
         counts = (truth != IGNORED) & (targets >= 0)
         highest = int(targets[counts].max(initial=0))
@@ -73,29 +77,51 @@ class SemanticSegmentation(PhotoTask):
             )
         self._pixels[index] = pixel_counts(classes[counts], targets[counts], self._count)
 
-    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+    def same_predictions(
+        self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]
+    ) -> float:
         """Return the share of pixels of the photograph that have the same class in both."""
         return float((self._classes(index, calls) == self._classes(index, other)).mean())
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return mIoU over all photographs; None without ground truth, or where no pixel counts."""
         output = self._model.output
-        labels: list[Any] = list(output.labels) if len(output.labels) == self._count else list(range(self._count))
+        labels: list[Any] = (
+            list(output.labels) if len(output.labels) == self._count else list(range(self._count))
+        )
         return map_accuracy(self._pixels, labels, self._data, parts)
 
     def _classes(self, index: int, calls: Sequence[Outputs]) -> Classes:
         """Return the class of every pixel of the photograph: int64 [height, width]."""
         output = calls[0][0]
-        gives_classes = output.dtype.kind in "iu" and self._loaded.outputs[:1] and self._loaded.outputs[0].scale is None
+        gives_classes = (
+            output.dtype.kind in "iu"
+            and self._loaded.outputs[:1]
+            and self._loaded.outputs[0].scale is None
+        )
         frame = self._frames[index]
         classes = np.empty((frame.photo_height, frame.photo_width), np.int64)
         if gives_classes:
             cells = self._map(calls, 1)[0]
             rows, columns = (
-                np.clip(((np.arange(size) + 0.5) * scale + offset) * cells_per_px, 0, last - 1).astype(np.int64)
+                np.clip(
+                    ((np.arange(size) + 0.5) * scale + offset) * cells_per_px, 0, last - 1
+                ).astype(np.int64)
                 for size, scale, offset, cells_per_px, last in (
-                    (frame.photo_height, frame.scale_y, frame.offset_y, cells.shape[0] / frame.input_height, cells.shape[0]),
-                    (frame.photo_width, frame.scale_x, frame.offset_x, cells.shape[1] / frame.input_width, cells.shape[1]),
+                    (
+                        frame.photo_height,
+                        frame.scale_y,
+                        frame.offset_y,
+                        cells.shape[0] / frame.input_height,
+                        cells.shape[0],
+                    ),
+                    (
+                        frame.photo_width,
+                        frame.scale_x,
+                        frame.offset_x,
+                        cells.shape[1] / frame.input_width,
+                        cells.shape[1],
+                    ),
                 )
             )
             classes[...] = np.clip(cells[np.ix_(rows, columns)], 0, self._count - 1)
@@ -125,7 +151,11 @@ class SemanticSegmentation(PhotoTask):
                 return tamed(values)
             if values.shape[2] == channels:
                 return tamed(np.ascontiguousarray(values.transpose(2, 0, 1)))
-        form = "scores of each class, [1, classes, rows, columns]" if channels != 1 else "[1, rows, columns]"
+        form = (
+            "scores of each class, [1, classes, rows, columns]"
+            if channels != 1
+            else "[1, rows, columns]"
+        )
         raise ConfigError(
             f"task {self._model.task} needs an output of {form}, the model {self._model.name!r} gives {list(calls[0][0].shape)}: "
             "correct output.classes or task in its card"
@@ -134,8 +164,17 @@ class SemanticSegmentation(PhotoTask):
     def _blocks(self, index: int, values: Floats) -> Iterator[tuple[slice, Floats]]:
         """Yield rows of photograph `index` and the output at their pixels, [channels, rows, width], interpolated bilinearly."""
         frame, (_, height, width) = self._frames[index], values.shape
-        left_cells, right, across = taps(0, frame.photo_width, frame.scale_x, frame.offset_x, width / frame.input_width, width)
-        above, below, down = taps(0, frame.photo_height, frame.scale_y, frame.offset_y, height / frame.input_height, height)
+        left_cells, right, across = taps(
+            0, frame.photo_width, frame.scale_x, frame.offset_x, width / frame.input_width, width
+        )
+        above, below, down = taps(
+            0,
+            frame.photo_height,
+            frame.scale_y,
+            frame.offset_y,
+            height / frame.input_height,
+            height,
+        )
         for begin in range(0, frame.photo_height, _BLOCK):
             rows = slice(begin, min(begin + _BLOCK, frame.photo_height))
             weight, unit = down[rows][:, None], np.float32(1)
@@ -165,7 +204,9 @@ def pixel_counts(predicted: Classes, truth: Classes, count: int) -> Classes:
     return np.stack([pairs.diagonal(), pairs.sum(axis=0), pairs.sum(axis=1)])
 
 
-def map_accuracy(pixels: Mapping[int, Classes], labels: Sequence[Any], data: Dataset, parts: Parts = "all") -> Accuracy | None:
+def map_accuracy(
+    pixels: Mapping[int, Classes], labels: Sequence[Any], data: Dataset, parts: Parts = "all"
+) -> Accuracy | None:
     """Return mIoU over photographs from their counts of pixels; None if none count."""
     if not pixels:
         return None
@@ -179,12 +220,22 @@ def map_accuracy(pixels: Mapping[int, Classes], labels: Sequence[Any], data: Dat
     members = sorted(pixels)
     right, _, present = np.sum([pixels[index] for index in members], axis=0)
     with np.errstate(invalid="ignore"):
-        detail = {"pixel_accuracy": float(right.sum() / present.sum()), "class_accuracy": _mean(right / present)} if present.sum() else {}
+        detail = (
+            {
+                "pixel_accuracy": float(right.sum() / present.sum()),
+                "class_accuracy": _mean(right / present),
+            }
+            if present.sum()
+            else {}
+        )
     miou = Jackknifed(lambda members: _mean(ious(members)) if members else None)
     accuracy = item_accuracy(MIOU, miou, members, data, parts=parts, detail=detail)
     if accuracy is None or parts == "value":
         return accuracy
-    per_class = {name: None if np.isnan(iou) else float(iou) for name, iou in zip(numbered(map(str, labels)), ious(members), strict=True)}
+    per_class = {
+        name: None if np.isnan(iou) else float(iou)
+        for name, iou in zip(numbered(map(str, labels)), ious(members), strict=True)
+    }
     return msgspec.structs.replace(accuracy, per_class=per_class)
 
 

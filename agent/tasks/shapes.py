@@ -22,29 +22,55 @@ _SIGMAS = SIGMAS.astype(np.float32)
 
 def by_keypoints(detections: Detections, index: int, other: Detections) -> NDArray[np.float32]:
     """Return the similarity (OKS) of a person's keypoints with those of others; the box stands for the person's area."""
-    if detections.keypoints is None or other.keypoints is None or detections.keypoints.shape[1] != COUNT:
+    if (
+        detections.keypoints is None
+        or other.keypoints is None
+        or detections.keypoints.shape[1] != COUNT
+    ):
         return by_boxes(detections, index, other)
     sides = detections.boxes[index, 2:] - detections.boxes[index, :2]
     apart = np.square(detections.keypoints[index, :, :2] - other.keypoints[..., :2]).sum(axis=-1)
-    return np.asarray(np.exp(-apart / (2 * np.square(2 * _SIGMAS) * max(float(sides.prod()), 1.0))).mean(axis=-1))
+    return np.asarray(
+        np.exp(-apart / (2 * np.square(2 * _SIGMAS) * max(float(sides.prod()), 1.0))).mean(axis=-1)
+    )
 
 
-def scored_shapes(kind: ObjectKind, truth: Mapping[str, Any], shapes: Iterable[tuple[str, int, Any]]) -> list[Any]:
+def scored_shapes(
+    kind: ObjectKind, truth: Mapping[str, Any], shapes: Iterable[tuple[str, int, Any]]
+) -> list[Any]:
     """Return the shapes of (owner, image id, shape) for scoring, masks as edges; raises ConfigError if one does not fit."""
     sizes = {image["id"]: (image["height"], image["width"]) for image in truth["images"]}
     unsized = [number for number, size in sizes.items() if None in size]
     if kind is MASKS and unsized:
-        raise ConfigError(f"image {unsized[0]} of the annotations has no width and height, and masks need them: add them")
-    return [_edges(shape, owner, sizes[image]) if kind is MASKS else _pose(shape, owner) for owner, image, shape in shapes]
+        raise ConfigError(
+            f"image {unsized[0]} of the annotations has no width and height, and masks need them: add them"
+        )
+    return [
+        _edges(shape, owner, sizes[image]) if kind is MASKS else _pose(shape, owner)
+        for owner, image, shape in shapes
+    ]
 
 
 def with_shapes(kind: ObjectKind, truth: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return COCO's document as plain data with the annotations' shapes, unless boxes, in the form of `scored_shapes`."""
     if kind is BOXES:
         return truth
-    owned = ((f"annotation {each['id']}", each["image_id"], each.get(kind.key, UNSET)) for each in truth["annotations"])
-    shapes = scored_shapes(kind, truth, ((owner, image, shape_of(owner, shape, kind.key)) for owner, image, shape in owned))
-    return {**truth, "annotations": [{**each, kind.key: shape} for each, shape in zip(truth["annotations"], shapes, strict=True)]}
+    owned = (
+        (f"annotation {each['id']}", each["image_id"], each.get(kind.key, UNSET))
+        for each in truth["annotations"]
+    )
+    shapes = scored_shapes(
+        kind,
+        truth,
+        ((owner, image, shape_of(owner, shape, kind.key)) for owner, image, shape in owned),
+    )
+    return {
+        **truth,
+        "annotations": [
+            {**each, kind.key: shape}
+            for each, shape in zip(truth["annotations"], shapes, strict=True)
+        ],
+    }
 
 
 def _pose(points: Sequence[float], owner: str) -> Sequence[float]:
@@ -64,7 +90,9 @@ def _edges(outline: Any, owner: str, size: tuple[int, int]) -> Edges:
     try:
         return edges_of_outline(outline, *size)
     except ValueError as error:
-        raise ConfigError(f"the mask of {owner} cannot be read: {error}: export it again") from error
+        raise ConfigError(
+            f"the mask of {owner} cannot be read: {error}: export it again"
+        ) from error
 
 
 class Pose(Detection):
@@ -79,9 +107,13 @@ class Pose(Detection):
     def _shapes(self, index: int, detections: Detections) -> Iterable[Any]:
         del index
         if detections.keypoints is None:
-            raise ConfigError(f"family {self._model.family!r} finds boxes without keypoints: correct task or family in the card")
+            raise ConfigError(
+                f"family {self._model.family!r} finds boxes without keypoints: correct task or family in the card"
+            )
         if (count := detections.keypoints.shape[1]) != COUNT:
-            raise ConfigError(f"the model finds {count} keypoints, COCO's people have {COUNT}: its poses cannot be scored")
+            raise ConfigError(
+                f"the model finds {count} keypoints, COCO's people have {COUNT}: its poses cannot be scored"
+            )
         return detections.keypoints
 
     def _written(self, index: int, shape: Any) -> list[float]:
@@ -100,7 +132,9 @@ class Segmentation(Detection):
 
     def _shapes(self, index: int, detections: Detections) -> Iterable[Any]:
         if detections.masks is None:
-            raise ConfigError(f"family {self._model.family!r} finds boxes without masks: correct task or family in the card")
+            raise ConfigError(
+                f"family {self._model.family!r} finds boxes without masks: correct task or family in the card"
+            )
         return (self._edges_in_photo(index, mask) for mask in detections.masks)
 
     def _written(self, index: int, shape: Any) -> dict[str, Any]:
@@ -108,7 +142,9 @@ class Segmentation(Detection):
         return {"size": [height, width], "counts": text_of(shape, height * width)}
 
     def _edges_in_photo(self, index: int, mask: Mask) -> Edges:
-        pixels = np.zeros((self._frames[index].photo_height, self._frames[index].photo_width), np.uint8)
+        pixels = np.zeros(
+            (self._frames[index].photo_height, self._frames[index].photo_width), np.uint8
+        )
         height, width = mask.pixels.shape
         pixels[mask.top : mask.top + height, mask.left : mask.left + width] = mask.pixels
         return edges_of(pixels)

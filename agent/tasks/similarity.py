@@ -35,17 +35,29 @@ def compared_boxes(rows: Floats, _: Sequence[Any], annotations: Annotations) -> 
     x, y, width, height = np.ascontiguousarray(rows[:, 1:5].T)
     object_x, object_y, object_width, object_height = np.ascontiguousarray(_boxes(annotations).T)
     right, bottom, area, is_crowd = x + width, y + height, width * height, _crowds(annotations)
-    object_right, object_bottom, object_area = object_x + object_width, object_y + object_height, object_width * object_height
+    object_right, object_bottom, object_area = (
+        object_x + object_width,
+        object_y + object_height,
+        object_width * object_height,
+    )
 
     def similarity(detections: Integers, objects: Integers) -> Floats:
         iou = np.zeros(len(detections))
-        across = np.minimum(right.take(detections), object_right.take(objects)) - np.maximum(x.take(detections), object_x.take(objects))
+        across = np.minimum(right.take(detections), object_right.take(objects)) - np.maximum(
+            x.take(detections), object_x.take(objects)
+        )
         # Most pairs are apart.
         near = np.flatnonzero(across > 0)
         across, detections, objects = across.take(near), detections.take(near), objects.take(near)
-        down = np.minimum(bottom.take(detections), object_bottom.take(objects)) - np.maximum(y.take(detections), object_y.take(objects))
+        down = np.minimum(bottom.take(detections), object_bottom.take(objects)) - np.maximum(
+            y.take(detections), object_y.take(objects)
+        )
         shared, detection_area = across * down, area.take(detections)
-        union = np.where(is_crowd.take(objects), detection_area, detection_area + object_area.take(objects) - shared)
+        union = np.where(
+            is_crowd.take(objects),
+            detection_area,
+            detection_area + object_area.take(objects) - shared,
+        )
         iou[near] = np.divide(shared, union, out=np.zeros_like(shared), where=down > 0)
         return iou
 
@@ -61,17 +73,25 @@ def compared_masks(_: Floats, shapes: Sequence[Any], annotations: Annotations) -
     is_crowd = _crowds(annotations)
     edges, counts, areas = _edges(shapes)
     first = np.cumsum(counts) - counts
-    object_edges, object_counts, object_areas = _edges([annotation["segmentation"] for annotation in annotations])
+    object_edges, object_counts, object_areas = _edges(
+        [annotation["segmentation"] for annotation in annotations]
+    )
     stretch = max(edges.max(initial=0), object_edges.max(initial=0)) + 1
-    line = np.append(-1.0, object_edges + stretch * np.repeat(np.arange(len(annotations)), object_counts))
+    line = np.append(
+        -1.0, object_edges + stretch * np.repeat(np.arange(len(annotations)), object_counts)
+    )
     pixels = np.append(0.0, np.cumsum(np.diff(line) * np.resize([0, 1], len(object_edges))))
 
     def similarity(detections: Integers, objects: Integers) -> Floats:
         places = spread(first[detections], counts[detections])
-        before = np.interp(edges[places] + stretch * np.repeat(objects, counts[detections]), line, pixels)
+        before = np.interp(
+            edges[places] + stretch * np.repeat(objects, counts[detections]), line, pixels
+        )
         inside = np.append(0, np.cumsum(before[1::2] - before[::2]))
         shared = np.diff(inside[np.append(0, np.cumsum(counts[detections]) // 2)])
-        union = np.where(is_crowd[objects], areas[detections], areas[detections] + object_areas[objects] - shared)
+        union = np.where(
+            is_crowd[objects], areas[detections], areas[detections] + object_areas[objects] - shared
+        )
         iou: Floats = np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0)
         return iou
 
@@ -81,23 +101,33 @@ def compared_masks(_: Floats, shapes: Sequence[Any], annotations: Annotations) -
 def compared_keypoints(_: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
     """Compare keypoints (x, y, visibility of each); for an object without labelled ones, their distance from its box counts."""
     points = np.array(shapes, np.float64).reshape(-1, len(SIGMAS), 3)[..., :2]
-    annotated = np.array([annotation["keypoints"] for annotation in annotations], np.float64).reshape(-1, len(SIGMAS), 3)
+    annotated = np.array(
+        [annotation["keypoints"] for annotation in annotations], np.float64
+    ).reshape(-1, len(SIGMAS), 3)
     object_points, is_labelled = annotated[..., :2], annotated[..., 2] > 0
     corner, sides = np.split(_boxes(annotations)[:, np.newaxis], 2, axis=-1)
     low, high = corner - sides, corner + 2 * sides
-    areas = np.array([annotation["area"] for annotation in annotations], np.float64)[:, np.newaxis] + np.spacing(1)
+    areas = np.array([annotation["area"] for annotation in annotations], np.float64)[
+        :, np.newaxis
+    ] + np.spacing(1)
     is_bare: Flags = np.logical_not(is_labelled.any(axis=1))
     is_compared = is_labelled | is_bare[:, np.newaxis]
 
     def similarity(detections: Integers, objects: Integers) -> Floats:
         its = points[detections]
         beyond = np.maximum(low[objects] - its, 0) + np.maximum(its - high[objects], 0)
-        apart = np.where(is_bare[objects, np.newaxis, np.newaxis], beyond, its - object_points[objects])
+        apart = np.where(
+            is_bare[objects, np.newaxis, np.newaxis], beyond, its - object_points[objects]
+        )
         error = np.square(apart).sum(axis=-1) / np.square(2 * SIGMAS) / areas[objects] / 2
-        oks: Floats = np.exp(-error).sum(axis=1, where=is_compared[objects]) / is_compared[objects].sum(axis=1)
+        oks: Floats = np.exp(-error).sum(axis=1, where=is_compared[objects]) / is_compared[
+            objects
+        ].sum(axis=1)
         return oks
 
-    return Compared(np.ptp(points, axis=1).prod(axis=1), is_bare | _crowds(annotations), similarity, 1 << 12)
+    return Compared(
+        np.ptp(points, axis=1).prod(axis=1), is_bare | _crowds(annotations), similarity, 1 << 12
+    )
 
 
 def spread(starts: Integers, counts: Integers) -> Integers:
@@ -107,11 +137,15 @@ def spread(starts: Integers, counts: Integers) -> Integers:
 
 
 def _boxes(annotations: Annotations) -> Floats:
-    return np.fromiter(chain.from_iterable(annotation["bbox"] for annotation in annotations), np.float64).reshape(-1, 4)
+    return np.fromiter(
+        chain.from_iterable(annotation["bbox"] for annotation in annotations), np.float64
+    ).reshape(-1, 4)
 
 
 def _crowds(annotations: Annotations) -> Flags:
-    return np.fromiter((annotation["iscrowd"] for annotation in annotations), bool, len(annotations))
+    return np.fromiter(
+        (annotation["iscrowd"] for annotation in annotations), bool, len(annotations)
+    )
 
 
 def _edges(parts: Sequence[Integers]) -> tuple[Integers, Integers, Floats]:

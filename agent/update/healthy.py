@@ -47,7 +47,12 @@ def begin_imports() -> "subprocess.Popen[str]":
     """Start the process that imports the runtimes; its last line is the error."""
     # In a session of its own: Ctrl-C is for the agent, which ends the process.
     return subprocess.Popen(
-        IMPORTS, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        IMPORTS,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -75,7 +80,11 @@ class ReleaseHealthHandler(Handler):
         self._reported: tuple[ReleaseState, str | None] | None = None
 
     def poll(self) -> float:
-        if self._release is None or (self._reported is not None and self._reported[0] != "waiting") or not self._folder.is_dir():
+        if (
+            self._release is None
+            or (self._reported is not None and self._reported[0] != "waiting")
+            or not self._folder.is_dir()
+        ):
             return IDLE_S
         state, reason = self._find_out(self._release)
         if (state, reason) != self._reported:
@@ -100,7 +109,11 @@ class ReleaseHealthHandler(Handler):
         problem = self._problem or _unreadable(self._context.home / outbox_file.OUTBOX)
         if problem is not None:
             return "broken", problem
-        return ("healthy", None) if self._context.is_connected() else ("waiting", "it has no session with the broker yet")
+        return (
+            ("healthy", None)
+            if self._context.is_connected()
+            else ("waiting", "it has no session with the broker yet")
+        )
 
     def _import(self, release: InstalledRelease) -> None:
         if self._child is None:
@@ -115,22 +128,39 @@ class ReleaseHealthHandler(Handler):
         if self._child.poll() is None:
             return
         lines = (self._child.communicate()[0] or "").strip().splitlines()
-        self._is_importable, self._imports_s = self._child.returncode == 0, self._clock_s() - self._began_s
+        self._is_importable, self._imports_s = (
+            self._child.returncode == 0,
+            self._clock_s() - self._began_s,
+        )
         if not self._is_importable:
-            self._problem = lines[-1][:400] if lines else f"importing its runtimes ended with status {self._child.returncode}"
+            self._problem = (
+                lines[-1][:400]
+                if lines
+                else f"importing its runtimes ended with status {self._child.returncode}"
+            )
         self._child = None
 
     def _report(self, release: InstalledRelease, state: ReleaseState, reason: str | None) -> None:
         # Source: proc(5), field 22 of stat: the start time of this process.
         started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         process = {"pid": os.getpid(), "started_ticks": started_ticks}
-        report = HealthyReport(release=release.version, **process, state=state, reason=reason, imports_s=self._imports_s)
+        report = HealthyReport(
+            release=release.version,
+            **process,
+            state=state,
+            reason=reason,
+            imports_s=self._imports_s,
+        )
         part = self._folder / f".{REPORT_FILE}"
         try:
             part.write_bytes(msgspec.json.encode(report))
             part.replace(self._folder / REPORT_FILE)
         except OSError as error:
-            logger.warning("cannot report the state of release %s to the supervisor: %s", release.version, error.strerror)
+            logger.warning(
+                "cannot report the state of release %s to the supervisor: %s",
+                release.version,
+                error.strerror,
+            )
             return
         self._reported = (state, reason)
         if state == "broken":

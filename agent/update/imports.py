@@ -13,7 +13,11 @@ def main() -> int:
     # If the agent has ended, nobody reads the output: exit silently.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     # However long a slow card takes: the supervisor allows a time that fits the board.
-    wrong = [finding for finding in check_software(import_timeout_s=None) if finding.state == "bad" and finding.name in RUNTIMES]
+    wrong = [
+        finding
+        for finding in check_software(import_timeout_s=None)
+        if finding.state == "bad" and finding.name in RUNTIMES
+    ]
     if wrong:
         sys.stdout.write(f"{'; '.join(finding.what for finding in wrong)}\n")
     return 1 if wrong else 0

@@ -12,7 +12,12 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.file_lock import is_locked
 from edgemeter.agent.contract.orders import Order, Update, version_key
-from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, read_journal
+from edgemeter.agent.update.release import (
+    RUNNING_RELEASE,
+    UPDATE_FOLDER,
+    InstalledRelease,
+    read_journal,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -27,14 +32,26 @@ def check(update: Update, release: InstalledRelease | None = RUNNING_RELEASE) ->
         UnavailableError: no supervisor runs to switch releases.
     """
     if release is None:
-        raise UnavailableError("this agent is not a release below /opt/edgemeter: update it the way it was installed")
+        raise UnavailableError(
+            "this agent is not a release below /opt/edgemeter: update it the way it was installed"
+        )
     if not release.journal.is_file():
-        raise UnavailableError(f"no supervisor ever ran for {str(release.root)!r}: start edgemeter-supervisor.service on the device")
-    if update.version != release.version and version_key(update.version) < version_key(release.version) and "older" not in update.even_if:
-        raise ConfigError(f"version {update.version} is older than the running {release.version}: allow it with `--even-if older`")
+        raise UnavailableError(
+            f"no supervisor ever ran for {str(release.root)!r}: start edgemeter-supervisor.service on the device"
+        )
+    if (
+        update.version != release.version
+        and version_key(update.version) < version_key(release.version)
+        and "older" not in update.even_if
+    ):
+        raise ConfigError(
+            f"version {update.version} is older than the running {release.version}: allow it with `--even-if older`"
+        )
     why = read_journal(release).bad_versions.get(update.version)
     if why is not None and "bad" not in update.even_if:
-        raise ConfigError(f"version {update.version} failed here before ({why}): try it again with `--even-if bad`")
+        raise ConfigError(
+            f"version {update.version} failed here before ({why}): try it again with `--even-if bad`"
+        )
 
 
 def carry_out(order: Order, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
@@ -67,10 +84,14 @@ def _ask(path: Path, request: Mapping[str, object]) -> None:
         with durable_file.replacing(path, 0o644) as file:
             file.write(msgspec.json.encode(request))
     except OSError as error:
-        raise UnavailableError(f"cannot write the update request {str(path)!r}: {error.strerror}") from error
+        raise UnavailableError(
+            f"cannot write the update request {str(path)!r}: {error.strerror}"
+        ) from error
 
 
-def came_of(order: Order, release: InstalledRelease | None = RUNNING_RELEASE) -> tuple[Literal["done", "failed"], str] | None:
+def came_of(
+    order: Order, release: InstalledRelease | None = RUNNING_RELEASE
+) -> tuple[Literal["done", "failed"], str] | None:
     """Return how the update of this order ended, and why; None while it is in progress."""
     outcome = read_journal(release).outcome
     if outcome is None or (outcome.job, outcome.attempt) != (order.job, order.attempt):
@@ -82,9 +103,13 @@ def withdraw(order: Order, home: Path, release: InstalledRelease | None = RUNNIN
     """Withdraw the update request: the supervisor ends the update, unless it is already trying the release."""
     if came_of(order, release) is None:
         try:
-            _ask(home / UPDATE_FOLDER / WITHDRAWN_FILE, {"job": order.job, "attempt": order.attempt})
+            _ask(
+                home / UPDATE_FOLDER / WITHDRAWN_FILE, {"job": order.job, "attempt": order.attempt}
+            )
         except UnavailableError as error:
-            logger.warning("the update of job %s goes on, because it cannot be withdrawn: %s", order.job, error)
+            logger.warning(
+                "the update of job %s goes on, because it cannot be withdrawn: %s", order.job, error
+            )
 
 
 def why_waiting(order: Order, release: InstalledRelease | None = RUNNING_RELEASE) -> str | None:

@@ -33,7 +33,11 @@ class InstalledRelease:
 def find_release(prefix: Path) -> InstalledRelease | None:
     """Return the release whose virtual environment is at `prefix`, None for another kind of installation."""
     path = prefix.resolve()
-    return InstalledRelease(path.parent.parent, path.name) if path.parent.name == RELEASES_FOLDER else None
+    return (
+        InstalledRelease(path.parent.parent, path.name)
+        if path.parent.name == RELEASES_FOLDER
+        else None
+    )
 
 
 # Read when the agent starts: later, the link may point to another release.
@@ -80,5 +84,9 @@ class SupervisorJournal(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_journal(release: InstalledRelease | None = RUNNING_RELEASE) -> SupervisorJournal:
     """Return the journal of that release's supervisor; empty if there is none."""
-    journal = durable_file.read_if_any(release.journal, SupervisorJournal) if release is not None else None
+    journal = (
+        durable_file.read_if_any(release.journal, SupervisorJournal)
+        if release is not None
+        else None
+    )
     return journal or SupervisorJournal()

@@ -33,14 +33,22 @@ def throttled(facts: Facts) -> RuleEvidence | None:
     if rose:
         return RuleEvidence({"throttle_events": sum(rose.values())})
     came_up = _came_up(condition.throttled_since_boot for condition in facts.at())
-    return RuleEvidence() if came_up or any(condition.throttled_now for condition in facts.at()) else None
+    return (
+        RuleEvidence()
+        if came_up or any(condition.throttled_now for condition in facts.at())
+        else None
+    )
 
 
 def under_voltage(facts: Facts) -> RuleEvidence | None:
     """A flag is set, one was set during the run, or the event counter rose."""
     came_up = _came_up(condition.under_voltage_since_boot for condition in facts.at())
     is_low = any(condition.under_voltage_now for condition in facts.at())
-    return RuleEvidence() if is_low or came_up or UNDER_VOLTAGE_COUNTER in _events_that_rose(facts) else None
+    return (
+        RuleEvidence()
+        if is_low or came_up or UNDER_VOLTAGE_COUNTER in _events_that_rose(facts)
+        else None
+    )
 
 
 def _events_that_rose(facts: Facts) -> dict[str, int]:
@@ -55,34 +63,57 @@ def _came_up(flags: Iterable[bool | None]) -> bool:
 
 def busy_machine(facts: Facts) -> RuleEvidence | None:
     """Where the timed part is below 0.5 s of one core, warm-up and loading count too."""
-    during = next((condition for condition in facts.at("during") if condition.other_load_ratio is not None), None)
+    during = next(
+        (condition for condition in facts.at("during") if condition.other_load_ratio is not None),
+        None,
+    )
     if during is None or during.other_load_ratio is None or during.other_load_ratio <= LOAD_RATIO:
         return None
     if facts.run.runtime.facts.get("server_machine") == "this" and during.served_load_ratio is None:
         # Most of the load may be that of the measured server.
         return None
-    busiest = next((name for name, ratio in during.busiest_other.items() if ratio >= LEAST_NAMED), None)
+    busiest = next(
+        (name for name, ratio in during.busiest_other.items() if ratio >= LEAST_NAMED), None
+    )
     return RuleEvidence({"other_load_ratio": during.other_load_ratio}, busiest)
 
 
 def waited_for_core(facts: Facts) -> RuleEvidence | None:
     """A run with more threads than cores waits for itself, one with other models at the same time is to wait."""
     scheduling, threads = facts.run.scheduling, facts.run.runtime.threads
-    if scheduling is None or scheduling.waited_ms is None or scheduling.window_ms <= 0 or threads > scheduling.cores:
+    if (
+        scheduling is None
+        or scheduling.waited_ms is None
+        or scheduling.window_ms <= 0
+        or threads > scheduling.cores
+    ):
         return None
     share = scheduling.waited_ms / (scheduling.window_ms * min(threads, scheduling.cores))
-    return RuleEvidence({"waited_ratio": share}) if share > WAITED_RATIO and facts.run.together is None else None
+    return (
+        RuleEvidence({"waited_ratio": share})
+        if share > WAITED_RATIO and facts.run.together is None
+        else None
+    )
 
 
 def stolen_time(facts: Facts) -> RuleEvidence | None:
     """Time that the hypervisor gave to other machines."""
-    steal = max((condition.steal_ratio for condition in facts.at("during") if condition.steal_ratio is not None), default=0.0)
+    steal = max(
+        (
+            condition.steal_ratio
+            for condition in facts.at("during")
+            if condition.steal_ratio is not None
+        ),
+        default=0.0,
+    )
     return RuleEvidence({"steal_ratio": steal}) if steal > STEAL_RATIO else None
 
 
 def swapping(facts: Facts) -> RuleEvidence | None:
     """A query that waits for the disk takes milliseconds longer."""
-    used = [condition.swap_used_mb for condition in facts.at() if condition.swap_used_mb is not None]
+    used = [
+        condition.swap_used_mb for condition in facts.at() if condition.swap_used_mb is not None
+    ]
     grown_mb = max(used) - used[0] if used else 0.0
     return RuleEvidence({"swap_grown_mb": grown_mb}) if grown_mb >= SWAPPED_MB else None
 
@@ -92,14 +123,25 @@ def settings_changed(facts: Facts) -> RuleEvidence | None:
     before, after = facts.at("before"), facts.at("after")
     if not before or not after:
         return None
-    pairs = [("governor", before[0].governor, after[-1].governor), ("power mode", before[0].power_mode, after[-1].power_mode)]
-    changed = [f"{name} ({first} before, {last} after)" for name, first, last in pairs if first and last and first != last]
+    pairs = [
+        ("governor", before[0].governor, after[-1].governor),
+        ("power mode", before[0].power_mode, after[-1].power_mode),
+    ]
+    changed = [
+        f"{name} ({first} before, {last} after)"
+        for name, first, last in pairs
+        if first and last and first != last
+    ]
     return RuleEvidence(subject=" and ".join(changed)) if changed else None
 
 
 def coral_on_usb_2(facts: Facts) -> RuleEvidence | None:
     """USB 2 moves inputs and weights at 480 Mbit/s instead of 5,000."""
-    slow = [name for name in (facts.environment.attached if facts.environment else ()) if is_on_usb_2(name)]
+    slow = [
+        name
+        for name in (facts.environment.attached if facts.environment else ())
+        if is_on_usb_2(name)
+    ]
     return RuleEvidence(subject=slow[0]) if slow and facts.run.runtime.name == "edgetpu" else None
 
 
@@ -109,7 +151,11 @@ def other_threads(facts: Facts) -> RuleEvidence | None:
     if runtime.backend != IN_PROCESS:
         return None
     share_text, _, busiest = runtime.facts.get("other_threads_ratio", "0").partition(" ")
-    return RuleEvidence({"other_threads_ratio": float(share_text)}, busiest) if float(share_text) > OTHER_THREADS_RATIO else None
+    return (
+        RuleEvidence({"other_threads_ratio": float(share_text)}, busiest)
+        if float(share_text) > OTHER_THREADS_RATIO
+        else None
+    )
 
 
 def client_busy(facts: Facts) -> RuleEvidence | None:
@@ -125,7 +171,11 @@ def client_busy(facts: Facts) -> RuleEvidence | None:
         return None
     ratio = scheduling.ran_ms / scheduling.window_ms
     is_local = run.generation is not None and run.generation.is_local
-    return RuleEvidence({"client_load_ratio": ratio}) if ratio > MOST_BUSY_RATIO and not is_local else None
+    return (
+        RuleEvidence({"client_load_ratio": ratio})
+        if ratio > MOST_BUSY_RATIO and not is_local
+        else None
+    )
 
 
 def schedule_not_kept(facts: Facts) -> RuleEvidence | None:
@@ -142,9 +192,14 @@ def schedule_not_kept(facts: Facts) -> RuleEvidence | None:
     *_, woke_late = times.late(steady.deadline_ms)
     of_wake_ups = int(woke_late.sum())
     ratio = float(delays_ns.sum()) / float(times.latency_ns.sum())
-    if of_wake_ups <= OF_MISSED_RATIO * (steady.dropped + steady.late) and ratio <= OF_LATENCY_RATIO:
+    if (
+        of_wake_ups <= OF_MISSED_RATIO * (steady.dropped + steady.late)
+        and ratio <= OF_LATENCY_RATIO
+    ):
         return None
-    return RuleEvidence({"woke_late_ms": float(delays_ns.max()) / 1e6, "frames_made_late": of_wake_ups})
+    return RuleEvidence(
+        {"woke_late_ms": float(delays_ns.max()) / 1e6, "frames_made_late": of_wake_ups}
+    )
 
 
 RULES = (

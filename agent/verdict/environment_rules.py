@@ -10,7 +10,11 @@ from edgemeter.agent.verdict.rule import Rule, RuleEvidence, violations
 def governor(facts: Facts) -> RuleEvidence | None:
     """Under other governors than `performance` clock and latency depend on the load."""
     before = _before(facts)
-    return RuleEvidence(subject=before.governor) if before.governor not in (None, "performance") else None
+    return (
+        RuleEvidence(subject=before.governor)
+        if before.governor not in (None, "performance")
+        else None
+    )
 
 
 def shared_machine(facts: Facts) -> RuleEvidence | None:
@@ -53,5 +57,9 @@ RULES = (
 
 def environment_notes(machine: Machine = THIS_MACHINE) -> list[Violation]:
     before = conditions.inspect("before", machine)
-    facts = Facts(conditions=(before,), environment=fingerprint.read(machine), clock_synchronised=clock.synchronised(machine))
+    facts = Facts(
+        conditions=(before,),
+        environment=fingerprint.read(machine),
+        clock_synchronised=clock.synchronised(machine),
+    )
     return [violation for _, violation in violations(RULES, facts)]

@@ -5,7 +5,14 @@ from typing import Protocol, TypeVar
 
 from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.record_conditions import Verdict, worst
-from edgemeter.agent.verdict import condition_rules, energy_rules, environment_rules, output_rules, run_rules, siblings
+from edgemeter.agent.verdict import (
+    condition_rules,
+    energy_rules,
+    environment_rules,
+    output_rules,
+    run_rules,
+    siblings,
+)
 from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.rule import Rule, violations
 

@@ -34,16 +34,27 @@ def not_finite(facts: Facts) -> RuleEvidence | None:
     answers = facts.outputs_of.answers
     if answers is None or answers.not_finite == 0:
         return None
-    return RuleEvidence({"answers_not_finite": answers.not_finite, "answers_inputs": answers.inputs})
+    return RuleEvidence(
+        {"answers_not_finite": answers.not_finite, "answers_inputs": answers.inputs}
+    )
 
 
 def constant_output(facts: Facts) -> RuleEvidence | None:
     """Photographs only: a detector that suppresses in its graph rightly finds nothing in noise. A replay returns what was recorded."""
     run, answers = facts.outputs_of, facts.outputs_of.answers
     photographs = run.dataset.images if isinstance(run, MeasuredRun) else run.images
-    if answers is None or not photographs or run.runtime.name == "replay" or answers.inputs < DIFFERENT_INPUTS:
+    if (
+        answers is None
+        or not photographs
+        or run.runtime.name == "replay"
+        or answers.inputs < DIFFERENT_INPUTS
+    ):
         return None
-    return RuleEvidence({"answers_inputs": answers.inputs}) if answers.alike >= answers.inputs - 1 else None
+    return (
+        RuleEvidence({"answers_inputs": answers.inputs})
+        if answers.alike >= answers.inputs - 1
+        else None
+    )
 
 
 def implausible_scores(facts: Facts) -> RuleEvidence | None:
@@ -64,24 +75,46 @@ def implausible_scores(facts: Facts) -> RuleEvidence | None:
 def boxes_without_extent(facts: Facts) -> RuleEvidence | None:
     """Boxes below 2 px of the input, or outside the photograph; an AP that models in use reach confirms them."""
     answers, accuracy = facts.outputs_of.answers, facts.outputs_of.accuracy
-    if answers is None or not answers.boxed or answers.without_extent is None or (accuracy is not None and not _is_low(accuracy)):
+    if (
+        answers is None
+        or not answers.boxed
+        or answers.without_extent is None
+        or (accuracy is not None and not _is_low(accuracy))
+    ):
         return None
     # A few boxes on many photographs without boxes may be mistakes.
-    if answers.boxed < min(DIFFERENT_INPUTS, answers.inputs) or answers.without_extent < NEARLY_ALL * answers.boxed:
+    if (
+        answers.boxed < min(DIFFERENT_INPUTS, answers.inputs)
+        or answers.without_extent < NEARLY_ALL * answers.boxed
+    ):
         return None
-    return RuleEvidence({"answers_boxed": answers.boxed, "answers_without_extent": answers.without_extent})
+    return RuleEvidence(
+        {"answers_boxed": answers.boxed, "answers_without_extent": answers.without_extent}
+    )
 
 
 def implausible_accuracy(facts: Facts) -> RuleEvidence | None:
     """Models in use reach twice the limit, and more than guessing; a reference of the model card that is reached confirms the accuracy."""
     run = facts.outputs_of
     accuracy = run.accuracy
-    if accuracy is None or accuracy.metric not in ("top1", "accuracy", "miou") or accuracy.images < FEW or accuracy.passes_gate:
+    if (
+        accuracy is None
+        or accuracy.metric not in ("top1", "accuracy", "miou")
+        or accuracy.images < FEW
+        or accuracy.passes_gate
+    ):
         return None
     limit = IMPLAUSIBLE if accuracy.metric == "miou" else max(IMPLAUSIBLE, _chance(run))
     if accuracy.value >= limit:
         return None
-    return RuleEvidence({"accuracy_value": accuracy.value, "accuracy_images": accuracy.images, "plausible_value": limit}, accuracy.metric)
+    return RuleEvidence(
+        {
+            "accuracy_value": accuracy.value,
+            "accuracy_images": accuracy.images,
+            "plausible_value": limit,
+        },
+        accuracy.metric,
+    )
 
 
 def _chance(run: MeasuredRun | Scored) -> float:
@@ -95,7 +128,10 @@ def accuracy_gate(facts: Facts) -> RuleEvidence | None:
     accuracy = facts.outputs_of.accuracy
     if accuracy is None or accuracy.needed_value is None or accuracy.passes_gate is not False:
         return None
-    return RuleEvidence({"accuracy_value": accuracy.value, "accuracy_needed_value": accuracy.needed_value}, accuracy.metric)
+    return RuleEvidence(
+        {"accuracy_value": accuracy.value, "accuracy_needed_value": accuracy.needed_value},
+        accuracy.metric,
+    )
 
 
 def low_ap(facts: Facts) -> RuleEvidence | None:
@@ -104,7 +140,9 @@ def low_ap(facts: Facts) -> RuleEvidence | None:
     accuracy, objects = run.accuracy, (run.answers.objects if run.answers else None) or 0
     if accuracy is None or objects < FEW or not _is_low(accuracy):
         return None
-    return RuleEvidence({"accuracy_value": accuracy.value, "answers_objects": objects}, accuracy.metric)
+    return RuleEvidence(
+        {"accuracy_value": accuracy.value, "answers_objects": objects}, accuracy.metric
+    )
 
 
 def _is_low(accuracy: Accuracy) -> bool:
@@ -114,17 +152,28 @@ def _is_low(accuracy: Accuracy) -> bool:
 def coarse_scores(facts: Facts) -> RuleEvidence | None:
     """With few quantisation steps for all scores, ties decide the AP."""
     run, answers = facts.outputs_of, facts.outputs_of.answers
-    if answers is None or not answers.found or answers.found < MANY_BOXES or answers.distinct_scores is None:
+    if (
+        answers is None
+        or not answers.found
+        or answers.found < MANY_BOXES
+        or answers.distinct_scores is None
+    ):
         return None
     if answers.distinct_scores < FEW_SCORES:
-        return RuleEvidence({"answers_distinct_scores": answers.distinct_scores, "answers_found": answers.found})
+        return RuleEvidence(
+            {"answers_distinct_scores": answers.distinct_scores, "answers_found": answers.found}
+        )
     if len(run.outputs) != 1 or run.outputs[0].dtype not in LOWEST_STEP:
         return None
     (tensor,) = run.outputs
     scale = tensor.scale or 0.0
     lowest = scale * (LOWEST_STEP[tensor.dtype] - (tensor.zero_point or 0))
     # Logits lie far below 0 and may have larger steps.
-    return RuleEvidence({"output_scale": scale}, tensor.name) if scale >= COARSE_SHARE and lowest > -1 else None
+    return (
+        RuleEvidence({"output_scale": scale}, tensor.name)
+        if scale >= COARSE_SHARE and lowest > -1
+        else None
+    )
 
 
 RULES = (

@@ -34,21 +34,39 @@ def failed_queries(facts: Facts) -> RuleEvidence | None:
     if load is None or not fails_too_often(load, facts.run.generation, count):
         return None
     kinds = ", ".join(f"{kind}: {failed}" for kind, failed in load.failures.items())
-    return RuleEvidence({"failed_queries": load.failed_queries, "queries": load.failed_queries + count}, kinds or None)
+    return RuleEvidence(
+        {"failed_queries": load.failed_queries, "queries": load.failed_queries + count},
+        kinds or None,
+    )
 
 
 def outputs_differ(facts: Facts) -> RuleEvidence | None:
     """Outputs kept while timing, against those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes."""
     check = facts.run.output_check
-    return RuleEvidence({"output_check_differing": check.differing, "output_check_compared": check.compared}) if check.differing else None
+    return (
+        RuleEvidence(
+            {"output_check_differing": check.differing, "output_check_compared": check.compared}
+        )
+        if check.differing
+        else None
+    )
 
 
 def cached_prompt(facts: Facts) -> RuleEvidence | None:
     """Of each prompt at most one token (the begin of text) and those of the chat template come from a cache."""
     text = facts.run.generation
-    if text is None or text.cached_tokens is None or text.cached_tokens <= MOST_CACHED + (text.template_tokens or 0):
+    if (
+        text is None
+        or text.cached_tokens is None
+        or text.cached_tokens <= MOST_CACHED + (text.template_tokens or 0)
+    ):
         return None
-    return RuleEvidence({"generation_cached_tokens": text.cached_tokens, "generation_prompt_tokens": text.prompt_tokens or 0})
+    return RuleEvidence(
+        {
+            "generation_cached_tokens": text.cached_tokens,
+            "generation_prompt_tokens": text.prompt_tokens or 0,
+        }
+    )
 
 
 def incomplete_calls(facts: Facts) -> RuleEvidence | None:
@@ -62,22 +80,36 @@ def software_gpu(facts: Facts) -> RuleEvidence | None:
     """Of several devices it is not known which computed."""
     reported = facts.run.runtime.facts
     names = reported.get("gpu") or reported.get("gpus_present", "")
-    return RuleEvidence(subject=names) if all(map(_SOFTWARE_GPU.search, names.split("; "))) else None
+    return (
+        RuleEvidence(subject=names) if all(map(_SOFTWARE_GPU.search, names.split("; "))) else None
+    )
 
 
 def answers_vary(facts: Facts) -> RuleEvidence | None:
     """Greedy generation has one answer: another one was sampled, or computed with other load at the same time."""
     check = facts.run.output_check
-    return RuleEvidence({"output_check_varying": check.varying, "output_check_compared": check.compared}) if check.varying else None
+    return (
+        RuleEvidence(
+            {"output_check_varying": check.varying, "output_check_compared": check.compared}
+        )
+        if check.varying
+        else None
+    )
 
 
 def partly_on_cpu(facts: Facts) -> RuleEvidence | None:
     """Each operator on the CPU costs its time and two copies."""
     reported = facts.run.runtime.facts
-    counts = {name.removeprefix("operators_on_"): int(count) for name, count in reported.items() if name.startswith("operators_on_")}
+    counts = {
+        name.removeprefix("operators_on_"): int(count)
+        for name, count in reported.items()
+        if name.startswith("operators_on_")
+    }
     on_cpu, total = counts.get("cpu", 0), sum(counts.values())
     if on_cpu and on_cpu < total:
-        return RuleEvidence({"operators_on_cpu": on_cpu, "operators": total}, reported.get("left_to_cpu"))
+        return RuleEvidence(
+            {"operators_on_cpu": on_cpu, "operators": total}, reported.get("left_to_cpu")
+        )
     # The program of an Edge TPU counts as one operator, so there is no share.
     if edge_tpu_left := int(reported.get("cpu_operators", "0")):
         return RuleEvidence({"cpu_operators": edge_tpu_left})
@@ -90,7 +122,11 @@ def ended_early(facts: Facts) -> RuleEvidence | None:
     if text is None or not text.ended_early:
         return None
     return RuleEvidence(
-        {"generation_ended_early": text.ended_early, "queries": facts.run.latency.count, "generation_output_tokens": text.output_tokens}
+        {
+            "generation_ended_early": text.ended_early,
+            "queries": facts.run.latency.count,
+            "generation_output_tokens": text.output_tokens,
+        }
     )
 
 
@@ -98,9 +134,15 @@ def not_reported(facts: Facts) -> RuleEvidence | None:
     """A runtime or a server does not report something that it alone knows."""
     run = facts.run
     subjects = [
-        "what the accelerator left to the CPU" if run.runtime.facts.get("fully_accelerated") == "not reported" else "",
-        "the number of tokens, which is estimated from chunks of text" if run.generation and run.generation.counts == "estimated" else "",
-        "how much of a prompt came from a cache" if run.generation and run.generation.cached_tokens is None else "",
+        "what the accelerator left to the CPU"
+        if run.runtime.facts.get("fully_accelerated") == "not reported"
+        else "",
+        "the number of tokens, which is estimated from chunks of text"
+        if run.generation and run.generation.counts == "estimated"
+        else "",
+        "how much of a prompt came from a cache"
+        if run.generation and run.generation.cached_tokens is None
+        else "",
     ]
     return RuleEvidence(subject="; ".join(filter(None, subjects))) if any(subjects) else None
 
@@ -111,7 +153,11 @@ def memory_grows(facts: Facts) -> RuleEvidence | None:
     if memory.grown_mb is None or "timed_shapes" in run.runtime.facts:
         return None
     # At most the total growth, which is without the outputs that the benchmark keeps.
-    steady_mb = min(3 * min((later - earlier for earlier, later in pairwise(run.memory_thirds_mb)), default=0.0), memory.grown_mb)
+    steady_mb = min(
+        3
+        * min((later - earlier for earlier, later in pairwise(run.memory_thirds_mb)), default=0.0),
+        memory.grown_mb,
+    )
     timed_h = (run.timed.end_ns - run.timed.start_ns) / 3.6e12
     is_steady = steady_mb >= 3 * GROWN_IN_THIRD_MB and steady_mb > GROWN_IN_HOUR_MB * timed_h
     if memory.grown_mb <= GROWN_MB and not is_steady:

@@ -31,7 +31,9 @@ def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
     for siblings in sessions.values():
         middle_ms, apart = apart_among([judged[index].latency.p50_ms or 0.0 for index in siblings])
         for index in (siblings[number] for number in apart):
-            verdict = judged_apart(judged[index].verdict, judged[index].latency.p50_ms or 0.0, middle_ms, len(siblings))
+            verdict = judged_apart(
+                judged[index].verdict, judged[index].latency.p50_ms or 0.0, middle_ms, len(siblings)
+            )
             judged[index] = msgspec.structs.replace(judged[index], verdict=verdict)
     return judged
 
@@ -43,7 +45,10 @@ def case_in_session(run: RunRecord) -> Hashable:
 
 def has_siblings(run: RunRecord) -> bool:
     """Return whether a run can have siblings: it belongs to a session, is not invalid, and its p50 was measured or replayed."""
-    is_timed = (run.latency.p50_ms or 0.0) > 0 and run.provenance.get("latency") in ("measured", "replayed")
+    is_timed = (run.latency.p50_ms or 0.0) > 0 and run.provenance.get("latency") in (
+        "measured",
+        "replayed",
+    )
     return is_timed and run.session_started_at_ns > 0 and run.verdict.state != "invalid"
 
 
@@ -53,8 +58,13 @@ def apart_among(p50s_ms: Sequence[float]) -> tuple[float, set[int]]:
     middle = _median(logs)
     if len(logs) < FEWEST:
         return math.exp(middle), set()
-    limit = max(math.log(1 + APART_RATIO), APART_DEVIATIONS * _median([abs(value - middle) for value in logs]))
-    return math.exp(middle), {index for index, value in enumerate(logs) if abs(value - middle) > limit}
+    limit = max(
+        math.log(1 + APART_RATIO),
+        APART_DEVIATIONS * _median([abs(value - middle) for value in logs]),
+    )
+    return math.exp(middle), {
+        index for index, value in enumerate(logs) if abs(value - middle) > limit
+    }
 
 
 def _median(values: Sequence[float]) -> float:
@@ -67,4 +77,6 @@ def judged_apart(verdict: Verdict, p50_ms: float, siblings_p50_ms: float, siblin
     """Return the verdict on an outlier; `siblings` is the number of runs, including this one."""
     numbers = {"latency_p50_ms": p50_ms, "siblings_p50_ms": siblings_p50_ms, "siblings": siblings}
     violation = Violation(rule=APART, numbers=numbers)
-    return Verdict(state="disturbed", violations=(*verdict.violations, violation), notes=verdict.notes)
+    return Verdict(
+        state="disturbed", violations=(*verdict.violations, violation), notes=verdict.notes
+    )

@@ -39,15 +39,22 @@ def sentence_of(*violations: Violation) -> str:
     """Return the sentence of violations of one rule, without a full stop; for an unknown rule its name and numbers."""
     names = dict.fromkeys(name for violation in violations for name in violation.numbers)
     values: dict[str, NumberRange | str] = {
-        name: NumberRange(violation.numbers[name] for violation in violations if name in violation.numbers) for name in names
+        name: NumberRange(
+            violation.numbers[name] for violation in violations if name in violation.numbers
+        )
+        for name in names
     }
-    if subjects := dict.fromkeys(violation.subject for violation in violations if violation.subject is not None):
+    if subjects := dict.fromkeys(
+        violation.subject for violation in violations if violation.subject is not None
+    ):
         values["subject"] = " and ".join(subjects)
     rule = BY_NAME.get(violations[0].rule)
     # The parts at odd indices are optional.
     parts = [_filled(part, values) for part in _OPTIONAL.split(rule.sentence)] if rule else [None]
     if any(part is None for part in parts[::2]):
-        return " ".join([violations[0].rule, *(f"{name} {value}" for name, value in values.items())])
+        return " ".join(
+            [violations[0].rule, *(f"{name} {value}" for name, value in values.items())]
+        )
     return "".join(part or "" for part in parts)
 
 
@@ -76,11 +83,17 @@ def assumed_scatter(session_sd: float) -> str:
 
 def not_counted_text(not_counted: int, counted: int) -> str:
     """Return how many of the runs do not count: `2 of 7 runs do not count, because they were disturbed`."""
-    why = "does not count, because it was disturbed" if not_counted == 1 else "do not count, because they were disturbed"
+    why = (
+        "does not count, because it was disturbed"
+        if not_counted == 1
+        else "do not count, because they were disturbed"
+    )
     return f"{not_counted:,} of {not_counted + counted:,} runs {why}"
 
 
-def verdict_lines(verdicts: Sequence[Verdict], not_counted: int = 0, *, with_notes: bool = True) -> list[str]:
+def verdict_lines(
+    verdicts: Sequence[Verdict], not_counted: int = 0, *, with_notes: bool = True
+) -> list[str]:
     """Return a line for each violated rule, the most severe first, and lines with the number of runs that are disturbed or do not count.
 
     A line is such as `disturbed: other processes used 40% to 80% of the cores while timing (2 of 3 runs). Close them and run again.`
@@ -89,18 +102,28 @@ def verdict_lines(verdicts: Sequence[Verdict], not_counted: int = 0, *, with_not
     for verdict in verdicts:
         for violation in verdict.violations:
             rule = BY_NAME.get(violation.rule)
-            by_rule.setdefault((rule.effect if rule else "disturbed", violation.rule), []).append(violation)
+            by_rule.setdefault((rule.effect if rule else "disturbed", violation.rule), []).append(
+                violation
+            )
         for note in verdict.notes if with_notes else ():
             by_rule.setdefault(("note", note.rule), []).append(note)
     ranked = sorted(by_rule.items(), key=lambda entry: EFFECTS.index(entry[0][0]))
     remarks = {
-        key: f" ({len(violations)} of {len(verdicts)} runs)" if len(violations) < len(verdicts) else "" for key, violations in ranked
+        key: f" ({len(violations)} of {len(verdicts)} runs)"
+        if len(violations) < len(verdicts)
+        else ""
+        for key, violations in ranked
     }
-    lines = [f"{effect}: {text_of(*violations, remark=remarks[effect, name])}" for (effect, name), violations in ranked]
+    lines = [
+        f"{effect}: {text_of(*violations, remark=remarks[effect, name])}"
+        for (effect, name), violations in ranked
+    ]
     disturbed = sum(verdict.state == "disturbed" for verdict in verdicts)
     if disturbed and len(verdicts) > 1 and with_notes:
         runs_count, its = ("run counts", "its") if disturbed == 1 else ("runs count", "their")
-        lines.append(f"{disturbed:,} disturbed {runs_count}, because fewer than {FEWEST} runs of {its} case are ok.")
+        lines.append(
+            f"{disturbed:,} disturbed {runs_count}, because fewer than {FEWEST} runs of {its} case are ok."
+        )
     return [*lines, f"{not_counted_text(not_counted, len(verdicts))}."] if not_counted else lines
 
 
@@ -114,7 +137,15 @@ def none_ok_text(verdicts: Sequence[Verdict]) -> str | None:
 
 def rule_rows() -> list[RuleRow]:
     """Return the rules, the most severe first; sentences have N for a number of the run, and `...` for its subject."""
-    rows = [RuleRow(rule.name, rule.effect, _PLACE.sub(_placeholder, _OPTIONAL.sub("", rule.sentence)), rule.remedy) for rule in RULES]
+    rows = [
+        RuleRow(
+            rule.name,
+            rule.effect,
+            _PLACE.sub(_placeholder, _OPTIONAL.sub("", rule.sentence)),
+            rule.remedy,
+        )
+        for rule in RULES
+    ]
     return sorted(rows, key=lambda row: EFFECTS.index(row.effect))
 
 

@@ -30,7 +30,9 @@ _NARROW_BITS = 14
 
 def pillow() -> Any:
     """Return the module PIL.Image; raises UnavailableError if Pillow is not installed."""
-    return import_extra("PIL.Image", "vision", "reading photographs needs Pillow, which is not installed")
+    return import_extra(
+        "PIL.Image", "vision", "reading photographs needs Pillow, which is not installed"
+    )
 
 
 def read(path: Path) -> Any:
@@ -74,9 +76,13 @@ def read_map(path: Path) -> NDArray[Any]:
             with _opened(path) as picture:
                 values = np.asarray(picture)
     except (OSError, ValueError, EOFError) as error:
-        raise ConfigError(f"cannot read the map {str(path)!r}: {' '.join(str(error).split())[:200]}; fetch or export it again") from error
+        raise ConfigError(
+            f"cannot read the map {str(path)!r}: {' '.join(str(error).split())[:200]}; fetch or export it again"
+        ) from error
     if not isinstance(values, np.ndarray) or values.ndim != 2 or values.dtype.kind not in "iuf":
-        raise ConfigError(f"the map {str(path)!r} holds more than one number a pixel, or none: save it as greys or with a palette")
+        raise ConfigError(
+            f"the map {str(path)!r} holds more than one number a pixel, or none: save it as greys or with a palette"
+        )
     return values
 
 
@@ -88,7 +94,9 @@ def size(path: Path) -> tuple[int, int]:
     """
     with _opened(path) as photo:
         width, height = photo.size
-        return (height, width) if photo.getexif().get(_ORIENTATION) in _SIDEWAYS else (width, height)
+        return (
+            (height, width) if photo.getexif().get(_ORIENTATION) in _SIDEWAYS else (width, height)
+        )
 
 
 def is_wide(path: Path) -> bool:
@@ -98,7 +106,11 @@ def is_wide(path: Path) -> bool:
         ConfigError: the file is not an image that can be read (named).
     """
     with _opened(path) as photo:
-        raw = [str(word) for tile in photo.tile for word in (tile[3] if isinstance(tile[3], tuple) else (tile[3],))]
+        raw = [
+            str(word)
+            for tile in photo.tile
+            for word in (tile[3] if isinstance(tile[3], tuple) else (tile[3],))
+        ]
         return photo.mode.startswith("I;16") or any(_WIDE.fullmatch(word) for word in raw)
 
 
@@ -132,6 +144,8 @@ def _opened(path: Path) -> Iterator[Any]:
         ) from error
     # The errors of Pillow's format plug-ins for garbled files, which have no common base.
     except (OSError, SyntaxError, ValueError) as error:
-        raise ConfigError(f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a whole image file") from error
+        raise ConfigError(
+            f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a whole image file"
+        ) from error
     finally:
         imaging.MAX_IMAGE_PIXELS = largest

@@ -44,7 +44,9 @@ def input_of(model: Card, loaded: Loaded) -> TensorInfo:
             f"model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, its card has {[1, *shape[1:]]} ({image.layout}): "
             "correct height, width or layout in the card"
         )
-    if image.resize == "none" and any(info.shape[-3:-1] if image.layout == "NHWC" else info.shape[-2:]):
+    if image.resize == "none" and any(
+        info.shape[-3:-1] if image.layout == "NHWC" else info.shape[-2:]
+    ):
         raise ConfigError(
             f'model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, but with resize = "none" in its card photographs keep '
             "their own size: choose another resize"
@@ -57,7 +59,9 @@ def values_of_first(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDA
     batch = fixed_batch(loaded)
     if batch == 1:
         return real_values(outputs, loaded)
-    return real_values([output[:1] if output.shape[:1] == (batch,) else output for output in outputs], loaded)
+    return real_values(
+        [output[:1] if output.shape[:1] == (batch,) else output for output in outputs], loaded
+    )
 
 
 def real_values(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDArray[np.float32]]:
@@ -114,13 +118,24 @@ def placement_of(photo: tuple[int, int], image: ImageInput) -> Placement:
         half_x, half_y = image.width * scale / 2, image.height * scale / 2
         x, y = photo_width / 2, photo_height / 2
         # A crop of the whole photograph may exceed it by rounding.
-        crop = (max(x - half_x, 0.0), max(y - half_y, 0.0), min(x + half_x, float(photo_width)), min(y + half_y, float(photo_height)))
+        crop = (
+            max(x - half_x, 0.0),
+            max(y - half_y, 0.0),
+            min(x + half_x, float(photo_width)),
+            min(y + half_y, float(photo_height)),
+        )
         return Placement(crop, image.width, image.height, 0, 0)
     scale = min(image.width / photo_width, image.height / photo_height)
     width, height = max(round(photo_width * scale), 1), max(round(photo_height * scale), 1)
     if image.resize == "letterbox-top-left":
         return Placement(full, width, height, 0, 0)
-    return Placement(full, width, height, round((image.width - width) / 2 - 0.1), round((image.height - height) / 2 - 0.1))
+    return Placement(
+        full,
+        width,
+        height,
+        round((image.width - width) / 2 - 0.1),
+        round((image.height - height) / 2 - 0.1),
+    )
 
 
 class Preprocessor:
@@ -159,15 +174,22 @@ class Preprocessor:
         """
         size = (placement.width, placement.height)
         if self._wanted.resize in ("centre-crop", "stretch-smooth"):
-            return np.asarray(photo.resize(size, self._imaging.Resampling.BILINEAR, box=placement.crop))
+            return np.asarray(
+                photo.resize(size, self._imaging.Resampling.BILINEAR, box=placement.crop)
+            )
         if photo.size == size:
             return np.asarray(photo)
         resize = fastest_resize()
         if resize is resize_bilinear and photo.width == 2 * placement.width:
-            planes = (np.frombuffer(photo.tobytes("raw", colour), np.uint8).reshape(photo.height, -1) for colour in "RGB")
+            planes = (
+                np.frombuffer(photo.tobytes("raw", colour), np.uint8).reshape(photo.height, -1)
+                for colour in "RGB"
+            )
             return resize_to_half_width(planes, *size)
         # Pillow stores four bytes a pixel, which resize faster without repacking.
-        pixels = np.frombuffer(photo.tobytes("raw", "RGBX"), np.uint8).reshape(photo.height, photo.width, 4)
+        pixels = np.frombuffer(photo.tobytes("raw", "RGBX"), np.uint8).reshape(
+            photo.height, photo.width, 4
+        )
         return resize(pixels, *size)
 
     def tensor(self, pixels: Pixels, placement: Placement) -> Array:
@@ -183,7 +205,11 @@ class Preprocessor:
             plane = values[channel] if is_planar else values[..., channel]
             if not is_full:
                 plane[...] = self._table[channel, image.pad]
-            self._write(channel, pixels[..., 2 - channel if image.colour == "BGR" else channel], plane[rows, columns])
+            self._write(
+                channel,
+                pixels[..., 2 - channel if image.colour == "BGR" else channel],
+                plane[rows, columns],
+            )
         return values
 
     def _write(self, channel: int, pixels: Pixels, values: Array) -> None:
@@ -214,7 +240,9 @@ def pixel_table(image: ImageInput, info: TensorInfo) -> Array:
     real = (levels - mean) / sd
     if dtype.kind != "f":
         bounds = np.iinfo(dtype)
-        real = np.clip(np.rint(real / (info.scale or 1.0)) + (info.zero_point or 0), bounds.min, bounds.max)
+        real = np.clip(
+            np.rint(real / (info.scale or 1.0)) + (info.zero_point or 0), bounds.min, bounds.max
+        )
     table: Array = real.astype(dtype)
     return table
 
@@ -224,7 +252,9 @@ def _shift(table: Array) -> np.uint8 | None:
     if table.dtype.itemsize != 1:
         return None
     first = table.view(np.uint8)[0, 0]
-    is_shift = np.array_equal(table.view(np.uint8), np.broadcast_to(np.arange(256, dtype=np.uint8) + first, table.shape))
+    is_shift = np.array_equal(
+        table.view(np.uint8), np.broadcast_to(np.arange(256, dtype=np.uint8) + first, table.shape)
+    )
     return first if is_shift else None
 
 
@@ -233,4 +263,6 @@ def _dtype(info: TensorInfo) -> np.dtype[Any]:
         dtype = np.dtype(info.dtype)
         if dtype.kind in "fiu":
             return dtype
-    raise ConfigError(f"input {info.name!r} has dtype {info.dtype!r}: photographs can only become float or integer values of numpy")
+    raise ConfigError(
+        f"input {info.name!r} has dtype {info.dtype!r}: photographs can only become float or integer values of numpy"
+    )

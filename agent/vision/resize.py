@@ -23,7 +23,13 @@ _BLOCK = 64
 logger = logging.getLogger(__name__)
 Resize = Callable[[Pixels, int, int], Pixels]
 # Old and new (w, h): shrinking by much, by little and to half, enlarging, and both.
-_TRIALS = (((610, 470), (300, 201)), ((331, 257), (317, 240)), ((256, 192), (128, 96)), ((61, 47), (100, 90)), ((90, 33), (45, 70)))
+_TRIALS = (
+    ((610, 470), (300, 201)),
+    ((331, 257), (317, 240)),
+    ((256, 192), (128, 96)),
+    ((61, 47), (100, 90)),
+    ((90, 33), (45, 70)),
+)
 
 
 def resize_bilinear(pixels: Pixels, width: int, height: int) -> Pixels:
@@ -67,9 +73,16 @@ def resize_to_half_width(planes: Iterable[Pixels], width: int, height: int) -> P
     return np.moveaxis(resized, 0, 2)
 
 
-def _horizontal(rows: NDArray[Any], columns: Sequence[Indices], coarse: NDArray[np.int16], fine: NDArray[np.int16]) -> NDArray[np.uint16]:
+def _horizontal(
+    rows: NDArray[Any],
+    columns: Sequence[Indices],
+    coarse: NDArray[np.int16],
+    fine: NDArray[np.int16],
+) -> NDArray[np.uint16]:
     """Return rows in the new width, in 1/128 of a grey level: uint16 [rows, width * channels]."""
-    value, next_value = (rows.take(column, axis=1).view(np.uint8).astype(np.int16) for column in columns)
+    value, next_value = (
+        rows.take(column, axis=1).view(np.uint8).astype(np.int16) for column in columns
+    )
     step = np.subtract(next_value, value, out=next_value)
     value <<= 7
     if fine.any():
@@ -81,7 +94,9 @@ def _horizontal(rows: NDArray[Any], columns: Sequence[Indices], coarse: NDArray[
     return value.view(np.uint16)
 
 
-def _vertical(rows: NDArray[np.uint16], neighbours: Indices, shares: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _vertical(
+    rows: NDArray[np.uint16], neighbours: Indices, shares: NDArray[np.uint32]
+) -> NDArray[np.uint32]:
     """Return grey levels between two neighbours each ([2, n]), by their shares ([2, n, 1]): uint32 [n, width * channels]."""
     # Each product is cut before the sum, as in OpenCV: cutting the sum would round differently.
     value: NDArray[np.uint32] = rows[neighbours[0]].astype(np.uint32)
@@ -97,12 +112,17 @@ def _vertical(rows: NDArray[np.uint16], neighbours: Indices, shares: NDArray[np.
 
 
 @lru_cache(maxsize=8)
-def _columns(old: int, new: int, channels: int) -> tuple[Sequence[Indices], NDArray[np.int16], NDArray[np.int16]]:
+def _columns(
+    old: int, new: int, channels: int
+) -> tuple[Sequence[Indices], NDArray[np.int16], NDArray[np.int16]]:
     """Return the positions of each new column's two neighbours, and the second's weight: its upper bits, in 1/128, and the lower four."""
     first, weight = _taps(old, new)
     weight[(first < 0) | (first >= old - 1)] = 0
     offsets = np.arange(1 if channels == 4 else channels)
-    columns = [((first + step).clip(0, old - 1)[:, None] * len(offsets) + offsets).ravel() for step in (0, 1)]
+    columns = [
+        ((first + step).clip(0, old - 1)[:, None] * len(offsets) + offsets).ravel()
+        for step in (0, 1)
+    ]
     coarse, fine = (part.astype(np.int16).repeat(channels) for part in (weight >> 4, weight & 15))
     return columns, coarse, fine
 
@@ -114,7 +134,11 @@ def _rows(old: int, new: int) -> tuple[Indices, Indices, NDArray[np.uint32]]:
     # Shrinking to less than half does not need all rows.
     neighbours = np.stack([first, first + 1]).clip(0, old - 1)
     needed_rows = np.unique(neighbours)
-    return needed_rows, needed_rows.searchsorted(neighbours), np.stack([_ONE - weight, weight]).astype(np.uint32)[..., None]
+    return (
+        needed_rows,
+        needed_rows.searchsorted(neighbours),
+        np.stack([_ONE - weight, weight]).astype(np.uint32)[..., None],
+    )
 
 
 def _taps(old: int, new: int) -> tuple[Indices, NDArray[np.int64]]:
@@ -135,10 +159,21 @@ def fastest_resize() -> Resize:
     cv2.setNumThreads(1)
 
     def resized(pixels: Pixels, width: int, height: int) -> Pixels:
-        return np.asarray(cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR))[..., :3]
+        return np.asarray(cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR))[
+            ..., :3
+        ]
 
-    trials = ((np.random.RandomState(width).randint(0, 256, (height, width, 4)).astype(np.uint8), new) for (width, height), new in _TRIALS)
-    if all(np.array_equal(resized(pixels, *new), resize_bilinear(pixels, *new)) for pixels, new in trials):
+    trials = (
+        (np.random.RandomState(width).randint(0, 256, (height, width, 4)).astype(np.uint8), new)
+        for (width, height), new in _TRIALS
+    )
+    if all(
+        np.array_equal(resized(pixels, *new), resize_bilinear(pixels, *new))
+        for pixels, new in trials
+    ):
         return resized
-    logger.info("OpenCV %s is not used to resize, because it rounds differently from most builds", cv2.__version__)
+    logger.info(
+        "OpenCV %s is not used to resize, because it rounds differently from most builds",
+        cv2.__version__,
+    )
     return resize_bilinear

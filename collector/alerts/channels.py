@@ -27,7 +27,9 @@ ALERTMANAGER_S = 900
 _SECRET_LENGTH = 5
 
 
-def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, now_ns: int) -> Iterator[Sequence[Alert]]:
+def sent_messages(
+    channel: Channel, alerts: Sequence[Alert], page: str | None, now_ns: int
+) -> Iterator[Sequence[Alert]]:
     """Send alerts in their present state to a channel, one message per iteration; yield the alerts of each accepted message.
 
     A message of Apprise (BSD-2) contains as many alerts as the service accepts, with the title of the first. Each has a link to its series
@@ -55,23 +57,36 @@ def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, n
         yield from _sent_by_apprise(url, alerts, texts)
 
 
-def _sent_by_apprise(url: str, alerts: Sequence[Alert], texts: Sequence[str]) -> Iterator[Sequence[Alert]]:
+def _sent_by_apprise(
+    url: str, alerts: Sequence[Alert], texts: Sequence[str]
+) -> Iterator[Sequence[Alert]]:
     apprise = import_extra("apprise", "collector", "alerts need Apprise")
     # It may log an address.
     logging.getLogger("apprise").disabled = True
     # A login page, reached by a redirect, would accept everything.
     service = apprise.Apprise.instantiate(url, asset=apprise.AppriseAsset(http_redirects=False))
     if service is None:
-        raise ConfigError("Apprise does not support the address: see https://appriseit.com/services/")
+        raise ConfigError(
+            "Apprise does not support the address: see https://appriseit.com/services/"
+        )
     log = BufferingHandler(1000)
     service.logger = logging.Logger("apprise", logging.WARNING)  # noqa: LOG001 - one for each channel, that nobody else hears
     service.logger.addHandler(log)
     while texts:
-        size = max(1, sum(end <= service.body_maxlen for end in accumulate(len(text) + 2 for text in texts)))
+        size = max(
+            1,
+            sum(end <= service.body_maxlen for end in accumulate(len(text) + 2 for text in texts)),
+        )
         title = texts[0].partition("\n")[0] + (f" and {size - 1} more" if size > 1 else "")
-        kind = "success" if alerts[0].state == "closed" else {"critical": "failure"}.get(alerts[0].severity, alerts[0].severity)
+        kind = (
+            "success"
+            if alerts[0].state == "closed"
+            else {"critical": "failure"}.get(alerts[0].severity, alerts[0].severity)
+        )
         body = "\n\n".join(texts[:size])[: service.body_maxlen]
-        if not service.notify(body=body, title=title if service.title_maxlen else "", notify_type=kind):
+        if not service.notify(
+            body=body, title=title if service.title_maxlen else "", notify_type=kind
+        ):
             reasons = "; ".join(record.getMessage() for record in log.buffer)
             raise TransientError(_without_secrets(reasons or "Apprise could not deliver", url))
         yield alerts[:size]
@@ -97,9 +112,19 @@ def _publish(url: str, text: str) -> None:
     topic = unquote(parts.path.strip("/"))
     if not topic:
         raise ConfigError("the address names no topic: write mqtt://HOST/TOPIC")
-    broker = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@"), path="").geturl()
-    passwords = os.environ if parts.password is None else {"EDGEMETER_MQTT_PASSWORD": unquote(parts.password)}
-    session = MqttSession(parse_address(broker, environ=passwords), SessionProfile(f"edgemeter-alerts-{os.getpid()}"), receipt)
+    broker = parts._replace(
+        netloc=parts.netloc.replace(f":{parts.password}@", "@"), path=""
+    ).geturl()
+    passwords = (
+        os.environ
+        if parts.password is None
+        else {"EDGEMETER_MQTT_PASSWORD": unquote(parts.password)}
+    )
+    session = MqttSession(
+        parse_address(broker, environ=passwords),
+        SessionProfile(f"edgemeter-alerts-{os.getpid()}"),
+        receipt,
+    )
     session.connect()
     try:
         session.publish(topic, text.encode())
@@ -119,23 +144,32 @@ def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: in
     for alert in alerts:
         # Other labels make another alert: the labels of a step stay when more boards join.
         names = ("fleet",) if alert.findings[0].kind == "step" else ("fleet", "device")
-        labels = {name: value for name, value in common_facts(alert.findings).items() if name in names}
+        labels = {
+            name: value for name, value in common_facts(alert.findings).items() if name in names
+        }
         ends_ns = alert.closed_ns or now_ns + ALERTMANAGER_S * 1_000_000_000
         document = {
-            "labels": labels | {"alertname": alert.rule, "severity": alert.severity, "number": f"{alert.number}"},
+            "labels": labels
+            | {"alertname": alert.rule, "severity": alert.severity, "number": f"{alert.number}"},
             "annotations": {"summary": alert.title, "description": alert.text},
             "startsAt": iso_stamp(alert.opened_ns),
             "endsAt": iso_stamp(ends_ns),
         }
         posted.append(document | ({"generatorURL": _link(alert, page)} if page else {}))
     if urlsplit(url).scheme not in ("http", "https"):
-        raise ConfigError("the address of an Alertmanager begins with http:// or https://: correct it")
+        raise ConfigError(
+            "the address of an Alertmanager begins with http:// or https://: correct it"
+        )
     address, headers = f"{url.rstrip('/')}/api/v2/alerts", {"Content-Type": "application/json"}
     try:
-        with open_url(address, lambda *_: False, POST_TIMEOUT_S, json.dumps(posted).encode(), headers) as answer:
+        with open_url(
+            address, lambda *_: False, POST_TIMEOUT_S, json.dumps(posted).encode(), headers
+        ) as answer:
             status, reason = answer.status, answer.reason
     except FAILURES as error:
-        raise TransientError(_without_secrets(f"Alertmanager cannot be reached ({error})", url)) from error
+        raise TransientError(
+            _without_secrets(f"Alertmanager cannot be reached ({error})", url)
+        ) from error
     if not 200 <= status < 300:
         raise TransientError(f"Alertmanager responds {status} {reason}")
 

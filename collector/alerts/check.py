@@ -26,7 +26,12 @@ from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.watch_file import WatchStore, annotations_of, open_watch, watch_file_beside
+from edgemeter.collector.trend.watch_file import (
+    WatchStore,
+    annotations_of,
+    open_watch,
+    watch_file_beside,
+)
 
 # For how long a channel starts messages in one check, and how long it waits at least for the last answer.
 SENDING_S, ANSWER_S = 20.0, 20.0
@@ -60,7 +65,9 @@ class AlertCheck(NamedTuple):
     has_new: bool
 
 
-def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], int], *, is_test: bool = False) -> AlertCheck:
+def check_alerts(
+    stores: Sequence[str], rules: AlertRules, clock: Callable[[], int], *, is_test: bool = False
+) -> AlertCheck:
     """Check the rules once on the runs in `stores`; the alerts are those of the first one. A test alert goes to all channels.
 
     Raises:
@@ -72,9 +79,14 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
     with open_watch(ledger) as file, file.checking():
         history = History(open_store(*stores))
         now_ns = clock()
-        firing = firings(rules.rule, FiringContext(history, annotations_of(ledger), history.store.devices(), now_ns))
+        firing = firings(
+            rules.rule,
+            FiringContext(history, annotations_of(ledger), history.store.devices(), now_ns),
+        )
         if is_test:
-            finding = AlertFinding("test", "test of Edgemeter", "the next check ends it", 0, {"at": stamp(now_ns)})
+            finding = AlertFinding(
+                "test", "test of Edgemeter", "the next check ends it", 0, {"at": stamp(now_ns)}
+            )
             channels = tuple(channel.name for channel in rules.channel)
             firing.append(Alert("test", "info", channels, finding.title, finding.text, (finding,)))
         with file.writing() as statements:
@@ -85,7 +97,9 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
         return AlertCheck(changes, sent, len(series), bool(newest.is_ok.any()))
 
 
-def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | None, now_ns: int) -> Counter[str]:
+def _send(
+    file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | None, now_ns: int
+) -> Counter[str]:
     """Send each channel its alerts and store the sent states; return how many each accepted."""
     notified: list[tuple[str, int, int, str]] = []
     errors: dict[str, str] = {}
@@ -95,16 +109,23 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
     def write() -> None:
         # All of it each time: a failed write is repeated at the end.
         with file.writing() as statements:
-            statements.executemany("UPDATE notified SET state = ?, sent_ns = ?, error = NULL WHERE alert = ? AND channel = ?", notified)
+            statements.executemany(
+                "UPDATE notified SET state = ?, sent_ns = ?, error = NULL WHERE alert = ? AND channel = ?",
+                notified,
+            )
             rows = [(error, name) for name, error in sorted(errors.items())]
-            statements.executemany("UPDATE notified SET error = ? WHERE channel = ? AND error IS NOT NULL", rows)
+            statements.executemany(
+                "UPDATE notified SET error = ? WHERE channel = ? AND error IS NOT NULL", rows
+            )
 
     def send(channel: Channel) -> None:
         messages = sent_messages(channel, due[channel], page, now_ns)
         try:
             # A process that was suspended for longer than others wait for its lock sends nothing: they may have sent it.
             while time.monotonic() < until_s and (accepted := next(messages, None)):
-                notified.extend((alert.state, now_ns, alert.number, channel.name) for alert in accepted)
+                notified.extend(
+                    (alert.state, now_ns, alert.number, channel.name) for alert in accepted
+                )
                 with lock:
                     file.in_need(write)
         except EdgemeterError as error:
@@ -112,7 +133,9 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
         except Exception as error:  # noqa: BLE001 - whatever a service of Apprise does is that channel's alone; its words may be secret
             errors[channel.name] = f"it fails with {type(error).__name__}"
 
-    threads = {channel.name: threading.Thread(target=send, args=(channel,), daemon=True) for channel in due}
+    threads = {
+        channel.name: threading.Thread(target=send, args=(channel,), daemon=True) for channel in due
+    }
     for thread in threads.values():
         thread.start()
     for name, thread in threads.items():
@@ -126,13 +149,19 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
     return Counter(name for _, _, _, name in notified)
 
 
-def settled(alerts: Sequence[Alert], firing: Sequence[Alert], now_ns: int) -> list[tuple[AlertEvent, Alert]]:
+def settled(
+    alerts: Sequence[Alert], firing: Sequence[Alert], now_ns: int
+) -> list[tuple[AlertEvent, Alert]]:
     """Return how alerts change, given the present firings.
 
     A finding keeps its alert, also as part of an event; an alert that has `joined` continues in another, without a notification.
     """
     open_alerts = {alert.number: alert for alert in alerts if alert.state == "open"}
-    by_finding = {(alert.rule, *finding.facts.items()): alert for alert in open_alerts.values() for finding in alert.findings}
+    by_finding = {
+        (alert.rule, *finding.facts.items()): alert
+        for alert in open_alerts.values()
+        for finding in alert.findings
+    }
     newest = max((alert.number for alert in alerts), default=0)
     changes: dict[int, tuple[AlertEvent, Alert]] = {}
     joined: set[int] = set()
@@ -141,33 +170,53 @@ def settled(alerts: Sequence[Alert], firing: Sequence[Alert], now_ns: int) -> li
         for finding in now.findings:
             alert = by_finding.get((now.rule, *finding.facts.items()))
             # A step that begins after the alert of an earlier one opened is another alert.
-            if alert is not None and (finding.kind != "step" or (finding.day + 1) * NS_PER_DAY <= alert.opened_ns):
+            if alert is not None and (
+                finding.kind != "step" or (finding.day + 1) * NS_PER_DAY <= alert.opened_ns
+            ):
                 same.add(alert.number)
         same -= changes.keys()
         joined |= same
         if same:
             number = min(same)
-            changes[number] = ("updated", replace(now, number=number, opened_ns=open_alerts[number].opened_ns))
+            changes[number] = (
+                "updated",
+                replace(now, number=number, opened_ns=open_alerts[number].opened_ns),
+            )
         elif not now.is_explained:
             newest += 1
             changes[newest] = ("opened", replace(now, number=newest, opened_ns=now_ns))
-    ended = [replace(alert, closed_ns=now_ns) for number, alert in open_alerts.items() if number not in changes]
-    return [*changes.values(), *(("joined" if alert.number in joined else "closed", alert) for alert in ended)]
+    ended = [
+        replace(alert, closed_ns=now_ns)
+        for number, alert in open_alerts.items()
+        if number not in changes
+    ]
+    return [
+        *changes.values(),
+        *(("joined" if alert.number in joined else "closed", alert) for alert in ended),
+    ]
 
 
-def differences(alerts: Iterable[Alert], notified: Iterable[Notified], channels: Iterable[Channel]) -> dict[Channel, list[Alert]]:
+def differences(
+    alerts: Iterable[Alert], notified: Iterable[Notified], channels: Iterable[Channel]
+) -> dict[Channel, list[Alert]]:
     """Return the alerts to send to each channel, in their present state: open ones first, the worst of them first."""
     states = {(row.channel, row.alert): row.state for row in notified}
-    ordered = sorted(alerts, key=lambda alert: (alert.state == "closed", SEVERITIES.index(alert.severity)))
+    ordered = sorted(
+        alerts, key=lambda alert: (alert.state == "closed", SEVERITIES.index(alert.severity))
+    )
 
     def is_due(channel: Channel, alert: Alert) -> bool:
         key = channel.name, alert.number
         if alert.state == "closed":
             return key in states and states[key] != "closed"
         # Alertmanager ends an alert that is not repeated.
-        return channel.name in alert.channels and (states.get(key) != "open" or channel.kind == "alertmanager")
+        return channel.name in alert.channels and (
+            states.get(key) != "open" or channel.kind == "alertmanager"
+        )
 
-    return grouped((channel, alert) for channel in channels for alert in ordered if is_due(channel, alert))
+    return grouped(
+        (channel, alert) for channel in channels for alert in ordered if is_due(channel, alert)
+    )
 
 
 def _settle(
@@ -175,23 +224,42 @@ def _settle(
 ) -> tuple[list[tuple[AlertEvent, Alert]], dict[Channel, list[Alert]]]:
     """Store how alerts change, and which channels do not know that yet; return both."""
     # Also without changes: if nothing can be stored, nothing may be sent that would be repeated.
-    statements.execute("INSERT INTO alert_checks VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET checked_ns = ?", (now_ns, now_ns))
+    statements.execute(
+        "INSERT INTO alert_checks VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET checked_ns = ?",
+        (now_ns, now_ns),
+    )
     changes = settled(read_alerts(statements)[0], firing, now_ns)
     bodies = [(alert.number, msgspec.json.encode(alert)) for _, alert in changes]
-    statements.executemany("INSERT INTO alerts VALUES (?, ?) ON CONFLICT (number) DO UPDATE SET body = excluded.body", bodies)
+    statements.executemany(
+        "INSERT INTO alerts VALUES (?, ?) ON CONFLICT (number) DO UPDATE SET body = excluded.body",
+        bodies,
+    )
     joined = [(alert.number,) for event, alert in changes if event == "joined"]
     statements.executemany("UPDATE notified SET state = 'closed' WHERE alert = ?", joined)
     due = differences(*read_alerts(statements), channels)
     statements.execute("UPDATE notified SET error = NULL WHERE error IS NOT NULL")
     insert = "INSERT INTO notified VALUES (?, ?, NULL, 0, 'not sent yet') ON CONFLICT (alert, channel) DO UPDATE SET error = excluded.error"
-    statements.executemany(insert, [(alert.number, channel.name) for channel, of_channel in due.items() for alert in of_channel])
+    statements.executemany(
+        insert,
+        [
+            (alert.number, channel.name)
+            for channel, of_channel in due.items()
+            for alert in of_channel
+        ],
+    )
     return changes, due
 
 
 def read_alerts(statements: Statements) -> tuple[list[Alert], list[Notified]]:
     """Return all alerts, oldest first, and the states that each channel received."""
-    alerts = [msgspec.json.decode(body, type=Alert) for (body,) in statements.execute("SELECT body FROM alerts ORDER BY number").fetchall()]
-    return alerts, [Notified(*row) for row in statements.execute("SELECT * FROM notified ORDER BY channel, alert").fetchall()]
+    alerts = [
+        msgspec.json.decode(body, type=Alert)
+        for (body,) in statements.execute("SELECT body FROM alerts ORDER BY number").fetchall()
+    ]
+    return alerts, [
+        Notified(*row)
+        for row in statements.execute("SELECT * FROM notified ORDER BY channel, alert").fetchall()
+    ]
 
 
 def alerts_of(ledger: LedgerPlace) -> tuple[list[Alert], list[Notified]]:
@@ -204,4 +272,7 @@ def alerts_of(ledger: LedgerPlace) -> tuple[list[Alert], list[Notified]]:
 
 def undelivered_texts(notified: Iterable[Notified]) -> list[str]:
     errors = grouped((row.channel, row.error) for row in notified if row.error)
-    return [f"{count(len(of_channel), 'alert')} undelivered to {channel}: {of_channel[0]}" for channel, of_channel in errors.items()]
+    return [
+        f"{count(len(of_channel), 'alert')} undelivered to {channel}: {of_channel[0]}"
+        for channel, of_channel in errors.items()
+    ]

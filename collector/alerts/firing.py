@@ -10,7 +10,13 @@ from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend import trend_text, watch
-from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, device_events, step_events
+from edgemeter.collector.trend.events import (
+    FEWEST,
+    EventMember,
+    TrendEvent,
+    device_events,
+    step_events,
+)
 from edgemeter.collector.trend.finding import Missing, Step, iso
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS
@@ -66,7 +72,11 @@ class Alert:
 
 def common_facts(findings: Sequence[AlertFinding]) -> dict[str, str]:
     """Return the facts shared by all findings: fleet, board, device, model, ..."""
-    return {name: value for name, value in findings[0].facts.items() if all(finding.facts.get(name) == value for finding in findings)}
+    return {
+        name: value
+        for name, value in findings[0].facts.items()
+        if all(finding.facts.get(name) == value for finding in findings)
+    }
 
 
 def page_address(findings: Sequence[AlertFinding]) -> dict[str, str]:
@@ -75,7 +85,11 @@ def page_address(findings: Sequence[AlertFinding]) -> dict[str, str]:
     if "device" in facts and "model" not in facts:
         return {"view": "device", "fleet": facts["fleet"], "device": facts["device"]}
     fields = {name: facts[name] for name in (*watch.SELECTORS, "metric") if name in facts}
-    period = {"between": f"{(day - DAYS_BEFORE) * MS_PER_DAY},{(day + DAYS_AFTER) * MS_PER_DAY}"} if day else {}
+    period = (
+        {"between": f"{(day - DAYS_BEFORE) * MS_PER_DAY},{(day + DAYS_AFTER) * MS_PER_DAY}"}
+        if day
+        else {}
+    )
     return {"view": "trend", **fields, **period}
 
 
@@ -95,20 +109,37 @@ class FiringContext:
 
     def trends(self, rule: AlertRule, *, by_type: bool = False) -> list[SeriesTrend]:
         keys = filter(rule.takes, self.history.series())
-        return watch.trends_of(self.history, self.annotations, rule.metrics, keys, by_type=by_type, results=self.results)
+        return watch.trends_of(
+            self.history,
+            self.annotations,
+            rule.metrics,
+            keys,
+            by_type=by_type,
+            results=self.results,
+        )
 
 
 def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Alert]:
     fired = [_alert(rule, event) for rule in rules for event in _KINDS[rule.kind](rule, context)]
     by_board = grouped((_board(alert), alert) for alert in fired)
-    return [replace(alert, is_explained=any(_explains(cause, alert) for cause in by_board[_board(alert)])) for alert in fired]
+    return [
+        replace(
+            alert, is_explained=any(_explains(cause, alert) for cause in by_board[_board(alert)])
+        )
+        for alert in fired
+    ]
 
 
 def _alert(rule: AlertRule, event: AlertFinding | TrendEvent) -> Alert:
-    findings = (event,) if isinstance(event, AlertFinding) else tuple(map(_of_member, event.members))
+    findings = (
+        (event,) if isinstance(event, AlertFinding) else tuple(map(_of_member, event.members))
+    )
     title, text = findings[0].title, findings[0].text
     if isinstance(event, TrendEvent) and not event.is_alone:
-        title, text = f"{trend_text.event_kind(event)}: {trend_text.event_of(event)}", trend_text.event_text(event)
+        title, text = (
+            f"{trend_text.event_kind(event)}: {trend_text.event_of(event)}",
+            trend_text.event_text(event),
+        )
     return Alert(rule.name, rule.severity, rule.channels, title, text, findings)
 
 
@@ -124,24 +155,49 @@ def _explains(cause: Alert, alert: Alert) -> bool:
         return False
     if strongest == "step":
         # A deviating board is one with a step; the runs of a throttling board do not count.
-        about = {"outlying board": sign.facts.get("metric"), "not ok": "is_throttled"}.get(sign.kind)
+        about = {"outlying board": sign.facts.get("metric"), "not ok": "is_throttled"}.get(
+            sign.kind
+        )
         return any(finding.facts["metric"] == about for finding in cause.findings)
     return strongest in SIGNS and SIGNS[strongest] < SIGNS[sign.kind]
 
 
 def _steps(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
     trends = context.trends(rule)
-    boards, types = _due_steps(rule, context, trends), [] if rule.device else _due_steps(rule, context, context.trends(rule, by_type=True))
-    fleet_wide = [step for event in step_events(boards) if event.kind == "fleet" for step in event.members]
+    boards, types = (
+        _due_steps(rule, context, trends),
+        [] if rule.device else _due_steps(rule, context, context.trends(rule, by_type=True)),
+    )
+    fleet_wide = [
+        step for event in step_events(boards) if event.kind == "fleet" for step in event.members
+    ]
     # A change that people declared on several boards is not reported for their type.
-    declared = [EventMember(trend, step) for trend in trends for step in trend.steps if step.state == "declared"]
-    types = [step for step in types if not _beside(step, fleet_wide) and len(_beside(step, declared)) < FEWEST]
-    return [*step_events(types), *step_events([step for step in boards if not _beside(step, types)])]
+    declared = [
+        EventMember(trend, step)
+        for trend in trends
+        for step in trend.steps
+        if step.state == "declared"
+    ]
+    types = [
+        step
+        for step in types
+        if not _beside(step, fleet_wide) and len(_beside(step, declared)) < FEWEST
+    ]
+    return [
+        *step_events(types),
+        *step_events([step for step in boards if not _beside(step, types)]),
+    ]
 
 
-def _due_steps(rule: AlertRule, context: FiringContext, trends: Sequence[SeriesTrend]) -> list[EventMember]:
+def _due_steps(
+    rule: AlertRule, context: FiringContext, trends: Sequence[SeriesTrend]
+) -> list[EventMember]:
     """Return the newest confirmed step of each trend, if it is large and new enough and has the direction of the rule."""
-    newest = [(trend, step) for trend in trends for step in [step for step in trend.steps if is_event(trend.metric, step)][-1:]]
+    newest = [
+        (trend, step)
+        for trend in trends
+        for step in [step for step in trend.steps if is_event(trend.metric, step)][-1:]
+    ]
     return [
         EventMember(trend, step)
         for trend, step in newest
@@ -155,16 +211,28 @@ def _beside(member: EventMember, members: Sequence[EventMember]) -> list[EventMe
     """Return the steps of the same case, on boards of the same type, in the same direction at about the same time."""
 
     def kind(step: EventMember) -> tuple[SeriesKey, str, bool]:
-        return step.series.key.of_type(), step.series.metric, isinstance(step.finding, Step) and step.finding.size > 0
+        return (
+            step.series.key.of_type(),
+            step.series.metric,
+            isinstance(step.finding, Step) and step.finding.size > 0,
+        )
 
-    near = [other for other in members if abs(other.finding.day - member.finding.day) <= SAME_EVENT_DAYS]
+    near = [
+        other for other in members if abs(other.finding.day - member.finding.day) <= SAME_EVENT_DAYS
+    ]
     return [other for other in near if kind(other) == kind(member)]
 
 
 def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     for trend in context.trends(rule):
-        if trend.drift is not None and context.is_recent(trend.drift.last_day) and rule.wants(is_worse=trend.drift.is_worse):
-            yield _of_series(trend, "drift", trend_text.drift_text(trend.metric, trend.drift), trend.drift.day)
+        if (
+            trend.drift is not None
+            and context.is_recent(trend.drift.last_day)
+            and rule.wants(is_worse=trend.drift.is_worse)
+        ):
+            yield _of_series(
+                trend, "drift", trend_text.drift_text(trend.metric, trend.drift), trend.drift.day
+            )
 
 
 def _limits(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
@@ -174,7 +242,12 @@ def _limits(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
         is_exceeded = trend.level < limit if rule.above is None else trend.level > limit
         if is_exceeded and context.is_recent(trend.last_day):
             level = trend_text.since_text(trend.metric, trend.level, trend.begin_day)
-            yield _of_series(trend, "limit", f"{level}, beyond {trend_text.level_text(trend.metric, limit)}", trend.begin_day)
+            yield _of_series(
+                trend,
+                "limit",
+                f"{level}, beyond {trend_text.level_text(trend.metric, limit)}",
+                trend.begin_day,
+            )
 
 
 def _missing(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
@@ -189,40 +262,65 @@ def _missing(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
 def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     for key in filter(rule.takes, context.history.series()):
         lately = context.history.points(key, context.history.last_day(key))
-        runs = context.history.points(key) if lately and lately[-1].verdict.state == "invalid" else []
+        runs = (
+            context.history.points(key) if lately and lately[-1].verdict.state == "invalid" else []
+        )
         newest = runs[-rule.runs :]
-        if len(newest) == rule.runs and all(run.verdict.state == "invalid" for run in newest) and context.is_recent(newest[-1].day):
+        if (
+            len(newest) == rule.runs
+            and all(run.verdict.state == "invalid" for run in newest)
+            and context.is_recent(newest[-1].day)
+        ):
             text = f"the newest {count(rule.runs, 'run')}, since {iso(newest[0].day)}; the last is {newest[-1].id}"
-            yield AlertFinding("invalid", f"invalid: {key.device}, {key.case()}", text, newest[0].day, _facts(key))
+            yield AlertFinding(
+                "invalid", f"invalid: {key.device}, {key.case()}", text, newest[0].day, _facts(key)
+            )
 
 
 def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     keys = list(filter(rule.takes, context.history.series()))
-    for kind in (kind for name in rule.metrics for kind in board_types(context.history, name, keys)):
+    for kind in (
+        kind for name in rule.metrics for kind in board_types(context.history, name, keys)
+    ):
         for unit in (unit for unit in kind.odd if rule.wants(is_worse=unit.is_worse)):
             text = f"{trend_text.amount_text(kind.metric, unit.apart)} from {kind.boards - 1} others over {count(unit.cases, 'case')}"
-            facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": kind.metric}
+            facts = {
+                "fleet": kind.fleet,
+                "board": kind.board,
+                "device": unit.device,
+                "metric": kind.metric,
+            }
             title = f"outlying board: {unit.device}, {METRICS[kind.metric].figure.title}"
             yield AlertFinding("outlying board", title, text, 0, facts)
 
 
 def _silent(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     """Yield the devices that are lost, or online without a record, for the hours of the rule."""
-    kind, state = ("device lost", "lost") if rule.kind == "device-lost" else ("outbox stopped", "online")
+    kind, state = (
+        ("device lost", "lost") if rule.kind == "device-lost" else ("outbox stopped", "online")
+    )
     received = context.history.received_ns() if state == "online" else {}
     for device in context.devices:
         since_ns = received.get((device.fleet, device.device), device.changed_ns)
         is_of_rule = rule.fleet in (None, device.fleet) and rule.device in (None, device.device)
-        if is_of_rule and device.state == state and context.now_ns - since_ns >= rule.hours * NS_PER_HOUR:
+        if (
+            is_of_rule
+            and device.state == state
+            and context.now_ns - since_ns >= rule.hours * NS_PER_HOUR
+        ):
             text = f"{state if state == 'lost' else 'online without a record'} since {stamp(since_ns)} UTC"
             facts = {"fleet": device.fleet, "device": device.device}
-            yield AlertFinding(kind, f"{kind}: {device.device}", text, since_ns // NS_PER_DAY, facts)
+            yield AlertFinding(
+                kind, f"{kind}: {device.device}", text, since_ns // NS_PER_DAY, facts
+            )
 
 
 def _of_member(member: EventMember) -> AlertFinding:
     trend, finding = member.series, member.finding
     if isinstance(finding, Missing):
-        return _of_series(trend, trend_text.gap_kind(finding), trend_text.missing_text(finding), finding.day)
+        return _of_series(
+            trend, trend_text.gap_kind(finding), trend_text.missing_text(finding), finding.day
+        )
     return _of_series(trend, "step", trend_text.step_text(trend.metric, finding), finding.day)
 
 

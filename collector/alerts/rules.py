@@ -13,7 +13,16 @@ from edgemeter.collector.trend.metrics import DEFAULT, METRICS
 from edgemeter.collector.trend.watch import SeriesSelection
 
 SAMPLE = Path(__file__).with_name("sample_alerts.toml")
-RuleKind = Literal["step", "drift", "limit", "missing", "invalid", "outlying-board", "device-lost", "outbox-stopped"]
+RuleKind = Literal[
+    "step",
+    "drift",
+    "limit",
+    "missing",
+    "invalid",
+    "outlying-board",
+    "device-lost",
+    "outbox-stopped",
+]
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES = get_args(Severity)
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=64)]
@@ -70,7 +79,11 @@ USUAL = AlertRules(
         AlertRule(name="confirmed step", kind="step", severity="critical"),
         AlertRule(name="drift", kind="drift"),
         AlertRule(name="verdict gone invalid", kind="invalid"),
-        AlertRule(name="outlying board", kind="outlying-board", metrics=("energy_gross_mj", "latency_p50_ms", "accuracy_value")),
+        AlertRule(
+            name="outlying board",
+            kind="outlying-board",
+            metrics=("energy_gross_mj", "latency_p50_ms", "accuracy_value"),
+        ),
         AlertRule(name="device lost", kind="device-lost", hours=1.0),
         AlertRule(name="outbox stopped", kind="outbox-stopped"),
     )
@@ -92,13 +105,30 @@ def read_rules(path: Path) -> AlertRules:
 def faults(rules: AlertRules, _path: Path | None = None) -> list[str]:
     """Return the faults of rules and channels with valid keys: unknown names, missing parts, duplicate names."""
     channels = [channel.name for channel in rules.channel]
-    names = [*(f"rule {rule.name!r}" for rule in rules.rule), *(f"channel {name!r}" for name in channels)]
-    results = [f"the name of {name} is used twice: names must be unique" for name in dict.fromkeys(names) if names.count(name) > 1]
+    names = [
+        *(f"rule {rule.name!r}" for rule in rules.rule),
+        *(f"channel {name!r}" for name in channels),
+    ]
+    results = [
+        f"the name of {name} is used twice: names must be unique"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
     for rule in rules.rule:
-        unknown = [f"channel {name!r}: add a [[channel]] with that name" for name in rule.channels if name not in channels]
-        unknown += [f"metric {name!r}: choose from {', '.join(METRICS)}" for name in rule.metrics if name not in METRICS]
+        unknown = [
+            f"channel {name!r}: add a [[channel]] with that name"
+            for name in rule.channels
+            if name not in channels
+        ]
+        unknown += [
+            f"metric {name!r}: choose from {', '.join(METRICS)}"
+            for name in rule.metrics
+            if name not in METRICS
+        ]
         results += [f"rule {rule.name!r} names the unknown {fault}" for fault in unknown]
-        if rule.kind == "limit" and ((rule.above is None) == (rule.below is None) or len(rule.metrics) != 1):
+        if rule.kind == "limit" and (
+            (rule.above is None) == (rule.below is None) or len(rule.metrics) != 1
+        ):
             results.append(
                 f"rule {rule.name!r} (limit) needs either above or below, and exactly one metric, which gives the unit of the limit"
             )

@@ -36,12 +36,17 @@ class ViewTable:
         if "started_at_ns" not in self.columns:
             return self
         column = self.columns.index("started_at_ns")
-        return replace(self, rows=tuple(row for row in self.rows if first_ns <= int(str(row[column])) <= last_ns))
+        return replace(
+            self,
+            rows=tuple(row for row in self.rows if first_ns <= int(str(row[column])) <= last_ns),
+        )
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> ViewTable:
     columns = tuple(rows[0]) if rows else ()
-    return ViewTable("values", columns, tuple(tuple(row[column] for column in columns) for row in rows))
+    return ViewTable(
+        "values", columns, tuple(tuple(row[column] for column in columns) for row in rows)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +79,31 @@ class Chart:
         times = [name.endswith("_ns") for name in self.table.columns]
         rows = [
             [
-                value // NS_PER_MS * NS_PER_MS if is_time and isinstance(value, int) else short(value)
+                value // NS_PER_MS * NS_PER_MS
+                if is_time and isinstance(value, int)
+                else short(value)
                 for value, is_time in zip(row, times, strict=True)
             ]
             for row in self.table.rows
         ]
-        return {"spec": self.spec, "columns": self.table.columns, "rows": rows, "legend": self.legend, "brushes": self.brushes}
+        return {
+            "spec": self.spec,
+            "columns": self.table.columns,
+            "rows": rows,
+            "legend": self.legend,
+            "brushes": self.brushes,
+        }
 
 
 def script_data(value: object) -> str:
     """Return a value as JSON that cannot end its script element."""
-    return msgspec.json.encode(value).decode().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return (
+        msgspec.json.encode(value)
+        .decode()
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026")
+    )
 
 
 def short(value: Plain, digits: int = DIGITS) -> Plain:

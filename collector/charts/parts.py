@@ -27,23 +27,45 @@ def channel(name: str, kind: str = "quantitative", **settings: Any) -> Spec:
     return {"field": name, "type": kind, **settings}
 
 
-def tip(name: str, title: str | None = None, form: str | None = None, kind: str | None = None) -> Spec:
+def tip(
+    name: str, title: str | None = None, form: str | None = None, kind: str | None = None
+) -> Spec:
     """Return a line of a tooltip: the field, its title, its format and its kind."""
     kind = kind or ("quantitative" if form else "nominal")
     utc = {"formatType": "utcFormat"} if kind == "temporal" else {}
-    return {"field": name, "title": title or name.replace("_", " "), "type": kind, **({"format": form} if form else {}), **utc}
+    return {
+        "field": name,
+        "title": title or name.replace("_", " "),
+        "type": kind,
+        **({"format": form} if form else {}),
+        **utc,
+    }
 
 
-def amount(name: str, title: str, values: Iterable[float | None], *, from_zero: bool = True) -> Spec:
+def amount(
+    name: str, title: str, values: Iterable[float | None], *, from_zero: bool = True
+) -> Spec:
     """Return an axis for amounts above 0: logarithmic, and labelled so, if the range requires it."""
     present = [value for value in values if value is not None and 0 < value < math.inf]
     if present and max(present) / min(present) >= LOG_FROM_RATIO:
-        return channel(name, title=f"{title}, logarithmic", scale={"type": "log", "nice": False, "padding": 12})
+        return channel(
+            name, title=f"{title}, logarithmic", scale={"type": "log", "nice": False, "padding": 12}
+        )
     return channel(name, title=title, scale={"zero": from_zero, "padding": 12, "nice": from_zero})
 
 
 def zoom(axes: Sequence[str], *, pans_with_shift: bool = False) -> Spec:
     """Return the parameter that zooms and moves axes; if a drag selects a period, Shift moves."""
-    drag = "[pointerdown[event.shiftKey], window:pointerup] > window:pointermove!" if pans_with_shift else True
-    select = {"type": "interval", "encodings": list(axes), "translate": drag, "zoom": "wheel![event.ctrlKey]", "clear": "dblclick"}
+    drag = (
+        "[pointerdown[event.shiftKey], window:pointerup] > window:pointermove!"
+        if pans_with_shift
+        else True
+    )
+    select = {
+        "type": "interval",
+        "encodings": list(axes),
+        "translate": drag,
+        "zoom": "wheel![event.ctrlKey]",
+        "clear": "dblclick",
+    }
     return {"name": "zoom", "bind": "scales", "select": select}

@@ -26,7 +26,9 @@ def against_accuracy(
     A row for several `boards` has their number.
     """
     x = parts.amount("cost", cost_title, [row["cost"] for row in rows])
-    y = parts.channel("accuracy", title=accuracy_title, scale={"zero": False, "padding": PADDING_PX})
+    y = parts.channel(
+        "accuracy", title=accuracy_title, scale={"zero": False, "padding": PADDING_PX}
+    )
     ends = "95%, of several cases from lowest to highest"
     tips = [
         parts.tip("case"), parts.tip("cost", cost_title, parts.NUMBER), parts.tip("cost_interval", ends),
@@ -34,31 +36,79 @@ def against_accuracy(
         parts.tip("accuracy_interval", ends), parts.tip("standing", "against the reference"), parts.tip("verdict"),
     ]  # fmt: skip
     names = [*(style[0] for style in styles), SEVERAL]
-    colours, shapes = [*(style[1] for style in styles), "var(--ink)"], [*(style[2] for style in styles), "circle"]
+    colours, shapes = (
+        [*(style[1] for style in styles), "var(--ink)"],
+        [*(style[2] for style in styles), "circle"],
+    )
     legend = {**parts.LEGEND, "values": names[:-1]}
-    colour = parts.channel("series", "nominal", legend=legend, scale={"domain": names, "range": colours})
-    shape = parts.channel("series", "nominal", legend=legend, scale={"domain": names, "range": shapes})
+    colour = parts.channel(
+        "series", "nominal", legend=legend, scale={"domain": names, "range": colours}
+    )
+    shape = parts.channel(
+        "series", "nominal", legend=legend, scale={"domain": names, "range": shapes}
+    )
     at = {"x": parts.channel("cost"), "y": parts.channel("accuracy")}
-    across = _interval({"x": parts.channel("cost_low"), "x2": {"field": "cost_high"}, "y": at["y"], "color": colour}, "cost")
-    upward = _interval({"x": at["x"], "y": parts.channel("accuracy_low"), "y2": {"field": "accuracy_high"}, "color": colour}, "accuracy")
+    across = _interval(
+        {
+            "x": parts.channel("cost_low"),
+            "x2": {"field": "cost_high"},
+            "y": at["y"],
+            "color": colour,
+        },
+        "cost",
+    )
+    upward = _interval(
+        {
+            "x": at["x"],
+            "y": parts.channel("accuracy_low"),
+            "y2": {"field": "accuracy_high"},
+            "color": colour,
+        },
+        "accuracy",
+    )
     dots = {
         "transform": [
-            {"calculate": re.sub(r"datum\.(low|high)", rf"datum.{name}_\1", parts.INTERVAL), "as": f"{name}_interval"}
+            {
+                "calculate": re.sub(r"datum\.(low|high)", rf"datum.{name}_\1", parts.INTERVAL),
+                "as": f"{name}_interval",
+            }
             for name in ("cost", "accuracy")
         ],
         "mark": {"type": "point", "size": 90, "strokeWidth": 1.6},
-        "encoding": {"x": x, "y": y, "stroke": colour, "fill": colour, "shape": shape, "fillOpacity": parts.HOLLOW, "tooltip": tips},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "stroke": colour,
+            "fill": colour,
+            "shape": shape,
+            "fillOpacity": parts.HOLLOW,
+            "tooltip": tips,
+        },
         "params": [parts.zoom(["x", "y"])],
     }
     labels = {
         "transform": [{"calculate": "datum.label || ''", "as": "name"}],
-        "mark": {"type": "text", "align": "left", "dx": 9, "dy": -1, "stroke": "var(--sheet)", "strokeWidth": 0},
+        "mark": {
+            "type": "text",
+            "align": "left",
+            "dx": 9,
+            "dy": -1,
+            "stroke": "var(--sheet)",
+            "strokeWidth": 0,
+        },
         "encoding": {**at, "text": {"field": "name"}},
     }
     numbers = {
-        "transform": [{"calculate": "datum.boards > 1 ? '\u00d7' + datum.boards : ''", "as": "count"}],
+        "transform": [
+            {"calculate": "datum.boards > 1 ? '\u00d7' + datum.boards : ''", "as": "count"}
+        ],
         "mark": {"type": "text", "dy": -14, "fontWeight": 600},
-        "encoding": {**at, "text": {"field": "count"}, "color": colour, "tooltip": [parts.tip("case", "marks here")]},
+        "encoding": {
+            **at,
+            "text": {"field": "count"},
+            "color": colour,
+            "tooltip": [parts.tip("case", "marks here")],
+        },
     }
 
     def has(name: str) -> bool:
@@ -78,5 +128,12 @@ def against_accuracy(
 def _interval(encoding: Spec, middle: str) -> Spec:
     """Return a layer of intervals; an unknown end is at the `middle`, so that the layer always has an extent."""
     ends = (f"{middle}_low", f"{middle}_high")
-    filled_ends = [{"calculate": f"isValid(datum.{end}) ? datum.{end} : datum.{middle}", "as": end} for end in ends]
-    return {"transform": filled_ends, "mark": {"type": "rule", "opacity": 0.55}, "encoding": encoding}
+    filled_ends = [
+        {"calculate": f"isValid(datum.{end}) ? datum.{end} : datum.{middle}", "as": end}
+        for end in ends
+    ]
+    return {
+        "transform": filled_ends,
+        "mark": {"type": "rule", "opacity": 0.55},
+        "encoding": encoding,
+    }

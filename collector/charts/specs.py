@@ -32,16 +32,40 @@ def over_time(
     """
     # A label near an end is placed inside, where half of it would stick out.
     axis = {"format": _MOMENTS, "labelFlush": 40}
-    at = {"field": "at", "type": "temporal", "scale": {"type": "utc", "padding": 12}, "title": None, "axis": axis}
-    value = parts.channel("value", title=unit, scale={"zero": from_zero, "nice": True, "padding": 6})
+    at = {
+        "field": "at",
+        "type": "temporal",
+        "scale": {"type": "utc", "padding": 12},
+        "title": None,
+        "axis": axis,
+    }
+    value = parts.channel(
+        "value", title=unit, scale={"zero": from_zero, "nice": True, "padding": 6}
+    )
     tips = [
         parts.tip("at", "started (UTC)", parts.DAY, "temporal"), parts.tip("value", unit, parts.NUMBER),
         *([parts.tip("interval")] if has_bars else []), parts.tip("verdict"), parts.tip("run"),
     ]  # fmt: skip
     drag = "[pointerdown[!event.shiftKey], window:pointerup] > window:pointermove!"
-    brush = {"name": "brush", "select": {"type": "interval", "encodings": ["x"], "on": drag, "translate": False, "zoom": False}}
+    brush = {
+        "name": "brush",
+        "select": {
+            "type": "interval",
+            "encodings": ["x"],
+            "on": drag,
+            "translate": False,
+            "zoom": False,
+        },
+    }
     dot = {
-        "mark": {"type": "point", "filled": True, "size": 34, "stroke": "var(--s0)", "fill": "var(--s0)", "strokeWidth": 1.4},
+        "mark": {
+            "type": "point",
+            "filled": True,
+            "size": 34,
+            "stroke": "var(--s0)",
+            "fill": "var(--s0)",
+            "strokeWidth": 1.4,
+        },
         "encoding": {"x": at, "y": value, "fillOpacity": parts.HOLLOW, "tooltip": tips},
         "params": [parts.zoom(["x"], pans_with_shift=True), brush],
     }
@@ -51,13 +75,32 @@ def over_time(
         "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
     }
     # Invisible marks keep the axis wide: a single time is in the middle of two hours.
-    moments_ns = (span_ns[0] - NS_PER_HOUR, span_ns[1] + NS_PER_HOUR) if span_ns[1] - span_ns[0] < NS_PER_MINUTE else span_ns
-    ends = {"data": {"values": [{"at": end / 1e6} for end in moments_ns]}, "mark": {"type": "point", "opacity": 0}, "encoding": {"x": at}}
-    stroke = {"x": {"field": "start", "type": "temporal"}, "x2": {"field": "end"}, "y": {"field": "value", "type": "quantitative"}}
-    level = {"data": {"values": list(levels)}, "mark": {"type": "rule", "stroke": "var(--ink)", "opacity": 0.75}, "encoding": stroke}
+    moments_ns = (
+        (span_ns[0] - NS_PER_HOUR, span_ns[1] + NS_PER_HOUR)
+        if span_ns[1] - span_ns[0] < NS_PER_MINUTE
+        else span_ns
+    )
+    ends = {
+        "data": {"values": [{"at": end / 1e6} for end in moments_ns]},
+        "mark": {"type": "point", "opacity": 0},
+        "encoding": {"x": at},
+    }
+    stroke = {
+        "x": {"field": "start", "type": "temporal"},
+        "x2": {"field": "end"},
+        "y": {"field": "value", "type": "quantitative"},
+    }
+    level = {
+        "data": {"values": list(levels)},
+        "mark": {"type": "rule", "stroke": "var(--ink)", "opacity": 0.75},
+        "encoding": stroke,
+    }
     return {
         **parts.sized(190),
-        "transform": [{"calculate": "datum.started_at_ns / 1e6", "as": "at"}, {"calculate": parts.INTERVAL, "as": "interval"}],
+        "transform": [
+            {"calculate": "datum.started_at_ns / 1e6", "as": "at"},
+            {"calculate": parts.INTERVAL, "as": "interval"},
+        ],
         "layer": [
             *([bar] if has_bars else []),
             dot,
@@ -72,23 +115,46 @@ def cumulative(unit: str, values: Iterable[float | None]) -> Spec:
     """Return the share of queries at most as slow, as a step line: rows of `value`, `share`."""
     return {
         **parts.sized(260),
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.8, "color": "var(--s0)"},
+        "mark": {
+            "type": "line",
+            "interpolate": "step-after",
+            "strokeWidth": 1.8,
+            "color": "var(--s0)",
+        },
         "encoding": {
             "x": parts.amount("value", unit, values, from_zero=False),
-            "y": parts.channel("share", title="share of queries", axis={"format": "%"}, scale={"domain": [0, 1]}),
-            "tooltip": [parts.tip("value", unit, parts.NUMBER), parts.tip("share", "share of queries", ".1%")],
+            "y": parts.channel(
+                "share", title="share of queries", axis={"format": "%"}, scale={"domain": [0, 1]}
+            ),
+            "tooltip": [
+                parts.tip("value", unit, parts.NUMBER),
+                parts.tip("share", "share of queries", ".1%"),
+            ],
         },
     }
 
 
 def _events(events: Sequence[Mapping[str, Any]]) -> list[Spec]:
-    kinds = {"domain": ["change", "step", "remark"], "range": ["var(--soft)", "var(--s1)", "var(--s2)"]}
+    kinds = {
+        "domain": ["change", "step", "remark"],
+        "range": ["var(--soft)", "var(--s1)", "var(--s2)"],
+    }
     colour = {"field": "kind", "type": "nominal", "scale": kinds, "legend": None}
     x = {"field": "at", "type": "temporal"}
-    tips = [parts.tip("at", "on", "%d %b %Y", "temporal"), parts.tip("kind"), parts.tip("text", "what")]
+    tips = [
+        parts.tip("at", "on", "%d %b %Y", "temporal"),
+        parts.tip("kind"),
+        parts.tip("text", "what"),
+    ]
     dash = {"condition": {"test": "datum.kind === 'step'", "value": [1, 0]}, "value": [4, 3]}
     # Inside the plot: zoomed marks are clipped at its edge.
-    number = {"x": x, "y": {"value": 8}, "text": {"field": "number"}, "color": colour, "tooltip": tips}
+    number = {
+        "x": x,
+        "y": {"value": 8},
+        "text": {"field": "number"},
+        "color": colour,
+        "tooltip": tips,
+    }
     label = {"type": "text", "fontWeight": 600, "align": "left", "dx": 4}
     return [
         {
@@ -109,16 +175,43 @@ def run_time_line(
 
     `bands` (`start`, `end` in s, `name`, `text`) shade idle and warm-up, with the machine's conditions.
     """
-    x = {"field": "at_s", "type": "quantitative", "title": across, "scale": {"zero": False, "nice": False, "padding": 6}}
-    at, right = parts.tip("at_s", "at, s", ",.3f"), {"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"}
-    sensor_scale = {"domain": list(sensors), "range": [f"var(--s{1 + index % 6})" for index in range(len(sensors))]}
+    x = {
+        "field": "at_s",
+        "type": "quantitative",
+        "title": across,
+        "scale": {"zero": False, "nice": False, "padding": 6},
+    }
+    at, right = (
+        parts.tip("at_s", "at, s", ",.3f"),
+        {"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"},
+    )
+    sensor_scale = {
+        "domain": list(sensors),
+        "range": [f"var(--s{1 + index % 6})" for index in range(len(sensors))],
+    }
     layers: list[Spec] = []
     if bands:
-        stages, colours = ["idle before", "warm-up", "timed", "idle after"], ["var(--p0)", "var(--s1)", "transparent", "var(--p0)"]
-        fill = parts.channel("name", "nominal", scale={"domain": stages, "range": colours}, legend=None)
+        stages, colours = (
+            ["idle before", "warm-up", "timed", "idle after"],
+            ["var(--p0)", "var(--s1)", "transparent", "var(--p0)"],
+        )
+        fill = parts.channel(
+            "name", "nominal", scale={"domain": stages, "range": colours}, legend=None
+        )
         tips = [parts.tip("name"), parts.tip("text", "conditions")]
-        encoding = {"x": parts.channel("start"), "x2": {"field": "end"}, "fill": fill, "tooltip": tips}
-        layers.append({"data": {"values": list(bands)}, "mark": {"type": "rect", "opacity": 0.3}, "encoding": encoding})
+        encoding = {
+            "x": parts.channel("start"),
+            "x2": {"field": "end"},
+            "fill": fill,
+            "tooltip": tips,
+        }
+        layers.append(
+            {
+                "data": {"values": list(bands)},
+                "mark": {"type": "rect", "opacity": 0.3},
+                "encoding": encoding,
+            }
+        )
     dots = {
         "transform": [{"filter": "isValid(datum.latency_ms)"}],
         "mark": {"type": "point", "filled": True, "size": 12, "opacity": 0.5, "color": "var(--s0)"},
@@ -144,26 +237,62 @@ def run_time_line(
     return {**parts.sized(280), "layer": layers, "resolve": {"scale": {"y": "independent"}}}
 
 
-def over_the_run(first: tuple[str, str], second: tuple[str, str] | None, throttled_s: float | None, *, has_bars: bool) -> Spec:
+def over_the_run(
+    first: tuple[str, str],
+    second: tuple[str, str] | None,
+    throttled_s: float | None,
+    *,
+    has_bars: bool,
+) -> Spec:
     """Return one or two quantities (field, title) of a long run over its time: rows of `at_s`, `end_s` and the fields.
 
     The first, on the left, `has_bars` or is a line; a vertical line marks the beginning of throttling.
     """
-    at = {"field": "at_s", "type": "quantitative", "title": "s since the first timed query", "scale": {"nice": False}}
+    at = {
+        "field": "at_s",
+        "type": "quantitative",
+        "title": "s since the first timed query",
+        "scale": {"nice": False},
+    }
     quantities = [first, *([second] if second else [])]
-    tips = [parts.tip("at_s", "from, s", ",.0f"), *(parts.tip(field, title, parts.NUMBER) for field, title in quantities)]
+    tips = [
+        parts.tip("at_s", "from, s", ",.0f"),
+        *(parts.tip(field, title, parts.NUMBER) for field, title in quantities),
+    ]
     layers: list[Spec] = []
     for index, (field, title) in enumerate(quantities):
         colour = f"var(--s{index})"
-        axis = {"titleColor": colour, **({"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"} if index else {})}
+        axis = {
+            "titleColor": colour,
+            **(
+                {"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"}
+                if index
+                else {}
+            ),
+        }
         is_bar = has_bars and not index
         ends = {"x2": {"field": "end_s"}, "y2": {"datum": 0}} if is_bar else {}
-        look = {"type": "rect", "opacity": 0.6} if is_bar else {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5}
+        look = (
+            {"type": "rect", "opacity": 0.6}
+            if is_bar
+            else {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5}
+        )
         value = parts.channel(field, title=title, axis=axis, scale={"zero": is_bar})
-        layers.append({"mark": {**look, "color": colour}, "encoding": {"x": at, **ends, "y": value, "tooltip": tips}})
+        layers.append(
+            {
+                "mark": {**look, "color": colour},
+                "encoding": {"x": at, **ends, "y": value, "tooltip": tips},
+            }
+        )
     layers[-1]["params"] = [parts.zoom(["x"])]
     if throttled_s is not None:
         mark = {"type": "rule", "strokeDash": [4, 3], "color": "var(--ink)"}
         tip = {"value": f"throttled from {throttled_s:,.0f} s on"}
-        layers.append({"data": {"values": [{"at_s": throttled_s}]}, "mark": mark, "encoding": {"x": at, "tooltip": tip}})
+        layers.append(
+            {
+                "data": {"values": [{"at_s": throttled_s}]},
+                "mark": mark,
+                "encoding": {"x": at, "tooltip": tip},
+            }
+        )
     return {**parts.sized(150), "layer": layers, "resolve": {"scale": {"y": "independent"}}}

@@ -44,7 +44,9 @@ def bundle() -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError:
-        script = str(library.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE))
+        script = str(
+            library.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+        )
     # If the cache cannot be written, the next process makes it again.
     with contextlib.suppress(UnavailableError):
         durable_file.write(path, script.encode(), 0o644)
@@ -64,7 +66,9 @@ def svg(chart: Chart) -> str:
     chart_hash = hashlib.sha256(json.dumps(chart.document()).encode()).hexdigest()[:8]
     numbers: dict[str, int] = {}
     return re.sub(
-        r"\b(clip|gradient_)(\d+)\b", lambda match: f"{match[1]}{chart_hash}-{numbers.setdefault(match[2], len(numbers))}", svg_text
+        r"\b(clip|gradient_)(\d+)\b",
+        lambda match: f"{match[1]}{chart_hash}-{numbers.setdefault(match[2], len(numbers))}",
+        svg_text,
     )
 
 
@@ -74,9 +78,15 @@ def _standing_alone(chart: Chart) -> Spec:
     spec = {**chart.spec, "data": {**chart.spec.get("data", {}), "values": rows}}
     if spec.get("width") == "container":
         spec["width"] = WIDTH_PX
-    spec["config"] = {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}
+    spec["config"] = {
+        **theme(),
+        "font": "Helvetica, Arial, sans-serif",
+        "background": "var(--sheet)",
+    }
     colours = dict(re.findall(r"--(\w+): light-dark\((#\w+)", _packaged("web/page.css")))
-    spec_in_colour: Spec = json.loads(re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], json.dumps(spec)))
+    spec_in_colour: Spec = json.loads(
+        re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], json.dumps(spec))
+    )
     return spec_in_colour
 
 

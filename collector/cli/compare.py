@@ -13,10 +13,23 @@ from click.core import ParameterSource
 from edgemeter.agent.base.command_group import LongCommand
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import format_option, matters_option, names_and_config, quiet_option, save_option
+from edgemeter.agent.base.options import (
+    format_option,
+    matters_option,
+    names_and_config,
+    quiet_option,
+    save_option,
+)
 from edgemeter.agent.base.progress import note, passing_note
 from edgemeter.agent.base.tables import Format
-from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES, case_options, check_on, on_options, power_option
+from edgemeter.agent.cli.case_options import (
+    CASE_OPTIONS,
+    SHORT_MODES,
+    case_options,
+    check_on,
+    on_options,
+    power_option,
+)
 from edgemeter.collector.cli.stores import FigureParam, all_days_option, opened_book, store_option
 from edgemeter.collector.runs.figure_names import EXAMPLE, JUDGED
 
@@ -42,11 +55,20 @@ COMMON = {
 @case_options(*OPTIONS, mode=SHORT_MODES)
 @power_option
 @on_options
-@click.option("--reference", metavar="NAME", help="Compare the ledger's cases with this device or role.")
 @click.option(
-    "--require", "required", metavar="LIMITS", help=f"Recommend a case within these limits, such as '{EXAMPLE}'. Exit 1 if there is none."
+    "--reference", metavar="NAME", help="Compare the ledger's cases with this device or role."
 )
-@click.option("--cheapest", type=FigureParam(JUDGED.values()), help="Figure to choose by. Default: energy or latency.")
+@click.option(
+    "--require",
+    "required",
+    metavar="LIMITS",
+    help=f"Recommend a case within these limits, such as '{EXAMPLE}'. Exit 1 if there is none.",
+)
+@click.option(
+    "--cheapest",
+    type=FigureParam(JUDGED.values()),
+    help="Figure to choose by. Default: energy or latency.",
+)
 @click.option(
     "--fail-on",
     metavar="LIMITS",
@@ -75,9 +97,13 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: 
     Example: edgemeter compare a.tflite b.tflite --data photos/
     """
     if len(sides) == 1:
-        raise click.UsageError(f"give two sides or more, such as edgemeter compare {sides[0]} OTHER")
+        raise click.UsageError(
+            f"give two sides or more, such as edgemeter compare {sides[0]} OTHER"
+        )
     if options["fail_on"] is not None and len(sides) != 2:
-        raise click.UsageError("--fail-on takes two sides: edgemeter compare BASELINE NEW --fail-on slower:3%")
+        raise click.UsageError(
+            "--fail-on takes two sides: edgemeter compare BASELINE NEW --fail-on slower:3%"
+        )
     if options["fail_on"] is None:
         _refuse(("inconclusive",), "is for a gate: give its limits with --fail-on")
     if not sides:
@@ -89,7 +115,10 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: 
 
     if sides:
         _refuse(("reference",), "is for the cases of a ledger: leave it out, or the sides")
-        _refuse(("stores",), "is for all cases of a ledger: leave it out, since a ledger may be a side itself")
+        _refuse(
+            ("stores",),
+            "is for all cases of a ledger: leave it out, since a ledger may be a side itself",
+        )
         _compare_sides(sides, options, matters, form)
         return
     comparison = _of_stores(options, matters)
@@ -98,7 +127,9 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: 
         sys.exit(FAILED)
 
 
-def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_ratio: float, form: Format) -> None:
+def _compare_sides(
+    sides: Sequence[str], options: Mapping[str, Any], matters_ratio: float, form: Format
+) -> None:
     """Show the comparison of measured models or stored results, with the gate and the choice."""
     with passing_note("reading the sides ..."):
         # Imports take long on a small board.
@@ -118,7 +149,9 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_rat
         comparison = measured.comparison
     else:
         _refuse(MEASURING, "is for models that are measured, and none of these is a model")
-        compared = compare_results(sides, matters_ratio, options["days"], may_lack_baseline=form == "markdown")
+        compared = compare_results(
+            sides, matters_ratio, options["days"], may_lack_baseline=form == "markdown"
+        )
         comparison, lost = compared.comparison, compared.lost
     if limits:
         comparison = with_gate(comparison, limits, lost, options["inconclusive"])
@@ -138,7 +171,12 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_rat
 
 
 def recommend_format(
-    cases: "Mapping[str, Case]", options: Mapping[str, Any], matters: float, form: Format, notes: Sequence[str], document: Mapping[str, Any]
+    cases: "Mapping[str, Case]",
+    options: Mapping[str, Any],
+    matters: float,
+    form: Format,
+    notes: Sequence[str],
+    document: Mapping[str, Any],
 ) -> None:
     """Measure one model's formats, cases by name, in turn; show them with a recommendation and notes; JSON contains the `document` too."""
     from edgemeter.agent.base.tables import console_for
@@ -149,10 +187,15 @@ def recommend_format(
     from edgemeter.collector.compare.columns import to_json
     from edgemeter.collector.show.formats_table import show_formats
 
-    names = {(model_file.sha256(Path(case.model)), case.runtime): name for name, case in cases.items()}
+    names = {
+        (model_file.sha256(Path(case.model)), case.runtime): name for name, case in cases.items()
+    }
     sizes_mb = {name: model_file.size_bytes(Path(case.model)) / 1e6 for name, case in cases.items()}
     measured = measure_cases([*cases.values()][:MOST_SIDES], options, matters)
-    rows = [replace(row, name=names[row.case.key.model_sha256, row.case.key.runtime]) for row in measured.comparison.rows]
+    rows = [
+        replace(row, name=names[row.case.key.model_sha256, row.case.key.runtime])
+        for row in measured.comparison.rows
+    ]
     comparison = replace(measured.comparison, rows=tuple(rows))
     comparison = _with_choice(comparison, {"required": None, "cheapest": None}, matters)
     try:
@@ -192,20 +235,30 @@ def _is_choice(options: Mapping[str, Any]) -> bool:
     return options["required"] is not None or options["cheapest"] is not None
 
 
-def _choice(cases: "Sequence[CaseSummary]", options: Mapping[str, Any], matters_ratio: float) -> "Choice":
+def _choice(
+    cases: "Sequence[CaseSummary]", options: Mapping[str, Any], matters_ratio: float
+) -> "Choice":
     from edgemeter.collector.compare.choice import choose
     from edgemeter.collector.compare.limits import parse_requirements
 
-    return choose(cases, parse_requirements(options["required"] or ""), options["cheapest"], matters_ratio)
+    return choose(
+        cases, parse_requirements(options["required"] or ""), options["cheapest"], matters_ratio
+    )
 
 
-def _with_choice(comparison: "Comparison", options: Mapping[str, Any], matters_ratio: float) -> "Comparison":
+def _with_choice(
+    comparison: "Comparison", options: Mapping[str, Any], matters_ratio: float
+) -> "Comparison":
     from edgemeter.collector.compare.comparison import with_choice
 
-    return with_choice(comparison, _choice([row.case for row in comparison.rows], options, matters_ratio))
+    return with_choice(
+        comparison, _choice([row.case for row in comparison.rows], options, matters_ratio)
+    )
 
 
-def show(comparison: "Comparison", form: Format, sides: Sequence[str] = (), notes: Sequence[str] = ()) -> None:
+def show(
+    comparison: "Comparison", form: Format, sides: Sequence[str] = (), notes: Sequence[str] = ()
+) -> None:
     """Print the comparison; the notes on a measurement follow a table, and go to standard error with any other form."""
     from edgemeter.agent.base.tables import console_for
     from edgemeter.agent.base.terminal import print_text
@@ -232,5 +285,8 @@ def show(comparison: "Comparison", form: Format, sides: Sequence[str] = (), note
 def _refuse(names: Sequence[str], why: str) -> None:
     context = click.get_current_context()
     for param in context.command.params:
-        if param.name in names and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+        if (
+            param.name in names
+            and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+        ):
             raise click.UsageError(f"{max(param.opts, key=len)} {why}")

@@ -88,18 +88,30 @@ def compare_results(
         contents = read_sides(*sides)
         return between((sides[0], contents[0]), (sides[1], contents[1]), matters_ratio, days)
     cases, left_out = zip(*(_stored_case(side, days) for side in sides), strict=True)
-    runs = grouped((run, side) for side, case in zip(sides, cases, strict=True) for run in case.run_ids)
+    runs = grouped(
+        (run, side) for side, case in zip(sides, cases, strict=True) for run in case.run_ids
+    )
     if both := next((places for places in runs.values() if len(places) > 1), None):
-        raise ConfigError(f"{both[0]!r} and {both[1]!r} have the same run: give each side its own runs")
-    return ComparedSides(in_order(cases, matters_ratio, [entry for entries in left_out for entry in entries]))
+        raise ConfigError(
+            f"{both[0]!r} and {both[1]!r} have the same run: give each side its own runs"
+        )
+    return ComparedSides(
+        in_order(cases, matters_ratio, [entry for entries in left_out for entry in entries])
+    )
 
 
 def _stored_case(side: str, days: DaysCounted = "all") -> tuple[CaseSummary, list[LeftOut]]:
     book = book_of(MemoryStore(read_side(side).runs))
     cases, left_out = book.summaries(days), book.left_out()
     if len(cases) != 1:
-        reason = f"it has {len(cases)} cases: select one, as in {side + '?model=NAME'!r}" if cases else left_out[0].reason
-        raise ConfigError(f"{side!r} cannot be compared with models, or as one of more than two sides: {reason}")
+        reason = (
+            f"it has {len(cases)} cases: select one, as in {side + '?model=NAME'!r}"
+            if cases
+            else left_out[0].reason
+        )
+        raise ConfigError(
+            f"{side!r} cannot be compared with models, or as one of more than two sides: {reason}"
+        )
     return cases[0], left_out
 
 
@@ -122,7 +134,10 @@ def measure_sides(
         return _measured_elsewhere(sides, options, matters_ratio)
     stored = {side: _stored_case(side) for side in sides if not is_model(side)}
     stored_cases = {side: case for side, (case, _) in stored.items()}
-    cases = [stored_cases[side] if side in stored else _case_of(side, options, stored_cases) for side in sides]
+    cases = [
+        stored_cases[side] if side in stored else _case_of(side, options, stored_cases)
+        for side in sides
+    ]
     left_out = [entry for _, entries in stored.values() for entry in entries]
     return measure_cases(cases, options, matters_ratio, report, left_out)
 
@@ -136,9 +151,13 @@ def measure_cases(
 ) -> MeasuredSides:
     """Measure the cases among the sides in turn while no other run does on this device; see `measure_sides`."""
     if not 2 <= len(sides) <= MOST_SIDES:
-        raise ConfigError(f"give two sides or more (at most {MOST_SIDES}), not {len(sides)}: edgemeter compare A B")
+        raise ConfigError(
+            f"give two sides or more (at most {MOST_SIDES}), not {len(sides)}: edgemeter compare A B"
+        )
     if not any(isinstance(side, Case) for side in sides):
-        raise ConfigError("none of the sides is a model: `edgemeter compare` compares runs that are there already")
+        raise ConfigError(
+            "none of the sides is a model: `edgemeter compare` compares runs that are there already"
+        )
     with passing_note("checking models and data ..."):
         from edgemeter.agent.cli import run_session
         from edgemeter.agent.session import checks
@@ -148,24 +167,47 @@ def measure_cases(
         refused = checks.check(suite, opens=True)
     if len(sides) - len(refused) < 2:
         raise checks.by_reason(suite, refused)[0]
-    plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused], matters_ratio)
-    settings = {"device": None, "fleet": None, "broker": None, "if_no_broker": "keep", "delivery_timeout": 60.0, **options}
-    outcome = run_session.run_session(replace(suite, cases=tuple(of_case.case for of_case in plan.cases)), settings, report, plan)
+    plan = RunPlan(
+        [case for number, case in enumerate(suite.cases) if number not in refused], matters_ratio
+    )
+    settings = {
+        "device": None,
+        "fleet": None,
+        "broker": None,
+        "if_no_broker": "keep",
+        "delivery_timeout": 60.0,
+        **options,
+    }
+    outcome = run_session.run_session(
+        replace(suite, cases=tuple(of_case.case for of_case in plan.cases)), settings, report, plan
+    )
     measured = {id(of_case.case): of_case.outcomes for of_case in plan.cases}
     compared: list[CaseSummary] = []
-    left_out = [*left_out, *(LeftOut(None, str(error)) for error in checks.by_reason(suite, refused))]
+    left_out = [
+        *left_out,
+        *(LeftOut(None, str(error)) for error in checks.by_reason(suite, refused)),
+    ]
     for side in sides:
         if isinstance(side, CaseSummary):
             compared.append(side)
         elif id(side) in measured:
-            book = book_of(MemoryStore(run for run in measured[id(side)] if isinstance(run, RunRecord)))
+            book = book_of(
+                MemoryStore(run for run in measured[id(side)] if isinstance(run, RunRecord))
+            )
             of_side = book.summaries("all") if book.cases else []
             left_out += book.left_out()
             # A case that changed meanwhile, for example to another power mode, is compared as it was first.
             compared += of_side[:1]
             if not of_side:
-                errors = [str(error) for error in measured[id(side)] if isinstance(error, EdgemeterError)]
-                left_out.append(LeftOut(None, f"{side.label}: {'; '.join(dict.fromkeys(errors)) or 'it has no usable run'}"))
+                errors = [
+                    str(error) for error in measured[id(side)] if isinstance(error, EdgemeterError)
+                ]
+                left_out.append(
+                    LeftOut(
+                        None,
+                        f"{side.label}: {'; '.join(dict.fromkeys(errors)) or 'it has no usable run'}",
+                    )
+                )
     if len(compared) < 2:
         raise _nothing_compared(outcome, left_out)
     comparison = in_order(compared, matters_ratio, left_out)
@@ -182,14 +224,19 @@ def _case_of(side: str, options: Mapping[str, Any], stored: Mapping[str, CaseSum
         threads = None if run.runtime.threads_reason else run.runtime.threads
         load = {"scenario": "offline", "batch": run.batch} if run.scenario == "offline" else {}
         settings = {"threads": threads, "mode": run.mode, **load}
-        options = {**options, **{key: value for key, value in settings.items() if options.get(key) is None}}
+        options = {
+            **options,
+            **{key: value for key, value in settings.items() if options.get(key) is None},
+        }
     case = run_session.single_case(path, options)
     for other, of_case in stored.items():
         run = of_case.newest
         if run.dataset.images and not (case.data or case.questions):
             scored = " --annotations FILE" if run.accuracy else ""
             missing = "--questions FILE" if run.generation else f"--data PATH{scored}"
-            raise ConfigError(f"{other!r} was measured on {run.dataset.name!r}, and its record does not contain the path: add {missing}")
+            raise ConfigError(
+                f"{other!r} was measured on {run.dataset.name!r}, and its record does not contain the path: add {missing}"
+            )
     return case
 
 
@@ -200,7 +247,9 @@ def _nothing_compared(outcome: "SessionOutcome", left_out: Sequence[LeftOut]) ->
     return MeasurementError(f"no two sides can be compared: {'; '.join(reasons)}")
 
 
-def _notes(outcome: "SessionOutcome", comparison: Comparison, options: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(
+    outcome: "SessionOutcome", comparison: Comparison, options: Mapping[str, Any]
+) -> tuple[str, ...]:
     """Return the number of runs, and the command that compares their cases again."""
     seconds = "" if outcome.seconds is None else f", {duration(outcome.seconds)}"
     runs_text = f"{count(len(outcome.records), 'run')}{seconds}."
@@ -208,21 +257,32 @@ def _notes(outcome: "SessionOutcome", comparison: Comparison, options: Mapping[s
         return (runs_text,)
     oldest = [row.case.runs.part(slice(1)).each()[0] for row in comparison.rows]
     # If a model is compared with itself, the runs of both sides are one case.
-    ids = [short_id(runs[0].id) for runs in grouped(((run.subject.key, run.session_started_at_ns), run) for run in oldest).values()]
+    ids = [
+        short_id(runs[0].id)
+        for runs in grouped(
+            ((run.subject.key, run.session_started_at_ns), run) for run in oldest
+        ).values()
+    ]
     sides_text = " ".join(ids) if len(ids) > 1 else f"{ids[0]} OTHER{data_options(options)}"
     return runs_text, f"saved as {listed(ids, MOST_SIDES)}: edgemeter compare {sides_text}"
 
 
-def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], matters_ratio: float) -> MeasuredSides:
+def _measured_elsewhere(
+    sides: Sequence[str], options: Mapping[str, Any], matters_ratio: float
+) -> MeasuredSides:
     """Return the comparison of the models on each device that measured them in rounds."""
     from edgemeter.agent.cli import elsewhere
 
     if results := [side for side in sides if not is_model(side)]:
-        raise click.UsageError(f"--on measures models, and {results[0]!r} is not a model: leave it out")
+        raise click.UsageError(
+            f"--on measures models, and {results[0]!r} is not a model: leave it out"
+        )
     written = elsewhere.in_one_suite([*map(Path, sides)], options, matters_ratio)
     cases = expand(written, Path.cwd()).cases
     if not 2 <= len(sides) == len(cases) <= MOST_SIDES:
-        raise ConfigError("--on compares two models or more, none of them twice: edgemeter compare A B --on ssh://USER@HOST")
+        raise ConfigError(
+            "--on compares two models or more, none of them twice: edgemeter compare A B --on ssh://USER@HOST"
+        )
     outcome = elsewhere.measure(written, Path.cwd(), options, note)
     files = [Path(case.model).name for case in cases]
     rows, left_out = [], []
@@ -230,13 +290,24 @@ def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], matter
     for device, runs in by_device.items():
         book = book_of(MemoryStore(runs))
         measured = book.summaries("all")
-        measured.sort(key=lambda case: files.index(case.subject.model.file) if case.subject.model.file in files else len(files))
+        measured.sort(
+            key=lambda case: (
+                files.index(case.subject.model.file)
+                if case.subject.model.file in files
+                else len(files)
+            )
+        )
         left_out += book.left_out()
         if len(measured) < 2:
-            left_out.append(LeftOut(None, f"{device}: fewer than two of the models have a usable run there"))
+            left_out.append(
+                LeftOut(None, f"{device}: fewer than two of the models have a usable run there")
+            )
             continue
         of_device = in_order(measured, matters_ratio)
-        rows += [replace(row, name=f"{row.name} on {device}" if len(by_device) > 1 else row.name) for row in of_device.rows]
+        rows += [
+            replace(row, name=f"{row.name} on {device}" if len(by_device) > 1 else row.name)
+            for row in of_device.rows
+        ]
     if not rows:
         raise _nothing_compared(outcome, left_out)
     comparison = Comparison("A", tuple(rows), tuple(left_out))

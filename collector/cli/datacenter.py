@@ -22,15 +22,43 @@ from edgemeter.collector.datacenter.sides import Band, SideRequest, choose_sides
 STYLES = {"edge": "green", "datacenter": "blue", "either": "dim"}
 
 
-@click.command(short_help="Compare edge and datacenter energy over ranges of utilisation, PUE and network.")
+@click.command(
+    short_help="Compare edge and datacenter energy over ranges of utilisation, PUE and network."
+)
 @click.option("--device", "edge", metavar="DEVICE", help="Edge device. Default: the only one.")
 @click.option("-m", "--model", help="Model. Default: the only one.")
-@click.option("--precision", help="Precision of the edge case. Default: the one with the lowest energy.")
-@click.option("--reference", "server", default="reference", metavar="DEVICE|ROLE", help="Server, by device or role. Default: reference.")
-@click.option("--rate", "rate_per_s", type=FiniteRange(0, min_open=True), help="Inferences per second at the edge. Default: its maximum.")
-@click.option("--bytes", "sent_bytes", type=FiniteRange(0), help="Bytes that a request sends. Default: 100,000, a photograph.")
-@click.option("--grid", default="world", help="Electricity grid, for the carbon intensity: world, DE, FR, ... Default: world.")
-@click.option("--constants", type=PATH, help="TOML file that overrides constants, each with its source and year.")
+@click.option(
+    "--precision", help="Precision of the edge case. Default: the one with the lowest energy."
+)
+@click.option(
+    "--reference",
+    "server",
+    default="reference",
+    metavar="DEVICE|ROLE",
+    help="Server, by device or role. Default: reference.",
+)
+@click.option(
+    "--rate",
+    "rate_per_s",
+    type=FiniteRange(0, min_open=True),
+    help="Inferences per second at the edge. Default: its maximum.",
+)
+@click.option(
+    "--bytes",
+    "sent_bytes",
+    type=FiniteRange(0),
+    help="Bytes that a request sends. Default: 100,000, a photograph.",
+)
+@click.option(
+    "--grid",
+    default="world",
+    help="Electricity grid, for the carbon intensity: world, DE, FR, ... Default: world.",
+)
+@click.option(
+    "--constants",
+    type=PATH,
+    help="TOML file that overrides constants, each with its source and year.",
+)
 @stores_option("Ledger, or JSON of `edgemeter run`.", metavar=None)
 @all_days_option
 @format_option()
@@ -54,36 +82,75 @@ def datacenter(
     """
     assumptions = assumed.read_constants(constants)
     if grid not in assumptions.grid:
-        raise ConfigError(f"no carbon intensity of {grid!r}: choose from {', '.join(assumptions.grid)}, or add [grid.{grid}]")
+        raise ConfigError(
+            f"no carbon intensity of {grid!r}: choose from {', '.join(assumptions.grid)}, or add [grid.{grid}]"
+        )
     summaries = opened_book(stores).summaries(days)
-    sides = choose_sides(summaries, SideRequest(edge, model, precision, server), assumptions.stated_server)
+    sides = choose_sides(
+        summaries, SideRequest(edge, model, precision, server), assumptions.stated_server
+    )
     if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
-        raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} inferences per second, not {rate_per_s:g}")
+        raise ConfigError(
+            f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} inferences per second, not {rate_per_s:g}"
+        )
     if rate_per_s and sides.edge.net_mj is None:
-        raise ConfigError(f"{sides.edge.name}: idle power was not measured, so its energy at --rate {rate_per_s:g} is unknown")
-    sent, g_per_kwh = assumptions.request.bytes if sent_bytes is None else sent_bytes, assumptions.grid[grid].g_per_kwh
+        raise ConfigError(
+            f"{sides.edge.name}: idle power was not measured, so its energy at --rate {rate_per_s:g} is unknown"
+        )
+    sent, g_per_kwh = (
+        assumptions.request.bytes if sent_bytes is None else sent_bytes,
+        assumptions.grid[grid].g_per_kwh,
+    )
     edge_mj = sides.edge.gross_mj(rate_per_s)
     edge_g = million_g(edge_mj, g_per_kwh)
-    against = [analyse(sides.edge, edge_mj, side, assumptions, sent, g_per_kwh) for side in sides.servers]
-    notes = [*sides.notes, *(f"{side.name}: {caution}" for side in (sides.edge, *sides.servers) for caution in side.cautions)]
-    of_edge = {"edge": asdict(sides.edge), "edge_gross_mj": asdict(edge_mj), "edge_carbon_g": asdict(edge_g)}
-    of_setting = {"request_bytes": sent, "grid": grid, "notes": notes, "constants": msgspec.to_builtins(assumptions)}
+    against = [
+        analyse(sides.edge, edge_mj, side, assumptions, sent, g_per_kwh) for side in sides.servers
+    ]
+    notes = [
+        *sides.notes,
+        *(
+            f"{side.name}: {caution}"
+            for side in (sides.edge, *sides.servers)
+            for caution in side.cautions
+        ),
+    ]
+    of_edge = {
+        "edge": asdict(sides.edge),
+        "edge_gross_mj": asdict(edge_mj),
+        "edge_carbon_g": asdict(edge_g),
+    }
+    of_setting = {
+        "request_bytes": sent,
+        "grid": grid,
+        "notes": notes,
+        "constants": msgspec.to_builtins(assumptions),
+    }
     if print_data(form, {**of_edge, "against": [asdict(part) for part in against], **of_setting}):
         return
     console = console_for(form)
     speed = f"{figures.significant(rate_per_s or sides.edge.rate_per_s.value)} per s"
     net = f", net {_text(sides.edge.net_mj)} mJ" if sides.edge.net_mj else ""
     print_text(console, f"Edge: {sides.edge.name}, {sides.edge.scope}", "bold")
-    print_text(console, f"  an inference at {speed} takes gross {_text(edge_mj)} mJ{net}; a million: {_text(edge_g)} g CO2e ({grid})")
+    print_text(
+        console,
+        f"  an inference at {speed} takes gross {_text(edge_mj)} mJ{net}; a million: {_text(edge_g)} g CO2e ({grid})",
+    )
     for part in against:
         _show(part, console)
     pue = f"PUE {assumptions.pue.low:g} to {assumptions.pue.high:g}"
-    for line in (*notes, f"{pue}; {sent:,.0f} bytes a request; `either` is within the bands; sources: --format json"):
+    for line in (
+        *notes,
+        f"{pue}; {sent:,.0f} bytes a request; `either` is within the bands; sources: --format json",
+    ):
         print_text(console, f"note: {line}")
 
 
 def _show(part: ServerAnalysis, console: Console) -> None:
-    print_text(console, f"\nLower energy against {part.server.load} {part.server.name}, {part.server.scope}", "bold")
+    print_text(
+        console,
+        f"\nLower energy against {part.server.load} {part.server.name}, {part.server.scope}",
+        "bold",
+    )
     table = Table("utilisation", "server mJ", right="server mJ")
     cells = {(cell.utilisation_ratio, cell.network): cell for cell in (*part.gross, *part.net)}
     networks = {cell.network: cell.network_mj for cell in part.gross}
@@ -92,21 +159,42 @@ def _show(part: ServerAnalysis, console: Console) -> None:
     for share in dict.fromkeys(share for share, _ in cells):
         row = [cells[share, name] for name in networks]
         energy = row[0].datacenter
-        winners = [cell.winner if cell.winner != "either" or not cell.pue_from else f"edge from PUE {cell.pue_from:.2f}" for cell in row]
+        winners = [
+            cell.winner
+            if cell.winner != "either" or not cell.pue_from
+            else f"edge from PUE {cell.pue_from:.2f}"
+            for cell in row
+        ]
         texts = [Text(words, STYLES[cell.winner]) for words, cell in zip(winners, row, strict=True)]
-        table.add_row("net of idle" if share is None else f"{share:.0%}", figures.span(energy.low, energy.high), *texts)
+        table.add_row(
+            "net of idle" if share is None else f"{share:.0%}",
+            figures.span(energy.low, energy.high),
+            *texts,
+        )
     console.print(table)
     print_text(console, "equal where:")
     for even in part.break_even:
-        rate = f"{_span(even.rate_per_s)} requests per s" if even.rate_per_s else "request rate unknown without idle power"
+        rate = (
+            f"{_span(even.rate_per_s)} requests per s"
+            if even.rate_per_s
+            else "request rate unknown without idle power"
+        )
         percent = _span(even.utilisation_ratio.scaled(100))
-        print_text(console, f"  {even.network}: utilisation {percent}%, {rate}, {_span(even.sent_bytes)} bytes a request")
-    span = figures.span(min(cell.carbon_g.low for cell in part.gross), max(cell.carbon_g.high for cell in part.gross))
+        print_text(
+            console,
+            f"  {even.network}: utilisation {percent}%, {rate}, {_span(even.sent_bytes)} bytes a request",
+        )
+    span = figures.span(
+        min(cell.carbon_g.low for cell in part.gross),
+        max(cell.carbon_g.high for cell in part.gross),
+    )
     print_text(console, f"a million there, with the network: {span} g CO2e")
 
 
 def _span(band: Band) -> str:
-    ends = ["never" if math.isinf(end) else figures.significant(end) for end in (band.low, band.high)]
+    ends = [
+        "never" if math.isinf(end) else figures.significant(end) for end in (band.low, band.high)
+    ]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 

@@ -20,8 +20,17 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Measure, deliver, compare and report on this machine.")
-@click.option("-o", "--output", "html", type=PATH, metavar="FILE", help="File for the report (edgemeter[report]). Default: report.html.")
-@click.option("--home", type=PATH, help="Folder for the demo's ledger. Default: $EDGEMETER_HOME/demo.")
+@click.option(
+    "-o",
+    "--output",
+    "html",
+    type=PATH,
+    metavar="FILE",
+    help="File for the report (edgemeter[report]). Default: report.html.",
+)
+@click.option(
+    "--home", type=PATH, help="Folder for the demo's ledger. Default: $EDGEMETER_HOME/demo."
+)
 @quiet_option
 @format_option()
 def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
@@ -45,7 +54,10 @@ def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
     from edgemeter.collector.show.compare_table import show_comparison
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
 
-    delivers, has_page = _is_installed(embedded_broker.check_installed), _is_installed(vega.check_installed)
+    delivers, has_page = (
+        _is_installed(embedded_broker.check_installed),
+        _is_installed(vega.check_installed),
+    )
     html = html or Path("report.html")
     page = html.with_name(f"{html.stem}-fleet.html")
     # Fail now, not after two minutes of measuring.
@@ -69,16 +81,23 @@ def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
     if has_page:
         note(f"the report: {html.resolve()}")
         note(f"the page, with a simulated fleet of 40 boards next to these runs: {page.resolve()}")
-    note("next: edgemeter run YOUR.onnx --data DIR --annotations COCO.json; edgemeter doctor; edgemeter models list")
+    note(
+        "next: edgemeter run YOUR.onnx --data DIR --annotations COCO.json; edgemeter doctor; edgemeter models list"
+    )
 
 
 def control_lines(comparison: "Comparison") -> Iterator[str]:
     """Yield a sentence for each case that was measured twice, once as the reference: the difference of the two, without a cause."""
     from edgemeter.collector.show.words import change_with_interval
 
-    references = {id(row.case): number for number, row in enumerate(comparison.rows, 1) if row.is_reference}
+    references = {
+        id(row.case): number for number, row in enumerate(comparison.rows, 1) if row.is_reference
+    }
     for number, row in enumerate(comparison.rows, 1):
-        is_control = not row.is_reference and structs.replace(row.case.key, role=row.reference.key.role) == row.reference.key
+        is_control = (
+            not row.is_reference
+            and structs.replace(row.case.key, role=row.reference.key.role) == row.reference.key
+        )
         if not is_control or (change := row.decisions.get(LATENCY)) is None:
             continue
         yield (

@@ -50,7 +50,10 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
     for session in sessions:
         stored[session.fleet, session.device].append(session)
     names = sorted({*reports, *stored, *activities})
-    documents = [_devices_document(name, reports.get(name), stored.get(name, []), activities.get(name)) for name in names]
+    documents = [
+        _devices_document(name, reports.get(name), stored.get(name, []), activities.get(name))
+        for name in names
+    ]
     if print_data(form, {"devices": documents}):
         return
     # On a narrow terminal, the identity of devices and what to look at stay.
@@ -74,7 +77,10 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
 
 
 def _devices_document(
-    name: tuple[str, str], reported: DevicePresence | None, stored: Sequence[SessionHeld], activity: "DeviceActivity | None"
+    name: tuple[str, str],
+    reported: DevicePresence | None,
+    stored: Sequence[SessionHeld],
+    activity: "DeviceActivity | None",
 ) -> dict[str, object]:
     birth, health = (reported.birth, reported.health) if reported else (None, None)
     measuring = activity and {
@@ -89,20 +95,32 @@ def _devices_document(
         "agent": birth.agent if birth else None,
         "records": sum(session.records for session in stored),
         "missing": sum(session.missing for session in stored),
-        "last_record": figures.iso_stamp(max(session.last_received_ns for session in stored)) if stored else None,
+        "last_record": figures.iso_stamp(max(session.last_received_ns for session in stored))
+        if stored
+        else None,
         "look_at": "; ".join(needs_attention(health, time.time_ns())) or None if health else None,
         "health": msgspec.to_builtins(health) if health else None,
-        "sessions": [{"session": session.session, "records": session.records, "missing": session.missing} for session in stored],
+        "sessions": [
+            {"session": session.session, "records": session.records, "missing": session.missing}
+            for session in stored
+        ],
         "measuring": measuring,
     }
 
 
 @click.command()
 @ledger_option
-@click.option("--again", "starts_again", is_flag=True, help="Write records again, after a bucket was lost or restored.")
+@click.option(
+    "--again",
+    "starts_again",
+    is_flag=True,
+    help="Write records again, after a bucket was lost or restored.",
+)
 @since_option("received")
 @format_option('{"sinks": [...]}', "table", "json")
-def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, form: Format) -> None:
+def drain(
+    ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, form: Format
+) -> None:
     """Show how many records each InfluxDB lacks, or write records again.
 
     The running collector writes them again.
@@ -114,8 +132,13 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
     with open_ledger(chosen_ledger(ledger), "write" if starts_again else "read") as opened:
         sinks = opened.positions()
         if not sinks:
-            raise ConfigError("the ledger was not drained to any InfluxDB yet: start `collector up --influx URL`")
-        unwritten = {name: opened.set_back(name, since_ns) if starts_again else opened.behind(name) for name in sinks}
+            raise ConfigError(
+                "the ledger was not drained to any InfluxDB yet: start `collector up --influx URL`"
+            )
+        unwritten = {
+            name: opened.set_back(name, since_ns) if starts_again else opened.behind(name)
+            for name in sinks
+        }
     rows = [{"sink": name, "records_to_write": records} for name, records in unwritten.items()]
     print_table(form, "sinks", rows, {"sink": "InfluxDB", "records_to_write": "records to write"})
     if starts_again:
@@ -124,7 +147,11 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
 
 @click.command()
 @ledger_option
-@click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
+@click.option(
+    "--influx",
+    envvar="EDGEMETER_INFLUX",
+    help="Also write the changes to this InfluxDB, for the dashboards.",
+)
 @format_option('{"changes": [...]}')
 def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> None:
     """List changes of devices, confirmed steps and annotations. Changes concern firmware, kernel, agent, runtime and so on.
@@ -146,10 +173,15 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> 
         with closing(Bucket(parse_influx(influx))) as bucket:
             rejected = bucket.write([changing.change_point_line(change) for change in changes])
         if rejected:
-            raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {next(iter(rejected.values()))}")
+            raise ConfigError(
+                f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {next(iter(rejected.values()))}"
+            )
     rows = [asdict(change) | {"at": figures.stamp(change.started_at_ns)} for change in changes]
     print_table(form, "changes", rows, {"at": "time (UTC)", "device": "device", "text": "change"})
-    click.echo(f"{figures.count(len(changes), 'change')}" + (", written to InfluxDB" if influx else ""), err=True)
+    click.echo(
+        f"{figures.count(len(changes), 'change')}" + (", written to InfluxDB" if influx else ""),
+        err=True,
+    )
 
 
 @click.command()
@@ -177,25 +209,43 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
     ]
     if print_data(form, asdict(stats) | {"size_bytes": stats.size_bytes, "rejected": documents}):
         return
-    click.echo(f"{stats.path}: {count(stats.runs, 'run')} of {count(stats.devices, 'device')}, {count(stats.cases, 'case')}")
-    click.echo("  verdicts of single runs: " + (", ".join(f"{number:,} {state}" for state, number in stats.verdicts.items()) or "none"))
+    click.echo(
+        f"{stats.path}: {count(stats.runs, 'run')} of {count(stats.devices, 'device')}, {count(stats.cases, 'case')}"
+    )
+    click.echo(
+        "  verdicts of single runs: "
+        + (", ".join(f"{number:,} {state}" for state, number in stats.verdicts.items()) or "none")
+    )
     if stats.first_received_ns is not None and stats.last_received_ns is not None:
-        click.echo(f"  received: {figures.iso_stamp(stats.first_received_ns)} to {figures.iso_stamp(stats.last_received_ns)}")
+        click.echo(
+            f"  received: {figures.iso_stamp(stats.first_received_ns)} to {figures.iso_stamp(stats.last_received_ns)}"
+        )
     click.echo(f"  a record is acknowledged {stats.safety}")
-    click.echo(f"  {stats.size_bytes / 1e6:,.1f} MB" + (f", {stats.size_bytes / stats.runs:,.0f} bytes a run" if stats.runs else ""))
+    click.echo(
+        f"  {stats.size_bytes / 1e6:,.1f} MB"
+        + (f", {stats.size_bytes / stats.runs:,.0f} bytes a run" if stats.runs else "")
+    )
     for part in stats.parts:
         click.echo(f"  {part.size_bytes / 1e6:>12,.1f} MB  {part.name}")
     if stats.growth_bytes_per_day is not None:
-        click.echo(f"  grows by {stats.growth_bytes_per_day / 1e6:,.2f} MB a day; `collector up --keep-samples-days` deletes raw samples")
+        click.echo(
+            f"  grows by {stats.growth_bytes_per_day / 1e6:,.2f} MB a day; `collector up --keep-samples-days` deletes raw samples"
+        )
     for sink, position in stats.sinks.items():
         click.echo(f"  {sink}: {count(stats.last_row - position, 'row')} behind")
     if rejected:
         click.echo(f"  {count(len(rejected), 'rejected message')}, newest first:")
     for message in rejected[:REJECTED_SHOWN]:
         times = f", {message.times} times" if message.times > 1 else ""
-        click.echo(figures.printable(f"    {figures.iso_stamp(message.last_ns)} {message.topic}{times}: {message.reason}"))
+        click.echo(
+            figures.printable(
+                f"    {figures.iso_stamp(message.last_ns)} {message.topic}{times}: {message.reason}"
+            )
+        )
     if len(rejected) > REJECTED_SHOWN:
-        click.echo(f"    and {len(rejected) - REJECTED_SHOWN:,} more: --format json lists all, with their payloads")
+        click.echo(
+            f"    and {len(rejected) - REJECTED_SHOWN:,} more: --format json lists all, with their payloads"
+        )
 
 
 @click.command()
@@ -206,7 +256,9 @@ def backup(file: Path, ledger: LedgerPlace | None) -> None:
 
     Example: edgemeter collector backup /backups/ledger-2026-11-20.sqlite
     """
-    copied = copies.backup(ledger_file(ledger, "back it up with pg_dump, or with pgbackrest to any moment"), file)
+    copied = copies.backup(
+        ledger_file(ledger, "back it up with pg_dump, or with pgbackrest to any moment"), file
+    )
     click.echo("\n".join(map(str, copied.files)))
     click.echo(f"{count(copied.runs, 'run')} copied", err=True)
 
@@ -224,20 +276,39 @@ def restore(file: Path, ledger: LedgerPlace | None) -> None:
     path = ledger_file(ledger, "restore it with pg_restore or pgbackrest")
     restored = copies.restore(file, path)
     click.echo("\n".join(map(str, restored.files)))
-    newest = f", the newest of {figures.iso_stamp(restored.last_received_ns)}" if restored.last_received_ns else ""
+    newest = (
+        f", the newest of {figures.iso_stamp(restored.last_received_ns)}"
+        if restored.last_received_ns
+        else ""
+    )
     with open_ledger(path, "read") as opened:
         missing = sum(session.missing for session in opened.sessions())
     remedy = "start the collector, then ask the devices for what they still have: edgemeter collector request-again"
-    click.echo(f"{count(restored.runs, 'run')} restored{newest}, {count(missing, 'number')} missing; {remedy}", err=True)
+    click.echo(
+        f"{count(restored.runs, 'run')} restored{newest}, {count(missing, 'number')} missing; {remedy}",
+        err=True,
+    )
 
 
 @click.command("request-again")
 @click.argument("devices", nargs=-1)
 @since_option("measured")
-@click.option("--broker", envvar="EDGEMETER_BROKER", default="127.0.0.1", help="Broker of the devices. Default: the one on this machine.")
+@click.option(
+    "--broker",
+    envvar="EDGEMETER_BROKER",
+    default="127.0.0.1",
+    help="Broker of the devices. Default: the one on this machine.",
+)
 @ledger_option
 @format_option('{"asked": [...]}', "table", "json")
-def request_again(devices: tuple[str, ...], since_ns: int | None, broker: str, ledger: LedgerPlace | None, *, form: Format) -> None:
+def request_again(
+    devices: tuple[str, ...],
+    since_ns: int | None,
+    broker: str,
+    ledger: LedgerPlace | None,
+    *,
+    form: Format,
+) -> None:
     """Ask devices to send their records again. Use it after a ledger was lost or restored from a backup. Default: all devices.
 
     Devices keep acknowledged records for 14 days, or less if space is short. Offline devices answer when they connect. The running
@@ -245,8 +316,13 @@ def request_again(devices: tuple[str, ...], since_ns: int | None, broker: str, l
 
     Example: edgemeter collector request-again --since 2026-11-01 --broker broker.example
     """
-    asked_devices = asking.request_again(parse_address(broker), chosen_ledger(ledger), devices, since_ns or 0)
+    asked_devices = asking.request_again(
+        parse_address(broker), chosen_ledger(ledger), devices, since_ns or 0
+    )
     headings = {"fleet": "fleet", "device": "device", "state": "state"}
     print_table(form, "asked", [asdict(device) for device in asked_devices], headings)
     online = sum(device.state == "online" for device in asked_devices)
-    click.echo(f"asked {count(len(asked_devices), 'device')}, {online} online; `edgemeter collector devices` shows what arrives", err=True)
+    click.echo(
+        f"asked {count(len(asked_devices), 'device')}, {online} online; `edgemeter collector devices` shows what arrives",
+        err=True,
+    )

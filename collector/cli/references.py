@@ -35,7 +35,9 @@ references.add_command(datacenter)
 
 @references.command(short_help="Judge published figures, or a claim.")
 @click.argument("file", required=False, type=PATH)
-@click.option("--claim", metavar="TEXT", help="A claim instead of a FILE: MODEL on DEVICE: NUMBER UNIT.")
+@click.option(
+    "--claim", metavar="TEXT", help="A claim instead of a FILE: MODEL on DEVICE: NUMBER UNIT."
+)
 @click.option(
     "--fact",
     "facts",
@@ -72,10 +74,18 @@ def judge(
     if file:
         content = read(file, _facts(file, facts))
     else:
-        content = ReadRows([parse_claim(claim, _facts(None, facts))] if claim is not None else default_folder().rows())
+        content = ReadRows(
+            [parse_claim(claim, _facts(None, facts))]
+            if claim is not None
+            else default_folder().rows()
+        )
     for words in content.left_out:
         click.echo(f"left out: {words}", err=True)
-    rows = [row for row in content.rows if model.casefold() in row.model.casefold() and device.casefold() in row.device.casefold()]
+    rows = [
+        row
+        for row in content.rows
+        if model.casefold() in row.model.casefold() and device.casefold() in row.device.casefold()
+    ]
     judged, cases = laws.judge(rows), _own_cases(stores)
     runs_by_key = {row.key: own_runs(row, cases) for row in rows}
     if print_data(form, listing.document(judged, runs_by_key, content.left_out), "rows"):
@@ -83,18 +93,34 @@ def judge(
     if rows:
         listing.show(judged, runs_by_key, console_for(form))
     else:
-        click.echo("no published figure matches: list all with `edgemeter references judge`", err=True)
+        click.echo(
+            "no published figure matches: list all with `edgemeter references judge`", err=True
+        )
 
 
 def _facts(path: Path | None, texts: Sequence[str]) -> dict[str, Any]:
     """Return the facts that hold for a whole file or a claim: the given ones, and those that the file shows about its source."""
     pairs = [text.partition("=") for text in texts]
     fields = PublishedRow.__struct_fields__
-    if wrong := next((text for text, (name, equals, _) in zip(texts, pairs, strict=True) if not equals or name not in fields), None):
-        raise click.UsageError(f"--fact {wrong!r} is not FIELD=VALUE: the fields are {', '.join(fields)}")
+    if wrong := next(
+        (
+            text
+            for text, (name, equals, _) in zip(texts, pairs, strict=True)
+            if not equals or name not in fields
+        ),
+        None,
+    ):
+        raise click.UsageError(
+            f"--fact {wrong!r} is not FIELD=VALUE: the fields are {', '.join(fields)}"
+        )
     of_file = {"source": path.name, "address": path.resolve().as_uri()} if path else {}
     today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-    return {"version": NOT_STATED, "date": today, **of_file, **{name: value for name, _, value in pairs}}
+    return {
+        "version": NOT_STATED,
+        "date": today,
+        **of_file,
+        **{name: value for name, _, value in pairs},
+    }
 
 
 def _own_cases(stores: tuple[str, ...]) -> Sequence[CaseSummary]:

@@ -48,7 +48,11 @@ SUFFIXES = (".html", ".csv", ".json")
 )
 @only_options("fleet", "model", "board", "device")
 @all_days_option
-@click.option("--columns", metavar="NAME[,NAME]", help=".csv: only these columns, or all. Default: the usual figures.")
+@click.option(
+    "--columns",
+    metavar="NAME[,NAME]",
+    help=".csv: only these columns, or all. Default: the usual figures.",
+)
 @config_option
 def report(
     *,
@@ -73,7 +77,9 @@ def report(
     form = "" if is_folder else ".csv" if output_text == STDOUT else output.suffix.lower()
     if not is_folder and form not in SUFFIXES:
         reason = f"{output.suffix} is unknown" if output.suffix else "a suffix tells the format"
-        raise click.UsageError(f"--output {output_text!r}: {reason}: use {', '.join(SUFFIXES)}, or FOLDER/ for bundles")
+        raise click.UsageError(
+            f"--output {output_text!r}: {reason}: use {', '.join(SUFFIXES)}, or FOLDER/ for bundles"
+        )
     conditions = {name: value for name, value in options.items() if value is not None}
     if columns is not None and form != ".csv":
         raise click.UsageError("--columns is for .csv")
@@ -87,7 +93,9 @@ def report(
         entry.wanted = [*entry.wanted, *conditions.items()]
     totals = [entry.total() for entry in selections]
     total = None if None in totals else sum(number or 0 for number in totals)
-    matching = _some(chain.from_iterable(entry.runs(with_samples=form != ".csv") for entry in selections), where)
+    matching = _some(
+        chain.from_iterable(entry.runs(with_samples=form != ".csv") for entry in selections), where
+    )
     if is_folder:
         _write_bundles(matching, output, config)
     else:
@@ -95,14 +103,18 @@ def report(
     warn_of_left_out([*chain.from_iterable(entry.unreadable for entry in selections)])
 
 
-def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted") -> None:
+def _write_page(
+    where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted"
+) -> None:
     from edgemeter.collector.charts import vega
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
     from edgemeter.collector.web.queries import CaseFilter
 
     vega.check_installed()
     of = conditions.get
-    case_filter = CaseFilter(of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days)
+    case_filter = CaseFilter(
+        of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days
+    )
     store = opened_store(where)
     with progress_bar() as progress:
         size_bytes = write_file_of(store, output, FileChoice(case_filter), progress)
@@ -120,11 +132,17 @@ def _write_bundles(runs: Iterable[RunRecord], folder: Path, config: Path | None)
         note(f"wrote {write_bundle(folder, record, signer(Path(key)) if key else None)}")
 
 
-def _write_table(runs: Iterable[RunRecord], total: int | None, output: str, columns: str | None) -> None:
+def _write_table(
+    runs: Iterable[RunRecord], total: int | None, output: str, columns: str | None
+) -> None:
     """Write runs to a file, as CSV or JSON by its suffix, or as CSV (`-`); raises UnavailableError if it cannot be written."""
     from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv
 
-    run_columns = every_column() if columns == "all" else chosen_columns(columns.split(",") if columns else None)
+    run_columns = (
+        every_column()
+        if columns == "all"
+        else chosen_columns(columns.split(",") if columns else None)
+    )
     with progress_bar() as progress:
         counted = _counted(runs, total, progress)
         if output == STDOUT:
@@ -132,16 +150,24 @@ def _write_table(runs: Iterable[RunRecord], total: int | None, output: str, colu
         else:
             # Written to another name and renamed: a partial export is never visible.
             part = Path(f"{output}.part")
-            with os_error_as(UnavailableError, f"cannot write {output!r}", "give a writable folder with enough space"):
+            with os_error_as(
+                UnavailableError,
+                f"cannot write {output!r}",
+                "give a writable folder with enough space",
+            ):
                 try:
                     with part.open("w", newline="", encoding="utf-8") as file:
                         count = (
-                            _write_document(counted, file) if output.lower().endswith(".json") else write_csv(counted, run_columns, file)
+                            _write_document(counted, file)
+                            if output.lower().endswith(".json")
+                            else write_csv(counted, run_columns, file)
                         )
                     part.replace(output)
                 finally:
                     part.unlink(missing_ok=True)
-    note(f"{figures.count(count, 'run')}{'' if output.lower().endswith('.json') else f', {len(run_columns)} columns'}")
+    note(
+        f"{figures.count(count, 'run')}{'' if output.lower().endswith('.json') else f', {len(run_columns)} columns'}"
+    )
 
 
 def _write_document(runs: Iterable[RunRecord], file: TextIO) -> int:
@@ -159,7 +185,9 @@ def _some(runs: Iterator[RunRecord], where: Sequence[str]) -> Iterable[RunRecord
     first = next(runs, None)
     if first is None:
         places = ", ".join(map(shown_place, where))
-        raise UnavailableError(f"no run of {places!r} matches: nothing was written; `edgemeter runs` shows what is kept")
+        raise UnavailableError(
+            f"no run of {places!r} matches: nothing was written; `edgemeter runs` shows what is kept"
+        )
     return chain((first,), runs)
 
 
@@ -172,10 +200,21 @@ def _counted(runs: Iterable[RunRecord], total: int | None, progress: Tell) -> It
 @click.command()
 @store_option
 @click.option(
-    "--listen", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on; any but the loopback needs a token. Default: 127.0.0.1."
+    "--listen",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    help="Address to listen on; any but the loopback needs a token. Default: 127.0.0.1.",
 )
-@click.option("--port", default=8080, metavar="N", type=click.IntRange(0, 65535), help="Port; 0 picks a free one. Default: 8080.")
-@click.option("--token-file", type=PATH, help="File with the access token. Or set EDGEMETER_WEB_TOKEN.")
+@click.option(
+    "--port",
+    default=8080,
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    help="Port; 0 picks a free one. Default: 8080.",
+)
+@click.option(
+    "--token-file", type=PATH, help="File with the access token. Or set EDGEMETER_WEB_TOKEN."
+)
 def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None) -> None:
     """Serve the results as a web page. It only reads, so a collector may run at the same time.
 
@@ -191,10 +230,15 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
 
     where = chosen_stores(stores)
     store = opened_store(where)
-    server = PageServer(CaseBook(store, SHOWN), TrendEvents(store), listen, port, _token(token_file))
+    server = PageServer(
+        CaseBook(store, SHOWN), TrendEvents(store), listen, port, _token(token_file)
+    )
     with until_stopped() as stopped:
         server.start()
-        click.echo(f"the page of {', '.join(map(shown_place, where))} is at {server.url}; Ctrl-C ends it", err=True)
+        click.echo(
+            f"the page of {', '.join(map(shown_place, where))} is at {server.url}; Ctrl-C ends it",
+            err=True,
+        )
         stopped.wait()
         server.stop()
 

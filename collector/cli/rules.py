@@ -23,7 +23,15 @@ def rules(*, form: Format) -> None:
     cells = [(row.effect, row.name, row.sentence, row.remedy) for row in verdict_rules]
     console.print(
         EntryTable(
-            "rules of the verdict (N is a number of the run, ... what it is about)", ("verdict", "rule", "sentence", "what to do"), cells
+            "rules of the verdict (N is a number of the run, ... what it is about)",
+            ("verdict", "rule", "sentence", "what to do"),
+            cells,
         )
     )
-    console.print(EntryTable("what must match in a comparison", tuple(matching[0]), [tuple(row.values()) for row in matching]))
+    console.print(
+        EntryTable(
+            "what must match in a comparison",
+            tuple(matching[0]),
+            [tuple(row.values()) for row in matching],
+        )
+    )

@@ -23,7 +23,14 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun
 from edgemeter.agent.verdict.siblings import case_in_session, judged_together
-from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, opened_runs, since_option, warn_of_left_out
+from edgemeter.collector.cli.stores import (
+    chosen_ledger,
+    ledger_option,
+    only_options,
+    opened_runs,
+    since_option,
+    warn_of_left_out,
+)
 from edgemeter.collector.ledgers.place import LedgerPlace
 from edgemeter.collector.runs.contents import left_out_of
 
@@ -36,8 +43,21 @@ _reason = click.option("--reason", default="", help="Reason, for the history.")
 @ledger_option
 @only_options("device", "model", "runtime", "precision")
 @since_option("measured")
-@click.option("-n", "--limit", metavar="N", type=click.IntRange(0), default=NEWEST, show_default=True, help="Number of runs, or 0 for all.")
-@click.option("--deleted", "is_deleted", is_flag=True, help="List deleted runs: who deleted them, when and why.")
+@click.option(
+    "-n",
+    "--limit",
+    metavar="N",
+    type=click.IntRange(0),
+    default=NEWEST,
+    show_default=True,
+    help="Number of runs, or 0 for all.",
+)
+@click.option(
+    "--deleted",
+    "is_deleted",
+    is_flag=True,
+    help="List deleted runs: who deleted them, when and why.",
+)
 @format_option('{"runs": [...]} or {"deleted": [...]}')
 @click.pass_context
 def runs(
@@ -60,9 +80,20 @@ def runs(
     conditions = {name: value for name, value in options.items() if value is not None}
     with opened_runs(ledger) as history:
         if is_deleted:
-            deleted = [event for event in reversed(history.events()) if event.action == "deleted"][: limit or None]
-            rows = [msgspec.to_builtins(event) | {"deleted": stamp(event.at_ns)} for event in deleted]
-            headings = {"id": "id", "device": "device", "model": "model", "deleted": "deleted (UTC)", "author": "by", "text": "reason"}
+            deleted = [event for event in reversed(history.events()) if event.action == "deleted"][
+                : limit or None
+            ]
+            rows = [
+                msgspec.to_builtins(event) | {"deleted": stamp(event.at_ns)} for event in deleted
+            ]
+            headings = {
+                "id": "id",
+                "device": "device",
+                "model": "model",
+                "deleted": "deleted (UTC)",
+                "author": "by",
+                "text": "reason",
+            }
             print_table(form, "deleted", rows, headings)
             return
         # One more, to know whether there are more.
@@ -75,7 +106,11 @@ def runs(
         note(f"there are more: -n 0 lists all, -n {2 * limit} twice as many")
     elif not listed and (conditions or since_ns):
         model = conditions.get("model")
-        note("no run matches" if model is None or model in models else f"no run is of a model or file {model!r}: {near(model, models)}")
+        note(
+            "no run matches"
+            if model is None or model in models
+            else f"no run is of a model or file {model!r}: {near(model, models)}"
+        )
     elif not listed:
         note("no run is kept yet: measure with `edgemeter run MODEL`")
 
@@ -84,7 +119,11 @@ def runs(
 @click.argument("run_id", metavar="ID")
 @ledger_option
 @click.option("--wide", is_flag=True, help="Also show every run of the case with all its figures.")
-@format_option('{"run": {...}, "state": ..., "history": [...], "missed_frames": ...} of the one run; without raw samples', "table", "json")
+@format_option(
+    '{"run": {...}, "state": ..., "history": [...], "missed_frames": ...} of the one run; without raw samples',
+    "table",
+    "json",
+)
 def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -> None:
     """Show the case of a run with its notes and history. The figures are over all its runs in that session.
 
@@ -107,14 +146,22 @@ def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -
     from edgemeter.agent.cli.run_output import print_runs
 
     console = console_for(form)
-    remark = f", with {count(len(case_runs) - 1, 'other run')} of its case in its session" if len(case_runs) > 1 else ""
+    remark = (
+        f", with {count(len(case_runs) - 1, 'other run')} of its case in its session"
+        if len(case_runs) > 1
+        else ""
+    )
     excluded = "" if is_counted else ", EXCLUDED from statistics"
     print_text(
-        console, f"run {record.id}, {record.provenance.get('latency') or MEASURED} {stamp(record.started_at_ns)} UTC{remark or excluded}"
+        console,
+        f"run {record.id}, {record.provenance.get('latency') or MEASURED} {stamp(record.started_at_ns)} UTC{remark or excluded}",
     )
     print_runs(case_runs, console, wide=wide)
     for event in events:
-        print_text(console, f"{stamp(event.at_ns)} {event.author} {event.action} it{f': {event.text}' if event.text else ''}")
+        print_text(
+            console,
+            f"{stamp(event.at_ns)} {event.author} {event.action} it{f': {event.text}' if event.text else ''}",
+        )
     if missed:
         show_missed_frames(record, missed, console)
 
@@ -126,7 +173,9 @@ def _runs_in_session(history: LedgerRuns, record: RunRecord) -> list[RunRecord]:
     of_case = {"device": record.device, "fleet": record.fleet, "model": record.model.name}
     listed = history.runs(of_case, since_ns=record.session_started_at_ns)
     return [
-        run.record for run in reversed(listed) if run.state == "counted" and case_in_session(run.record) == case_in_session(record)
+        run.record
+        for run in reversed(listed)
+        if run.state == "counted" and case_in_session(run.record) == case_in_session(record)
     ] or [record]
 
 
@@ -161,8 +210,15 @@ def exclude(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
         full_ids = _chosen(history, run_ids)
         for full_id in full_ids:
             if history.is_counted(full_id):
-                elsewhere = _elsewhere(ledger, full_id, "exclude", history.withdraw(full_id, "excluded", _author(), reason))
-                note(f"excluded {short_id(full_id)}; undo with `edgemeter runs include {short_id(full_id)}`{elsewhere}")
+                elsewhere = _elsewhere(
+                    ledger,
+                    full_id,
+                    "exclude",
+                    history.withdraw(full_id, "excluded", _author(), reason),
+                )
+                note(
+                    f"excluded {short_id(full_id)}; undo with `edgemeter runs include {short_id(full_id)}`{elsewhere}"
+                )
             else:
                 note(f"{short_id(full_id)} is excluded already")
 
@@ -187,7 +243,9 @@ def include(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
 @_reason
 @click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Do not ask.")
 @ledger_option
-def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *, is_confirmed: bool) -> None:
+def delete(
+    run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *, is_confirmed: bool
+) -> None:
     """Delete runs for good. Their records are gone, and no device brings them back. The history keeps who did it, when and why.
 
     Example: edgemeter runs delete 3f2a1b9c --reason "wrong model"
@@ -198,7 +256,10 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
         records = [history.entry(full_id).record for full_id in _chosen(history, run_ids)]
     if not is_confirmed:
         for record in records:
-            click.echo(f"{short_id(record.id)}  {stamp(record.started_at_ns)}  {record.device}  {record.model.name}", err=True)
+            click.echo(
+                f"{short_id(record.id)}  {stamp(record.started_at_ns)}  {record.device}  {record.model.name}",
+                err=True,
+            )
         if not sys.stdin.isatty():
             raise click.UsageError("deleting asks first, and there is no terminal: give --yes")
         click.confirm(f"Delete {count(len(records), 'run')} for good?", abort=True, err=True)
@@ -208,7 +269,9 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
             numbers = history.withdraw(record.id, "deleted", _author(), reason)
             elsewhere = _elsewhere(ledger, record.id, "delete", numbers)
             is_waiting = is_own and withdraw(settings.home() / OUTBOX, numbers)
-            note(f"deleted {short_id(record.id)}{'; it was not delivered yet, and will not be' if is_waiting else elsewhere}")
+            note(
+                f"deleted {short_id(record.id)}{'; it was not delivered yet, and will not be' if is_waiting else elsewhere}"
+            )
 
 
 def _chosen(history: LedgerRuns, run_ids: Sequence[str]) -> list[str]:
@@ -226,11 +289,15 @@ def _author() -> str:
     return f"{user}@{os.uname().nodename}"
 
 
-def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: Sequence[tuple[str, int, int]]) -> str:
+def _elsewhere(
+    ledger: LedgerPlace | None, run_id: str, command: str, numbers: Sequence[tuple[str, int, int]]
+) -> str:
     """Return a note that a collector has the run too, with the command to run there; empty if none confirmed it to this machine."""
     from edgemeter.agent.delivery.outbox_file import OUTBOX, is_delivered
 
-    if chosen_ledger(ledger) != default_path() or not is_delivered(settings.home() / OUTBOX, numbers):
+    if chosen_ledger(ledger) != default_path() or not is_delivered(
+        settings.home() / OUTBOX, numbers
+    ):
         return ""
     return f"; the collector's copy stays: on its machine `edgemeter runs {command} {short_id(run_id)}`"
 
@@ -239,10 +306,21 @@ def _judged(history: LedgerRuns, listed: Sequence[ListedRun]) -> list[ListedRun]
     """Return runs, newest first; counted ones are judged with their siblings, of which the list may lack the oldest."""
     counted = {run.record.id: run.record for run in listed if run.state == "counted"}
     oldest_ns = min((record.started_at_ns for record in counted.values()), default=0)
-    begun_before = {case_in_session(record): record for record in counted.values() if record.session_started_at_ns < oldest_ns}
-    siblings = {sibling.id: sibling for record in begun_before.values() for sibling in _runs_in_session(history, record)}
+    begun_before = {
+        case_in_session(record): record
+        for record in counted.values()
+        if record.session_started_at_ns < oldest_ns
+    }
+    siblings = {
+        sibling.id: sibling
+        for record in begun_before.values()
+        for sibling in _runs_in_session(history, record)
+    }
     judged = {record.id: record for record in judged_together((siblings | counted).values())}
-    return [run._replace(record=judged[run.record.id]) if run.state == "counted" else run for run in listed]
+    return [
+        run._replace(record=judged[run.record.id]) if run.state == "counted" else run
+        for run in listed
+    ]
 
 
 def show_list(listed: Sequence[ListedRun], form: Format) -> None:
@@ -255,7 +333,11 @@ def show_list(listed: Sequence[ListedRun], form: Format) -> None:
     def safe(cells: list[str]) -> list[str]:
         return [writable(cell, console) for cell in cells]
 
-    figures = [entry for entry in in_view(FigureView.RUN) if not entry.rank and any(entry.value(run.record) is not None for run in listed)]
+    figures = [
+        entry
+        for entry in in_view(FigureView.RUN)
+        if not entry.rank and any(entry.value(run.record) is not None for run in listed)
+    ]
     records = [run.record for run in listed]
     states = ["excluded" if run.state == "excluded" else _state(run.record) for run in listed]
     names = {
@@ -263,18 +345,37 @@ def show_list(listed: Sequence[ListedRun], form: Format) -> None:
         "measured (UTC)": [stamp(record.started_at_ns) for record in records],
         "device": [record.device for record in records],
         "model": [record.model.name for record in records],
-        "": [f"{record.precision} {record.runtime.name_text}{_load_text(record)}" for record in records],
-        "threads": [ABSENT if record.runtime.threads_reason else str(record.runtime.threads) for record in records],
+        "": [
+            f"{record.precision} {record.runtime.name_text}{_load_text(record)}"
+            for record in records
+        ],
+        "threads": [
+            ABSENT if record.runtime.threads_reason else str(record.runtime.threads)
+            for record in records
+        ],
     }
-    ranks = {name: REDUNDANT if len(set(names[name])) == 1 else rank for name, rank in (("device", 3), ("threads", 0))}
+    ranks = {
+        name: REDUNDANT if len(set(names[name])) == 1 else rank
+        for name, rank in (("device", 3), ("threads", 0))
+    }
     # On a narrow terminal, the identity of runs stays; constant columns, and those of `runs show`, go.
     columns = [
         *(
-            TableColumn(heading, safe(cells), "left", ranks.get(heading, 0), narrowed="shortens" if heading in ("model", "") else "")
+            TableColumn(
+                heading,
+                safe(cells),
+                "left",
+                ranks.get(heading, 0),
+                narrowed="shortens" if heading in ("model", "") else "",
+            )
             for heading, cells in names.items()
         ),
         *(
-            TableColumn(entry.heading, [entry.table_text(entry.value(record)) for record in records], rank=min(number, 1))
+            TableColumn(
+                entry.heading,
+                [entry.table_text(entry.value(record)) for record in records],
+                rank=min(number, 1),
+            )
             for number, entry in enumerate(figures)
         ),
         TableColumn("verdict", states, "left"),
@@ -286,7 +387,19 @@ def show_list(listed: Sequence[ListedRun], form: Format) -> None:
 def _entry(run: ListedRun) -> Mapping[str, Any]:
     record = run.record
     return {
-        **{name: getattr(record, name) for name in ("id", "started_at_ns", "device", "fleet", "case", "suite", "precision", "scenario")},
+        **{
+            name: getattr(record, name)
+            for name in (
+                "id",
+                "started_at_ns",
+                "device",
+                "fleet",
+                "case",
+                "suite",
+                "precision",
+                "scenario",
+            )
+        },
         "model": record.model.name,
         "runtime": record.runtime.name,
         "verdict": record.verdict.state,
@@ -300,15 +413,25 @@ def _entry(run: ListedRun) -> Mapping[str, Any]:
 def _load_text(record: RunRecord) -> str:
     """Return rate and deadline of frames, and concurrent models."""
     steady, together = record.steady, record.together
-    frames = f" {plain_digits(steady.rate_per_s)}/s in {plain_digits(steady.deadline_ms)} ms" if steady else ""
+    frames = (
+        f" {plain_digits(steady.rate_per_s)}/s in {plain_digits(steady.deadline_ms)} ms"
+        if steady
+        else ""
+    )
     return f"{frames} beside {together.names}" if together else frames
 
 
 def _state(record: RunRecord) -> str:
     provenance = provenance_text(record)
-    return record.verdict.state if provenance == MEASURED else f"{record.verdict.state}, {provenance}"
+    return (
+        record.verdict.state if provenance == MEASURED else f"{record.verdict.state}, {provenance}"
+    )
 
 
 def _remark(run: ListedRun) -> str:
-    reasons = [event.text for event in run.events if event.action == "excluded"][-1:] if run.state == "excluded" else []
+    reasons = (
+        [event.text for event in run.events if event.action == "excluded"][-1:]
+        if run.state == "excluded"
+        else []
+    )
     return "; ".join((*reasons, *(event.text for event in run.events if event.action == "noted")))

@@ -40,7 +40,12 @@ class LedgerParam(click.ParamType):  # type: ignore[type-arg]
 
     name = "place"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> LedgerPlace:  # noqa: ARG002 - click's
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,  # noqa: ARG002 - click's
+        ctx: click.Context | None,  # noqa: ARG002 - click's
+    ) -> LedgerPlace:
         return ledger_place(value) if isinstance(value, str) else value
 
 
@@ -79,10 +84,21 @@ ledger_option = click.option(
 
 def stores_option(text: str, metavar: str | None = "FILE|URL") -> Callable[[_Command], _Command]:
     """Return a decorator that adds `--ledger`, repeatable, as `stores`: the sources of runs."""
-    return click.option("--ledger", "stores", multiple=True, type=StorePath(), metavar=metavar, envvar="EDGEMETER_LEDGER", help=text)
+    return click.option(
+        "--ledger",
+        "stores",
+        multiple=True,
+        type=StorePath(),
+        metavar=metavar,
+        envvar="EDGEMETER_LEDGER",
+        help=text,
+    )
 
 
-store_option = stores_option("Ledger, or JSON of `edgemeter run`. Repeatable. Default: the ledger in $EDGEMETER_HOME.", "FILE")
+store_option = stores_option(
+    "Ledger, or JSON of `edgemeter run`. Repeatable. Default: the ledger in $EDGEMETER_HOME.",
+    "FILE",
+)
 
 
 def since_option(event: str) -> Callable[[_Command], _Command]:
@@ -107,7 +123,9 @@ def day_number(_context: click.Context, _option: click.Parameter, text: str | No
             return int(time.time()) // DAY_S - int(days_ago[:-1])
         return (date.fromisoformat(text) - date(1970, 1, 1)).days
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not a day: write it as 2026-11-20, today, yesterday, or 7d (seven days ago)") from error
+        raise click.BadParameter(
+            f"{text!r} is not a day: write it as 2026-11-20, today, yesterday, or 7d (seven days ago)"
+        ) from error
 
 
 def model_called(stores: Sequence[str], model: str | None) -> str | None:
@@ -126,7 +144,12 @@ def only_options(*names: str) -> Callable[[_Command], _Command]:
     """Return a decorator that adds `--fleet`, `--device`, `--board`, `--model`, `--precision` or `--runtime`, which select runs."""
     words = {"board": "board type", "model": "model: its name, or a file that was run"}
     texts = {name: f"Only this {words.get(name, name)}." for name in names}
-    return added(*(click.option(*(["-m"] if name == "model" else []), f"--{name}", help=text) for name, text in texts.items()))
+    return added(
+        *(
+            click.option(*(["-m"] if name == "model" else []), f"--{name}", help=text)
+            for name, text in texts.items()
+        )
+    )
 
 
 def chosen_ledger(ledger: LedgerPlace | None = None) -> LedgerPlace:
@@ -142,7 +165,9 @@ def opened_runs(ledger: LedgerPlace | None, *, is_written: bool = False) -> Iter
 
     address = chosen_ledger(ledger)
     if isinstance(address, Path) and not address.exists():
-        raise ConfigError(f"no run is kept in {str(address)!r} yet: measure with `edgemeter run MODEL`, or name another file with --ledger")
+        raise ConfigError(
+            f"no run is kept in {str(address)!r} yet: measure with `edgemeter run MODEL`, or name another file with --ledger"
+        )
     with open_ledger(address, "write" if is_written else "read") as opened:
         yield LedgerRuns(opened)
 
@@ -151,7 +176,9 @@ def ledger_file(ledger: LedgerPlace | None, instead: str) -> Path:
     """Return the file of the ledger; `instead` is what to do with a database. Raises ConfigError if it is a database."""
     path = chosen_ledger(ledger)
     if not isinstance(path, Path):
-        raise ConfigError(f"{path} is a database of PostgreSQL, and this command is for files: {instead}")
+        raise ConfigError(
+            f"{path} is a database of PostgreSQL, and this command is for files: {instead}"
+        )
     return path
 
 
@@ -182,7 +209,9 @@ def warn_of_left_out(left_out: "Sequence[LeftOut]") -> None:
     from edgemeter.collector.show.words import listed
 
     for reason, names in grouped((entry.reason, entry.name) for entry in left_out).items():
-        warn(f"edgemeter: left out: {count(len(names), 'record')}, {printable(listed(names))}: {printable(reason)}")
+        warn(
+            f"edgemeter: left out: {count(len(names), 'record')}, {printable(listed(names))}: {printable(reason)}"
+        )
 
 
 def existing_store(store: str) -> str:
@@ -190,6 +219,8 @@ def existing_store(store: str) -> str:
     from edgemeter.collector.runs.store import open_store
 
     if not is_postgres(store) and not Path(store).expanduser().is_file():
-        raise ConfigError(f"there are no runs at {store!r}: measure or receive some first, or name another ledger with --ledger")
+        raise ConfigError(
+            f"there are no runs at {store!r}: measure or receive some first, or name another ledger with --ledger"
+        )
     open_store(store).query("SELECT 1")
     return store

@@ -35,7 +35,12 @@ from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS
 from edgemeter.collector.trend.trend_list import show_trends
-from edgemeter.collector.trend.trend_text import amount_text, annotations_table, points_csv, trends_document
+from edgemeter.collector.trend.trend_text import (
+    amount_text,
+    annotations_table,
+    points_csv,
+    trends_document,
+)
 from edgemeter.collector.trend.watch_file import (
     Annotation,
     add_annotation,
@@ -49,14 +54,22 @@ from edgemeter.collector.units.odd_boards import FEWEST, BoardType, board_types
 _FOLLOWED = FigureParam(metric.figure for metric in METRICS.values())
 
 
-def chosen_metrics(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+def chosen_metrics(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> tuple[str, ...]:
     """Return the names of metrics in an option, by default the usual ones."""
     if value is None:
         return DEFAULT
-    return tuple(METRICS) if value == "all" else tuple(_FOLLOWED.convert(part, param, ctx) for part in value.split(","))
+    return (
+        tuple(METRICS)
+        if value == "all"
+        else tuple(_FOLLOWED.convert(part, param, ctx) for part in value.split(","))
+    )
 
 
-def _history_of(where: Sequence[str], selection: watch.SeriesSelection) -> tuple[History, list[SeriesKey]]:
+def _history_of(
+    where: Sequence[str], selection: watch.SeriesSelection
+) -> tuple[History, list[SeriesKey]]:
     """Return a history, and the selected series; for one device, the runs of others are not read. Raises ConfigError without any."""
     history = History(open_store(*where), selection.device)
     if not any(map(selection.takes, history.series())):
@@ -75,9 +88,18 @@ _metrics_option = click.option(
 )
 COMMANDS: Sections = {
     "Commands": {
-        "units": ("edgemeter.collector.cli.trend:units", "Compare boards of one type and find outliers."),
-        "annotate": ("edgemeter.collector.cli.trend:annotate", "Mark the start of an expected new level."),
-        "alerts": ("edgemeter.collector.cli.alerts:alerts", "Evaluate alert rules and notify people."),
+        "units": (
+            "edgemeter.collector.cli.trend:units",
+            "Compare boards of one type and find outliers.",
+        ),
+        "annotate": (
+            "edgemeter.collector.cli.trend:annotate",
+            "Mark the start of an expected new level.",
+        ),
+        "alerts": (
+            "edgemeter.collector.cli.alerts:alerts",
+            "Evaluate alert rules and notify people.",
+        ),
     }
 }
 
@@ -87,11 +109,27 @@ COMMANDS: Sections = {
 @_metrics_option
 @only_options("fleet", "device", "board", "model", "precision", "runtime")
 @click.option("--run", "run_id", metavar="ID", help="Only the series of this run.")
-@click.option("--by-type", is_flag=True, help="Analyse each board type with two or more devices, instead of each device.")
-@click.option("--until", callback=day_number, metavar="DAY", help="Last day on which results were due. Default: the day of the newest run.")
+@click.option(
+    "--by-type",
+    is_flag=True,
+    help="Analyse each board type with two or more devices, instead of each device.",
+)
+@click.option(
+    "--until",
+    callback=day_number,
+    metavar="DAY",
+    help="Last day on which results were due. Default: the day of the newest run.",
+)
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
-@click.option("--members", "with_members", is_flag=True, help="List the findings of an event instead of the event.")
-@format_option('{"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, one row a day')
+@click.option(
+    "--members",
+    "with_members",
+    is_flag=True,
+    help="List the findings of an event instead of the event.",
+)
+@format_option(
+    '{"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, one row a day'
+)
 @click.pass_context
 def trend(
     context: click.Context,
@@ -122,7 +160,11 @@ def trend(
     where = chosen_stores(stores)
     if run_id is not None:
         (run,) = open_store(run_id).contents().runs
-        series = {name: value for name, value in msgspec.structs.asdict(series_of(run)).items() if name in selected}
+        series = {
+            name: value
+            for name, value in msgspec.structs.asdict(series_of(run)).items()
+            if name in selected
+        }
         selected = {name: value or series[name] for name, value in selected.items()}
     selected["model"] = model_called(where, selected["model"])
     with progress_bar() as progress:
@@ -130,31 +172,64 @@ def trend(
         selection = watch.SeriesSelection(**selected)
         history, keys = _history_of(where, selection)
         processes = len(os.sched_getaffinity(0))
-        trends = watch.trends_of(history, annotations, metrics, keys, by_type=by_type, progress=progress, processes=processes)
+        trends = watch.trends_of(
+            history,
+            annotations,
+            metrics,
+            keys,
+            by_type=by_type,
+            progress=progress,
+            processes=processes,
+        )
     newest = history.newest_day()
     if until is not None and until < newest:
-        raise click.UsageError(f"--until {iso(until)} is before the newest run, of {iso(newest)}: give that day or a later one")
+        raise click.UsageError(
+            f"--until {iso(until)} is before the newest run, of {iso(newest)}: give that day or a later one"
+        )
     last = newest if until is None else until
     if form == "csv":
-        click.echo(points_csv([(trend.key, trend.metric, watch.points(history, trend.key, trend.metric)) for trend in trends]), nl=False)
+        click.echo(
+            points_csv(
+                [
+                    (trend.key, trend.metric, watch.points(history, trend.key, trend.metric))
+                    for trend in trends
+                ]
+            ),
+            nl=False,
+        )
     elif form == "json":
         click.echo(trends_document(trends, last))
     else:
-        show_trends(trends, last, console_for(form), with_quiet=with_quiet, with_members=with_members)
+        show_trends(
+            trends, last, console_for(form), with_quiet=with_quiet, with_members=with_members
+        )
     warn_of_left_out(history.store.left_out())
 
 
 @click.command(short_help="Annotate a day: an expected new level, or a remark.")
 @click.argument("text", required=False)
 @store_option
-@click.option("--day", callback=day_number, metavar="DAY", help="First day of the new level, such as 2026-11-20. Default: today (UTC).")
+@click.option(
+    "--day",
+    callback=day_number,
+    metavar="DAY",
+    help="First day of the new level, such as 2026-11-20. Default: today (UTC).",
+)
 @only_options("fleet", "device", "model")
 @click.option("--figure", "metric", type=_FOLLOWED, help="Only for this figure.")
 @click.option("--author", help="Author of the annotation.")
 @click.option("--remark", is_flag=True, help="Add a remark only: it starts no new level.")
 @click.option("--remove", type=click.IntRange(1), metavar="NUMBER", help="Remove an annotation.")
 @format_option('{"annotations": [...]}')
-def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, remark: bool, form: Format, **about: Any) -> None:
+def annotate(
+    text: str | None,
+    stores: tuple[str, ...],
+    remove: int | None,
+    *,
+    remark: bool,
+    form: Format,
+    **about: Any,
+) -> None:
     """Mark the start of an expected new level. With --remark add a remark only; without TEXT list the annotations.
 
     Example: edgemeter trend annotate --device pi-7 --day 2026-11-02 "new power supply"
@@ -168,18 +243,31 @@ def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, r
     with open_watch(ledger_place(existing_store(where[0]))) as file:
         if text is not None:
             # A mistyped name would annotate nothing.
-            named = watch.SeriesSelection(fleet=about["fleet"], device=about["device"], model=about["model"])
+            named = watch.SeriesSelection(
+                fleet=about["fleet"], device=about["device"], model=about["model"]
+            )
             _history_of(where, named)
             day = about.pop("day")
-            entry = Annotation(day=time.time_ns() // NS_PER_DAY if day is None else day, text=text, begins_level=not remark, **about)
+            entry = Annotation(
+                day=time.time_ns() // NS_PER_DAY if day is None else day,
+                text=text,
+                begins_level=not remark,
+                **about,
+            )
             click.echo(f"annotation {add_annotation(file, entry)} saved in {file.where}", err=True)
         elif remove is not None:
             if not remove_annotation(file, remove):
-                raise ConfigError(f"no annotation {remove} in {file.where!r}: see `edgemeter trend annotate`")
+                raise ConfigError(
+                    f"no annotation {remove} in {file.where!r}: see `edgemeter trend annotate`"
+                )
             click.echo(f"annotation {remove} removed", err=True)
         else:
             annotations = read_annotations(file)
-            document = {"annotations": [asdict(annotation) | {"day": iso(annotation.day)} for annotation in annotations]}
+            document = {
+                "annotations": [
+                    asdict(annotation) | {"day": iso(annotation.day)} for annotation in annotations
+                ]
+            }
             if not print_data(form, document) and annotations:
                 console_for(form).print(annotations_table(annotations))
 
@@ -190,7 +278,13 @@ def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, r
 @only_options("fleet", "board", "model")
 @format_option('{"board_types": [...]}')
 def units(
-    stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, form: Format
+    stores: tuple[str, ...],
+    metrics: tuple[str, ...],
+    fleet: str | None,
+    board: str | None,
+    model: str | None,
+    *,
+    form: Format,
 ) -> None:
     """Compare boards of one type and find outliers.
 
@@ -200,7 +294,12 @@ def units(
     history = History(open_store(*where))
     selection = watch.SeriesSelection(fleet=fleet, board=board, model=model_called(where, model))
     keys = watch.keys_of(history, selection)
-    types = [board_type for name in metrics if METRICS[name].rule.scale != "share" for board_type in board_types(history, name, keys)]
+    types = [
+        board_type
+        for name in metrics
+        if METRICS[name].rule.scale != "share"
+        for board_type in board_types(history, name, keys)
+    ]
     warn_of_left_out(history.store.left_out())
     if not print_data(form, {"board_types": types}):
         console = console_for(form)
@@ -208,14 +307,20 @@ def units(
             click.echo("edgemeter: no board type has an ok run with this figure", err=True)
         for board_type in types:
             for line in _odd_lines(board_type):
-                text = printable(f"{board_type.board}, {METRICS[board_type.metric].figure.title}: {line}")
+                text = printable(
+                    f"{board_type.board}, {METRICS[board_type.metric].figure.title}: {line}"
+                )
                 console.print(text)
 
 
 def _odd_lines(board_type: BoardType) -> list[str]:
     boards = count(board_type.boards, "board")
     if not board_type.odd:
-        return [f"{boards}, none odd" if board_type.boards >= FEWEST else f"{boards}, too few to judge (at least {FEWEST})"]
+        return [
+            f"{boards}, none odd"
+            if board_type.boards >= FEWEST
+            else f"{boards}, too few to judge (at least {FEWEST})"
+        ]
     return [
         f"{odd.device} deviates by {amount_text(board_type.metric, odd.apart)} from {boards} over {count(odd.cases, 'case')} "
         f"({odd.score:.1f} standard deviations)"

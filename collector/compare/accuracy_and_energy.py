@@ -53,7 +53,9 @@ class AccuracySummary:
 
     @property
     def evidence(self) -> Evidence:
-        error = None if self.low is None or self.high is None else (self.high - self.low) / 2 / REACH
+        error = (
+            None if self.low is None or self.high is None else (self.high - self.low) / 2 / REACH
+        )
         return Evidence(self.value, error, EXACT, self.images, "image")
 
     def half(self, end: float | None) -> Evidence:
@@ -63,7 +65,11 @@ class AccuracySummary:
         is_spread = self.without_parts and jackknife_error(self.without_parts) is not None
         freedom = jackknife_freedom(self.without_parts) if is_spread else EXACT
         return Evidence(
-            self.value, abs(end - self.value) / student_quantile(CONFIDENCE, min(freedom, 1000.0)), freedom, self.images, "image"
+            self.value,
+            abs(end - self.value) / student_quantile(CONFIDENCE, min(freedom, 1000.0)),
+            freedom,
+            self.images,
+            "image",
         )
 
     def bounds(self, confidence: float) -> tuple[float, float] | None:
@@ -94,9 +100,18 @@ class EnergySummary:
 
 def read_parts(accuracies: Iterable[AccuracySummary]) -> None:
     """Read `without_parts` of many accuracies at once: the records of a fleet's newest runs are stored together."""
-    waiting = iter({id(accuracy): accuracy for accuracy in accuracies if "without_parts" not in vars(accuracy)}.values())
+    waiting = iter(
+        {
+            id(accuracy): accuracy
+            for accuracy in accuracies
+            if "without_parts" not in vars(accuracy)
+        }.values()
+    )
     while batch := list(islice(waiting, _AT_ONCE)):
-        by_id = {record.id: record.accuracy for record in batch[0].store.records([accuracy.row for accuracy in batch])}
+        by_id = {
+            record.id: record.accuracy
+            for record in batch[0].store.records([accuracy.row for accuracy in batch])
+        }
         for accuracy in batch:
             # If one cannot be read, another run is tried, by itself.
             if (of_record := by_id.get(accuracy.run)) is not None:

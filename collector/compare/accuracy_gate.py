@@ -12,12 +12,18 @@ from edgemeter.collector.runs.cases import grouped, named
 from edgemeter.collector.runs.relation import are_alike
 
 # The fields that a case shares with its accuracy reference: the same model on inputs of one size, whatever the load.
-_gated: Callable[[CaseKey], tuple[object, ...]] = attrgetter("model", "served_model", "provenance", "task", "input_values")
+_gated: Callable[[CaseKey], tuple[object, ...]] = attrgetter(
+    "model", "served_model", "provenance", "task", "input_values"
+)
 
 
 def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | None:
     """Return why the speed of `case` is not ranked; None if it is, or if its accuracy cannot be compared with any reference's."""
-    alike = [reference for reference in references if reference is not case and _is_alike(case, reference)]
+    alike = [
+        reference
+        for reference in references
+        if reference is not case and _is_alike(case, reference)
+    ]
     if not alike or case.accuracy is None:
         return None
     best = max(alike, key=_precision)
@@ -39,7 +45,11 @@ def most_precise(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary
 
     `not_ranked` gives the same result for them as for all cases, but faster with thousands of cases.
     """
-    kinds = grouped(((_gated(case.key), *case.accuracy.measure), case) for case in summaries if case.accuracy is not None)
+    kinds = grouped(
+        ((_gated(case.key), *case.accuracy.measure), case)
+        for case in summaries
+        if case.accuracy is not None
+    )
     candidates: dict[str, list[CaseSummary]] = {case.key.model: [] for case in summaries}
     for cases in kinds.values():
         candidates[cases[0].key.model] += sorted(cases, key=_precision, reverse=True)[:2]

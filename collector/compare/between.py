@@ -53,12 +53,21 @@ def between(
             f"{baseline[0]!r} and {new[0]!r} are the same {runs}: give another file, selection or run as one of the two sides"
         )
     if both:
-        raise ConfigError(f"{runs} on both sides, such as {min(both)}: separate the sides by ?since=, ?until=, ?device= or ?agent=")
+        raise ConfigError(
+            f"{runs} on both sides, such as {min(both)}: separate the sides by ?since=, ?until=, ?device= or ?agent="
+        )
     device_or_board = _place(baseline[1], new[1])
-    (old, old_left_out, _), (now, new_left_out, ruined) = _side(baseline, device_or_board, days), _side(new, device_or_board, days)
+    (old, old_left_out, _), (now, new_left_out, ruined) = (
+        _side(baseline, device_or_board, days),
+        _side(new, device_or_board, days),
+    )
     baselines = grouped((_identity(summary.subject, device_or_board), summary) for summary in old)
     matched = {_identity(summary.subject, device_or_board) for summary in now}
-    gone = {identity: summaries[0] for identity, summaries in baselines.items() if identity not in matched}
+    gone = {
+        identity: summaries[0]
+        for identity, summaries in baselines.items()
+        if identity not in matched
+    }
     left_out = [*old_left_out, *new_left_out]
     if len(old) == len(now) == len(gone) == 1 and not ruined:
         return ComparedSides(in_order([old[0], now[0]], matters_ratio, left_out))
@@ -68,9 +77,24 @@ def between(
         if candidates := baselines.get(_identity(summary.subject, device_or_board)):
             # Among several versions, the baseline is the one measured last.
             newest = max(candidates, key=lambda candidate: candidate.last_started_at_ns)
-            rows.append(ComparedCase(summary, newest, names[summary.key], SAME_CASE, None, matters_ratio, _changed(summary, newest)))
+            rows.append(
+                ComparedCase(
+                    summary,
+                    newest,
+                    names[summary.key],
+                    SAME_CASE,
+                    None,
+                    matters_ratio,
+                    _changed(summary, newest),
+                )
+            )
         else:
-            left_out.append(LeftOut(None, f"{names[summary.key]} ({new[0]}): the baseline has no usable run of this case"))
+            left_out.append(
+                LeftOut(
+                    None,
+                    f"{names[summary.key]} ({new[0]}): the baseline has no usable run of this case",
+                )
+            )
     lost: list[tuple[str, str]] = []
     for identity, summary in gone.items():
         if why := ruined.get(identity):
@@ -88,12 +112,16 @@ def _place(baseline: StoreContents, new: StoreContents) -> Callable[[RunSubject]
 
 
 def _side(
-    side: tuple[str, StoreContents], device_or_board: Callable[[RunSubject], Hashable], days: DaysCounted
+    side: tuple[str, StoreContents],
+    device_or_board: Callable[[RunSubject], Hashable],
+    days: DaysCounted,
 ) -> tuple[list[CaseSummary], list[LeftOut], dict[Hashable, str]]:
     """Return the cases of a side, the runs left out, and by the identity of a case why a run of it is unusable."""
     name, contents = side
     book = book_of(MemoryStore(contents.runs, contents.left_out))
-    left_out = [LeftOut(entry.run, f"{name}: {entry.reason}", entry.device) for entry in book.left_out()]
+    left_out = [
+        LeftOut(entry.run, f"{name}: {entry.reason}", entry.device) for entry in book.left_out()
+    ]
     refused = book.store.columns("is_usable = 0", names=FACTS).oldest_first()
     ruined: dict[Hashable, str] = {}
     for index, verdict in enumerate(refused.verdicts()):
@@ -108,14 +136,20 @@ def _identity(subject: RunSubject, device_or_board: Callable[[RunSubject], Hasha
 
 def _changed(case: CaseSummary, baseline: CaseSummary) -> tuple[str, ...]:
     key, other = case.key, baseline.key
-    around = [(name, baseline.around.environment[name], case.around.environment[name]) for name in NOTED]
+    around = [
+        (name, baseline.around.environment[name], case.around.environment[name]) for name in NOTED
+    ]
     facts: Sequence[tuple[str, str | None, str | None]] = (
         ("device", other.device, key.device),
         ("model file", other.model_sha256[:12], key.model_sha256[:12]),
         (key.runtime_package, other.runtime_version, key.runtime_version),
         *around,
     )
-    return tuple(f"{name} {before or 'none'} to {after or 'none'}" for name, before, after in facts if before != after)
+    return tuple(
+        f"{name} {before or 'none'} to {after or 'none'}"
+        for name, before, after in facts
+        if before != after
+    )
 
 
 def read_sides(baseline: str, new: str) -> tuple[StoreContents, StoreContents]:
@@ -123,7 +157,9 @@ def read_sides(baseline: str, new: str) -> tuple[StoreContents, StoreContents]:
     first, second = read_side(baseline), read_side(new)
     ids = [{run.id for run in side.runs} for side in (first, second)]
     if ids[0] < ids[1]:
-        second = StoreContents([run for run in second.runs if run.id not in ids[0]], second.left_out)
+        second = StoreContents(
+            [run for run in second.runs if run.id not in ids[0]], second.left_out
+        )
     elif ids[1] < ids[0]:
         first = StoreContents([run for run in first.runs if run.id not in ids[1]], first.left_out)
     return first, second
@@ -138,7 +174,9 @@ def read_side(text: str) -> StoreContents:
     run_selection = selection.parse_selection(text)
     runs = oldest_first(run_selection.runs())
     if not runs:
-        raise ConfigError(f"{shown_place(text)!r} has no run to compare: select others, or measure some")
+        raise ConfigError(
+            f"{shown_place(text)!r} has no run to compare: select others, or measure some"
+        )
     if len(runs) == 1 and runs[0].id.startswith(text) and runs[0].session_started_at_ns:
         identity = case_in_session(runs[0])
         of_device = selection.selections_of("", {"fleet": runs[0].fleet, "device": runs[0].device})

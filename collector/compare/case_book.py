@@ -10,7 +10,14 @@ import numpy as np
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import FIGURES, MEMORY, FigureView, in_view
-from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT, CaseSummary, DaysCounted, RunPlace, place_of
+from edgemeter.collector.compare.summary import (
+    OF_CALLS,
+    OF_TEXT,
+    CaseSummary,
+    DaysCounted,
+    RunPlace,
+    place_of,
+)
 from edgemeter.collector.runs.case_runs import FACTS, CaseRuns
 from edgemeter.collector.runs.cases import CurrentSegment, grouped, unusable
 from edgemeter.collector.runs.contents import LeftOut
@@ -20,7 +27,16 @@ from edgemeter.collector.trend.current import LEVEL_COLUMNS, current_segments
 Progress = Callable[[str, int, int], None]
 CASES_AT_ONCE = 100
 # The figures that the terminal shows, or decides, for every case.
-OF_TERMINAL = tuple(dict.fromkeys((*OF_CALLS, *OF_TEXT, MEMORY, *(entry.name for entry in in_view(FigureView.TABLE) if entry.is_main))))
+OF_TERMINAL = tuple(
+    dict.fromkeys(
+        (
+            *OF_CALLS,
+            *OF_TEXT,
+            MEMORY,
+            *(entry.name for entry in in_view(FigureView.TABLE) if entry.is_main),
+        )
+    )
+)
 
 
 def book_of(store: RunStore, progress: Progress = lambda *_: None) -> "CaseBook":
@@ -63,8 +79,18 @@ class CaseBook:
     def __init__(self, store: RunStore, ahead: Sequence[str] = OF_TERMINAL) -> None:
         """Create an empty book; the figures `ahead` are computed while the runs are read anyway, others on demand."""
         self.store, self._ahead = store, ahead
-        of_figures = [column for entry in FIGURES if entry.name in ahead for column in (entry.name, *entry.bound_names)]
-        self._columns = (*FACTS, *of_figures, *LEVEL_COLUMNS, *(entry.name for entry in FIGURES if entry.group == "conditions"))
+        of_figures = [
+            column
+            for entry in FIGURES
+            if entry.name in ahead
+            for column in (entry.name, *entry.bound_names)
+        ]
+        self._columns = (
+            *FACTS,
+            *of_figures,
+            *LEVEL_COLUMNS,
+            *(entry.name for entry in FIGURES if entry.group == "conditions"),
+        )
         # The version of the store at the last read.
         self.version: str | None = None
         self._booked: dict[CaseKey, BookedCase] = {}
@@ -76,16 +102,28 @@ class CaseBook:
             version = self.store.version()
             if version and version == self.version:
                 return
-            members_of = grouped((member.subject.key, member) for member in self.store.subject_runs())
+            members_of = grouped(
+                (member.subject.key, member) for member in self.store.subject_runs()
+            )
             booked = {key: case for key, case in self._booked.items() if key in members_of}
             versions = {key: version_of(case.members) for key, case in booked.items()}
-            changed = [key for key, members in members_of.items() if versions.get(key) != version_of(members)]
+            changed = [
+                key
+                for key, members in members_of.items()
+                if versions.get(key) != version_of(members)
+            ]
             for first in range(0, len(changed), CASES_AT_ONCE):
                 part = changed[first : first + CASES_AT_ONCE]
                 cases = [members_of[key] for key in part]
                 runs = self.store.runs_of_cases(cases, self._columns)
                 usable = [of_case.usable() for of_case in runs]
-                booked.update(zip(part, map(self._summed_up, cases, runs, usable, current_segments(usable)), strict=True))
+                booked.update(
+                    zip(
+                        part,
+                        map(self._summed_up, cases, runs, usable, current_segments(usable)),
+                        strict=True,
+                    )
+                )
                 # While a large ledger is read for the first time, there is something to show.
                 self._booked, self.version = dict(booked), f"{len(booked)} of {version}"
                 progress("summing up cases", first + len(part), len(changed))
@@ -105,25 +143,36 @@ class CaseBook:
             raise UnavailableError(
                 "the store has no run yet: measure one with `edgemeter run FILE --broker ADDRESS`, or see `edgemeter collector demo`"
             )
-        return sorted((summary for case in self.cases if (summary := case.summary(days))), key=lambda summary: summary.first)
+        return sorted(
+            (summary for case in self.cases if (summary := case.summary(days))),
+            key=lambda summary: summary.first,
+        )
 
     def left_out(self) -> list[LeftOut]:
         """Return entries that are not runs, and the runs that cannot be compared, oldest first."""
-        refused = sorted((entry for case in self.cases for entry in case.refused), key=itemgetter(0))
+        refused = sorted(
+            (entry for case in self.cases for entry in case.refused), key=itemgetter(0)
+        )
         return [*self.store.left_out(), *(entry for _, entry in refused)]
 
     def within(self, since_ns: int, picked: Sequence[BookedCase]) -> list[BookedCase]:
         """Return the cases among `picked` that ran since then, counted and summarised over those runs."""
-        case_of = {member.number: index for index, case in enumerate(picked) for member in case.members}
+        case_of = {
+            member.number: index for index, case in enumerate(picked) for member in case.members
+        }
         read = self.store.columns("started_at_ns >= ?", since_ns).oldest_first()
-        runs_of_cases = read.part(np.isin(read.columns["subject"], list(case_of))).by_case(case_of, len(picked))
+        runs_of_cases = read.part(np.isin(read.columns["subject"], list(case_of))).by_case(
+            case_of, len(picked)
+        )
         return [
             _counted(case.members, runs, *self._of_runs(case, runs.usable()))
             for case, runs in zip(picked, runs_of_cases, strict=True)
             if len(runs)
         ]
 
-    def _of_runs(self, case: BookedCase, usable: CaseRuns) -> tuple[CaseSummary | None, CaseSummary | None]:
+    def _of_runs(
+        self, case: BookedCase, usable: CaseRuns
+    ) -> tuple[CaseSummary | None, CaseSummary | None]:
         """Return the summaries of some newest runs of a case: at its current level, and of all."""
         if not len(usable) or case.level is None:
             return None, None
@@ -133,7 +182,13 @@ class CaseBook:
         of_level = usable.part(usable.columns["started_at_ns"] >= segment.since_ns)
         return CaseSummary(self.store, case.key, lambda: of_level, segment=segment), all_days
 
-    def _summed_up(self, members: Sequence[SubjectRuns], runs: CaseRuns, usable: CaseRuns, segment: CurrentSegment | None) -> BookedCase:
+    def _summed_up(
+        self,
+        members: Sequence[SubjectRuns],
+        runs: CaseRuns,
+        usable: CaseRuns,
+        segment: CurrentSegment | None,
+    ) -> BookedCase:
         if not len(usable):
             return _counted(members, runs, None, None)
 
@@ -149,10 +204,21 @@ class CaseBook:
         return _counted(members, runs, level, all_days)
 
 
-def _counted(members: Sequence[SubjectRuns], runs: CaseRuns, level: CaseSummary | None, all_days: CaseSummary | None) -> BookedCase:
-    is_usable, is_throttled = runs.columns["is_usable"], runs.having("is_throttled").columns["is_throttled"]
+def _counted(
+    members: Sequence[SubjectRuns],
+    runs: CaseRuns,
+    level: CaseSummary | None,
+    all_days: CaseSummary | None,
+) -> BookedCase:
+    is_usable, is_throttled = (
+        runs.columns["is_usable"],
+        runs.having("is_throttled").columns["is_throttled"],
+    )
     usable, refused = runs.part(is_usable), runs.part(~is_usable)
-    reasons = [unusable(refused.subject(index), verdict) for index, verdict in enumerate(refused.verdicts())]
+    reasons = [
+        unusable(refused.subject(index), verdict)
+        for index, verdict in enumerate(refused.verdicts())
+    ]
     return BookedCase(
         key=runs.subject(-1).key,
         board=runs.subject(-1).board,
@@ -166,7 +232,9 @@ def _counted(members: Sequence[SubjectRuns], runs: CaseRuns, level: CaseSummary 
         temperature_max_c=usable.highest("temperature_max_c"),
         refused=[
             (place_of(refused, index), LeftOut(run_id, reason))
-            for index, (run_id, reason) in enumerate(zip(refused.values_of("id"), reasons, strict=True))
+            for index, (run_id, reason) in enumerate(
+                zip(refused.values_of("id"), reasons, strict=True)
+            )
             if reason
         ],
         members=members,

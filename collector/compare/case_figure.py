@@ -7,7 +7,15 @@ from statistics import median
 import msgspec
 
 from edgemeter.agent.base.decision import Scale, on_scale
-from edgemeter.agent.base.evidence import LARGEST_LOG, REACH, Evidence, RunValue, mean_of, mean_of_device, sessions_of
+from edgemeter.agent.base.evidence import (
+    LARGEST_LOG,
+    REACH,
+    Evidence,
+    RunValue,
+    mean_of,
+    mean_of_device,
+    sessions_of,
+)
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.run_figures import RunFigures
@@ -65,7 +73,9 @@ def figure_of(entry: Figure, runs: CaseRuns, u: float | None = None) -> CaseFigu
     if not values:
         return None
     days = (runs.columns["started_at_ns"] // NS_PER_DAY).tolist()
-    shows_scatter = entry.shows_scatter(values, take_a_minute=bool(runs.columns["takes_a_minute"].all()))
+    shows_scatter = entry.shows_scatter(
+        values, take_a_minute=bool(runs.columns["takes_a_minute"].all())
+    )
     if entry.is_share:
         evidence = mean_of_device(values, days)
         low, high = (evidence.share_bounds() if shows_scatter else None) or (None, None)
@@ -78,33 +88,53 @@ def figure_of(entry: Figure, runs: CaseRuns, u: float | None = None) -> CaseFigu
         if not differs_by_session or evidence.unit != "run":
             return evidence
         session_sd = max(subject.environment.session_sd for subject in runs.own_subjects())
-        sessions = {session_ns or day for session_ns, day in zip(runs.values_of("session_started_at_ns"), days, strict=True)}
+        sessions = {
+            session_ns or day
+            for session_ns, day in zip(runs.values_of("session_started_at_ns"), days, strict=True)
+        }
         return evidence.in_other_sessions(session_sd, len(sessions))
 
     figure = _figure(values, "ratio", u, mean, differs_by_session=differs_by_session)
     return figure if shows_scatter else msgspec.structs.replace(figure, low=None, high=None)
 
 
-def figure_of_values(runs: Sequence[RunValue], scale: Scale = "ratio", u: float | None = None) -> CaseFigure:
+def figure_of_values(
+    runs: Sequence[RunValue], scale: Scale = "ratio", u: float | None = None
+) -> CaseFigure:
     """Return a figure from the values of runs or boards; if one is 0 it has no ratio, and shows the median without an interval.
 
     The interval is that of any session.
     """
 
     def mean(values: Sequence[float]) -> Evidence:
-        evidence = mean_of([run._replace(value=value) for run, value in zip(runs, values, strict=True)])
-        return evidence if scale == "points" else evidence.in_other_sessions(max(run.session_sd for run in runs), len(sessions_of(runs)))
+        evidence = mean_of(
+            [run._replace(value=value) for run, value in zip(runs, values, strict=True)]
+        )
+        return (
+            evidence
+            if scale == "points"
+            else evidence.in_other_sessions(
+                max(run.session_sd for run in runs), len(sessions_of(runs))
+            )
+        )
 
     return _figure([run.value for run in runs], scale, u, mean, differs_by_session=scale == "ratio")
 
 
 def _figure(
-    values: Sequence[float], scale: Scale, u: float | None, mean: Callable[[Sequence[float]], Evidence], *, differs_by_session: bool
+    values: Sequence[float],
+    scale: Scale,
+    u: float | None,
+    mean: Callable[[Sequence[float]], Evidence],
+    *,
+    differs_by_session: bool,
 ) -> CaseFigure:
     """Return a figure by its values; `mean` returns the evidence of values on the scale."""
     if scale == "ratio" and min(values) <= 0:
         evidence = Evidence(median(values), None, 0, len(values), "run")
-        return CaseFigure(median(values), None, None, len(values), evidence, scale, u, has_ratio=False)
+        return CaseFigure(
+            median(values), None, None, len(values), evidence, scale, u, has_ratio=False
+        )
     evidence = mean(values if scale == "points" else [*map(math.log, values)])
     ends = [evidence.middle, *(evidence.bounds() or ())]
     if scale == "ratio" and ends[-1] > LARGEST_LOG:
@@ -119,11 +149,21 @@ def _figure(
 
 def scaled(runs: Sequence[RunValue], scale: Scale) -> list[RunValue]:
     """Return the values on their scale of comparison; for a ratio all are above 0."""
-    return list(runs) if scale == "points" else [run._replace(value=math.log(run.value)) for run in runs]
+    return (
+        list(runs)
+        if scale == "points"
+        else [run._replace(value=math.log(run.value)) for run in runs]
+    )
 
 
 def run_value(run: RunFigures, value: float) -> RunValue:
     """Return a value of a run with its device, its day (UTC, counted from 1970) and the round of its session."""
     turn = (run.session_started_at_ns, run.repeat) if run.session_started_at_ns else None
     subject = run.subject
-    return RunValue(value, subject.key.device, run.started_at_ns // NS_PER_DAY, turn, subject.environment.session_sd)
+    return RunValue(
+        value,
+        subject.key.device,
+        run.started_at_ns // NS_PER_DAY,
+        turn,
+        subject.environment.session_sd,
+    )

@@ -20,7 +20,13 @@ from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, MISSED, Figure
 from edgemeter.agent.contract.held_load import MOST_MISSED_RATIO
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
-from edgemeter.collector.compare.differences import better_of, decided, scale_of, speed_of, why_not_compared
+from edgemeter.collector.compare.differences import (
+    better_of,
+    decided,
+    scale_of,
+    speed_of,
+    why_not_compared,
+)
 from edgemeter.collector.compare.limits import FigureLimit, Requirements, selected
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import EnergyClass, names_of
@@ -30,7 +36,11 @@ from edgemeter.collector.runs.relation import EQUAL, agree, likeness
 Met = Literal["met", "not met", "inconclusive"]
 WORST_FIRST: tuple[Met, ...] = ("not met", "inconclusive", "met")
 # The fields that candidates share: all that a comparison requires to be equal, except the model.
-_SHARED = tuple(index for index, field in enumerate(EQUAL) if field.name not in ("model", "served_model", "precision", "input_values"))
+_SHARED = tuple(
+    index
+    for index, field in enumerate(EQUAL)
+    if field.name not in ("model", "served_model", "precision", "input_values")
+)
 # Latency and energy are those of answered frames: a case that misses many is not faster.
 IN_TIME = FigureLimit(JUDGED[MISSED], "at most", MOST_MISSED_RATIO)
 
@@ -103,12 +113,20 @@ def choose(
         ConfigError: no case matches a condition.
     """
     if not summaries:
-        raise UnavailableError("there is no case to choose among: measure some with `edgemeter run MODEL MODEL`")
+        raise UnavailableError(
+            "there is no case to choose among: measure some with `edgemeter run MODEL MODEL`"
+        )
     picked = selected(summaries, required.conditions)
-    cases = _alike(picked, {*(limit.figure.name for limit in required.figures), *filter(None, [cheapest])})
+    cases = _alike(
+        picked, {*(limit.figure.name for limit in required.figures), *filter(None, [cheapest])}
+    )
     entry = JUDGED[cheapest] if cheapest else _usual_cost(cases)
     names = names_of((case.key for case in cases), _called([case.key for case in cases]))
-    energy_class = min((case.energy.ranks_as for case in cases if case.energy), key=lambda ranks: ranks.preference, default=None)
+    energy_class = min(
+        (case.energy.ranks_as for case in cases if case.energy),
+        key=lambda ranks: ranks.preference,
+        default=None,
+    )
     limits = _limits(required, cases)
     alpha = ALPHA / 2 if limits else ALPHA
     met = _requirements(cases, limits, energy_class, alpha)
@@ -117,43 +135,78 @@ def choose(
     for case in cases:
         of_case = tuple(met[id(case), limit] for limit in limits)
         out = (not_ranked(case, gates[case.key.model]) if gates else None) or ""
-        outcome: Met = "not met" if out else min((requirement.outcome for requirement in of_case), key=WORST_FIRST.index, default="met")
+        outcome: Met = (
+            "not met"
+            if out
+            else min(
+                (requirement.outcome for requirement in of_case),
+                key=WORST_FIRST.index,
+                default="met",
+            )
+        )
         candidates.append(ChoiceCandidate(case, names[case.key], of_case, outcome, out))
     costs = {id(case): _cost(case, entry, energy_class) for case in cases}
-    candidates.sort(key=lambda candidate: (-WORST_FIRST.index(candidate.outcome), costs[id(candidate.case)], candidate.name))
-    ranked = [candidate for candidate in candidates if candidate.outcome == "met" and costs[id(candidate.case)] < math.inf]
+    candidates.sort(
+        key=lambda candidate: (
+            -WORST_FIRST.index(candidate.outcome),
+            costs[id(candidate.case)],
+            candidate.name,
+        )
+    )
+    ranked = [
+        candidate
+        for candidate in candidates
+        if candidate.outcome == "met" and costs[id(candidate.case)] < math.inf
+    ]
     if not ranked:
         return Choice(required, entry, tuple(candidates), None, (), len(picked) - len(cases))
     best = ranked[0].case
     contrasts = {
-        id(other.case): (entry.name, other.case, best) for other in ranked[1:] if not why_not_compared(entry.name, other.case, best)
+        id(other.case): (entry.name, other.case, best)
+        for other in ranked[1:]
+        if not why_not_compared(entry.name, other.case, best)
     }
     against = decided(contrasts, matters_ratio, alpha)
-    candidates = [replace(candidate, against_best=against.get(id(candidate.case))) for candidate in candidates]
+    candidates = [
+        replace(candidate, against_best=against.get(id(candidate.case))) for candidate in candidates
+    ]
     similar = [
         candidate
         for candidate in candidates
-        if candidate.against_best and candidate.against_best.outcome in ("no difference", "inconclusive")
+        if candidate.against_best
+        and candidate.against_best.outcome in ("no difference", "inconclusive")
     ]
-    return Choice(required, entry, tuple(candidates), candidates[0], tuple(similar), len(picked) - len(cases))
+    return Choice(
+        required, entry, tuple(candidates), candidates[0], tuple(similar), len(picked) - len(cases)
+    )
 
 
 def requirement_evidence(case: CaseSummary, limit: FigureLimit) -> Evidence | None:
     """Return the evidence on the distance of a figure from its limit, on the figure's scale; None without any."""
     if limit.figure.name == ACCURACY:
-        is_other = case.accuracy is None or (limit.metric and metric_name(case.accuracy.metric) != limit.metric)
+        is_other = case.accuracy is None or (
+            limit.metric and metric_name(case.accuracy.metric) != limit.metric
+        )
         if is_other or case.accuracy is None:
             return None
         end = case.accuracy.low if limit.value < case.accuracy.value else case.accuracy.high
         return case.accuracy.half(end).shifted(limit.value)
     figure = case.figures.get(limit.figure.name)
-    if figure is None or (scale_of(limit.figure.name) == "ratio" and min(figure.value, limit.value) <= 0):
+    if figure is None or (
+        scale_of(limit.figure.name) == "ratio" and min(figure.value, limit.value) <= 0
+    ):
         return None
     if limit.figure.is_rare and figure.low is None and figure.runs >= FEWEST:
         return None
-    with_meter = figure.evidence if figure.u is None else figure.evidence.with_error(figure.meter_error)
-    evidence = replace(with_meter, counted_ratio=case.counted_ratio if figure.evidence.unit == "run" else 1.0)
-    return evidence.shifted(limit.value if scale_of(limit.figure.name) == "points" else math.log(limit.value))
+    with_meter = (
+        figure.evidence if figure.u is None else figure.evidence.with_error(figure.meter_error)
+    )
+    evidence = replace(
+        with_meter, counted_ratio=case.counted_ratio if figure.evidence.unit == "run" else 1.0
+    )
+    return evidence.shifted(
+        limit.value if scale_of(limit.figure.name) == "points" else math.log(limit.value)
+    )
 
 
 def _limits(required: Requirements, cases: Sequence[CaseSummary]) -> tuple[FigureLimit, ...]:
@@ -164,7 +217,10 @@ def _limits(required: Requirements, cases: Sequence[CaseSummary]) -> tuple[Figur
 
 
 def _requirements(
-    cases: Sequence[CaseSummary], limits: Sequence[FigureLimit], energy_class: EnergyClass | None, alpha: float
+    cases: Sequence[CaseSummary],
+    limits: Sequence[FigureLimit],
+    energy_class: EnergyClass | None,
+    alpha: float,
 ) -> dict[tuple[int, FigureLimit], Requirement]:
     """Return the outcome of each limit, by the identity of the case and the limit; energies of another class are not limited."""
     requirements: dict[tuple[int, FigureLimit], Requirement] = {}
@@ -179,7 +235,9 @@ def _requirements(
             requirements[id(case), limit] = _without_interval(case, limit)
         else:
             evidences[id(case), limit] = evidence
-    for (key, evidence), confidence in zip(evidences.items(), holm(list(evidences.values()), alpha), strict=True):
+    for (key, evidence), confidence in zip(
+        evidences.items(), holm(list(evidences.values()), alpha), strict=True
+    ):
         requirements[key] = _with_interval(by_id[key[0]], key[1], evidence, confidence)
     return requirements
 
@@ -188,10 +246,14 @@ def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
     """Return the outcome of a limit on a figure that a case does not have, or that is 0 or has no interval: each run has to meet it."""
     figure = case.figures.get(limit.figure.name)
     if figure is None:
-        reason = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}.get(limit.figure.group) or limit.figure.why_absent
+        reason = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}.get(
+            limit.figure.group
+        ) or limit.figure.why_absent
         return Requirement(limit, "inconclusive", reason=reason)
     if limit.figure.name == ACCURACY and case.accuracy:
-        return Requirement(limit, "inconclusive", reason=f"its accuracy is {metric_name(case.accuracy.metric)}")
+        return Requirement(
+            limit, "inconclusive", reason=f"its accuracy is {metric_name(case.accuracy.metric)}"
+        )
     are_kept = {limit.is_kept(run.value) for run in case.run_values(limit.figure.name)}
     if len(are_kept) == 2:
         return Requirement(limit, "inconclusive", figure.value, reason="met in some of its runs")
@@ -199,15 +261,26 @@ def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
     if not limit.figure.is_rare:
         return Requirement(limit, outcome, figure.value)
     if outcome == "met" and not limit.figure.is_share:
-        return Requirement(limit, "inconclusive", figure.value, reason="shown by runs of a minute or more: measure longer")
-    return Requirement(limit, outcome, figure.value, reason=f"in each of {count(figure.runs, 'run')}")
+        return Requirement(
+            limit,
+            "inconclusive",
+            figure.value,
+            reason="shown by runs of a minute or more: measure longer",
+        )
+    return Requirement(
+        limit, outcome, figure.value, reason=f"in each of {count(figure.runs, 'run')}"
+    )
 
 
-def _with_interval(case: CaseSummary, limit: FigureLimit, evidence: Evidence, confidence: float) -> Requirement:
+def _with_interval(
+    case: CaseSummary, limit: FigureLimit, evidence: Evidence, confidence: float
+) -> Requirement:
     """Return the outcome of a limit by the interval of the distance from it."""
     name = limit.figure.name
     value, scale = case.figures[name].value, scale_of(name)
-    distance = decide(evidence, confidence, 0.0, "lower" if limit.side == "at most" else "higher", scale)
+    distance = decide(
+        evidence, confidence, 0.0, "lower" if limit.side == "at most" else "higher", scale
+    )
     if distance.low is None or distance.high is None:
         reason = "no bounds recorded" if name == ACCURACY else "too few runs"
         return Requirement(limit, "inconclusive", value, reason=reason, distance=distance)
@@ -226,7 +299,9 @@ def _alike(cases: Sequence[CaseSummary], figure_names: set[str]) -> list[CaseSum
     groups: list[tuple[list[object], list[CaseSummary]]] = []
     for case in cases:
         shared = [likeness(case.key)[index] for index in _SHARED]
-        members = next((members for values, members in groups if all(map(agree, values, shared))), None)
+        members = next(
+            (members for values, members in groups if all(map(agree, values, shared))), None
+        )
         if members is None:
             groups.append((shared, [case]))
         else:
@@ -235,12 +310,16 @@ def _alike(cases: Sequence[CaseSummary], figure_names: set[str]) -> list[CaseSum
     def answering(members: Sequence[CaseSummary]) -> int:
         return sum(all(name in case.figures for name in figure_names) for case in members)
 
-    return max((members for _, members in groups), key=lambda members: (answering(members), len(members)))
+    return max(
+        (members for _, members in groups), key=lambda members: (answering(members), len(members))
+    )
 
 
 def _usual_cost(cases: Sequence[CaseSummary]) -> Figure:
     """Return energy if all cases have one of one class, else latency, for offline loads throughput."""
-    classes = {case.energy.ranks_as if case.energy and ENERGY in case.figures else None for case in cases}
+    classes = {
+        case.energy.ranks_as if case.energy and ENERGY in case.figures else None for case in cases
+    }
     return JUDGED[ENERGY if len(classes) == 1 and None not in classes else speed_of(cases[0])]
 
 
@@ -258,6 +337,8 @@ def _called(keys: Sequence[CaseKey]) -> Callable[[CaseKey], str]:
 def _cost(case: CaseSummary, entry: Figure, energy_class: EnergyClass | None) -> float:
     """Return the value to minimise: the figure, or minus it if higher is better; a case without a comparable one comes last."""
     figure = case.figures.get(entry.name)
-    if figure is None or (entry.group == "energy" and case.energy and case.energy.ranks_as != energy_class):
+    if figure is None or (
+        entry.group == "energy" and case.energy and case.energy.ranks_as != energy_class
+    ):
         return math.inf
     return figure.value if better_of(entry.name, case) == "lower" else -figure.value

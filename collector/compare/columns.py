@@ -46,13 +46,25 @@ def _under(path: str, *names: str, prefix: str = "") -> dict[str, str]:
 
 def _figures(*groups: Group) -> dict[str, Callable[[ComparedCase], Plain]]:
     """Return the columns of the figures of these groups: the value, its bounds over runs, and the uncertainty of the meter."""
-    return {name: value for entry in FIGURES if entry.group in groups for name, value in _of_figure(entry).items()}
+    return {
+        name: value
+        for entry in FIGURES
+        if entry.group in groups
+        for name, value in _of_figure(entry).items()
+    }
 
 
 def _of_figure(entry: Figure) -> dict[str, Callable[[ComparedCase], Plain]]:
-    parts = {"": "value", "_low": "low", "_high": "high"} if FigureView.JUDGED in entry.views else {"": "value"}
+    parts = (
+        {"": "value", "_low": "low", "_high": "high"}
+        if FigureView.JUDGED in entry.views
+        else {"": "value"}
+    )
     parts |= {"_u": "u"} if entry.u else {}
-    return {with_part(entry.name, suffix): _at(f"case.figures.{entry.name}.{part}") for suffix, part in parts.items()}
+    return {
+        with_part(entry.name, suffix): _at(f"case.figures.{entry.name}.{part}")
+        for suffix, part in parts.items()
+    }
 
 
 def _compared() -> dict[str, str]:
@@ -61,15 +73,40 @@ def _compared() -> dict[str, str]:
     for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)):
         entry = JUDGED[name]
         columns[entry.change_name] = f"decisions.{name}.value"
-        columns |= {f"{entry.change_name}_{end}": f"decisions.{name}.{end}" for end in ("low", "high")}
-        columns |= {f"{name}_{part}": f"decisions.{name}.{part}" for part in ("outcome", "confidence", "further")}
+        columns |= {
+            f"{entry.change_name}_{end}": f"decisions.{name}.{end}" for end in ("low", "high")
+        }
+        columns |= {
+            f"{name}_{part}": f"decisions.{name}.{part}"
+            for part in ("outcome", "confidence", "further")
+        }
     return columns
 
 
 _PATHS: dict[str, str | Callable[[ComparedCase], Plain]] = {
     "case": "name",
-    **_under("case.key", "device", "fleet", "role", "model", "precision", "runtime", "runtime_package", "runtime_version", "backend"),
-    **_under("case.key", "threads", "batch", "scenario", "target_per_s", "deadline", "together", "operating_point"),
+    **_under(
+        "case.key",
+        "device",
+        "fleet",
+        "role",
+        "model",
+        "precision",
+        "runtime",
+        "runtime_package",
+        "runtime_version",
+        "backend",
+    ),
+    **_under(
+        "case.key",
+        "threads",
+        "batch",
+        "scenario",
+        "target_per_s",
+        "deadline",
+        "together",
+        "operating_point",
+    ),
     **_under("case.key", "concurrency", "task"),
     "dataset": "case.subject.dataset.name",
     "dataset_images": "case.subject.dataset.images",
@@ -96,7 +133,18 @@ _PATHS: dict[str, str | Callable[[ComparedCase], Plain]] = {
     **_figures("energy"),
     "energy_net_state": "case.net_state",
     "energy_reason": "case.energy_reason",
-    **_under("case.around.environment", "board", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent"),
+    **_under(
+        "case.around.environment",
+        "board",
+        "cpu",
+        "cores",
+        "os",
+        "kernel",
+        "virtualisation",
+        "governor",
+        "power_mode",
+        "agent",
+    ),
     "temperature_max_c": "case.around.hottest_c",
     "verdict": "case.verdict",
     "violations": "case.violations",
@@ -105,7 +153,17 @@ _PATHS: dict[str, str | Callable[[ComparedCase], Plain]] = {
     "is_reference": "is_reference",
     "marks": "marks",
     "not_ranked_reason": "not_ranked",
-    **_under("reference.key", "device", "precision", "runtime", "runtime_version", "threads", "batch", "model_sha256", prefix="reference_"),
+    **_under(
+        "reference.key",
+        "device",
+        "precision",
+        "runtime",
+        "runtime_version",
+        "threads",
+        "batch",
+        "model_sha256",
+        prefix="reference_",
+    ),
     "reference_choice": "choice",
     "reference_level_since_ns": "reference.segment.since_ns",
     "reference_latency_p50_ms": "reference.p50_ms.value",
@@ -129,11 +187,17 @@ def to_json(comparison: Comparison) -> str:
     It is `{"rows": [...], "left_out": [{"run": id, "reason": text}, ...]}`, with the `choice`, the `gate` and the `answer` of power modes,
     if there are any.
     """
-    document: dict[str, object] = {"rows": [flat(row) for row in comparison.rows], "left_out": comparison.left_out}
+    document: dict[str, object] = {
+        "rows": [flat(row) for row in comparison.rows],
+        "left_out": comparison.left_out,
+    }
     if comparison.choice:
         document["choice"] = _choice_document(comparison.choice)
     if comparison.gate:
-        document["gate"] = {"outcome": comparison.gate.outcome, "findings": list(map(_finding_document, comparison.gate.findings))}
+        document["gate"] = {
+            "outcome": comparison.gate.outcome,
+            "findings": list(map(_finding_document, comparison.gate.findings)),
+        }
     answers = answers_of(comparison)
     return json_document(document | ({"answer": answers} if answers else {}))
 
@@ -141,10 +205,18 @@ def to_json(comparison: Comparison) -> str:
 def to_csv(comparison: Comparison) -> str:
     """Return the rows as CSV: the columns of JSON, and with a choice the outcomes of the requirements and whether a case is recommended."""
     choice = comparison.choice
-    outcomes = {id(candidate.case): candidate.outcome for candidate in choice.candidates} if choice else {}
+    outcomes = (
+        {id(candidate.case): candidate.outcome for candidate in choice.candidates} if choice else {}
+    )
     recommended = choice.recommended.case if choice and choice.recommended else None
     header = [*COLUMNS, *(("requirements", "is_recommended") if choice else ())]
-    rows = ([*flat(row).values(), *((outcomes.get(id(row.case)), row.case is recommended) if choice else ())] for row in comparison.rows)
+    rows = (
+        [
+            *flat(row).values(),
+            *((outcomes.get(id(row.case)), row.case is recommended) if choice else ()),
+        ]
+        for row in comparison.rows
+    )
     return csv_document(header, rows)
 
 
@@ -174,7 +246,12 @@ def _requirement_document(requirement: Requirement) -> dict[str, Plain]:
 
 
 def _finding_document(finding: GateFinding) -> dict[str, object]:
-    facts = {"limit": finding.limit.text, "case": finding.case, "figure": finding.figure, "outcome": finding.outcome}
+    facts = {
+        "limit": finding.limit.text,
+        "case": finding.case,
+        "figure": finding.figure,
+        "outcome": finding.outcome,
+    }
     return {**facts, "change": _decided(finding.change), "reason": finding.reason or None}
 
 

@@ -22,7 +22,15 @@ from edgemeter.collector.compare.pairing import References
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.runs.cases import grouped, named
 from edgemeter.collector.runs.contents import LeftOut
-from edgemeter.collector.runs.relation import MARKED, OTHER_CLASS, Relation, are_alike, likeness, load_text, relation
+from edgemeter.collector.runs.relation import (
+    MARKED,
+    OTHER_CLASS,
+    Relation,
+    are_alike,
+    likeness,
+    load_text,
+    relation,
+)
 
 RECOMMENDED = "the recommended one"  # The rule by which a candidate of a choice has its reference.
 GateOutcome = Literal["pass", "fail", "inconclusive"]
@@ -67,7 +75,11 @@ class Gate:
     @property
     def outcome(self) -> GateOutcome:
         """The worst of them; inconclusive if nothing was compared."""
-        return min((finding.outcome for finding in self.findings), key=WORST_FIRST.index, default="inconclusive")
+        return min(
+            (finding.outcome for finding in self.findings),
+            key=WORST_FIRST.index,
+            default="inconclusive",
+        )
 
     @property
     def is_passed(self) -> bool:
@@ -101,20 +113,30 @@ class ComparedCase:
         """The decisions on the compared figures, by name; a speed that is not ranked has none."""
         if self.is_reference:
             return {}
-        limited = dict(self.chosen_by) | {finding.figure: finding.change for finding in self.limited if finding.change}
+        limited = dict(self.chosen_by) | {
+            finding.figure: finding.change for finding in self.limited if finding.change
+        }
         names = deciding(self.case, self.reference)
         contrasts = {
-            name: (name, self.case, self.reference) for name in names if name not in limited and (name == ACCURACY or not self.not_ranked)
+            name: (name, self.case, self.reference)
+            for name in names
+            if name not in limited and (name == ACCURACY or not self.not_ranked)
         }
         decisions = decided(contrasts, self.matters_ratio) | limited
-        return {name: decisions[name] for name in dict.fromkeys((*names, *limited)) if name in decisions}
+        return {
+            name: decisions[name] for name in dict.fromkeys((*names, *limited)) if name in decisions
+        }
 
     @property
     def within_limits(self) -> set[str]:
         """The figures within their limits, though more runs are needed to decide between better, worse and no difference."""
         open_limits = {finding.figure for finding in self.limited if finding.outcome != "pass"}
         limited = {finding.figure for finding in self.limited} - open_limits
-        return {name for name, decision in self.decisions.items() if decision.outcome == "inconclusive" and name in limited}
+        return {
+            name
+            for name, decision in self.decisions.items()
+            if decision.outcome == "inconclusive" and name in limited
+        }
 
     @cached_property
     def relation(self) -> Relation:
@@ -125,19 +147,25 @@ class ComparedCase:
         case, reference = self.case, self.reference
         both_energy = case.energy is not None and reference.energy is not None
         around = case.around
-        differs = any(" | " in (around.environment[field] or "") for field in ("governor", "kernel", "firmware"))
+        differs = any(
+            " | " in (around.environment[field] or "")
+            for field in ("governor", "kernel", "firmware")
+        )
         has_mark = {
             **{difference.mark: True for difference in self.relation.marked},
             "reference": self.is_reference,
             "current level": case.segment is not None,
             "replayed": case.key.provenance == "replayed",
-            "replayed energy": case.key.provenance != "replayed" and case.energy is not None and case.energy.provenance == "replayed",
+            "replayed energy": case.key.provenance != "replayed"
+            and case.energy is not None
+            and case.energy.provenance == "replayed",
             "disturbed": case.disturbed > 0,
             "disturbed reference": reference.disturbed > 0 and not self.is_reference,
             "below accuracy gate": self.not_ranked is not None,
             "one run": case.size == 1,
             "other energy scope": both_energy and not energies_rank(case, reference),
-            "other energy coverage": energies_rank(case, reference) and _excludes(case) != _excludes(reference),
+            "other energy coverage": energies_rank(case, reference)
+            and _excludes(case) != _excludes(reference),
             "mixed conditions": around.has_several_libraries or len(around.modes) > 1 or differs,
         }
         return tuple(mark for mark in MARKS if has_mark.get(mark))
@@ -170,7 +198,12 @@ class Comparison:
         return [row for row in self.rows if not row.is_reference]
 
 
-def compare(book: CaseBook, reference: str, matters_ratio: float = MATTERS_RATIO, days: DaysCounted = "current") -> Comparison:
+def compare(
+    book: CaseBook,
+    reference: str,
+    matters_ratio: float = MATTERS_RATIO,
+    days: DaysCounted = "current",
+) -> Comparison:
     """Return the comparison of all runs with those of `reference`: a device of this name, or else a role.
 
     `matters_ratio` is the smallest ratio that counts, `days` selects the current level of each case or all its days.
@@ -185,12 +218,23 @@ def compare(book: CaseBook, reference: str, matters_ratio: float = MATTERS_RATIO
     return of_summaries(summaries, belongs, reference, book.left_out(), matters_ratio)
 
 
-def in_order(cases: Sequence[CaseSummary], matters_ratio: float = MATTERS_RATIO, left_out: Sequence[LeftOut] = ()) -> Comparison:
+def in_order(
+    cases: Sequence[CaseSummary],
+    matters_ratio: float = MATTERS_RATIO,
+    left_out: Sequence[LeftOut] = (),
+) -> Comparison:
     """Return the comparison of cases, called A, B, C, ..., each with the first."""
     names = ascii_uppercase[: len(cases)]
     gates = most_precise(cases)
     rows = [
-        ComparedCase(case, cases[0], name, "the first", not_ranked(case, gates[case.key.model]), matters_ratio)
+        ComparedCase(
+            case,
+            cases[0],
+            name,
+            "the first",
+            not_ranked(case, gates[case.key.model]),
+            matters_ratio,
+        )
         for case, name in zip(cases, names, strict=True)
     ]
     return Comparison("A", tuple(rows), tuple(left_out))
@@ -201,7 +245,14 @@ def of_choice(choice: Choice, matters_ratio: float = MATTERS_RATIO) -> Compariso
     best = choice.recommended or choice.candidates[0]
     chosen_as = RECOMMENDED if choice.recommended else "the first"
     rows = [
-        ComparedCase(candidate.case, best.case, candidate.name, chosen_as, candidate.out or None, matters_ratio)
+        ComparedCase(
+            candidate.case,
+            best.case,
+            candidate.name,
+            chosen_as,
+            candidate.out or None,
+            matters_ratio,
+        )
         for candidate in choice.candidates
     ]
     return with_choice(Comparison(best.name, tuple(rows)), choice)
@@ -210,7 +261,10 @@ def of_choice(choice: Choice, matters_ratio: float = MATTERS_RATIO) -> Compariso
 def with_choice(comparison: Comparison, choice: Choice) -> Comparison:
     """Return the comparison with a choice among its cases, by their names; the figure of the choice shows the choice's decision."""
     names = {id(row.case): row.name for row in comparison.rows}
-    named_candidates = {id(entry): replace(entry, name=names.get(id(entry.case), entry.name)) for entry in choice.candidates}
+    named_candidates = {
+        id(entry): replace(entry, name=names.get(id(entry.case), entry.name))
+        for entry in choice.candidates
+    }
     choice = replace(
         choice,
         candidates=tuple(named_candidates.values()),
@@ -227,7 +281,11 @@ def with_choice(comparison: Comparison, choice: Choice) -> Comparison:
             return ((choice.cheapest.name, change.mirrored),)
         return ()
 
-    return replace(comparison, rows=tuple(replace(row, chosen_by=chosen_by(row)) for row in comparison.rows), choice=choice)
+    return replace(
+        comparison,
+        rows=tuple(replace(row, chosen_by=chosen_by(row)) for row in comparison.rows),
+        choice=choice,
+    )
 
 
 def of_summaries(
@@ -241,7 +299,13 @@ def of_summaries(
     references = [summary for summary in summaries if belongs(summary.key)]
     # A case that is not ranked cannot be a reference either.
     gates = most_precise(references)
-    sound = References([reference for reference in references if not_ranked(reference, gates[reference.key.model]) is None])
+    sound = References(
+        [
+            reference
+            for reference in references
+            if not_ranked(reference, gates[reference.key.model]) is None
+        ]
+    )
     rows: list[ComparedCase] = []
     left_out = [*unusable, *(entry for summary in summaries for entry in summary.left_out)]
     for summary in summaries:
@@ -259,12 +323,27 @@ def of_summaries(
                     matters_ratio,
                 )
             )
-    read_parts(accuracy for row in rows if not row.is_reference for case in (row.case, row.reference) if (accuracy := case.accuracy))
+    read_parts(
+        accuracy
+        for row in rows
+        if not row.is_reference
+        for case in (row.case, row.reference)
+        if (accuracy := case.accuracy)
+    )
     alone = _alone(rows)
-    left_out += [LeftOut(run, "no device run matches this reference run") for row in alone for run in row.case.run_ids]
+    left_out += [
+        LeftOut(run, "no device run matches this reference run")
+        for row in alone
+        for run in row.case.run_ids
+    ]
     hidden = set(map(id, alone))
     visible = [row for row in rows if id(row) not in hidden]
-    left_out += [LeftOut(run, f"not ranked: {row.not_ranked}") for row in visible if row.not_ranked for run in row.case.run_ids]
+    left_out += [
+        LeftOut(run, f"not ranked: {row.not_ranked}")
+        for row in visible
+        if row.not_ranked
+        for run in row.case.run_ids
+    ]
     return Comparison(reference, tuple(sorted(visible, key=_place)), tuple(left_out))
 
 
@@ -276,30 +355,44 @@ def comparable(rows: Sequence[ComparedCase]) -> list[list[ComparedCase]]:
 def answers_of(comparison: Comparison) -> list[ModeAnswer]:
     """Return the answers for cases in several power modes or clocks of one board; other runs are not read."""
     of_cases = grouped((without_mode(row.case.key), row) for row in comparison.rows).values()
-    return mode_answers(run for rows in of_cases if len(rows) > 1 for row in rows for run in row.case.records())
+    return mode_answers(
+        run for rows in of_cases if len(rows) > 1 for row in rows for run in row.case.records()
+    )
 
 
 def _group(key: CaseKey) -> tuple[str, ...]:
     return key.model, key.served_model or "", key.dataset_sha256, key.scenario, load_text(key)
 
 
-def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str) -> Callable[[CaseKey], bool]:
+def reference_cases(
+    devices: Iterable[str], roles: Iterable[str], reference: str
+) -> Callable[[CaseKey], bool]:
     """Return a test for the cases of `reference`; raises ConfigError if it is none of the devices and roles of all runs."""
     devices, roles = sorted(set(devices)), sorted(set(roles))
     if reference in devices:
         return lambda key: key.device == reference
     if reference in roles:
         return lambda key: key.role == reference
-    raise ConfigError(f"no run has the device or role {reference!r}: devices are {', '.join(devices)}; roles are {', '.join(roles)}")
+    raise ConfigError(
+        f"no run has the device or role {reference!r}: devices are {', '.join(devices)}; roles are {', '.join(roles)}"
+    )
 
 
 def _alone(rows: Sequence[ComparedCase]) -> list[ComparedCase]:
     """Return the reference's rows without a matching device case; none if there is no device case at all."""
     device_rows = [row for row in rows if not row.is_reference]
     matched = {id(row.reference) for row in device_rows}
-    unmatched = [row for row in rows if row.is_reference and id(row.case) not in matched] if device_rows else []
+    unmatched = (
+        [row for row in rows if row.is_reference and id(row.case) not in matched]
+        if device_rows
+        else []
+    )
     devices = {likeness(row.case.key) for row in device_rows} if unmatched else set()
-    return [row for row in unmatched if not any(are_alike(of_device, likeness(row.case.key)) for of_device in devices)]
+    return [
+        row
+        for row in unmatched
+        if not any(are_alike(of_device, likeness(row.case.key)) for of_device in devices)
+    ]
 
 
 def _place(row: ComparedCase) -> tuple[tuple[str, ...], bool, str, float]:

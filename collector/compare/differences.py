@@ -4,10 +4,27 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from edgemeter.agent.base.decision import ALPHA, MATTERS_ACCURACY, MATTERS_RATIO, MATTERS_SHARE, Decision, Scale, decide, holm
+from edgemeter.agent.base.decision import (
+    ALPHA,
+    MATTERS_ACCURACY,
+    MATTERS_RATIO,
+    MATTERS_SHARE,
+    Decision,
+    Scale,
+    decide,
+    holm,
+)
 from edgemeter.agent.base.evidence import Evidence, accuracy_difference, difference
 from edgemeter.agent.base.metrics import Better
-from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY, Figure
+from edgemeter.agent.contract.figures import (
+    ACCURACY,
+    ENERGY,
+    LATENCY,
+    MISSED,
+    THROUGHPUT,
+    TOKEN_ENERGY,
+    Figure,
+)
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.case_figure import scaled
 from edgemeter.collector.compare.summary import OF_TEXT, CaseSummary
@@ -21,7 +38,13 @@ Key = TypeVar("Key", bound=Hashable)
 
 def margin_of(name: str, matters_ratio: float) -> float:
     """Return the smallest difference of a figure that matters: this ratio, for accuracies and shares in points (0..1)."""
-    return MATTERS_ACCURACY if name == ACCURACY else MATTERS_SHARE if scale_of(name) == "points" else matters_ratio
+    return (
+        MATTERS_ACCURACY
+        if name == ACCURACY
+        else MATTERS_SHARE
+        if scale_of(name) == "points"
+        else matters_ratio
+    )
 
 
 def scale_of(name: str) -> Scale:
@@ -55,7 +78,11 @@ def why_not_compared(name: str, case: CaseSummary, reference: CaseSummary) -> st
     """Return why a figure of two cases cannot be compared; empty if it can."""
     if name == ACCURACY:
         if case.accuracy and reference.accuracy:
-            return "" if case.accuracy.measure == reference.accuracy.measure else "not the same metric on the same images"
+            return (
+                ""
+                if case.accuracy.measure == reference.accuracy.measure
+                else "not the same metric on the same images"
+            )
         return reference.accuracy_reason or case.accuracy_reason or "not scored"
     entry = JUDGED[name]
     figure, other = case.figures.get(name), reference.figures.get(name)
@@ -65,9 +92,15 @@ def why_not_compared(name: str, case: CaseSummary, reference: CaseSummary) -> st
     if entry.group == "energy" and not energies_rank(case, reference):
         classes = [str(side.energy.ranks_as) for side in (reference, case) if side.energy]
         return f"{' against '.join(classes)}: these energies are not comparable"
-    unknown_meter = bool(entry.u) and not is_one_meter(case, reference) and None in (figure.u, other.u)
+    unknown_meter = (
+        bool(entry.u) and not is_one_meter(case, reference) and None in (figure.u, other.u)
+    )
     if unknown_meter or (scale_of(name) == "ratio" and not (figure.has_ratio and other.has_ratio)):
-        return "the uncertainty of a meter is unknown" if unknown_meter else "one side is 0, which has no ratio"
+        return (
+            "the uncertainty of a meter is unknown"
+            if unknown_meter
+            else "one side is 0, which has no ratio"
+        )
     return _other_work(entry, case, reference)
 
 
@@ -79,27 +112,45 @@ def evidence_of(name: str, case: CaseSummary, reference: CaseSummary) -> Evidenc
             return accuracy_difference(parts, other, case.accuracy.value - reference.accuracy.value)
         return case.accuracy.evidence.minus(reference.accuracy.evidence)
     figure, other_figure = case.figures[name], reference.figures[name]
-    if case.device != reference.device and "run" not in (figure.evidence.unit, other_figure.evidence.unit):
+    if case.device != reference.device and "run" not in (
+        figure.evidence.unit,
+        other_figure.evidence.unit,
+    ):
         # Runs of two devices are not paired: those of many days need not be read.
         evidence = figure.evidence.minus(other_figure.evidence)
     else:
-        evidence = difference(*(scaled(side.run_values(name), figure.scale) for side in (case, reference)))
+        evidence = difference(
+            *(scaled(side.run_values(name), figure.scale) for side in (case, reference))
+        )
     if JUDGED[name].u and not is_one_meter(case, reference):
         evidence = evidence.with_error(figure.meter_error).with_error(other_figure.meter_error)
     shares = case.counted_ratio, reference.counted_ratio
     # A pair is lost with either of its runs.
-    return replace(evidence, counted_ratio={"pair": shares[0] * shares[1], "run": min(shares)}.get(evidence.unit, 1.0))
+    return replace(
+        evidence,
+        counted_ratio={"pair": shares[0] * shares[1], "run": min(shares)}.get(evidence.unit, 1.0),
+    )
 
 
 def decided(
-    contrasts: Mapping[Key, tuple[str, CaseSummary, CaseSummary]], matters_ratio: float, alpha: float = ALPHA
+    contrasts: Mapping[Key, tuple[str, CaseSummary, CaseSummary]],
+    matters_ratio: float,
+    alpha: float = ALPHA,
 ) -> dict[Key, Decision]:
     """Return the decisions that are taken together: each on a figure, by its name, of a case against a reference."""
     evidences = [evidence_of(*contrast) for contrast in contrasts.values()]
     confidences = holm(evidences, alpha)
     return {
-        key: decide(evidence, confidence, margin_of(name, matters_ratio), better_of(name, case), scale_of(name))
-        for (key, (name, case, _)), evidence, confidence in zip(contrasts.items(), evidences, confidences, strict=True)
+        key: decide(
+            evidence,
+            confidence,
+            margin_of(name, matters_ratio),
+            better_of(name, case),
+            scale_of(name),
+        )
+        for (key, (name, case, _)), evidence, confidence in zip(
+            contrasts.items(), evidences, confidences, strict=True
+        )
     }
 
 
@@ -112,7 +163,12 @@ def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
 def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:
     """Return whether one meter measured both, so that its error cancels in the ratio."""
     energy, other = case.energy, reference.energy
-    return energy is not None and other is not None and energy.sensor == other.sensor and case.device == reference.device
+    return (
+        energy is not None
+        and other is not None
+        and energy.sensor == other.sensor
+        and case.device == reference.device
+    )
 
 
 def _other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str:
@@ -123,7 +179,9 @@ def _other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str
         return ""
     runs = reference.newest, case.newest
     # The energy per token contains the prefill, a smaller part of it in longer answers.
-    is_of_other_lengths = entry.name == TOKEN_ENERGY and case.key.output_tokens != reference.key.output_tokens
+    is_of_other_lengths = (
+        entry.name == TOKEN_ENERGY and case.key.output_tokens != reference.key.output_tokens
+    )
     if is_of_other_lengths or entry.path.startswith(_OF_WHOLE_QUERIES):
         return _other_prompts(*runs) or _other_lengths(*runs)
     return _other_prompts(*runs) if entry.path.startswith("generation.") else ""
@@ -131,7 +189,11 @@ def _other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str
 
 def _other_prompts(first: RunRecord, other: RunRecord) -> str:
     """Return why two runs used different prompts of one file; empty if both used all of them equally often, or the same ones."""
-    if first.generation is None or other.generation is None or first.generation.prompts_sha256 is None:
+    if (
+        first.generation is None
+        or other.generation is None
+        or first.generation.prompts_sha256 is None
+    ):
         return ""
     if first.generation.prompts_sha256 != other.generation.prompts_sha256:
         return ""
@@ -139,7 +201,9 @@ def _other_prompts(first: RunRecord, other: RunRecord) -> str:
     # The order, and a random subset, depend on the case's seed, to which a run adds its repeat.
     if (prompts, first.seed - first.repeat) != (other.dataset.images, other.seed - other.repeat):
         return "another subset or order of the file was used"
-    counts = [run.latency.count + (run.load.failed_queries if run.load else 0) for run in (first, other)]
+    counts = [
+        run.latency.count + (run.load.failed_queries if run.load else 0) for run in (first, other)
+    ]
     if counts[0] == counts[1] or not any(count % max(prompts, 1) for count in counts):
         return ""
     return f"{counts[1]} against {counts[0]} queries use other prompts of a file of {prompts}: choose a --subset that each run uses in full"

@@ -14,8 +14,21 @@ from edgemeter.agent.base.decision import ROUNDING, Decision, Scale, decide, hol
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import Better
 from edgemeter.agent.contract.figures import ACCURACY, MEMORY
-from edgemeter.collector.compare.comparison import ComparedCase, Comparison, Gate, GateFinding, GateOutcome
-from edgemeter.collector.compare.differences import better_of, evidence_of, margin_of, scale_of, speed_of, why_not_compared
+from edgemeter.collector.compare.comparison import (
+    ComparedCase,
+    Comparison,
+    Gate,
+    GateFinding,
+    GateOutcome,
+)
+from edgemeter.collector.compare.differences import (
+    better_of,
+    evidence_of,
+    margin_of,
+    scale_of,
+    speed_of,
+    why_not_compared,
+)
 from edgemeter.collector.compare.limits import SLOWER, GateLimit
 from edgemeter.collector.runs.cases import grouped
 
@@ -36,7 +49,9 @@ def with_gate(
     return replace(comparison, rows=tuple(rows), gate=gate)
 
 
-def judge(rows: Sequence[ComparedCase], limits: Sequence[GateLimit], lost: Sequence[tuple[str, str]] = ()) -> Gate:
+def judge(
+    rows: Sequence[ComparedCase], limits: Sequence[GateLimit], lost: Sequence[tuple[str, str]] = ()
+) -> Gate:
     """Return the finding on each limit for each compared case, and on the cases (name, reason) that the new side has lost.
 
     Raises:
@@ -44,10 +59,15 @@ def judge(rows: Sequence[ComparedCase], limits: Sequence[GateLimit], lost: Seque
     """
     compared = [row for row in rows if not row.is_reference]
     _refuse_other_boards(compared, limits)
-    pairs = [(limit, row, speed_of(row.case) if limit.figure == SLOWER else limit.figure) for limit in limits for row in compared]
+    pairs = [
+        (limit, row, speed_of(row.case) if limit.figure == SLOWER else limit.figure)
+        for limit in limits
+        for row in compared
+    ]
     reasons = [why_not_compared(name, row.case, row.reference) for _, row, name in pairs]
     evidences = [
-        None if reason else evidence_of(name, row.case, row.reference) for (_, row, name), reason in zip(pairs, reasons, strict=True)
+        None if reason else evidence_of(name, row.case, row.reference)
+        for (_, row, name), reason in zip(pairs, reasons, strict=True)
     ]
     distances = [
         evidence.shifted(_limit_on_scale(limit, name, row))
@@ -62,10 +82,16 @@ def judge(rows: Sequence[ComparedCase], limits: Sequence[GateLimit], lost: Seque
             continue
         margin = min(margin_of(name, row.matters_ratio), limit.by)
         limit_on_scale = _limit_on_scale(limit, name, row)
-        change = decide(evidence, next(confidences), margin, better_of(name, row.case), scale_of(name))
+        change = decide(
+            evidence, next(confidences), margin, better_of(name, row.case), scale_of(name)
+        )
         change = replace(change, limit=limit_on_scale)
-        findings.append(GateFinding(limit, row.name, _outcome(change, limit_on_scale), name, change))
-    findings += [GateFinding(limit, name, "fail", reason=reason) for limit in limits for name, reason in lost]
+        findings.append(
+            GateFinding(limit, row.name, _outcome(change, limit_on_scale), name, change)
+        )
+    findings += [
+        GateFinding(limit, name, "fail", reason=reason) for limit in limits for name, reason in lost
+    ]
     return Gate(tuple(findings))
 
 
@@ -88,7 +114,13 @@ def _outcome(change: Decision, limit: float) -> GateOutcome:
         return "inconclusive"
     # Mirrored if lower is worse, so that the worse side lies above the limit.
     low, high = bounds if change.better == "lower" else (-bounds[1], -bounds[0])
-    return "pass" if high <= abs(limit) + ROUNDING else "fail" if low > abs(limit) + ROUNDING else "inconclusive"
+    return (
+        "pass"
+        if high <= abs(limit) + ROUNDING
+        else "fail"
+        if low > abs(limit) + ROUNDING
+        else "inconclusive"
+    )
 
 
 def _refuse_other_boards(rows: Sequence[ComparedCase], limits: Sequence[GateLimit]) -> None:

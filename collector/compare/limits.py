@@ -15,7 +15,13 @@ from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.case_identity import FIELD
 from edgemeter.agent.contract.figures import ACCURACY, Figure
-from edgemeter.collector.runs.figure_names import EXAMPLE, JUDGED, figure_called, figure_words, metric_called
+from edgemeter.collector.runs.figure_names import (
+    EXAMPLE,
+    JUDGED,
+    figure_called,
+    figure_words,
+    metric_called,
+)
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary
@@ -27,7 +33,15 @@ _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*)")
 _SCALES: Mapping[str, Mapping[str, str]] = {
     "ms": {"ns": "0.000001", "us": "0.001", "µs": "0.001", "ms": "1", "s": "1000"},
     "mJ": {"uJ": "0.001", "µJ": "0.001", "mJ": "1", "J": "1000", "kJ": "1000000"},
-    "MB": {"B": "0.000001", "KB": "0.001", "MB": "1", "GB": "1000", "KiB": "0.001024", "MiB": "1.048576", "GiB": "1073.741824"},
+    "MB": {
+        "B": "0.000001",
+        "KB": "0.001",
+        "MB": "1",
+        "GB": "1000",
+        "KiB": "0.001024",
+        "MiB": "1.048576",
+        "GiB": "1073.741824",
+    },
     "/s": {"/s": "1"},
     "t/s": {"t/s": "1", "tokens/s": "1", "/s": "1"},
     "": {"": "1", "%": "0.01"},
@@ -74,7 +88,12 @@ class Requirements:
 
     @property
     def text(self) -> str:
-        return ", ".join([*(limit.text for limit in self.figures), *(condition.text for condition in self.conditions)])
+        return ", ".join(
+            [
+                *(limit.text for limit in self.figures),
+                *(condition.text for condition in self.conditions),
+            ]
+        )
 
 
 # A limit of a case's speed: throughput for an offline load.
@@ -106,7 +125,9 @@ def parse_requirements(text: str) -> Requirements:
     for part in filter(None, map(str.strip, text.split(","))):
         match = _TERM.fullmatch(part)
         if match is None:
-            raise ConfigError(f"{part!r} is not a limit: write NAME<=VALUE, NAME>=VALUE or NAME=TEXT, such as {EXAMPLE}")
+            raise ConfigError(
+                f"{part!r} is not a limit: write NAME<=VALUE, NAME>=VALUE or NAME=TEXT, such as {EXAMPLE}"
+            )
         name, sign, value = match.groups()
         condition = re.sub(r"[\s_-]+", "-", name.lower())
         if condition in CONDITIONS and sign == "=":
@@ -121,7 +142,9 @@ def _figure_limit(part: str, name: str, sign: str, text: str) -> FigureLimit:
         entry = figure_called(name, JUDGED.values())
     except ConfigError as error:
         meant = near(name, [*figure_words(JUDGED.values()), *CONDITIONS])
-        raise ConfigError(f"{part!r}: {name!r} is neither a figure nor a property of a case: {meant}") from error
+        raise ConfigError(
+            f"{part!r}: {name!r} is neither a figure nor a property of a case: {meant}"
+        ) from error
     metric = metric_called(name) if entry.name == ACCURACY else ""
     better = "higher" if metric else entry.better
     side: Side = "at most" if sign in ("<=", "<", "≤") else "at least"
@@ -130,7 +153,9 @@ def _figure_limit(part: str, name: str, sign: str, text: str) -> FigureLimit:
         raise ConfigError(f"{part!r} has the wrong sign: write {name}{right or '>='}{text}")
     value = _value(part, entry, text)
     if entry.name == ACCURACY and value > 1:
-        raise ConfigError(f"{part!r}: {name} lies between 0 and 1: write {name}{sign}{value / 100:g}, or {value:g}%")
+        raise ConfigError(
+            f"{part!r}: {name} lies between 0 and 1: write {name}{sign}{value / 100:g}, or {value:g}%"
+        )
     return FigureLimit(entry, side, value, metric)
 
 
@@ -138,13 +163,17 @@ def _value(part: str, entry: Figure, text: str) -> float:
     match = _NUMBER.fullmatch(text)
     units = _SCALES[entry.unit]
     if match is None:
-        raise ConfigError(f"{part!r} has no number: write one in {entry.unit or 'its own unit, such as .74'}")
+        raise ConfigError(
+            f"{part!r} has no number: write one in {entry.unit or 'its own unit, such as .74'}"
+        )
     number, unit = match.groups()
     # Energies of tokens are in mJ a token.
     unit = unit.removesuffix("/token") if "_token_" in entry.name else unit
     if unit and unit not in units:
         takes = ", ".join(filter(None, units)) or "no unit"
-        raise ConfigError(f"{part!r}: {entry.title} is in {entry.unit or 'no unit, or in %'}, not in {unit}; it takes {takes}")
+        raise ConfigError(
+            f"{part!r}: {entry.title} is in {entry.unit or 'no unit, or in %'}, not in {unit}; it takes {takes}"
+        )
     return float(Decimal(number) * Decimal(units[unit or entry.unit]))
 
 
@@ -166,23 +195,40 @@ def _gate_limit(part: str, text: str) -> GateLimit:
         name = SLOWER if figure == SLOWER else figure_called(figure, JUDGED.values()).name
     except ConfigError as error:
         meant = near(figure, [SLOWER, *figure_words(JUDGED.values())])
-        raise ConfigError(f"{part!r} in {text!r} is not a limit: {meant} (such as {GATE_EXAMPLE})") from error
+        raise ConfigError(
+            f"{part!r} in {text!r} is not a limit: {meant} (such as {GATE_EXAMPLE})"
+        ) from error
     if by.endswith("%") == (name == ACCURACY) or not 0 <= value < 10:
         takes = "points, not per cent" if name == ACCURACY else "a percentage"
-        raise ConfigError(f"{part!r} in {text!r} is not a limit: {figure} takes {takes}; write {GATE_EXAMPLE}")
+        raise ConfigError(
+            f"{part!r} in {text!r} is not a limit: {figure} takes {takes}; write {GATE_EXAMPLE}"
+        )
     return GateLimit(name, value, part)
 
 
-def selected(summaries: "Sequence[CaseSummary]", conditions: Sequence[CaseCondition]) -> "list[CaseSummary]":
+def selected(
+    summaries: "Sequence[CaseSummary]", conditions: Sequence[CaseCondition]
+) -> "list[CaseSummary]":
     """Return the cases that match all conditions; the beginning of a board's name is enough. Raises ConfigError if a value selects none."""
     cases = list(summaries)
     for condition in conditions:
-        texts = [str(value) if (value := CONDITIONS[condition.name](case)) is not None else "" for case in cases]
+        texts = [
+            str(value) if (value := CONDITIONS[condition.name](case)) is not None else ""
+            for case in cases
+        ]
         value_text = condition.value.lower()
-        exact = [case for case, text in zip(cases, texts, strict=True) if text.lower() == value_text]
-        begins = [case for case, text in zip(cases, texts, strict=True) if re.match(rf"{re.escape(value_text)}\b", text.lower())]
+        exact = [
+            case for case, text in zip(cases, texts, strict=True) if text.lower() == value_text
+        ]
+        begins = [
+            case
+            for case, text in zip(cases, texts, strict=True)
+            if re.match(rf"{re.escape(value_text)}\b", text.lower())
+        ]
         narrowed = exact or begins
         if not narrowed:
-            raise ConfigError(f"no case has {condition.text}: {near(condition.value, dict.fromkeys(filter(None, texts)))}")
+            raise ConfigError(
+                f"no case has {condition.text}: {near(condition.value, dict.fromkeys(filter(None, texts)))}"
+            )
         cases = narrowed
     return cases

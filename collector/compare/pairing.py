@@ -6,18 +6,41 @@ from operator import attrgetter, ne
 from edgemeter.agent.contract.case_identity import IdentityField
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.runs.relation import EQUAL, MARKED, OTHER_CLASS, PRECISION_CLASSES, agree, likeness, precision_class
+from edgemeter.collector.runs.relation import (
+    EQUAL,
+    MARKED,
+    OTHER_CLASS,
+    PRECISION_CLASSES,
+    agree,
+    likeness,
+    precision_class,
+)
 
 # The precision with more bits is the better reference: the quantised model was made from it.
-PRECISION_BITS = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "int16": 15, "int8": 8, "uint8": 8, "int4": 4}
+PRECISION_BITS = {
+    "fp64": 64,
+    "fp32": 32,
+    "bf16": 16,
+    "fp16": 16,
+    "int16": 15,
+    "int8": 8,
+    "uint8": 8,
+    "int4": 4,
+}
 # The fields that should be equal where possible, after precision and runtime.
 EQUAL_IF_KNOWN = "equal, if both are known"
-preferred_equal = attrgetter(*(field.name for field in MARKED if field.name not in ("precision", "runtime")))
+preferred_equal = attrgetter(
+    *(field.name for field in MARKED if field.name not in ("precision", "runtime"))
+)
 
 
 def value_text(field: IdentityField, case: CaseSummary) -> str:
     """Return the value of a field in words, for data with their name."""
-    return f"{case.subject.dataset.name} ({case.key.dataset_sha256[:12]})" if field.name == "dataset_sha256" else field.text(case.key)
+    return (
+        f"{case.subject.dataset.name} ({case.key.dataset_sha256[:12]})"
+        if field.name == "dataset_sha256"
+        else field.text(case.key)
+    )
 
 
 class References:
@@ -26,7 +49,9 @@ class References:
     def __init__(self, cases: Sequence[CaseSummary]) -> None:
         self.cases = cases
         self._likenesses = [(case, likeness(case.key)) for case in cases]
-        self._alike: dict[tuple[object, ...], tuple[Sequence[CaseSummary], IdentityField | None]] = {}
+        self._alike: dict[
+            tuple[object, ...], tuple[Sequence[CaseSummary], IdentityField | None]
+        ] = {}
         self._paired: dict[tuple[object, ...], tuple[CaseSummary, str]] = {}
 
     def pair(self, case: CaseSummary) -> tuple[CaseSummary, str] | str:
@@ -41,7 +66,10 @@ class References:
             self._alike[shared] = self._narrowed(shared)
         alike, unlike = self._alike[shared]
         if unlike is not None:
-            values = ", ".join(dict.fromkeys(value_text(unlike, reference) for reference in alike)) or "no usable run"
+            values = (
+                ", ".join(dict.fromkeys(value_text(unlike, reference) for reference in alike))
+                or "no usable run"
+            )
             return f"no reference with the same {unlike.title}: this is {value_text(unlike, case)}, the reference has {values}"
         # The facts of a case that `_rank` and `_choice` read.
         kind = (shared, case.key.precision, case.key.runtime, preferred_equal(case.key))
@@ -50,11 +78,15 @@ class References:
             self._paired[kind] = best, _choice(case, best, alike)
         return self._paired[kind]
 
-    def _narrowed(self, shared: tuple[object, ...]) -> tuple[Sequence[CaseSummary], IdentityField | None]:
+    def _narrowed(
+        self, shared: tuple[object, ...]
+    ) -> tuple[Sequence[CaseSummary], IdentityField | None]:
         """Return the matching references, and None; or those that match up to a field in which none does, and the field."""
         alike = self._likenesses
         for index, field in enumerate(EQUAL):
-            narrowed = [candidate for candidate in alike if agree(shared[index], candidate[1][index])]
+            narrowed = [
+                candidate for candidate in alike if agree(shared[index], candidate[1][index])
+            ]
             if not narrowed:
                 return [reference for reference, _ in alike], field
             alike = narrowed
@@ -65,7 +97,9 @@ def is_one_class(case: CaseSummary, reference: CaseSummary) -> bool:
     return precision_class(case.key.precision) == precision_class(reference.key.precision)
 
 
-def _rank(case: CaseSummary, reference: CaseSummary) -> tuple[bool, bool, int, bool, bool, int, float]:
+def _rank(
+    case: CaseSummary, reference: CaseSummary
+) -> tuple[bool, bool, int, bool, bool, int, float]:
     return (
         not _same_kind(case, reference),
         not is_one_class(case, reference),
@@ -78,7 +112,10 @@ def _rank(case: CaseSummary, reference: CaseSummary) -> tuple[bool, bool, int, b
 
 
 def _same_kind(case: CaseSummary, reference: CaseSummary) -> bool:
-    return (case.key.precision, case.key.runtime) == (reference.key.precision, reference.key.runtime)
+    return (case.key.precision, case.key.runtime) == (
+        reference.key.precision,
+        reference.key.runtime,
+    )
 
 
 def _choice(case: CaseSummary, best: CaseSummary, alike: Sequence[CaseSummary]) -> str:
@@ -97,12 +134,18 @@ def _choice(case: CaseSummary, best: CaseSummary, alike: Sequence[CaseSummary]) 
 
 def comparability_rules() -> list[dict[str, str]]:
     """Return what a case and its reference must share, in the order of the checks, and what happens if they differ."""
-    classes = "; ".join(f"{name} ({', '.join(members)})" for name, members in PRECISION_CLASSES.items())
+    classes = "; ".join(
+        f"{name} ({', '.join(members)})" for name, members in PRECISION_CLASSES.items()
+    )
     marked = ", ".join(field.title for field in MARKED)
     left_out = "left out"
     rows = [
         ("verdict", "ok or disturbed", left_out, "the figures of an invalid run are wrong"),
-        *((field.title, EQUAL_IF_KNOWN, left_out, field.why) for field in EQUAL if field.rule == "equal"),
+        *(
+            (field.title, EQUAL_IF_KNOWN, left_out, field.why)
+            for field in EQUAL
+            if field.rule == "equal"
+        ),
         (
             "precision of language models",
             EQUAL_IF_KNOWN,
@@ -115,15 +158,35 @@ def comparability_rules() -> list[dict[str, str]]:
             "its speed is not compared",
             "the speed of an inaccurate model is meaningless",
         ),
-        ("class of precision", "equal if possible", f"marked `{OTHER_CLASS}`", f"fewer bits are faster; the classes are {classes}"),
+        (
+            "class of precision",
+            "equal if possible",
+            f"marked `{OTHER_CLASS}`",
+            f"fewer bits are faster; the classes are {classes}",
+        ),
         (
             "energy's scope and provenance",
             "equal",
             "the energies are not compared",
             "a board's input and a wall socket measure different things; a replay is no measurement of this board",
         ),
-        ("metric, images and data of the accuracy", "equal", "the accuracies are not compared", "AP minus top-1 is meaningless"),
-        (marked, "equal if possible", "marked `other threads` and so on", "they change the figures, which may be what you want to see"),
-        ("runs", "three on each side", "a change without an interval, which is inconclusive", "fewer runs do not show the spread"),
+        (
+            "metric, images and data of the accuracy",
+            "equal",
+            "the accuracies are not compared",
+            "AP minus top-1 is meaningless",
+        ),
+        (
+            marked,
+            "equal if possible",
+            "marked `other threads` and so on",
+            "they change the figures, which may be what you want to see",
+        ),
+        (
+            "runs",
+            "three on each side",
+            "a change without an interval, which is inconclusive",
+            "fewer runs do not show the spread",
+        ),
     ]
     return [dict(zip(("what", "asked", "otherwise", "why"), row, strict=True)) for row in rows]

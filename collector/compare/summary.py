@@ -38,7 +38,18 @@ from edgemeter.collector.runs.store import RunStore
 # The runs of a case that count: those since the newest step of its level, or all.
 DaysCounted = Literal["current", "all"]
 # The facts shown of the machine that a case ran on.
-ENVIRONMENT = ("board", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
+ENVIRONMENT = (
+    "board",
+    "cpu",
+    "cores",
+    "os",
+    "kernel",
+    "virtualisation",
+    "governor",
+    "power_mode",
+    "agent",
+    "firmware",
+)
 RunPlace = tuple[int, str, int, int]
 # The compared figures, of models of one call and of language models, if both cases have them.
 OF_CALLS = (MISSED, LATENCY, THROUGHPUT, ACCURACY, ENERGY)
@@ -90,7 +101,16 @@ class CaseSummary:
         """Compute the facts needed for every case, and these figures, from its usable runs."""
         runs = usable.part(slice(self.begin, None))
         self._at_hand, self.read, read_later = (runs, runs.counted()), lambda: usable, self.read
-        for name in ("first", "size", "subject", "around", "accuracy", "energy", "verdicts", "left_out"):
+        for name in (
+            "first",
+            "size",
+            "subject",
+            "around",
+            "accuracy",
+            "energy",
+            "verdicts",
+            "left_out",
+        ):
             getattr(self, name)
         for name in figures:
             self.figures.get(name)
@@ -123,7 +143,9 @@ class CaseSummary:
 
     def _record_of(self, runs: CaseRuns) -> RunRecord:
         rows = runs.values_of("row")
-        record = next((record for row in reversed(rows) for record in self.store.records([row])), None)
+        record = next(
+            (record for row in reversed(rows) for record in self.store.records([row])), None
+        )
         return self.store.record(rows[-1]) if record is None else record
 
     @cached_property
@@ -138,8 +160,14 @@ class CaseSummary:
             first_started_at_ns=int(runs.columns["started_at_ns"][0]),
             queries=int(runs.columns["queries"].sum()),
             modes=tuple(dict.fromkeys(subject.mode for subject in subjects)),
-            environment={field: environment([subject.environment for subject in subjects], field) for field in ENVIRONMENT},
-            has_several_libraries=len({tuple(sorted(subject.environment.libraries.items())) for subject in subjects}) > 1,
+            environment={
+                field: environment([subject.environment for subject in subjects], field)
+                for field in ENVIRONMENT
+            },
+            has_several_libraries=len(
+                {tuple(sorted(subject.environment.libraries.items())) for subject in subjects}
+            )
+            > 1,
             hottest_c=runs.highest("temperature_max_c"),
         )
 
@@ -172,19 +200,27 @@ class CaseSummary:
             if accuracy is None:
                 return None
             scored = len(self.runs.of_newest_kind("accuracy"))
-            return CaseFigure(accuracy.value, accuracy.low, accuracy.high, scored, accuracy.evidence, "points")
+            return CaseFigure(
+                accuracy.value, accuracy.low, accuracy.high, scored, accuracy.evidence, "points"
+            )
         entry = _SUMMED[name]
         members = self.counted.of_newest_kind(entry.group)
         valued = members.having(name)
         if entry.needs_all and len(valued) < len(members):
             return None
         u = valued.columns[field_name(entry.u)] if entry.u else np.zeros(0)
-        return figure_of(entry, valued, float(u.max()) if len(u) and not np.isnan(u).any() else None)
+        return figure_of(
+            entry, valued, float(u.max()) if len(u) and not np.isnan(u).any() else None
+        )
 
     def run_values(self, name: str) -> list[RunValue]:
         """Return the values of a figure, one a run, each with its device, day and turn."""
         members = self.counted.of_newest_kind(_SUMMED[name].group)
-        return [run_value(run, value) for run in members.each() if (value := run.value(name)) is not None]
+        return [
+            run_value(run, value)
+            for run in members.each()
+            if (value := run.value(name)) is not None
+        ]
 
     @cached_property
     def accuracy(self) -> AccuracySummary | None:
@@ -193,11 +229,15 @@ class CaseSummary:
         if not len(newest) or (measure := newest.subject(0).accuracy) is None:
             return None
         names = (ACCURACY, "accuracy_low", "accuracy_high")
-        value, low, high = (None if np.isnan(number := newest.columns[name][0]) else float(number) for name in names)
+        value, low, high = (
+            None if np.isnan(number := newest.columns[name][0]) else float(number) for name in names
+        )
         (row,), (run_id,) = newest.values_of("row"), newest.values_of("id")
 
         def read() -> RunRecord:
-            return next(iter(self.store.records([row])), None) or self._record_of(self.runs.of_newest_kind("accuracy"))
+            return next(iter(self.store.records([row])), None) or self._record_of(
+                self.runs.of_newest_kind("accuracy")
+            )
 
         return value if value is None else AccuracySummary(
             measure.metric, value, measure.images, measure.dataset_sha256, low, high, measure.better, measure.normalisation, self.store,
@@ -210,7 +250,12 @@ class CaseSummary:
         newest = runs.subject(-1) if len(runs) else None
         if newest is None or newest.energy is None:
             return None
-        return EnergySummary(newest.energy_provenance or "", newest.energy.sensor, newest.energy.scope, newest.energy.excludes)
+        return EnergySummary(
+            newest.energy_provenance or "",
+            newest.energy.sensor,
+            newest.energy.scope,
+            newest.energy.excludes,
+        )
 
     @property
     def accuracy_reason(self) -> str | None:
@@ -223,7 +268,14 @@ class CaseSummary:
         return None if self.energy else self._why_none("energy") or "not measured"
 
     def _why_none(self, group: Group) -> str:
-        return "; ".join(distinct([self.newest.reasons.get(group), *(entry.reason for entry in self._not_ranked(group))]))
+        return "; ".join(
+            distinct(
+                [
+                    self.newest.reasons.get(group),
+                    *(entry.reason for entry in self._not_ranked(group)),
+                ]
+            )
+        )
 
     @cached_property
     def net_state(self) -> str | None:
@@ -249,7 +301,9 @@ class CaseSummary:
         left_out = [*self._not_ranked("energy"), *self._not_ranked("accuracy")]
         if self.segment and self.begin == self.segment.earlier:
             reason = f"earlier than the current level, {self.segment.words}"
-            left_out += [LeftOut(run_id, reason) for run_id in self.read().values_of("id")[: self.begin]]
+            left_out += [
+                LeftOut(run_id, reason) for run_id in self.read().values_of("id")[: self.begin]
+            ]
         return left_out
 
     def _not_ranked(self, group: Group) -> list[LeftOut]:
@@ -257,11 +311,19 @@ class CaseSummary:
         kinds = {
             number: runs.subjects[number].kind(group)
             for number in dict.fromkeys(runs.values_of("subject"))
-            if (runs.subjects[number].energy if group == "energy" else runs.subjects[number].accuracy)
+            if (
+                runs.subjects[number].energy
+                if group == "energy"
+                else runs.subjects[number].accuracy
+            )
         }
         if len(set(kinds.values())) < 2 and None not in kinds.values():
             return []
-        having = [run for run in zip(*map(runs.values_of, ("subject", "id", "row")), strict=True) if run[0] in kinds]
+        having = [
+            run
+            for run in zip(*map(runs.values_of, ("subject", "id", "row")), strict=True)
+            if run[0] in kinds
+        ]
         newest = next((kind for number, *_ in reversed(having) if (kind := kinds[number])), None)
         left_out = []
         for number, run_id, row in having:
@@ -270,7 +332,11 @@ class CaseSummary:
                 reasons = (not_measured(record, group) for record in self.store.records([row]))
                 left_out.append(LeftOut(run_id, next(reasons, None) or UNREAD))
             elif kind != newest:
-                left_out.append(LeftOut(run_id, f"{group}: {kind} differs from the newest run of the case, {newest}"))
+                left_out.append(
+                    LeftOut(
+                        run_id, f"{group}: {kind} differs from the newest run of the case, {newest}"
+                    )
+                )
         return left_out
 
     @cached_property
@@ -290,7 +356,13 @@ class CaseSummary:
     @property
     def violated(self) -> tuple[Violation, ...]:
         """The first violation of each rule."""
-        return tuple({violation.rule: violation for verdict in reversed(self.verdicts) for violation in verdict.violations}.values())
+        return tuple(
+            {
+                violation.rule: violation
+                for verdict in reversed(self.verdicts)
+                for violation in verdict.violations
+            }.values()
+        )
 
     @property
     def violations(self) -> tuple[str, ...]:
@@ -304,12 +376,18 @@ class CaseSummary:
 
 def place_of(runs: CaseRuns, index: int) -> RunPlace:
     """Return the sort key of runs of several cases: start, then device and numbers."""
-    started_at_ns, session, seq = (int(runs.columns[name][index]) for name in ("started_at_ns", "session", "seq"))
+    started_at_ns, session, seq = (
+        int(runs.columns[name][index]) for name in ("started_at_ns", "session", "seq")
+    )
     return started_at_ns, runs.subject(index).key.device, session, seq
 
 
 def environment(environments: Sequence[Environment], field: str) -> str | None:
     """Return one field of environments (`board`, `governor`, ...) as text; different values are joined by ` | `."""
     values = [getattr(of_run, field) for of_run in environments]
-    texts = [", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values if value not in (None, ())]
+    texts = [
+        ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        for value in values
+        if value not in (None, ())
+    ]
     return " | ".join(distinct(texts)) or None

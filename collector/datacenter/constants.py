@@ -36,7 +36,9 @@ class Pue(_Entry, frozen=True, kw_only=True):
 class Utilisation(_Entry, frozen=True, kw_only=True):
     """The shares of the server's full load at which the sides are compared."""
 
-    percent: Annotated[tuple[Annotated[float, msgspec.Meta(gt=0, le=100)], ...], msgspec.Meta(min_length=1)]
+    percent: Annotated[
+        tuple[Annotated[float, msgspec.Meta(gt=0, le=100)], ...], msgspec.Meta(min_length=1)
+    ]
 
 
 class RequestSize(_Entry, frozen=True, kw_only=True):
@@ -59,7 +61,11 @@ class Network(_Entry, frozen=True, kw_only=True):
     @property
     def mj_per_byte(self) -> float:
         """The energy of a byte: a GB is 10^9 bytes and a kWh 3.6 x 10^6 J; a byte is 8 x 10^-6 Mbit."""
-        return self.kwh_per_gb * 3.6 if self.kwh_per_gb is not None else 8e-3 * (self.w_per_mbit_per_s or 0.0)
+        return (
+            self.kwh_per_gb * 3.6
+            if self.kwh_per_gb is not None
+            else 8e-3 * (self.w_per_mbit_per_s or 0.0)
+        )
 
 
 class Grid(_Entry, frozen=True, kw_only=True):
@@ -78,7 +84,9 @@ class StatedServer(_Entry, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.idle_w > self.max_w:
-            raise ValueError(f"it idles at {self.idle_w:g} W, above its {self.max_w:g} W at full load")
+            raise ValueError(
+                f"it idles at {self.idle_w:g} W, above its {self.max_w:g} W at full load"
+            )
 
 
 class Constants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,11 +105,19 @@ def read_constants(override: Path | None = None) -> Constants:
     path = str(override or SHIPPED)
     try:
         with os_error_as(ConfigError, f"cannot read the constants {path!r}"):
-            tables, *overrides = [decode_toml(file.read_bytes(), dict[str, Any]) for file in (SHIPPED, override) if file]
+            tables, *overrides = [
+                decode_toml(file.read_bytes(), dict[str, Any])
+                for file in (SHIPPED, override)
+                if file
+            ]
         for name, section in overrides[0].items() if overrides else ():
             # Networks and grids are tables of entries, the others are entries: an entry is replaced as a whole.
-            is_table = isinstance(section, dict) and all(isinstance(entry, dict) for entry in section.values())
+            is_table = isinstance(section, dict) and all(
+                isinstance(entry, dict) for entry in section.values()
+            )
             tables[name] = {**tables.get(name, {}), **section} if is_table else section
         return msgspec.convert(tables, Constants)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"constants {path!r}: {error}: every entry is one of {SHIPPED.name} and has its source and year") from error
+        raise ConfigError(
+            f"constants {path!r}: {error}: every entry is one of {SHIPPED.name} and has its source and year"
+        ) from error

@@ -92,7 +92,11 @@ class ChosenSides(NamedTuple):
     notes: list[str]
 
 
-def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated_server: StatedServer | None = None) -> ChosenSides:
+def choose_sides(
+    summaries: Sequence[CaseSummary],
+    request: SideRequest,
+    stated_server: StatedServer | None = None,
+) -> ChosenSides:
     """Return the sides: a stated server has precedence over measured ones.
 
     Raises ConfigError if no case matches, or several do; UnavailableError, which names what to measure, if a side lacks an energy.
@@ -114,49 +118,96 @@ def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated_
     return ChosenSides(edge, (server,), notes)
 
 
-def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: list[str]) -> CaseSummary:
+def _edge_case(
+    summaries: Sequence[CaseSummary], request: SideRequest, notes: list[str]
+) -> CaseSummary:
     requested = {"model": request.model, "precision": request.precision, "device": request.edge}
-    devices = [case for case in summaries if not request.is_server(case) and case.key.role != "reference"]
-    matching = [case for case in devices if all(value in (None, getattr(case.key, name)) for name, value in requested.items())]
+    devices = [
+        case for case in summaries if not request.is_server(case) and case.key.role != "reference"
+    ]
+    matching = [
+        case
+        for case in devices
+        if all(value in (None, getattr(case.key, name)) for name, value in requested.items())
+    ]
     if not matching:
-        available = ", ".join(sorted({f"{case.key.model} on {case.key.device}" for case in devices})) or "none"
-        raise ConfigError(f"no device case matches --device, --model and --precision; available: {available}")
+        available = (
+            ", ".join(sorted({f"{case.key.model} on {case.key.device}" for case in devices}))
+            or "none"
+        )
+        raise ConfigError(
+            f"no device case matches --device, --model and --precision; available: {available}"
+        )
     why_not = [case.energy_reason or not_ranked(case, summaries) for case in matching]
-    sound = [case for case, why in zip(matching, why_not, strict=True) if why is None and case.energy is not None]
+    sound = [
+        case
+        for case, why in zip(matching, why_not, strict=True)
+        if why is None and case.energy is not None
+    ]
     if not sound:
-        raise UnavailableError(f"no edge case has a usable energy figure: {'; '.join(dict.fromkeys(filter(None, why_not)))}")
+        raise UnavailableError(
+            f"no edge case has a usable energy figure: {'; '.join(dict.fromkeys(filter(None, why_not)))}"
+        )
     # Neither another model nor a shorter request is a saving.
     generating = [case for case in sound if case.key.generates]
     for option, values in (
         ("--model", {case.key.model for case in sound}),
         ("--device", {case.key.device for case in sound}),
         ("--precision", {case.key.precision for case in generating}),
-        ("a document of its runs as --ledger", {f"{case.key.prompt_tokens}+{case.key.output_tokens} tokens" for case in generating}),
+        (
+            "a document of its runs as --ledger",
+            {f"{case.key.prompt_tokens}+{case.key.output_tokens} tokens" for case in generating},
+        ),
     ):
         if len(values) > 1:
-            raise ConfigError(f"there are several, choose one with {option}: {', '.join(sorted(values))}")
+            raise ConfigError(
+                f"there are several, choose one with {option}: {', '.join(sorted(values))}"
+            )
     # Energies of two classes have no minimum: measured ones come first, then the widest scope.
-    first = min((case.energy.ranks_as for case in sound if case.energy), key=lambda energy_class: energy_class.preference)
+    first = min(
+        (case.energy.ranks_as for case in sound if case.energy),
+        key=lambda energy_class: energy_class.preference,
+    )
     ranked = [case for case in sound if case.energy and case.energy.ranks_as == first]
-    best = min(ranked, key=lambda case: (case.disturbed > 0, case.figures[ENERGY].value if ENERGY in case.figures else float("inf")))
+    best = min(
+        ranked,
+        key=lambda case: (
+            case.disturbed > 0,
+            case.figures[ENERGY].value if ENERGY in case.figures else float("inf"),
+        ),
+    )
     if len(sound) > 1:
         among = f"of {len(ranked)} edge cases with an energy at {first}, the one with the lowest"
         notes.append(f"{among}: {names_of(case.key for case in sound)[best.key]}")
     return best
 
 
-def _servers(summaries: Sequence[CaseSummary], case: CaseSummary, request: SideRequest, notes: list[str]) -> tuple[ComparedSide, ...]:
+def _servers(
+    summaries: Sequence[CaseSummary], case: CaseSummary, request: SideRequest, notes: list[str]
+) -> tuple[ComparedSide, ...]:
     """Return the server with the least energy for each load, of the edge's class of precision if there is one."""
-    candidates = [server for server in summaries if request.is_server(server) and request.model in (None, server.key.model)]
+    candidates = [
+        server
+        for server in summaries
+        if request.is_server(server) and request.model in (None, server.key.model)
+    ]
     best: dict[str, tuple[tuple[bool, float], ComparedSide]] = {}
     for candidate in candidates:
-        server = _why_left_out(case, candidate) or not_ranked(candidate, summaries) or _measured(candidate, is_server=True)
+        server = (
+            _why_left_out(case, candidate)
+            or not_ranked(candidate, summaries)
+            or _measured(candidate, is_server=True)
+        )
         if isinstance(server, str):
             notes.append(f"left out: {named(candidate.key)}, {candidate.key.scenario}: {server}")
             continue
         is_other_class = not is_one_class(case, candidate)
         marked = [difference.words for difference in relation(case.key, candidate.key).marked]
-        unlike = ["not like with like, because the server was not measured in that precision class"] if is_other_class else []
+        unlike = (
+            ["not like with like, because the server was not measured in that precision class"]
+            if is_other_class
+            else []
+        )
         rank = is_other_class, server.max_w.value / server.rate_per_s.value
         if server.load not in best or rank < best[server.load][0]:
             best[server.load] = rank, replace(server, cautions=(*server.cautions, *marked, *unlike))
@@ -174,32 +225,63 @@ def _why_left_out(case: CaseSummary, server: CaseSummary) -> str | None:
     unlike = relation(case.key, server.key).unlike
     if titles := [field.title for field in unlike if field.name not in FREE]:
         return f"differs in {', '.join(titles)}"
-    source, server_source = (side.energy.provenance if side.energy else None for side in (case, server))
-    return f"its energy is {server_source}, not {source}" if server_source not in (None, source) else None
+    source, server_source = (
+        side.energy.provenance if side.energy else None for side in (case, server)
+    )
+    return (
+        f"its energy is {server_source}, not {source}"
+        if server_source not in (None, source)
+        else None
+    )
 
 
 def _measured(case: CaseSummary, *, is_server: bool = False) -> ComparedSide | str:
     """Return a measured case as a side, or why it cannot be one; for a server both halves count, if every run has them."""
-    energy, gross, power = case.energy, case.figures.get(ENERGY), case.figures.get("energy_mean_power_w")
+    energy, gross, power = (
+        case.energy,
+        case.figures.get(ENERGY),
+        case.figures.get("energy_mean_power_w"),
+    )
     if energy is None or gross is None or power is None:
         return f"no energy: {case.energy_reason}"
     records = {record.id: record for record in case.records()}
-    runs = [(run, records[run.id]) for run in case.counted.each() if run.id in records and run.subject.energy_kind]
+    runs = [
+        (run, records[run.id])
+        for run in case.counted.each()
+        if run.id in records and run.subject.energy_kind
+    ]
     relative_u = gross.u / gross.value if gross.u is not None and gross.value > 0 else 0.0
     readings = _of_class(runs, energy.ranks_as, energy.sensor)
     idle_w = _idle(readings, relative_u)
     if idle_w is None and is_server:
         return "idle power was not measured: its runs have no idle period before or after"
-    max_w, scope, excludes = _band(power, relative_u * power.value), str(energy.scope), energy.excludes
+    max_w, scope, excludes = (
+        _band(power, relative_u * power.value),
+        str(energy.scope),
+        energy.excludes,
+    )
     other_half = OTHER_HALF.get(scope) if is_server else None
-    other_readings = _of_class(runs, EnergyClass(other_half, energy.provenance)) if other_half else []
-    has_idle = [(other.idle_before_w, other.idle_after_w) != (None, None) for _, other in other_readings]
+    other_readings = (
+        _of_class(runs, EnergyClass(other_half, energy.provenance)) if other_half else []
+    )
+    has_idle = [
+        (other.idle_before_w, other.idle_after_w) != (None, None) for _, other in other_readings
+    ]
     if idle_w and other_readings and len(other_readings) == len(readings) == sum(has_idle):
         last = other_readings[-1][1]
-        other_u = last.gross_u_mj / last.gross_mj if last.gross_u_mj is not None and last.gross_mj > 0 else 0.0
-        other_max_w = figure_of_values([run_value(run, other.mean_power_w) for run, other in other_readings])
+        other_u = (
+            last.gross_u_mj / last.gross_mj
+            if last.gross_u_mj is not None and last.gross_mj > 0
+            else 0.0
+        )
+        other_max_w = figure_of_values(
+            [run_value(run, other.mean_power_w) for run, other in other_readings]
+        )
         both = dict.fromkeys((*excludes, *last.excludes))
-        scope, excludes = f"{scope} + {other_half}", tuple(part for part in both if "processor" not in part and "accelerator" not in part)
+        scope, excludes = (
+            f"{scope} + {other_half}",
+            tuple(part for part in both if "processor" not in part and "accelerator" not in part),
+        )
         idle_w = idle_w.plus(_idle(other_readings, other_u) or exactly(0.0))
         max_w = max_w.plus(_band(other_max_w, other_u * other_max_w.value))
     return ComparedSide(
@@ -219,12 +301,24 @@ def _net(case: CaseSummary, gross: CaseFigure, idle_w: Band | None) -> Band | No
     return Band(0.0, remainder_mj, remainder_mj + (gross.u or gross.value))
 
 
-def _cautions(case: CaseSummary, energy: EnergySummary, gross: CaseFigure, scope: str, excludes: tuple[str, ...]) -> tuple[str, ...]:
+def _cautions(
+    case: CaseSummary,
+    energy: EnergySummary,
+    gross: CaseFigure,
+    scope: str,
+    excludes: tuple[str, ...],
+) -> tuple[str, ...]:
     texts = (
         (energy.provenance != MEASURED, f"{energy.provenance}, not measured"),
         (case.disturbed > 0, "disturbed: a counted run violates a measurement rule"),
-        (gross.runs < FEWEST, "fewer than three runs: its bands do not include run-to-run variation"),
-        (case.segment is not None, f"its level changed: only the runs {case.segment.words if case.segment else ''}, count"),
+        (
+            gross.runs < FEWEST,
+            "fewer than three runs: its bands do not include run-to-run variation",
+        ),
+        (
+            case.segment is not None,
+            f"its level changed: only the runs {case.segment.words if case.segment else ''}, count",
+        ),
         (gross.u is None, "the uncertainty of its meter is unknown: its bands are too narrow"),
         (bool(excludes), f"its energy is of {scope} and excludes {', '.join(excludes)}"),
     )
@@ -232,11 +326,20 @@ def _cautions(case: CaseSummary, energy: EnergySummary, gross: CaseFigure, scope
 
 
 def _of_class(
-    runs: Sequence[tuple[RunFigures, RunRecord]], energy_class: EnergyClass, sensor: str | None = None
+    runs: Sequence[tuple[RunFigures, RunRecord]],
+    energy_class: EnergyClass,
+    sensor: str | None = None,
 ) -> list[tuple[RunFigures, Energy]]:
     """Return the energy of each run of a scope and provenance: from that sensor's main reading, else the others."""
-    of_runs = [(*run, energy) for run in runs for energy in ([run[1].energy] if sensor else run[1].other_energies) if energy]
-    of_sensor = [(run, record, energy) for run, record, energy in of_runs if sensor in (None, energy.sensor)]
+    of_runs = [
+        (*run, energy)
+        for run in runs
+        for energy in ([run[1].energy] if sensor else run[1].other_energies)
+        if energy
+    ]
+    of_sensor = [
+        (run, record, energy) for run, record, energy in of_runs if sensor in (None, energy.sensor)
+    ]
     return [
         (run, energy)
         for run, record, energy in of_sensor
@@ -246,7 +349,10 @@ def _of_class(
 
 def _idle(readings: Sequence[tuple[RunFigures, Energy]], relative_u: float) -> Band | None:
     """Return the idle power over the runs, None without an idle period; the meter has the same `relative_u` as for gross energy."""
-    watts = [(run, [idle for idle in (energy.idle_before_w, energy.idle_after_w) if idle is not None]) for run, energy in readings]
+    watts = [
+        (run, [idle for idle in (energy.idle_before_w, energy.idle_after_w) if idle is not None])
+        for run, energy in readings
+    ]
     idle = [run_value(run, median(of_run)) for run, of_run in watts if of_run]
     if not idle:
         return None
@@ -256,5 +362,9 @@ def _idle(readings: Sequence[tuple[RunFigures, Energy]], relative_u: float) -> B
 
 def _band(figure: CaseFigure, u: float | None) -> Band:
     """Return the band of a figure: its interval, if it has one, and the error of the meter."""
-    low, high = (figure.value, figure.value) if figure.low is None or figure.high is None else (figure.low, figure.high)
+    low, high = (
+        (figure.value, figure.value)
+        if figure.low is None or figure.high is None
+        else (figure.low, figure.high)
+    )
     return Band(max(0.0, low - (u or 0.0)), figure.value, high + (u or 0.0))

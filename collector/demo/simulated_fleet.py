@@ -71,7 +71,9 @@ def records_of(template: RunRecord, *, end_ns: int, days: int = DAYS) -> Iterato
     """Yield the runs of the fleet up to `end_ns`, day by day, two cases a device and day; model, data and inputs are the template's."""
     draw = random.Random(1)  # noqa: S311 - a simulation
     units = [
-        (kind, f"{kind.prefix}-{index + 1:02d}", draw.gauss(1, UNIT_SPREAD)) for kind in (SERVER, *TYPES) for index in range(kind.units)
+        (kind, f"{kind.prefix}-{index + 1:02d}", draw.gauss(1, UNIT_SPREAD))
+        for kind in (SERVER, *TYPES)
+        for index in range(kind.units)
     ]
     # Apart from its power, the degraded board is an ordinary one.
     units = [(kind, device, 1.0 if device == DEGRADED else unit) for kind, device, unit in units]
@@ -83,7 +85,17 @@ def records_of(template: RunRecord, *, end_ns: int, days: int = DAYS) -> Iterato
             for precision, latency_ratio, accuracy_ratio in (("fp32", 1.0, 1.0), INT8):
                 sequence[device] = sequence.get(device, 0) + 1
                 level = kind.latency_ratio * latency_ratio * unit * draw.gauss(1, DAY_SPREAD)
-                plan = _Drawn(kind, device, precision, accuracy_ratio, level, day, days, end_ns, sequence[device])
+                plan = _Drawn(
+                    kind,
+                    device,
+                    precision,
+                    accuracy_ratio,
+                    level,
+                    day,
+                    days,
+                    end_ns,
+                    sequence[device],
+                )
                 yield _run(template, plan, draw)
 
 
@@ -92,14 +104,20 @@ def _run(template: RunRecord, plan: _Drawn, draw: random.Random) -> RunRecord:
     is_updated = kind is TYPES[0] and day >= UPDATE_DAY * days // DAYS
     room_c = 4.0 * math.sin(2 * math.pi * day / 365)
     hot = 22.0 if device == HOT else 0.0
-    p50_ms = (template.latency.p50_ms or template.latency.mean_ms) * plan.level * (UPDATE_RATIO if is_updated else 1.0)
+    p50_ms = (
+        (template.latency.p50_ms or template.latency.mean_ms)
+        * plan.level
+        * (UPDATE_RATIO if is_updated else 1.0)
+    )
     power_w = kind.power_w * (SICK_RATIO if device == DEGRADED else 1.0) * draw.gauss(1, DAY_SPREAD)
     rounds = np.random.default_rng(draw.getrandbits(32))
     latencies_ms = p50_ms * (0.985 + rounds.gamma(2.0, 0.009, QUERIES))
     latency = _latency(latencies_ms)
     p50_ms = latency.p50_ms or latency.mean_ms
     has_samples = day >= days - DAYS_WITH_SAMPLES
-    started_at_ns = plan.end_ns - (days - day) * NS_PER_DAY + int((draw.random() * 0.6 + 0.2) * NS_PER_DAY)
+    started_at_ns = (
+        plan.end_ns - (days - day) * NS_PER_DAY + int((draw.random() * 0.6 + 0.2) * NS_PER_DAY)
+    )
     is_throttled = device == HOT and draw.random() < 0.4
     return msgspec.structs.replace(
         template,
@@ -120,7 +138,9 @@ def _run(template: RunRecord, plan: _Drawn, draw: random.Random) -> RunRecord:
         throughput_per_s=1000 / p50_ms,
         energy=_energy(p50_ms, power_w, kind),
         other_energies=(),
-        accuracy=msgspec.structs.replace(template.accuracy, value=round(template.accuracy.value * plan.accuracy_ratio, 4))
+        accuracy=msgspec.structs.replace(
+            template.accuracy, value=round(template.accuracy.value * plan.accuracy_ratio, 4)
+        )
         if template.accuracy
         else None,
         environment=msgspec.structs.replace(
@@ -135,23 +155,33 @@ def _run(template: RunRecord, plan: _Drawn, draw: random.Random) -> RunRecord:
         conditions=(
             Condition(
                 when="during",
-                temperatures_c={"soc": round(kind.temperature_c + room_c + hot + draw.gauss(0, 0.8), 1)},
+                temperatures_c={
+                    "soc": round(kind.temperature_c + room_c + hot + draw.gauss(0, 0.8), 1)
+                },
                 throttled_now=is_throttled,
             ),
         ),
-        verdict=Verdict(state="disturbed", violations=(Violation(rule="throttled"),)) if is_throttled else Verdict(state="ok"),
-        provenance=dict.fromkeys(("latency", "throughput", "cold_start", "memory", "energy", "accuracy"), "replayed"),
+        verdict=Verdict(state="disturbed", violations=(Violation(rule="throttled"),))
+        if is_throttled
+        else Verdict(state="ok"),
+        provenance=dict.fromkeys(
+            ("latency", "throughput", "cold_start", "memory", "energy", "accuracy"), "replayed"
+        ),
         windows=None,
         power_traces=(),
         sustained=None,
-        samples=(pack("latency", "ns", (latencies_ms * 1e6).astype(np.int64)),) if has_samples else (),
+        samples=(pack("latency", "ns", (latencies_ms * 1e6).astype(np.int64)),)
+        if has_samples
+        else (),
     )
 
 
 def _model(template: RunRecord, precision: str) -> Model:
     if precision == template.precision:
         return template.model
-    return msgspec.structs.replace(template.model, sha256=template.model.sha256[::-1], file=f"simulated_{precision}.onnx")
+    return msgspec.structs.replace(
+        template.model, sha256=template.model.sha256[::-1], file=f"simulated_{precision}.onnx"
+    )
 
 
 def _latency(latencies_ms: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> Latency:

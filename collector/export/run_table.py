@@ -44,11 +44,24 @@ class RunColumn:
 def every_column() -> tuple[RunColumn, ...]:
     """Return all columns: tags first, then by group."""
     tags = [RunColumn(name, "text", reader(path)) for name, path in TAGS.items()]
-    worked_out = [RunColumn(entry.name, "boolean" if entry.is_truth else "float", entry.value) for entry in FIGURES if entry.reads]
-    derived = [RunColumn(name, "text", _mapped(case_tags, operator.itemgetter(index))) for index, name in enumerate(CASE_TAGS)]
+    worked_out = [
+        RunColumn(entry.name, "boolean" if entry.is_truth else "float", entry.value)
+        for entry in FIGURES
+        if entry.reads
+    ]
+    derived = [
+        RunColumn(name, "text", _mapped(case_tags, operator.itemgetter(index)))
+        for index, name in enumerate(CASE_TAGS)
+    ]
     provenance = RunColumn(ENERGY_PROVENANCE, "text", energy_provenance)
     fields = _columns_of(msgspec.inspect.type_info(RunRecord))
-    return (*tags, *derived, *(column for column in fields if column.name not in TAGS), provenance, *worked_out)
+    return (
+        *tags,
+        *derived,
+        *(column for column in fields if column.name not in TAGS),
+        provenance,
+        *worked_out,
+    )
 
 
 def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
@@ -60,7 +73,9 @@ def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
         return tuple(column for name, column in columns.items() if name in usual)
     unknown = [name for name in names if name not in columns]
     if unknown:
-        raise ConfigError(f"{unknown[0]!r} is not a column: {near(unknown[0], columns)}; `--columns all` writes all")
+        raise ConfigError(
+            f"{unknown[0]!r} is not a column: {near(unknown[0], columns)}; `--columns all` writes all"
+        )
     return tuple(columns[name] for name in names)
 
 
@@ -79,7 +94,9 @@ def _columns_of(kind: msgspec.inspect.Type, prefix: str = "") -> Iterator[RunCol
     for member in kind.fields if isinstance(kind, msgspec.inspect.StructType) else ():
         path, inner = f"{prefix}{member.name}", member.type
         if isinstance(inner, msgspec.inspect.UnionType):
-            options = [option for option in inner.types if not isinstance(option, msgspec.inspect.NoneType)]
+            options = [
+                option for option in inner.types if not isinstance(option, msgspec.inspect.NoneType)
+            ]
             inner = options[0] if len(options) == 1 else inner
         if isinstance(inner, msgspec.inspect.StructType):
             structs.append((inner, f"{path}."))
@@ -93,7 +110,9 @@ def _columns_of(kind: msgspec.inspect.Type, prefix: str = "") -> Iterator[RunCol
         yield from _columns_of(inner, below)
 
 
-def _mapped(get: Callable[[RunRecord], Any], convert: Callable[[Any], Any]) -> Callable[[RunRecord], Any]:
+def _mapped(
+    get: Callable[[RunRecord], Any], convert: Callable[[Any], Any]
+) -> Callable[[RunRecord], Any]:
     return lambda run: None if (value := get(run)) is None else convert(value)
 
 

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, one_line, os_error_as
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    TransientError,
+    one_line,
+    os_error_as,
+)
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.collector.influx.influx_config import TOKEN_VARIABLES, InfluxConfig, Right
 from edgemeter.collector.influx.points import MEASUREMENT
@@ -50,7 +56,9 @@ def influx_error(config: InfluxConfig, status: int | None, message: str) -> Edge
     return TransientError(f"InfluxDB at {config} responds {status} ({message}): retrying")
 
 
-def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]], object]) -> dict[int, str]:
+def write_all_but_rejected(
+    lines: Sequence[str], post: Callable[[Sequence[str]], object]
+) -> dict[int, str]:
     """Write `lines` with `post`; return why some of them are rejected, by their index, when all others are stored.
 
     Any other error of `post` is raised; then some lines are stored, and all may be written again.
@@ -86,7 +94,9 @@ class Bucket:
         self.config = config
         self.name = f"influx {config}"
         self._library = import_extra("influxdb_client", "influx", "InfluxDB needs influxdb-client")
-        self._client = self._library.InfluxDBClient(url=config.url, token=config.token, timeout=TIMEOUT_MS)
+        self._client = self._library.InfluxDBClient(
+            url=config.url, token=config.token, timeout=TIMEOUT_MS
+        )
         self._org = config.org
 
     def close(self) -> None:
@@ -105,9 +115,13 @@ class Bucket:
         # The library's own call supports microseconds only.
         at = f"{datetime.fromtimestamp(at_ns // 10**9, timezone.utc):%Y-%m-%dT%H:%M:%S}.{at_ns % 10**9:09d}Z"
         quoted = device.replace("\\", "\\\\").replace('"', '\\"')
-        request = self._library.DeletePredicateRequest(start=at, stop=at, predicate=f'_measurement="{MEASUREMENT}" AND device="{quoted}"')
+        request = self._library.DeletePredicateRequest(
+            start=at, stop=at, predicate=f'_measurement="{MEASUREMENT}" AND device="{quoted}"'
+        )
         service = self._library.DeleteService(self._client.api_client)
-        self._call(service.post_delete, request, bucket=self.config.bucket, org=self._organisation())
+        self._call(
+            service.post_delete, request, bucket=self.config.bucket, org=self._organisation()
+        )
 
     def create(self, keep_days: int | None) -> tuple[str, str]:
         """Create the bucket, or set the retention of an existing one (None: for ever); return its id and its organisation's name."""
@@ -123,7 +137,12 @@ class Bucket:
         except NotFoundError:
             listed = []
         if listed:
-            return str(self._call(buckets.update_bucket, self._library.Bucket(id=listed[0].id, name=name, retention_rules=[rule])).id), org
+            return str(
+                self._call(
+                    buckets.update_bucket,
+                    self._library.Bucket(id=listed[0].id, name=name, retention_rules=[rule]),
+                ).id
+            ), org
         request = self._library.PostBucketRequest(org_id=org_id, name=name, retention_rules=[rule])
         return str(self._call(buckets.create_bucket, bucket=request).id), org
 
@@ -132,15 +151,27 @@ class Bucket:
         org_id, _ = self._only_organisation()
         resource = self._library.PermissionResource(type="buckets", id=bucket_id, org_id=org_id)
         permissions = [self._library.Permission(action=right, resource=resource)]
-        request = self._library.Authorization(org_id=org_id, description=description, permissions=permissions)
-        return str(self._call(self._client.authorizations_api().create_authorization, authorization=request).token)
+        request = self._library.Authorization(
+            org_id=org_id, description=description, permissions=permissions
+        )
+        return str(
+            self._call(
+                self._client.authorizations_api().create_authorization, authorization=request
+            ).token
+        )
 
     def _post(self, lines: Sequence[str]) -> None:
         from influxdb_client.client.write_api import SYNCHRONOUS  # noqa: PLC0415 - over half a second, and the extra may be absent
 
         body = "\n".join(lines).encode("utf-8", "replace")
         with self._client.write_api(write_options=SYNCHRONOUS) as api:
-            self._call(api.write, bucket=self.config.bucket, org=self._organisation(), record=body, write_precision="ns")
+            self._call(
+                api.write,
+                bucket=self.config.bucket,
+                org=self._organisation(),
+                record=body,
+                write_precision="ns",
+            )
 
     def _organisation(self) -> str:
         if self._org is None:
@@ -156,8 +187,14 @@ class Bucket:
         organisations = self._call(self._client.organizations_api().find_organizations, **named)
         if len(organisations) != 1:
             names = ", ".join(sorted(repr(str(org.name)) for org in organisations))
-            sees = f"several organisations ({names})" if organisations else "no organisation (a write-only token sees none)"
-            raise ConfigError(f"the token for {self.config.url} sees {sees}: name one in the URL, ?org=ORG")
+            sees = (
+                f"several organisations ({names})"
+                if organisations
+                else "no organisation (a write-only token sees none)"
+            )
+            raise ConfigError(
+                f"the token for {self.config.url} sees {sees}: name one in the URL, ?org=ORG"
+            )
         return str(organisations[0].id), str(organisations[0].name)
 
     def _call(self, function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
@@ -175,10 +212,15 @@ class Bucket:
             raise TransientError(message) from error
 
 
-_KINDS: dict[Right, str] = {"write": "for the collector: write permission only", "read": "for Grafana: read permission only"}
+_KINDS: dict[Right, str] = {
+    "write": "for the collector: write permission only",
+    "read": "for Grafana: read permission only",
+}
 
 
-def set_up_influx(config: InfluxConfig, keep_days: int | None, token_files: Mapping[Right, Path]) -> list[str]:
+def set_up_influx(
+    config: InfluxConfig, keep_days: int | None, token_files: Mapping[Right, Path]
+) -> list[str]:
     """Set up the bucket of `config`, whose token must have the permissions; return what exists now, in one sentence each.
 
     Points are kept for `keep_days`, None: for ever. A new token for each right is written to its file, unless that exists.
@@ -193,7 +235,9 @@ def set_up_influx(config: InfluxConfig, keep_days: int | None, token_files: Mapp
             url = f"{config.url}?{urlencode({'org': org, 'bucket': config.bucket})}"
             retention = f"kept {keep_days} days" if keep_days else "kept for ever"
             remarks = [f"bucket {config.bucket!r} of {org!r}, {retention}: --influx '{url}'"]
-            return remarks + [_token(bucket, bucket_id, right, path) for right, path in token_files.items()]
+            return remarks + [
+                _token(bucket, bucket_id, right, path) for right, path in token_files.items()
+            ]
         except PointsRejectedError as error:
             raise ConfigError(f"InfluxDB at {config} rejects it: {error}") from error
 
@@ -206,7 +250,14 @@ def _token(bucket: Bucket, bucket_id: str, right: Right, path: Path) -> str:
         # The file first: a token that cannot be stored should not be created.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             try:
-                file.write(bucket.make_token(bucket_id, right, f"edgemeter: {_KINDS[right]} (bucket {bucket.config.bucket})") + "\n")
+                file.write(
+                    bucket.make_token(
+                        bucket_id,
+                        right,
+                        f"edgemeter: {_KINDS[right]} (bucket {bucket.config.bucket})",
+                    )
+                    + "\n"
+                )
             except BaseException:
                 path.unlink()
                 raise

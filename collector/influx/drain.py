@@ -137,7 +137,11 @@ class Drain:
             self._failures += 1
             # Logged once, not at every retry.
             if self.trouble != str(error):
-                logger.log(logging.ERROR if isinstance(error, ConfigError) else logging.WARNING, "not drained: %s", error)
+                logger.log(
+                    logging.ERROR if isinstance(error, ConfigError) else logging.WARNING,
+                    "not drained: %s",
+                    error,
+                )
             self.trouble = str(error)
             self._share = max(self._share / 2, SMALLEST_SHARE)
             if isinstance(error, ConfigError):
@@ -164,7 +168,11 @@ class Drain:
                 rejected = writing.result()
             # If this batch took longer than the lease, the next owner writes the same points. If the position was set back, or the status
             # is due, the next pass continues from the position.
-            if not self._has_lease(ledger) or not self._note(ledger, batch, rejected) or self._is_status_due():
+            if (
+                not self._has_lease(ledger)
+                or not self._note(ledger, batch, rejected)
+                or self._is_status_due()
+            ):
                 self._wake.set()
                 return
 
@@ -173,7 +181,9 @@ class Drain:
         points = (
             (row, point)
             for chunk in ledger.chunks(after_row=after_row)
-            for row, point in chunk.read_each(partial(_point, chunk.received_ns), batch.skipped.append)
+            for row, point in chunk.read_each(
+                partial(_point, chunk.received_ns), batch.skipped.append
+            )
         )
         with closing(points):
             for row, point in points:
@@ -187,11 +197,20 @@ class Drain:
 
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Mapping[int, str]) -> bool:
         """Advance the position to the end of the batch; return False if it was set back meanwhile."""
-        expired = {index for index, reason in rejected.items() if any(text in reason for text in _EXPIRED)}
+        expired = {
+            index for index, reason in rejected.items() if any(text in reason for text in _EXPIRED)
+        }
         if expired and not self._has_expired:
-            logger.warning("records older than what %s retains stay in the ledger and are not written there", self.sink_name)
+            logger.warning(
+                "records older than what %s retains stay in the ledger and are not written there",
+                self.sink_name,
+            )
         self._has_expired = self._has_expired or bool(expired)
-        reasons = {index: f"the sink rejects it: {reason}" for index, reason in sorted(rejected.items()) if index not in expired}
+        reasons = {
+            index: f"the sink rejects it: {reason}"
+            for index, reason in sorted(rejected.items())
+            if index not in expired
+        }
         # One line per reason, even if thousands are rejected together.
         for reason, count in Counter(reasons.values()).items():
             logger.warning("quarantined %d records: %s", count, reason)
@@ -199,11 +218,21 @@ class Drain:
         for skipped in batch.skipped:
             warn_of_skipped(skipped)
             if skipped.reference is not None:
-                quarantined.append((skipped.reference, f"it is not drained, because it cannot be read: {skipped.reason}"))
+                quarantined.append(
+                    (
+                        skipped.reference,
+                        f"it is not drained, because it cannot be read: {skipped.reason}",
+                    )
+                )
         self.rejected += len(quarantined)
         now_ns = time.time_ns()
-        rejections = [Rejection(self.sink_name, msgspec.json.encode(reference), reason, now_ns) for reference, reason in quarantined]
-        is_expected = ledger.advance(self.sink_name, batch.last_row, rejections, after=self._position)
+        rejections = [
+            Rejection(self.sink_name, msgspec.json.encode(reference), reason, now_ns)
+            for reference, reason in quarantined
+        ]
+        is_expected = ledger.advance(
+            self.sink_name, batch.last_row, rejections, after=self._position
+        )
         if is_expected:
             self._position = batch.last_row
         self._share = min(self._share * REGAIN, 1.0)
@@ -213,12 +242,19 @@ class Drain:
     def _remove_withdrawn(self, ledger: Ledger) -> None:
         """Delete the points of excluded or deleted runs; a server that cannot is asked again in an hour."""
         history = LedgerRuns(ledger)
-        withdrawn = history.withdrawn(self.sink_name) if self._clock() >= self._removal_due_s else []
+        withdrawn = (
+            history.withdrawn(self.sink_name) if self._clock() >= self._removal_due_s else []
+        )
         for number, run in withdrawn:
             try:
                 self._bucket.delete(run.device, point_ns(run))
             except (ConfigError, PointsRejectedError) as error:
-                logger.warning("the points of %d runs that were excluded or deleted stay in %s: %s", len(withdrawn), self.sink_name, error)
+                logger.warning(
+                    "the points of %d runs that were excluded or deleted stay in %s: %s",
+                    len(withdrawn),
+                    self.sink_name,
+                    error,
+                )
                 self._removal_due_s = self._clock() + REMOVAL_EVERY_S
                 return
             history.note_removed(number, self.sink_name)
@@ -230,16 +266,24 @@ class Drain:
         if self._status_every_s is None or not self._is_status_due():
             return
         lag_rows = max(0, ledger.last_row() - self._position)
-        rejected = self._bucket.write([*status_lines(ledger.devices(), ledger.identity(), lag_rows, time.time_ns())])
+        rejected = self._bucket.write(
+            [*status_lines(ledger.devices(), ledger.identity(), lag_rows, time.time_ns())]
+        )
         if rejected:
-            logger.warning("%d points of presence, health or lag were rejected: %s", len(rejected), next(iter(rejected.values())))
+            logger.warning(
+                "%d points of presence, health or lag were rejected: %s",
+                len(rejected),
+                next(iter(rejected.values())),
+            )
         self._status_due_s = self._clock() + self._status_every_s
 
 
 def _point(received_ns: int, raw: msgspec.Raw) -> tuple[str, RecordReference]:
     # A record with an impossible time has that of its receipt: otherwise it would be beyond the bucket's retention, or stay for years.
     run = placed(decode(raw), received_ns)
-    return point_line(run), RecordReference(run.fleet, run.device, run.session or 0, run.seq or 0, run.id)
+    return point_line(run), RecordReference(
+        run.fleet, run.device, run.session or 0, run.seq or 0, run.id
+    )
 
 
 def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:

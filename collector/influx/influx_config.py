@@ -34,7 +34,9 @@ class InfluxConfig:
         return f"{self.url} bucket {self.bucket!r}" + (f" of {self.org!r}" if self.org else "")
 
 
-def parse_influx(url: str, *, token_file: Path | None = None, environ: Mapping[str, str] = os.environ) -> InfluxConfig:
+def parse_influx(
+    url: str, *, token_file: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> InfluxConfig:
     """Return the configuration in `url` and the environment: the URL overrides EDGEMETER_INFLUX_ORG and EDGEMETER_INFLUX_BUCKET.
 
     Raises:
@@ -42,14 +44,23 @@ def parse_influx(url: str, *, token_file: Path | None = None, environ: Mapping[s
     """
     try:
         parts = urlsplit(url)
-        is_url = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not parts.fragment
+        is_url = (
+            parts.scheme in {"http", "https"}
+            and parts.hostname
+            and parts.port != 0
+            and not parts.fragment
+        )
     except ValueError as error:
         raise ConfigError(f"{url!r} is not an InfluxDB URL ({error}): {FORM}") from error
     if parts.password is not None or parts.username is not None:
-        raise ConfigError(f"the InfluxDB URL contains a user or password: remove it and set {TOKEN_VARIABLES[0]}")
+        raise ConfigError(
+            f"the InfluxDB URL contains a user or password: remove it and set {TOKEN_VARIABLES[0]}"
+        )
     if not is_url:
         raise ConfigError(f"{url!r} is not an InfluxDB URL: {FORM}")
-    parameters = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+    parameters = {
+        name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()
+    }
     if unknown := sorted(parameters.keys() - {"org", "bucket"}):
         raise ConfigError(f"InfluxDB URL {url!r}: {unknown[0]!r} is unknown: use org and bucket")
     return InfluxConfig(
@@ -71,5 +82,7 @@ def _token(file: Path | None, environ: Mapping[str, str]) -> str:
         token = password_from(str(file), "InfluxDB", "token file")
     # The client fails with a traceback on characters that a header cannot contain.
     if not (token and token.isascii() and token.isprintable()):
-        raise ConfigError(f"the InfluxDB token in {where} is not one line of printable ASCII: copy it as InfluxDB issued it")
+        raise ConfigError(
+            f"the InfluxDB token in {where} is not one line of printable ASCII: copy it as InfluxDB issued it"
+        )
     return token

@@ -93,7 +93,9 @@ def point_line(record: RunRecord) -> str:
 
 def _remember(shared: tuple[bytes, str | None], record: RunRecord) -> tuple[str, str]:
     """Return the tags and the facts of a record in text, for all records with the same likeness and suite."""
-    tags = "".join(f",{name}={tag_text(value)}" for name, value in sorted(tags_of(record).items()) if value)
+    tags = "".join(
+        f",{name}={tag_text(value)}" for name, value in sorted(tags_of(record).items()) if value
+    )
     texts = tags, fields_text((name, read(record)) for name, read in _SHARED_FACTS)
     if len(_shared_texts) >= _MOST_SHARED:
         _shared_texts.clear()
@@ -109,8 +111,12 @@ def point_ns(record: RunRecord | WithdrawnRun) -> int:
     session, seq = record.session or 0, record.seq or 0
     begun_ns = record.started_at_ns
     if record.stamped_by == "collector":
-        begun_ns = begun_ns - begun_ns % NS_PER_DAY + zlib.crc32(b"%d %d" % (session, seq)) % NS_PER_MINUTE
-    return begun_ns - begun_ns % _KEPT_NS + (zlib.crc32(session.to_bytes(8, "big")) + seq) % _KEPT_NS
+        begun_ns = (
+            begun_ns - begun_ns % NS_PER_DAY + zlib.crc32(b"%d %d" % (session, seq)) % NS_PER_MINUTE
+        )
+    return (
+        begun_ns - begun_ns % _KEPT_NS + (zlib.crc32(session.to_bytes(8, "big")) + seq) % _KEPT_NS
+    )
 
 
 def fields_text(fields: Iterable[tuple[str, object]]) -> str:
@@ -130,7 +136,9 @@ def tag_text(value: str) -> str:
 
 
 def tags_of(record: RunRecord) -> dict[str, str | None]:
-    return {name: value(record) for name, value in _TAGS} | dict(zip(CASE_TAGS, case_tags(record), strict=True))
+    return {name: value(record) for name, value in _TAGS} | dict(
+        zip(CASE_TAGS, case_tags(record), strict=True)
+    )
 
 
 def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
@@ -142,7 +150,9 @@ def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
     hashed, words = _case(key_of(record), record.inputs)
     # Latency and energy have tags for their provenance: a panel averages the fields of a series.
     unmeasured = [
-        f"{name} {origin}" for name, origin in record.provenance.items() if origin == "published" and name not in {"latency", "energy"}
+        f"{name} {origin}"
+        for name, origin in record.provenance.items()
+        if origin == "published" and name not in {"latency", "energy"}
     ]
     source = None
     if record.energy is not None:
@@ -158,7 +168,8 @@ def case_hash(key: CaseKey) -> str:
     values = {
         field.name: value
         for field in FIELDS
-        if field.name not in ("device", "fleet") and (value := getattr(key, field.name)) not in (None, "")
+        if field.name not in ("device", "fleet")
+        and (value := getattr(key, field.name)) not in (None, "")
     }
     return sha256(msgspec.json.encode(values, order="sorted")).hexdigest()[:12]
 
@@ -173,5 +184,9 @@ def _case(key: CaseKey, inputs: tuple[Tensor, ...]) -> tuple[str, str]:
         elif getattr(key, name) not in (None, usual.get(name)):
             text = FIELD[name].text(key)
             # A long one is cut to leave room for the others, and ends with its hash.
-            parts.append(text if len(text) <= _LONGEST_PART else f"{text[: _LONGEST_PART // 2]} {sha256(text.encode()).hexdigest()[:8]}")
+            parts.append(
+                text
+                if len(text) <= _LONGEST_PART
+                else f"{text[: _LONGEST_PART // 2]} {sha256(text.encode()).hexdigest()[:8]}"
+            )
     return case_hash(key), ", ".join(parts)

@@ -8,13 +8,24 @@ from edgemeter.collector.influx.points import fields_text, tag_text
 
 # By name: the meaning of a field of `device`, and how it is read at a time; no value if the device reported no health.
 DEVICE_FIELDS: dict[str, tuple[str, Callable[[DevicePresence, int], object]]] = {
-    "state": ("last reported state: online, offline, lost or revoked", lambda device, _: device.state),
+    "state": (
+        "last reported state: online, offline, lost or revoked",
+        lambda device, _: device.state,
+    ),
     "agent": ("version of the agent", lambda device, _: device.health and device.health.agent),
-    "waiting_records": ("records in the outbox", lambda device, _: device.health and device.health.waiting_records),
-    "disk_free_bytes": ("free space of the agent's disk", lambda device, _: device.health and device.health.disk.free_bytes),
+    "waiting_records": (
+        "records in the outbox",
+        lambda device, _: device.health and device.health.waiting_records,
+    ),
+    "disk_free_bytes": (
+        "free space of the agent's disk",
+        lambda device, _: device.health and device.health.disk.free_bytes,
+    ),
     "temperature_max_c": (
         "highest temperature",
-        lambda device, _: device.health and max(map(float, device.health.temperatures_c.values()), default=None),
+        lambda device, _: (
+            device.health and max(map(float, device.health.temperatures_c.values()), default=None)
+        ),
     ),
     "is_clock_synchronised": (
         "whether its clock is synchronised",
@@ -31,10 +42,14 @@ DEVICE_FIELDS: dict[str, tuple[str, Callable[[DevicePresence, int], object]]] = 
 }
 
 
-def status_lines(devices: Sequence[DevicePresence], collector: str, lag_rows: int, now_ns: int) -> Iterator[str]:
+def status_lines(
+    devices: Sequence[DevicePresence], collector: str, lag_rows: int, now_ns: int
+) -> Iterator[str]:
     """Yield the points of the devices, and of a collector by the id of its ledger: the number of records that wait for the drain."""
     for device in devices:
-        fields = fields_text([(name, read(device, now_ns)) for name, (_, read) in DEVICE_FIELDS.items()])
+        fields = fields_text(
+            [(name, read(device, now_ns)) for name, (_, read) in DEVICE_FIELDS.items()]
+        )
         if fields:
             yield f"device,device={tag_text(device.device)},fleet={tag_text(device.fleet)} {fields} {now_ns}"
     yield f"collector,collector={tag_text(collector)} lag_rows={lag_rows}i {now_ns}"

@@ -23,7 +23,9 @@ def ledger_place(text: str) -> LedgerPlace:
     if is_postgres(text):
         return PostgresAddress(text)
     if "://" in text:
-        raise ConfigError(f"{text.partition('://')[0]}:// is not a ledger: give a file, or postgresql://USER@HOST/DATABASE")
+        raise ConfigError(
+            f"{text.partition('://')[0]}:// is not a ledger: give a file, or postgresql://USER@HOST/DATABASE"
+        )
     return Path(text).expanduser()
 
 

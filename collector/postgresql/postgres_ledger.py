@@ -15,13 +15,34 @@ from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.postgres_session import LedgerSession, MarkedStatements
 from edgemeter.agent.base.sqlite_file import Access
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text, portions, without_samples
+from edgemeter.agent.ledger.chunks import (
+    Arrival,
+    ArrivedBatch,
+    Committed,
+    HeldChunk,
+    chunk_text,
+    portions,
+    without_samples,
+)
 from edgemeter.agent.ledger.ledger import LEASE_S, Ledger, LedgerPart
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionRemoved, before_ns, drained_row, remember, remove_rows
+from edgemeter.agent.ledger.retention import (
+    SLICE_CHUNKS,
+    Retention,
+    RetentionRemoved,
+    before_ns,
+    drained_row,
+    remember,
+    remove_rows,
+)
 from edgemeter.collector.postgresql.schema import check_version
-from edgemeter.collector.postgresql.writer import PostgresWriter, numbers_before, refuse_unsafe, take_numbers
+from edgemeter.collector.postgresql.writer import (
+    PostgresWriter,
+    numbers_before,
+    refuse_unsafe,
+    take_numbers,
+)
 
 # Rows in a page, and the size of their chunks fetched at once; a larger chunk comes alone.
 PAGE_ROWS = 5000
@@ -45,7 +66,9 @@ _TABLES = (
 _RECORD_BYTES = """SELECT coalesce(sum(size_bytes), 0) + (SELECT coalesce(sum(pg_column_size(runs.*)), 0) FROM runs) FROM chunks"""
 _OLD_SAMPLES = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
 ORDER BY received_ns LIMIT ?"""
-_OLD_CHUNKS = "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
+_OLD_CHUNKS = (
+    "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
+)
 _PAGE = "SELECT row, runs.chunk, place, received_ns, size_bytes FROM runs JOIN chunks USING (chunk)"
 
 
@@ -137,31 +160,51 @@ WHERE chunk = ?"""
         if "SyncRep" in waiting:
             names = self._settings()["synchronous_standby_names"]
             return f"commits wait for a standby ({names}) that does not answer: start it, or take it out of synchronous_standby_names"
-        return f"commits wait for another transaction of {waiting['transactionid']}" if "transactionid" in waiting else None
+        return (
+            f"commits wait for another transaction of {waiting['transactionid']}"
+            if "transactionid" in waiting
+            else None
+        )
 
     def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
         """Remove one slice of expired data, first samples, then chunks of records; one collector does so for all."""
         if not self.lease("retention"):
             return RetentionRemoved(0, 0, is_all=True)
         drained = drained_row(self.positions(), retention.sink)
-        is_too_large = retention.limit_bytes is not None and int(self._value(_RECORD_BYTES)) > retention.limit_bytes
-        stripped = self._strip((is_too_large, before_ns(retention.samples_days, now_ns), drained, SLICE_CHUNKS))
-        records = self._delete(before_ns(retention.records_days, now_ns), drained, is_any=is_too_large and not stripped)
+        is_too_large = (
+            retention.limit_bytes is not None
+            and int(self._value(_RECORD_BYTES)) > retention.limit_bytes
+        )
+        stripped = self._strip(
+            (is_too_large, before_ns(retention.samples_days, now_ns), drained, SLICE_CHUNKS)
+        )
+        records = self._delete(
+            before_ns(retention.records_days, now_ns), drained, is_any=is_too_large and not stripped
+        )
         return RetentionRemoved(records, stripped, is_all=not stripped and not records)
 
     def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
-        while page := self.query(f"{_PAGE} WHERE row > ? ORDER BY row LIMIT ?", after_row, PAGE_ROWS):
+        while page := self.query(
+            f"{_PAGE} WHERE row > ? ORDER BY row LIMIT ?", after_row, PAGE_ROWS
+        ):
             yield from self._page(page)
             after_row = page[-1][0]
 
     def chunks_at(self, rows: Sequence[int]) -> Iterator[HeldChunk]:
         for first in range(0, len(rows), PAGE_ROWS):
-            yield from self._page(self.query(f"{_PAGE} WHERE row = ANY(?) ORDER BY row", list(rows[first : first + PAGE_ROWS])))
+            yield from self._page(
+                self.query(
+                    f"{_PAGE} WHERE row = ANY(?) ORDER BY row",
+                    list(rows[first : first + PAGE_ROWS]),
+                )
+            )
 
     def lease(self, work: str) -> bool:
         """Return whether this object has the lease on `work` for the next `LEASE_S`; after a crash it expires."""
         with self._session.transaction() as statements:
-            is_ours = statements.execute(_LEASE, (work, self._owner, LEASE_S)).fetchone() is not None
+            is_ours = (
+                statements.execute(_LEASE, (work, self._owner, LEASE_S)).fetchone() is not None
+            )
         self._has_leases = self._has_leases or is_ours
         return is_ours
 
@@ -180,7 +223,10 @@ WHERE chunk = ?"""
         return sum(self._table_bytes())
 
     def _table_bytes(self) -> list[int]:
-        return [int(self._value("SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)", table)) for table in _TABLES]
+        return [
+            int(self._value("SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)", table))
+            for table in _TABLES
+        ]
 
     def _strip(self, values: tuple[object, ...]) -> int:
         smaller = []
@@ -194,7 +240,8 @@ WHERE chunk = ?"""
         if smaller:
             with self.writing() as statements:
                 statements.executemany(
-                    "UPDATE chunks SET body = ?, size_bytes = ?, has_samples = false WHERE chunk = ? AND has_samples", smaller
+                    "UPDATE chunks SET body = ?, size_bytes = ?, has_samples = false WHERE chunk = ? AND has_samples",
+                    smaller,
                 )
         return len(smaller)
 
@@ -202,14 +249,21 @@ WHERE chunk = ?"""
         with self.writing() as statements:
             # Rows and chunks increase together: the oldest chunks have the lowest rows.
             up_to: tuple[int, int] | None = None
-            for chunk, last_row, received_ns in statements.execute(_OLD_CHUNKS, (drained, SLICE_CHUNKS)).fetchall():
+            for chunk, last_row, received_ns in statements.execute(
+                _OLD_CHUNKS, (drained, SLICE_CHUNKS)
+            ).fetchall():
                 if not is_any and received_ns >= old_ns:
                     break
                 up_to = chunk, last_row
             if up_to is None:
                 return 0
             chunk, last_row = up_to
-            remember(statements, statements.execute("SELECT device, session, seq FROM runs WHERE row <= ?", (last_row,)).fetchall())
+            remember(
+                statements,
+                statements.execute(
+                    "SELECT device, session, seq FROM runs WHERE row <= ?", (last_row,)
+                ).fetchall(),
+            )
             statements.execute("DELETE FROM chunks WHERE chunk <= ?", (chunk,))
             return remove_rows(statements, last_row)
 
@@ -224,7 +278,11 @@ WHERE chunk = ?"""
             position += len(rows)
             # Retention may have removed it meanwhile.
             if chunk in bodies:
-                yield HeldChunk([(row, index) for row, _, index, _, _ in rows], rows[0][3], chunk_text(bodies[chunk]))
+                yield HeldChunk(
+                    [(row, index) for row, _, index, _, _ in rows],
+                    rows[0][3],
+                    chunk_text(bodies[chunk]),
+                )
 
     def _bodies(self, rows: Sequence[tuple[int, int, int, int, int]]) -> dict[int, bytes]:
         sizes: dict[int, int] = {}
@@ -235,7 +293,12 @@ WHERE chunk = ?"""
                     break
                 sizes[chunk] = size_bytes
                 total_bytes += size_bytes
-        return {chunk: bytes(body) for chunk, body in self.query("SELECT chunk, body FROM chunks WHERE chunk = ANY(?)", list(sizes))}
+        return {
+            chunk: bytes(body)
+            for chunk, body in self.query(
+                "SELECT chunk, body FROM chunks WHERE chunk = ANY(?)", list(sizes)
+            )
+        }
 
 
 class PostgresWatch:
@@ -270,7 +333,9 @@ class PostgresWatch:
         owner = secrets.token_hex(8)
         with self.writing() as statements:
             if statements.execute(_LEASE, ("alerts", owner, CHECK_S)).fetchone() is None:
-                raise TransientError(f"another check of the alerts is in progress at {self.where}: nothing was checked or sent")
+                raise TransientError(
+                    f"another check of the alerts is in progress at {self.where}: nothing was checked or sent"
+                )
         try:
             yield
         finally:

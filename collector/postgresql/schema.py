@@ -12,7 +12,13 @@ from functools import reduce
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.postgres_session import LedgerSession
-from edgemeter.agent.ledger.ledger_file import FORGOTTEN_SCHEMA, PRESENCE_SCHEMA, QUARANTINE_SCHEMA, RETAINED_SCHEMA, RUN_EVENTS_SCHEMA
+from edgemeter.agent.ledger.ledger_file import (
+    FORGOTTEN_SCHEMA,
+    PRESENCE_SCHEMA,
+    QUARANTINE_SCHEMA,
+    RETAINED_SCHEMA,
+    RUN_EVENTS_SCHEMA,
+)
 from edgemeter.agent.ledger.rows_anew import make_rows_anew
 from edgemeter.agent.ledger.run_row import ROWS_VERSION, RUNS_SCHEMA, SUBJECTS_SCHEMA
 
@@ -30,7 +36,11 @@ _ONLY_SQLITE = re.compile(r" REFERENCES \w+ \(\w+\)| WITHOUT ROWID")
 
 
 def _as_postgres(tables: str) -> str:
-    return reduce(lambda text, type_name: text.replace(type_name, _TYPES[type_name]), _TYPES, _ONLY_SQLITE.sub("", tables))
+    return reduce(
+        lambda text, type_name: text.replace(type_name, _TYPES[type_name]),
+        _TYPES,
+        _ONLY_SQLITE.sub("", tables),
+    )
 
 
 TABLES = f"""CREATE TABLE ledger (
@@ -55,7 +65,17 @@ CREATE INDEX chunks_with_samples ON chunks (received_ns) WHERE has_samples;
 CREATE TABLE sinks (name {_TEXT} PRIMARY KEY, position bigint NOT NULL);
 CREATE TABLE leases (name {_TEXT} PRIMARY KEY, owner {_TEXT}, until timestamptz NOT NULL)"""
 
-_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "notified", "alert_checks")
+_SHARED = (
+    "sinks",
+    "leases",
+    "quarantine",
+    "presence",
+    "retained",
+    "annotations",
+    "alerts",
+    "notified",
+    "alert_checks",
+)
 # The privileges of each role: a writer adds records and never changes or removes one; a keeper also removes expired ones.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "edgemeter_read": ("GRANT SELECT ON {tables} TO edgemeter_read",),
@@ -94,7 +114,9 @@ def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:
         if statements.execute("SELECT to_regclass('ledger')").fetchone()[0] is None:
             statements.execute(TABLES)
             statements.execute(_as_postgres(watch_tables))
-            statements.execute("INSERT INTO ledger VALUES (true, ?, ?, 0, 0, 0)", (VERSION, secrets.token_hex(8)))
+            statements.execute(
+                "INSERT INTO ledger VALUES (true, ?, ?, 0, 0, 0)", (VERSION, secrets.token_hex(8))
+            )
             steps.append("created the tables")
         elif statements.execute("SELECT version FROM ledger").fetchone()[0] != VERSION:
             # From here on, the lock on the ledger's row keeps collectors from committing.
@@ -108,15 +130,24 @@ def check_version(version: int, where: object) -> None:
     """Check that the ledger has this program's version; raises ConfigError if not."""
     if version != VERSION:
         remedy = "update the older one, and let `edgemeter collector init-ledger` of the newer one rebuild them"
-        raise ConfigError(f"the figures in the ledger at {where} are of another version of edgemeter ({version}, not {VERSION}): {remedy}")
+        raise ConfigError(
+            f"the figures in the ledger at {where} are of another version of edgemeter ({version}, not {VERSION}): {remedy}"
+        )
 
 
 def _grant(session: LedgerSession, role: str, grants_text: str) -> str:
-    grants = grants_text.format(tables=", ".join(("ledger", "subjects", "chunks", "runs", "run_events", "forgotten", *_SHARED)))
+    grants = grants_text.format(
+        tables=", ".join(
+            ("ledger", "subjects", "chunks", "runs", "run_events", "forgotten", *_SHARED)
+        )
+    )
     try:
         with session.transaction() as statements:
             statements.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
-            if statements.execute("SELECT 1 FROM pg_roles WHERE rolname = ?", (role,)).fetchone() is None:
+            if (
+                statements.execute("SELECT 1 FROM pg_roles WHERE rolname = ?", (role,)).fetchone()
+                is None
+            ):
                 statements.execute(f"CREATE ROLE {role} NOLOGIN")
             statements.execute(grants)
     except ConfigError as error:

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
-from edgemeter.agent.base.postgres_session import LedgerSession, UnstorableError, number_array, text_array
+from edgemeter.agent.base.postgres_session import (
+    LedgerSession,
+    UnstorableError,
+    number_array,
+    text_array,
+)
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.ledger import chunks, quarantine
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage, note_presence
@@ -25,7 +30,12 @@ from edgemeter.collector.postgresql.schema import check_version
 _NEXT = """UPDATE ledger SET row = row + ?, chunk = chunk + ?, commits = commits + 1
 RETURNING row - ?, chunk - ?, version, current_setting('fsync'), current_setting('synchronous_commit')"""
 # How an array of a column is sent.
-_ARRAYS = {"TEXT": "?::text[]", "INTEGER": "?::bigint[]", "REAL": "?::double precision[]", "BLOB": "?::bytea[]"}
+_ARRAYS = {
+    "TEXT": "?::text[]",
+    "INTEGER": "?::bigint[]",
+    "REAL": "?::double precision[]",
+    "BLOB": "?::bytea[]",
+}
 # Row and chunk numbers are counted back from the counter, which the previous statement has raised, so that both are sent at once. Without
 # one of the subjects nothing is inserted.
 _RUNS = f"""INSERT INTO runs (row, {", ".join(RUN_COLUMNS)})
@@ -76,7 +86,9 @@ def refuse_unsafe(fsync: str, synchronous_commit: str, where: object) -> None:
     """Refuse a server whose settings do not make commits durable; raises ConfigError if one of them is off."""
     for name, value in (("fsync", fsync), ("synchronous_commit", synchronous_commit)):
         if value == "off":
-            raise ConfigError(f"{where} has {name} = off, so a record may be lost after its receipt: set it on, at the server or the role")
+            raise ConfigError(
+                f"{where} has {name} = off, so a record may be lost after its receipt: set it on, at the server or the role"
+            )
 
 
 class PostgresWriter:
@@ -88,7 +100,10 @@ class PostgresWriter:
         self._generation = 0
 
     def _commit(
-        self, sources: Sequence[chunks.Source], rejections: Sequence[Rejection], changes: Sequence[PresenceChange | RetainedMessage]
+        self,
+        sources: Sequence[chunks.Source],
+        rejections: Sequence[Rejection],
+        changes: Sequence[PresenceChange | RetainedMessage],
     ) -> chunks.Committed:
         """Commit the arrivals, durable when this returns; values that PostgreSQL cannot store are quarantined and stop no others."""
         try:
@@ -99,9 +114,14 @@ class PostgresWriter:
             halves = _halves(sources)
             if halves is None:
                 (arrival,) = _as_arrivals(sources[0])
-                rejection = Rejection(arrival.topic, arrival.payload, str(error), arrival.received_ns)
+                rejection = Rejection(
+                    arrival.topic, arrival.payload, str(error), arrival.received_ns
+                )
                 return self._commit((), [*rejections, rejection], changes)
-        first, second = self._commit(halves[0], (), ()), self._commit(halves[1], rejections, changes)
+        first, second = (
+            self._commit(halves[0], (), ()),
+            self._commit(halves[1], rejections, changes),
+        )
         return chunks.Committed(
             first.inserted + second.inserted,
             first.duplicates + second.duplicates,
@@ -128,12 +148,20 @@ class PostgresWriter:
             with self._session.transaction() as statements:
                 with statements.together() as sending:
                     cursor = take_numbers(sending, len(group.runs), len(sources))
-                    stored = _store(sending, group, self._subjects.new_among(group.runs)) if group.runs else None
+                    stored = (
+                        _store(sending, group, self._subjects.new_among(group.runs))
+                        if group.runs
+                        else None
+                    )
                 row, chunk = numbers_before(cursor, self._session.address)
                 is_all_new = stored is None or stored.rowcount == len(group.runs)
                 repeated = () if is_all_new else _repeated(statements, group, row)
-                collided = _collided(statements, _not_forgotten(statements, repeated)) if repeated else ()
-                _add_chunks(statements, group, (row, chunk), frozenset(entry.number for entry in repeated))
+                collided = (
+                    _collided(statements, _not_forgotten(statements, repeated)) if repeated else ()
+                )
+                _add_chunks(
+                    statements, group, (row, chunk), frozenset(entry.number for entry in repeated)
+                )
                 committed, collisions = _outcome(group, len(repeated), collided)
                 quarantine.add(statements, [*rejections, *collisions])
                 judge_siblings(statements, cases_in_sessions(group.runs))
@@ -159,10 +187,23 @@ class _Group:
         self.sources = sources
         self.members = [*map(chunks.runs_of, sources)]
         self.runs = [*itertools.chain.from_iterable(self.members)]
-        rows = [(*run.values, number, index) for number, members in enumerate(self.members, 1) for index, run in enumerate(members)]
-        columns = [_array(kind, values) for kind, values in zip(RUN_TYPES.values(), zip(*rows, strict=True), strict=False)]
+        rows = [
+            (*run.values, number, index)
+            for number, members in enumerate(self.members, 1)
+            for index, run in enumerate(members)
+        ]
+        columns = [
+            _array(kind, values)
+            for kind, values in zip(RUN_TYPES.values(), zip(*rows, strict=True), strict=False)
+        ]
         subjects = {run.subject[0] for run in self.runs}
-        self.run_columns = (len(rows), len(sources), *columns, number_array(subjects), len(subjects))
+        self.run_columns = (
+            len(rows),
+            len(sources),
+            *columns,
+            number_array(subjects),
+            len(subjects),
+        )
         self.bodies = [*map(chunks.body_of, sources)]
 
 
@@ -172,13 +213,19 @@ def _array(kind: str, values: Sequence[Any]) -> Any:
         return number_array("NULL" if math.isnan(value) else value for value in values)
     has_absent = any(isinstance(value, float) for value in values)
     if kind == "INTEGER":
-        return number_array("NULL" if isinstance(value, float) else value for value in values) if has_absent else number_array(values)
+        return (
+            number_array("NULL" if isinstance(value, float) else value for value in values)
+            if has_absent
+            else number_array(values)
+        )
     if kind == "TEXT" and not has_absent:
         return text_array(values)
     return [None if isinstance(value, float) else value for value in values]
 
 
-def _add_chunks(statements: Statements, group: _Group, numbers: tuple[int, int], repeated: frozenset[int]) -> None:
+def _add_chunks(
+    statements: Statements, group: _Group, numbers: tuple[int, int], repeated: frozenset[int]
+) -> None:
     """Add the chunks with a new row; `numbers` are those of row and chunk before the group's."""
     row, chunk = numbers
     added = []
@@ -186,7 +233,9 @@ def _add_chunks(statements: Statements, group: _Group, numbers: tuple[int, int],
     for source, members, body in zip(group.sources, group.members, group.bodies, strict=True):
         chunk += 1
         begin, numbers_of_source = begin + len(members), range(begin, begin + len(members))
-        newest = next((number for number in reversed(numbers_of_source) if number not in repeated), None)
+        newest = next(
+            (number for number in reversed(numbers_of_source) if number not in repeated), None
+        )
         if newest is not None:
             added.append((chunk, row + 1 + newest, chunks.received_ns_of(source), body))
     if added:
@@ -196,48 +245,84 @@ def _add_chunks(statements: Statements, group: _Group, numbers: tuple[int, int],
 
 def _repeated(statements: Statements, group: _Group, row: int) -> list[_Repeated]:
     """Return the records of a group that were not stored; `row` is the number before its rows."""
-    stored = statements.execute("SELECT row FROM runs WHERE row > ? AND row <= ?", (row, row + len(group.runs)))
+    stored = statements.execute(
+        "SELECT row FROM runs WHERE row > ? AND row <= ?", (row, row + len(group.runs))
+    )
     new = {number - row - 1 for (number,) in stored.fetchall()}
-    places = ((source, index) for source, members in enumerate(group.members) for index in range(len(members)))
-    return [_Repeated(run, index, *origin) for index, (run, origin) in enumerate(zip(group.runs, places, strict=True)) if index not in new]
+    places = (
+        (source, index)
+        for source, members in enumerate(group.members)
+        for index in range(len(members))
+    )
+    return [
+        _Repeated(run, index, *origin)
+        for index, (run, origin) in enumerate(zip(group.runs, places, strict=True))
+        if index not in new
+    ]
 
 
 def _not_forgotten(statements: Statements, repeated: Sequence[_Repeated]) -> Sequence[_Repeated]:
     sessions = list({entry.run.key[1:3] for entry in repeated})
-    forgotten = statements.execute(_FORGOTTEN, ([device for device, _ in sessions], [session for _, session in sessions]))
+    forgotten = statements.execute(
+        _FORGOTTEN, ([device for device, _ in sessions], [session for _, session in sessions])
+    )
     ranges: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for device, session, first, last in forgotten.fetchall():
         ranges.setdefault((device, session), []).append((first, last))
     if not ranges:
         return repeated
-    return [entry for entry in repeated if not any(first <= entry.run.key[3] <= last for first, last in ranges.get(entry.run.key[1:3], ()))]
+    return [
+        entry
+        for entry in repeated
+        if not any(
+            first <= entry.run.key[3] <= last for first, last in ranges.get(entry.run.key[1:3], ())
+        )
+    ]
 
 
 def _collided(statements: Statements, repeated: Sequence[_Repeated]) -> list[_Repeated]:
     """Return those whose number belongs to another record."""
     keys = [entry.run.key[1:] for entry in repeated]
     stored = statements.execute(_HELD, [[key[column] for key in keys] for column in range(3)])
-    stored_ids = {(device, session, seq): record_id for device, session, seq, record_id in stored.fetchall()}
-    removed = next((entry for key, entry in zip(keys, repeated, strict=True) if key not in stored_ids), None)
+    stored_ids = {
+        (device, session, seq): record_id for device, session, seq, record_id in stored.fetchall()
+    }
+    removed = next(
+        (entry for key, entry in zip(keys, repeated, strict=True) if key not in stored_ids), None
+    )
     if removed is not None:
-        raise TransientError(f"record {removed.run.id} was not stored, or removed while it was committed again: try again")
-    return [entry for key, entry in zip(keys, repeated, strict=True) if stored_ids[key] != entry.run.id]
+        raise TransientError(
+            f"record {removed.run.id} was not stored, or removed while it was committed again: try again"
+        )
+    return [
+        entry for key, entry in zip(keys, repeated, strict=True) if stored_ids[key] != entry.run.id
+    ]
 
 
-def _outcome(group: _Group, repeated_count: int, collided: Sequence[_Repeated]) -> tuple[chunks.Committed, list[Rejection]]:
+def _outcome(
+    group: _Group, repeated_count: int, collided: Sequence[_Repeated]
+) -> tuple[chunks.Committed, list[Rejection]]:
     keys = [run.key for run in group.runs]
     places: dict[int, list[int]] = {}
     for entry in collided:
         places.setdefault(entry.source, []).append(entry.offset)
     for entry in reversed(collided):
         del keys[entry.number]
-    collisions = [rejection for number, members in places.items() for rejection in chunks.rejections_of(group.sources[number], members)]
+    collisions = [
+        rejection
+        for number, members in places.items()
+        for rejection in chunks.rejections_of(group.sources[number], members)
+    ]
     inserted = len(group.runs) - repeated_count
     # Many rejected records of one message are one entry, so they are counted one by one.
-    return chunks.Committed(inserted, len(keys) - inserted, len(collisions), tuple(keys)), collisions
+    return chunks.Committed(
+        inserted, len(keys) - inserted, len(collisions), tuple(keys)
+    ), collisions
 
 
-def _halves(sources: Sequence[chunks.Source]) -> tuple[Sequence[chunks.Source], Sequence[chunks.Source]] | None:
+def _halves(
+    sources: Sequence[chunks.Source],
+) -> tuple[Sequence[chunks.Source], Sequence[chunks.Source]] | None:
     """Return the two halves of a commit; None for a single record."""
     if len(sources) > 1:
         middle = len(sources) // 2
@@ -251,4 +336,7 @@ def _as_arrivals(source: chunks.Source) -> list[chunks.Arrival]:
     if not isinstance(source, chunks.ArrivedBatch):
         return source
     payloads = chunks.unpack_chunk(source.body)
-    return [chunks.Arrival(run, payload, source.topic, source.received_ns) for run, payload in zip(source.runs, payloads, strict=True)]
+    return [
+        chunks.Arrival(run, payload, source.topic, source.received_ns)
+        for run, payload in zip(source.runs, payloads, strict=True)
+    ]

@@ -27,7 +27,9 @@ APART = (
 OwnRunsByKey = Mapping[tuple[object, ...], Sequence[OwnRun]]
 
 
-def document(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, left_out: Sequence[str] = ()) -> dict[str, Any]:
+def document(
+    judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, left_out: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return all facts about each figure, and the omissions of a file; own runs are by the key of a row."""
     rows = [
         {
@@ -45,9 +47,13 @@ def document(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, left_out
     return {"ranks": False, "rows": rows, "left_out": list(left_out), "summary": summary(judged)}
 
 
-def apart_from_mlperf(judged: Sequence[JudgedFigure]) -> tuple[list[JudgedFigure], list[JudgedFigure]]:
+def apart_from_mlperf(
+    judged: Sequence[JudgedFigure],
+) -> tuple[list[JudgedFigure], list[JudgedFigure]]:
     """Return the figures, and those of MLPerf: MLCommons requires its results to be apart, with its footnote."""
-    return [figure for figure in judged if not figure.row.is_mlperf], [figure for figure in judged if figure.row.is_mlperf]
+    return [figure for figure in judged if not figure.row.is_mlperf], [
+        figure for figure in judged if figure.row.is_mlperf
+    ]
 
 
 def summary(judged: Sequence[JudgedFigure]) -> str:
@@ -76,7 +82,9 @@ def own_text(own_run: OwnRun, unit: str) -> str:
     own_figure = f"{significant(own_run.value)} {unit}"
     if own_run.low is not None and own_run.high is not None:
         own_figure = with_interval(own_figure, own_run.value, own_run.low, own_run.high)
-    own_figure = f"{times(own_run.ratio)} the {own_figure} of {own_run.name} ({count(own_run.runs, 'run')})"
+    own_figure = (
+        f"{times(own_run.ratio)} the {own_figure} of {own_run.name} ({count(own_run.runs, 'run')})"
+    )
     return "; ".join([own_figure, *own_run.differs])
 
 
@@ -90,20 +98,37 @@ def show(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, console: Con
         footnotes = [*dict.fromkeys(footnote(figure.row) for figure in official), APART, LEGEND]
         print_lines(
             console,
-            [line for text in footnotes for line in textwrap.wrap(text, ENTRY_WIDTH, break_long_words=False, break_on_hyphens=False)],
+            [
+                line
+                for text in footnotes
+                for line in textwrap.wrap(
+                    text, ENTRY_WIDTH, break_long_words=False, break_on_hyphens=False
+                )
+            ],
         )
     if len(judged) > 1:
         print_text(console, summary(judged), "bold")
 
 
-def _print_figures(console: Console, judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey) -> None:
+def _print_figures(
+    console: Console, judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey
+) -> None:
     listed = [
         (
             f"{figure.state}: {figure.row.model} on {figure.row.device}, {figure_text(figure.row)}",
             figure.sentence,
-            "; ".join(own_text(own_run, figure.row.kind.unit) for own_run in runs_by_key.get(figure.row.key, ())),
+            "; ".join(
+                own_text(own_run, figure.row.kind.unit)
+                for own_run in runs_by_key.get(figure.row.key, ())
+            ),
             figure.row.source,
         )
         for figure in judged
     ]
-    console.print(EntryTable("", ("figure", "why", "own runs", "source"), [[printable(cell) for cell in cells] for cells in listed]))
+    console.print(
+        EntryTable(
+            "",
+            ("figure", "why", "own runs", "source"),
+            [[printable(cell) for cell in cells] for cells in listed],
+        )
+    )

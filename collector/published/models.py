@@ -18,7 +18,9 @@ _GGUF_BITS = {
     "q5_1": 6.0, "iq1": 1.5625, "iq2": 2.0625, "iq3": 3.0625, "iq4": 4.25, "tq1_0": 1.6875, "tq2_0": 2.0625, "mxfp4": 4.25, "nvfp4": 4.0,
 }  # fmt: skip
 _GGUF = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(_GGUF_BITS)})")
-_BITS = re.compile(r"(?<![a-z0-9])(?:u?int|nf|fp|bf|f|float|q|w)(\d{1,2})(?![0-9])|(?<![\d.])(\d{1,2}) ?-?bits?\b")
+_BITS = re.compile(
+    r"(?<![a-z0-9])(?:u?int|nf|fp|bf|f|float|q|w)(\d{1,2})(?![0-9])|(?<![\d.])(\d{1,2}) ?-?bits?\b"
+)
 
 
 class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,11 +41,18 @@ class _ModelFile(msgspec.Struct, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=1)
 def _by_name() -> tuple[tuple[re.Pattern[str], ModelFacts], ...]:
-    content = msgspec.toml.decode(Path(__file__).with_name("models.toml").read_bytes(), type=_ModelFile)
-    named = [(name, model) for model in (*content.language, *content.vision) for name in model.names]
+    content = msgspec.toml.decode(
+        Path(__file__).with_name("models.toml").read_bytes(), type=_ModelFile
+    )
+    named = [
+        (name, model) for model in (*content.language, *content.vision) for name in model.names
+    ]
     longest_first = sorted(named, key=lambda pair: -len(pair[0]))
     patterns = ((re.escape(name).replace(r"\ ", " ?"), model) for name, model in longest_first)
-    return tuple((re.compile(rf"(?<![a-z0-9.]){pattern}(?![a-z0-9]|\.\d)"), model) for pattern, model in patterns)
+    return tuple(
+        (re.compile(rf"(?<![a-z0-9.]){pattern}(?![a-z0-9]|\.\d)"), model)
+        for pattern, model in patterns
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -52,7 +61,9 @@ def facts_of(name: str) -> ModelFacts | None:
     text = " ".join(re.split(r"[^a-z0-9.]+", name.casefold()))
     for pattern, model in _by_name():
         remainder, count = pattern.subn(" ", text)
-        if count and all(_HARMLESS.fullmatch(word.strip(".")) for word in re.split(r"[ .]+", remainder) if word):
+        if count and all(
+            _HARMLESS.fullmatch(word.strip(".")) for word in re.split(r"[ .]+", remainder) if word
+        ):
             return model
     return None
 
@@ -62,4 +73,7 @@ def least_bits(precision: str) -> float | None:
     text = precision.casefold()
     numbers = [_GGUF_BITS[name] for name in _GGUF.findall(text)]
     numbers += [float(first or second) for first, second in _BITS.findall(_GGUF.sub(" ", text))]
-    return min((number for number in numbers if number in {1, 2, 3, 4, 5, 6, 8, 16, 32, 64} or number % 1), default=None)
+    return min(
+        (number for number in numbers if number in {1, 2, 3, 4, 5, 6, 8, 16, 32, 64} or number % 1),
+        default=None,
+    )

@@ -15,11 +15,15 @@ from edgemeter.collector.runs.relation import precision_class
 
 # Shown own runs, those with the fewest differences.
 NEAREST = 3
-_FILE_END = re.compile(r"\.(?:gguf|onnx|tflite|engine|plan|hef|pte|pt|param|xml)$|^.*/(?=[^/]*[a-z]{2})")
+_FILE_END = re.compile(
+    r"\.(?:gguf|onnx|tflite|engine|plan|hef|pte|pt|param|xml)$|^.*/(?=[^/]*[a-z]{2})"
+)
 _PRECISION = re.compile(
     r"(?<![a-z0-9])(?:i?q\d(?:[_ ][0-9ksmlx]{1,2})*|mxfp4|nvfp4|bf16|f(?:p|loat)?\d\d|u?int\d+|w\d+a\d+|\d ?-?bits?)(?![a-z0-9])"
 )
-_NEUTRAL = re.compile(r"\b(?:meta|ultralytics|instruct|it|chat|latest|gguf|\d{3,4}x\d{3,4}|320|416|640)\b")
+_NEUTRAL = re.compile(
+    r"\b(?:meta|ultralytics|instruct|it|chat|latest|gguf|\d{3,4}x\d{3,4}|320|416|640)\b"
+)
 
 
 class OwnRun(msgspec.Struct, frozen=True):
@@ -58,12 +62,28 @@ def own_runs(row: PublishedRow, cases: Sequence[CaseSummary]) -> list[OwnRun]:
     matches = []
     for case in cases:
         boards = {_device_key(case.key.device), _device_key(case.around.environment["board"] or "")}
-        if model_key(case.key.model) != model_key(row.model) or _device_key(row.device) not in boards or case.key.provenance != MEASURED:
+        if (
+            model_key(case.key.model) != model_key(row.model)
+            or _device_key(row.device) not in boards
+            or case.key.provenance != MEASURED
+        ):
             continue
         figure = case.figures.get(row.figure)
-        if figure is not None and figure.value > 0 and (row.kind.group != "energy" or case.energy is not None):
+        if (
+            figure is not None
+            and figure.value > 0
+            and (row.kind.group != "energy" or case.energy is not None)
+        ):
             differs = tuple(_differences(row, case))
-            run = OwnRun(named(case.key), figure.value, figure.low, figure.high, figure.runs, row.canonical / figure.value, differs)
+            run = OwnRun(
+                named(case.key),
+                figure.value,
+                figure.low,
+                figure.high,
+                figure.runs,
+                row.canonical / figure.value,
+                differs,
+            )
             matches.append(run)
     return sorted(matches, key=lambda match: (len(match.differs), match.name))[:NEAREST]
 
@@ -79,7 +99,11 @@ def _differences(row: PublishedRow, case: CaseSummary) -> list[str]:
         ("power mode", row.power_mode, key.power_mode),
         ("prompt tokens", row.prompt_tokens, key.prompt_tokens),
         ("output tokens", row.output_tokens, key.output_tokens),
-        ("scope", row.scope, case.energy.scope if row.kind.group == "energy" and case.energy else None),
+        (
+            "scope",
+            row.scope,
+            case.energy.scope if row.kind.group == "energy" and case.energy else None,
+        ),
     )
     return [
         f"{title} {published} against {measured}"
@@ -91,5 +115,8 @@ def _differences(row: PublishedRow, case: CaseSummary) -> list[str]:
 def _is_same(title: str, published: object, measured: object) -> bool:
     if title == "precision":
         return precision_class(str(published).casefold()) == precision_class(str(measured))
-    first, second = (re.sub(r"runtime|mode|[^a-z0-9]", "", str(value).casefold()) for value in (published, measured))
+    first, second = (
+        re.sub(r"runtime|mode|[^a-z0-9]", "", str(value).casefold())
+        for value in (published, measured)
+    )
     return first == second or (title == "backend" and (first in second or second in first))

@@ -24,18 +24,38 @@ NOT_STATED = "not stated"
 # Units as people publish them, by our unit; the factor converts to ours.
 UNITS: Mapping[str, Mapping[str, float]] = {
     "ms": {"ms": 1.0, "s": 1e3, "us": 1e-3, "ms/im": 1.0, "ms/token": 1.0},
-    "/s": {"/s": 1.0, "per s": 1.0, "fps": 1.0, "images/s": 1.0, "inferences/s": 1.0, "requests/s": 1.0, "qps": 1.0},
+    "/s": {
+        "/s": 1.0,
+        "per s": 1.0,
+        "fps": 1.0,
+        "images/s": 1.0,
+        "inferences/s": 1.0,
+        "requests/s": 1.0,
+        "qps": 1.0,
+    },
     "t/s": {"tokens/s": 1.0, "tok/s": 1.0, "t/s": 1.0, "tps": 1.0},
-    "mJ": {"mj": 1.0, "j": 1e3, "uj": 1e-3, "mwh": 3.6e3, "wh": 3.6e6, "mj/token": 1.0, "j/token": 1e3},
+    "mJ": {
+        "mj": 1.0,
+        "j": 1e3,
+        "uj": 1e-3,
+        "mwh": 3.6e3,
+        "wh": 3.6e6,
+        "mj/token": 1.0,
+        "j/token": 1e3,
+    },
     "W": {"w": 1.0, "mw": 1e-3},
     "MB": {"mb": 1.0, "kb": 1e-3, "gb": 1e3, "mib": 1.048576, "gib": 1073.741824},
 }
 # A stated figure was rounded by half a unit of its last digit, but no honest one by more than this.
 MOST_ROUNDING = 0.05
-KINDS: Mapping[str, Figure] = {entry.name: entry for entry in FIGURES if not entry.is_truth and entry.unit in UNITS}
+KINDS: Mapping[str, Figure] = {
+    entry.name: entry for entry in FIGURES if not entry.is_truth and entry.unit in UNITS
+}
 
 
-class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class PublishedRow(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """One published figure. `date` is when it was retrieved, `version` the edition of the source (a release, a commit).
 
     `figure` is a name of `KINDS`, `value` in `unit`; `low` and `high` are the range as stated. A field that is None is not stated.
@@ -115,7 +135,17 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return UNITS[self.kind.unit][self.unit.casefold()]
 
 
-_OF_FIGURE = {"figure", "value", "unit", "statistic", "low", "high", "scope", "licence", "stated_by"}
+_OF_FIGURE = {
+    "figure",
+    "value",
+    "unit",
+    "statistic",
+    "low",
+    "high",
+    "scope",
+    "licence",
+    "stated_by",
+}
 _CASE = tuple(name for name in PublishedRow.__struct_fields__ if name not in _OF_FIGURE)
 
 
@@ -133,17 +163,29 @@ def kind_called(text: str) -> str:
 def row_of(facts: Mapping[str, Any]) -> PublishedRow:
     """Return the row of these fields, whose numbers may be texts; raises ConfigError with the reason if it is not a figure."""
     try:
-        row = msgspec.convert({name: value for name, value in facts.items() if value not in (None, "")}, PublishedRow, strict=False)
+        row = msgspec.convert(
+            {name: value for name, value in facts.items() if value not in (None, "")},
+            PublishedRow,
+            strict=False,
+        )
         date.fromisoformat(row.date)
         row = msgspec.structs.replace(row, figure=kind_called(row.figure))
     except (ValueError, OverflowError) as error:
         raise ConfigError(f"no published figure: {error}") from error
     # MJ and MW are not mJ and mW; otherwise case is ignored.
-    if row.unit.casefold() not in UNITS[row.kind.unit] or (row.unit.startswith("M") and row.kind.unit in {"mJ", "W"}):
-        raise ConfigError(f"unit {row.unit!r} is not one of {row.figure}: {', '.join(UNITS[row.kind.unit])}")
-    numbers = [number for name in row.__struct_fields__ if isinstance(number := getattr(row, name), float)]
+    if row.unit.casefold() not in UNITS[row.kind.unit] or (
+        row.unit.startswith("M") and row.kind.unit in {"mJ", "W"}
+    ):
+        raise ConfigError(
+            f"unit {row.unit!r} is not one of {row.figure}: {', '.join(UNITS[row.kind.unit])}"
+        )
+    numbers = [
+        number for name in row.__struct_fields__ if isinstance(number := getattr(row, name), float)
+    ]
     if not all(math.isfinite(number) and 1e-12 <= number <= 1e18 for number in numbers):
         raise ConfigError(f"{row.model} on {row.device}: a number is out of range")
     if not (row.low or row.value) <= row.value <= (row.high or row.value):
-        raise ConfigError(f"the value {row.value:g} is not within its range, {row.low} to {row.high}")
+        raise ConfigError(
+            f"the value {row.value:g} is not within its range, {row.low} to {row.high}"
+        )
     return row

@@ -61,7 +61,11 @@ class Admitted:
 
     def is_full(self) -> bool:
         """Return whether the next message belongs to another group."""
-        return len(self.messages) >= GROUP_MESSAGES or self.text_bytes >= GROUP_TEXT_BYTES or len(self.rejections) >= GROUP_REJECTIONS
+        return (
+            len(self.messages) >= GROUP_MESSAGES
+            or self.text_bytes >= GROUP_TEXT_BYTES
+            or len(self.rejections) >= GROUP_REJECTIONS
+        )
 
     def add(self, message: Message) -> None:
         """Validate one message and add its parts."""
@@ -70,7 +74,9 @@ class Admitted:
         try:
             if message.topic.startswith(JOB_TOPICS):
                 kind = "presence"
-                self.changes.append(RetainedMessage(message.topic, _job_progress(message), self.received_ns))
+                self.changes.append(
+                    RetainedMessage(message.topic, _job_progress(message), self.received_ns)
+                )
                 return
             topic = parse_topic(message.topic)
             if topic.kind == "result":
@@ -80,13 +86,21 @@ class Admitted:
                 return
             kind = "presence"
             if topic.kind == "activity":
-                text = msgspec.json.encode(decode_report(topic, message.payload)) if message.payload else b""
+                text = (
+                    msgspec.json.encode(decode_report(topic, message.payload))
+                    if message.payload
+                    else b""
+                )
                 self.changes.append(RetainedMessage(message.topic, text, self.received_ns))
             elif message.payload:
                 report = _presence(topic, message.payload, self.received_ns)
-                self.changes.append(PresenceChange(topic.fleet, topic.device, report, self.received_ns))
+                self.changes.append(
+                    PresenceChange(topic.fleet, topic.device, report, self.received_ns)
+                )
         except ConfigError as error:
-            self.rejections.append(Rejection(message.topic, message.payload, str(error), self.received_ns, kind))
+            self.rejections.append(
+                Rejection(message.topic, message.payload, str(error), self.received_ns, kind)
+            )
 
     def _add_results(self, topic: Topic, message: Message) -> bool:
         """Return whether the message contains a record to be stored, so that it gets a receipt."""
@@ -98,8 +112,12 @@ class Admitted:
             self.batches.append(ArrivedBatch(batch, body, message.topic, self.received_ns))
             return True
         before = len(self.rejections)
-        is_stored = [self._add_record(topic, message.topic, raw_record) for raw_record in split_records(text)]
-        self.rejections[before:] = quarantine.of_one_message(self.rejections[before:], message.payload)
+        is_stored = [
+            self._add_record(topic, message.topic, raw_record) for raw_record in split_records(text)
+        ]
+        self.rejections[before:] = quarantine.of_one_message(
+            self.rejections[before:], message.payload
+        )
         return any(is_stored)
 
     def _add_record(self, topic: Topic, name: str, text: bytes) -> bool:
@@ -144,7 +162,9 @@ def _read_batch(text: bytes, topic: Topic, received_ns: int) -> list[RunRow] | N
 def _check_origin(record: RunRecord, topic: Topic) -> None:
     if (record.fleet, record.device) != (topic.fleet, topic.device):
         source = f"device {record.device!r} of fleet {record.fleet!r}"
-        raise ConfigError(f"the record is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}")
+        raise ConfigError(
+            f"the record is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}"
+        )
     if record.session is None or record.seq is None:
         raise ConfigError("the record has no session or no seq: it did not come from an outbox")
 
@@ -155,7 +175,9 @@ def _job_progress(message: Message) -> bytes:
         return b""
     progress = messages.decode_job_progress(message.payload)
     if message.topic != messages.JOB_STATE.format(job=progress.job):
-        raise ConfigError(f"the progress is of job {progress.job!r}, but arrived on {message.topic!r}")
+        raise ConfigError(
+            f"the progress is of job {progress.job!r}, but arrived on {message.topic!r}"
+        )
     return messages.encode_message(progress)
 
 
@@ -164,7 +186,9 @@ def _presence(topic: Topic, payload: bytes, received_ns: int) -> ReportedMessage
     if not isinstance(report, Health):
         return report
     off_ns = off_by_ns(report.told_ns, received_ns)
-    clock = msgspec.structs.replace(report.clock, off_by_ns=msgspec.UNSET if off_ns is None else off_ns)
+    clock = msgspec.structs.replace(
+        report.clock, off_by_ns=msgspec.UNSET if off_ns is None else off_ns
+    )
     return msgspec.structs.replace(report, clock=clock)
 
 
@@ -212,7 +236,9 @@ def check_size(text: bytes) -> None:
     except msgspec.MsgspecError as error:
         raise ConfigError(f"not a run record: {error}") from error
     if len(text) - len(samples) > LARGEST_HEAD_BYTES:
-        raise ConfigError(f"not a run record: more than {LARGEST_HEAD_BYTES >> 20} MiB without its samples")
+        raise ConfigError(
+            f"not a run record: more than {LARGEST_HEAD_BYTES >> 20} MiB without its samples"
+        )
     # Each series is an object, and their content has no braces.
     if samples.count(b"{") > MOST_SERIES:
         raise ConfigError(f"not a run record: more than {MOST_SERIES} series")

@@ -20,7 +20,15 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.log_limit import about
-from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, SHORT_LIFE_S, SHORT_LIVES, TAKEN_OVER, Message, SessionProfile, Will
+from edgemeter.agent.base.mqtt_session import (
+    CONNECT_TIMEOUT_S,
+    SHORT_LIFE_S,
+    SHORT_LIVES,
+    TAKEN_OVER,
+    Message,
+    SessionProfile,
+    Will,
+)
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, CollectorState
 from edgemeter.agent.ledger.chunks import coalesce
@@ -110,12 +118,19 @@ class Collector(FeedEvents):
         self._clock = clock
         self._next_retention_s = 0.0
         self._progress_s = clock()
-        if group is not None and (not group or any(character in "/+# " or not character.isprintable() for character in group)):
-            raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
+        if group is not None and (
+            not group
+            or any(character in "/+# " or not character.isprintable() for character in group)
+        ):
+            raise ConfigError(
+                f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces"
+            )
         self._group = group
         shared = f"$share/{group}/" if group is not None else ""
         self._topics = [f"{shared}{messages.topics_of('result')}", messages.EVERY_JOB_STATE]
-        self._topics += [messages.topics_of(kind) for kind in ("state", "birth", "health", "activity")]
+        self._topics += [
+            messages.topics_of(kind) for kind in ("state", "birth", "health", "activity")
+        ]
         self._useless = Allowance(USELESS_PER_S, USELESS_AT_ONCE, clock)
         self.inbox = Inbox()
         self._stopping = threading.Event()
@@ -159,8 +174,12 @@ class Collector(FeedEvents):
             # With a constant name the broker keeps messages for us while we are away. Messages are acknowledged after the commit, so that
             # the broker immediately repeats those that a killed collector had not committed; the outboxes would do so later. In a group the
             # others get them: nothing is kept for a collector that is gone.
-            lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
-            feed = self._feed = self._feed_of(self.address, SessionProfile(f"collector-{name}", lasting, will), self)
+            lasting: Literal["clean", "persistent"] = (
+                "persistent" if self._group is None else "clean"
+            )
+            feed = self._feed = self._feed_of(
+                self.address, SessionProfile(f"collector-{name}", lasting, will), self
+            )
             feed.connect(timeout_s)
             self._opened = stack.pop_all()
         # Messages that the broker has sent by now arrived after our subscriptions.
@@ -185,7 +204,9 @@ class Collector(FeedEvents):
         """Wait until everything received is committed and drained; return False after `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         with open_ledger(self.place, "read") as ledger:
-            while not self.inbox.is_idle() or (self.drain is not None and not self.drain.has_reached(ledger.last_row())):
+            while not self.inbox.is_idle() or (
+                self.drain is not None and not self.drain.has_reached(ledger.last_row())
+            ):
                 if time.monotonic() > deadline_s:
                     return False
                 time.sleep(0.05)
@@ -226,7 +247,11 @@ class Collector(FeedEvents):
 
     def connected(self) -> None:
         """Session event: the broker may have published the Will."""
-        self._connected_s, self._report_due_s, self._lost_reason = self._clock(), float("-inf"), None
+        self._connected_s, self._report_due_s, self._lost_reason = (
+            self._clock(),
+            float("-inf"),
+            None,
+        )
         if self._feed is not None:
             self._feed.subscribe(self._topics)
             self.report()
@@ -235,11 +260,24 @@ class Collector(FeedEvents):
         self.refusal = None
         is_repeated, self._lost_reason = reason == self._lost_reason, reason
         if reason == TAKEN_OVER:
-            logger.error("another collector uses a copy of this ledger and took over its client id: stop one of the two")
+            logger.error(
+                "another collector uses a copy of this ledger and took over its client id: stop one of the two"
+            )
         elif not (self._stopping.is_set() or is_repeated):
-            self._short_lives = self._short_lives + 1 if self._clock() - self._connected_s < SHORT_LIFE_S else 0
-            question = ", repeatedly: does another collector use a copy of this ledger?" if self._short_lives > SHORT_LIVES else ""
-            logger.warning("lost the connection to the broker at %s: %s%s; reconnecting", self.address, reason, question)
+            self._short_lives = (
+                self._short_lives + 1 if self._clock() - self._connected_s < SHORT_LIFE_S else 0
+            )
+            question = (
+                ", repeatedly: does another collector use a copy of this ledger?"
+                if self._short_lives > SHORT_LIVES
+                else ""
+            )
+            logger.warning(
+                "lost the connection to the broker at %s: %s%s; reconnecting",
+                self.address,
+                reason,
+                question,
+            )
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker refuses a subscription, or a publish, which only affects the report of our state."""
@@ -258,7 +296,11 @@ class Collector(FeedEvents):
             self._feed.acknowledge_all(shed)
             for message in shed:
                 device = self._count_useless(message.topic, len(message.payload))
-            logger.warning("%s sends more than can be stored: some messages have to come again", device, extra=about(device))
+            logger.warning(
+                "%s sends more than can be stored: some messages have to come again",
+                device,
+                extra=about(device),
+            )
 
     def poll(self, wait_s: float = 0.0) -> None:
         """Commit the received messages, waiting `wait_s` for the first one, and send receipts."""
@@ -274,7 +316,12 @@ class Collector(FeedEvents):
             self.inbox.done(group.messages)
         self._apply_retention(self._ledger)
 
-    def _publish_state(self, feed: Feed, state: CollectorState, lasting: Literal["passing", "retained"] = "retained") -> None:
+    def _publish_state(
+        self,
+        feed: Feed,
+        state: CollectorState,
+        lasting: Literal["passing", "retained"] = "retained",
+    ) -> None:
         feed.publish(self._state_topic, messages.encode_message(state), lasting=lasting)
 
     def _write(self) -> None:
@@ -290,7 +337,12 @@ class Collector(FeedEvents):
         self.counts.rejections.update(rejection.kind for rejection in group.rejections)
         for rejection in group.rejections:
             device = self._count_useless(rejection.topic, len(rejection.payload))
-            logger.warning("quarantined a message of %s: %s", rejection.topic, rejection.reason, extra=about(device))
+            logger.warning(
+                "quarantined a message of %s: %s",
+                rejection.topic,
+                rejection.reason,
+                extra=about(device),
+            )
         # QoS 0: a receipt is lost only with the connection; then the device sends again and gets another.
         feed.publish_all(receipts)
         if self.drain is not None:
@@ -312,7 +364,9 @@ class Collector(FeedEvents):
     def _commit(self, ledger: Ledger, group: Admitted) -> list[tuple[str, bytes]] | None:
         """Commit a group; return its receipts, None if it cannot be committed now."""
         try:
-            committed = ledger.commit(group.arrivals, group.rejections, group.changes, group.batches)
+            committed = ledger.commit(
+                group.arrivals, group.rejections, group.changes, group.batches
+            )
             self.counts.inserted += committed.inserted
             self.counts.duplicates += committed.duplicates
             self.counts.collisions += committed.collisions
@@ -350,7 +404,9 @@ def _keep_freed_buffers() -> None:
         library.mallopt(-1, 2 * FREED_BYTES)
 
 
-def _receipts(record_keys: Sequence[RecordKey], received_ns: Mapping[RecordKey, int]) -> list[tuple[str, bytes]]:
+def _receipts(
+    record_keys: Sequence[RecordKey], received_ns: Mapping[RecordKey, int]
+) -> list[tuple[str, bytes]]:
     """Return topic and payload of each receipt; `received_ns` is when the records without a time of their own first arrived."""
     sequences: dict[tuple[str, str, int, int | None], set[int]] = defaultdict(set)
     for key in record_keys:
@@ -358,8 +414,12 @@ def _receipts(record_keys: Sequence[RecordKey], received_ns: Mapping[RecordKey, 
         sequences[fleet, device, number, received_ns.get(key)].add(seq)
     receipts = []
     for (fleet, device, number, only_ns), seqs in sequences.items():
-        receipt = messages.Receipt(session=number, held=tuple(coalesce(sorted(seqs))), received_ns=only_ns)
-        receipts.append((str(messages.Topic(fleet, device, "receipt")), messages.encode_message(receipt)))
+        receipt = messages.Receipt(
+            session=number, held=tuple(coalesce(sorted(seqs))), received_ns=only_ns
+        )
+        receipts.append(
+            (str(messages.Topic(fleet, device, "receipt")), messages.encode_message(receipt))
+        )
     return receipts
 
 
@@ -372,15 +432,23 @@ def _hold_name(ledger_place: LedgerPlace, ledger: Ledger) -> tuple[str, DeviceLo
     if isinstance(ledger_place, Path):
         lock = DeviceLock(ledger_place, "collector")
         if not lock.take():
-            raise UnavailableError(f"another collector uses {str(ledger_place)!r}: stop it, or give this one another (--ledger)")
+            raise UnavailableError(
+                f"another collector uses {str(ledger_place)!r}: stop it, or give this one another (--ledger)"
+            )
         return ledger.identity(), lock
     folder = config.home() / "cache"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        paths = (folder / f"{ledger_place.name}.collector-{number}" for number in itertools.count(1))
-        path, lock = next((path, lock) for path in paths if (lock := DeviceLock(path, "collector")).take())
+        paths = (
+            folder / f"{ledger_place.name}.collector-{number}" for number in itertools.count(1)
+        )
+        path, lock = next(
+            (path, lock) for path in paths if (lock := DeviceLock(path, "collector")).take()
+        )
         if not path.exists():
             durable_file.write(path, secrets.token_hex(8).encode())
         return path.read_text(encoding="ascii").strip(), lock
     except (OSError, UnicodeDecodeError) as error:
-        raise UnavailableError(f"cannot keep the name of this collector in {str(folder)!r} ({error}): check the folder") from error
+        raise UnavailableError(
+            f"cannot keep the name of this collector in {str(folder)!r} ({error}): check the folder"
+        ) from error

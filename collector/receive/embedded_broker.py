@@ -29,7 +29,9 @@ TURN_S = 0.01
 
 def check_installed() -> None:
     """Raise UnavailableError, with the pip command, if the library of the broker is not installed."""
-    require_extra("collector", "the embedded broker (used without --broker ADDRESS) needs amqtt", "amqtt")
+    require_extra(
+        "collector", "the embedded broker (used without --broker ADDRESS) needs amqtt", "amqtt"
+    )
 
 
 class _Subscriptions(dict[str, Any]):
@@ -55,7 +57,9 @@ class EmbeddedBroker:
             UnavailableError: the port is taken.
         """
         port: Future[int] = Future()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(port)), name="edgemeter-broker", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(port)), name="edgemeter-broker", daemon=True
+        )
         self._thread.start()
         try:
             self.port = port.result(START_S)
@@ -80,7 +84,11 @@ class EmbeddedBroker:
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
         logging.getLogger("transitions").setLevel(logging.CRITICAL)
         # Its tasks fail whenever a client disconnects; this cannot be avoided, and receipts make it harmless.
-        self._loop.set_exception_handler(lambda _loop, context: logger.debug("in the embedded broker: %s", context.get("message")))
+        self._loop.set_exception_handler(
+            lambda _loop, context: logger.debug(
+                "in the embedded broker: %s", context.get("message")
+            )
+        )
         listeners = {"default": ListenerConfig(bind=f"{LOOPBACK}:{self.port}")}
         plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
         broker = self._broker = Broker(BrokerConfig(listeners=listeners, plugins=plugins))
@@ -91,7 +99,11 @@ class EmbeddedBroker:
             await broker.start()
         except (BrokerError, OSError) as error:
             remedy = "choose another port (--port, 0: any free one)"
-            port.set_exception(UnavailableError(f"the embedded broker cannot listen at {LOOPBACK}:{self.port} ({error}): {remedy}"))
+            port.set_exception(
+                UnavailableError(
+                    f"the embedded broker cannot listen at {LOOPBACK}:{self.port} ({error}): {remedy}"
+                )
+            )
             return
         # amqtt has no public attribute for the port that the system chose.
         port.set_result(int(broker._servers["default"].instance.sockets[0].getsockname()[1]))  # noqa: SLF001
@@ -103,7 +115,9 @@ class EmbeddedBroker:
             writer.transport.abort()
         await asyncio.sleep(0)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str) -> None:
+    async def _connected(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
+    ) -> None:
         self._connections.add(writer)
         # amqtt takes a write error for the end of the connection, with a DISCONNECT still unread, and publishes the Will.
         reader.set_exception = lambda _: reader.feed_eof()  # type: ignore[assignment, method-assign]

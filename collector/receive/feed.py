@@ -13,7 +13,13 @@ from typing import Any, Protocol
 
 from edgemeter.agent.base.broker_address import BrokerAddress, MqttVersion
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.agent.base.mqtt_session import LARGEST_MESSAGE_BYTES, Message, MqttSession, SessionEvents, SessionProfile
+from edgemeter.agent.base.mqtt_session import (
+    LARGEST_MESSAGE_BYTES,
+    Message,
+    MqttSession,
+    SessionEvents,
+    SessionProfile,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +56,13 @@ class Feed(MqttSession):
     def acknowledge_all(self, messages: Iterable[Message]) -> None:
         """Acknowledge messages to the broker; it repeats those of an earlier connection."""
         now = self._generation
-        self._send([_ACKNOWLEDGEMENT.pack(_PUBACK, 2, message.mid) for message in messages if message.qos and message.generation == now])
+        self._send(
+            [
+                _ACKNOWLEDGEMENT.pack(_PUBACK, 2, message.mid)
+                for message in messages
+                if message.qos and message.generation == now
+            ]
+        )
 
     def publish_all(self, messages: Iterable[tuple[str, bytes]]) -> None:
         """Publish messages, topic and payload of each, at QoS 0; they are lost with the connection."""
@@ -62,7 +74,15 @@ class Feed(MqttSession):
             while size > 0x7F:
                 digits += bytes([size & 0x7F | 0x80])
                 size >>= 7
-            packets += [bytes([_PUBLISH]), digits, bytes([size]), len(name).to_bytes(2, "big"), name, properties, payload]
+            packets += [
+                bytes([_PUBLISH]),
+                digits,
+                bytes([size]),
+                len(name).to_bytes(2, "big"),
+                name,
+                properties,
+                payload,
+            ]
         self._send(packets)
 
     def _send(self, packets: list[bytes]) -> None:
@@ -121,7 +141,9 @@ class Feed(MqttSession):
 class PacketReader:
     """Parses one connection's stream of bytes; an incomplete packet is buffered, at most one message of 16 MiB."""
 
-    def __init__(self, version: MqttVersion, generation: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, version: MqttVersion, generation: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._is_5 = version == "5"
         self._generation = generation
         self._clock = clock
@@ -143,7 +165,9 @@ class PacketReader:
             while bounds := self._bounds(begin):
                 content, end = bounds
                 if view[begin] & 0xF0 == _PUBLISH:
-                    messages.append(self._message(view[begin] >> 1 & 3, view[content:end], arrived_s))
+                    messages.append(
+                        self._message(view[begin] >> 1 & 3, view[content:end], arrived_s)
+                    )
                 else:
                     if messages:
                         yield messages

@@ -20,6 +20,8 @@ class _FleetFile(msgspec.Struct, frozen=True):
 
 def fleet_address(folder: Path) -> BrokerAddress:
     """Return the broker of the fleet in `folder`; raises ConfigError if there is none, or the collector's certificate is missing."""
-    server = read_toml(folder / "fleet.toml", _FleetFile, "fleet file", "`edgemeter fleet init` writes one").server
+    server = read_toml(
+        folder / "fleet.toml", _FleetFile, "fleet file", "`edgemeter fleet init` writes one"
+    ).server
     files = TlsFiles(folder / "ca.crt", folder / "collector.crt", folder / "collector.key")
     return parse_address(f"mqtts://{server.broker}:{server.broker_port}", tls=files)

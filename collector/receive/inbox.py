@@ -47,7 +47,11 @@ class Inbox:
         """Return whether the producer may continue, waiting at most `timeout_s` until it may."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._is_closed or (self._bytes < self._limit_bytes and self._count < MOST_WAITING), timeout_s
+                lambda: (
+                    self._is_closed
+                    or (self._bytes < self._limit_bytes and self._count < MOST_WAITING)
+                ),
+                timeout_s,
             )
 
     def take(self, timeout_s: float) -> list[Message]:
@@ -80,7 +84,9 @@ class Inbox:
         source, size_bytes = _source(message), len(message.payload)
         count, filled_bytes = self._counts[source], self._sizes[source] + size_bytes
         is_half_full = 2 * self._bytes >= self._limit_bytes
-        exceeds_share = count > 0 and is_half_full and filled_bytes > DEVICE_RATIO * self._limit_bytes
+        exceeds_share = (
+            count > 0 and is_half_full and filled_bytes > DEVICE_RATIO * self._limit_bytes
+        )
         if exceeds_share or count >= (MOST_RESULTS if source[1] else MOST_REPORTS):
             return False
         self._counts[source] = count + 1

@@ -24,7 +24,9 @@ class CollectorMetrics:
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
-        self._library = import_extra("prometheus_client", "collector", "/metrics needs prometheus-client")
+        self._library = import_extra(
+            "prometheus_client", "collector", "/metrics needs prometheus-client"
+        )
         self._counter = self._library.metrics_core.CounterMetricFamily
         self._gauge = self._library.metrics_core.GaugeMetricFamily
 
@@ -37,41 +39,95 @@ class CollectorMetrics:
         collector = self._collector
         counts, drain = collector.counts, collector.drain
         # Every reason exists from the start: a rate needs the 0 before the 1.
-        rejections: dict[str, float] = {kind: counts.rejections[kind] for kind in get_args(RejectionKind)}
-        rejections |= {"collision": counts.collisions, "sink": drain.rejected if drain is not None else 0}
-        yield self._counter(f"{PREFIX}messages", "Messages received since the start.", counts.messages)
-        yield self._counter(f"{PREFIX}records", "New records committed since the start.", counts.inserted)
+        rejections: dict[str, float] = {
+            kind: counts.rejections[kind] for kind in get_args(RejectionKind)
+        }
+        rejections |= {
+            "collision": counts.collisions,
+            "sink": drain.rejected if drain is not None else 0,
+        }
+        yield self._counter(
+            f"{PREFIX}messages", "Messages received since the start.", counts.messages
+        )
+        yield self._counter(
+            f"{PREFIX}records", "New records committed since the start.", counts.inserted
+        )
         yield self._counter(f"{PREFIX}duplicates", "Repeated records, dropped.", counts.duplicates)
         yield _labelled(self._counter, "rejections", _REJECTIONS, "reason", rejections)
-        yield self._counter(f"{PREFIX}shed", "Messages refused because a device sends too many; it sends them again.", counts.shed)
-        buckets = list(zip([*map(str, RECEIPT_BOUNDS_S), "+Inf"], accumulate(counts.receipts), strict=True))
-        text = "Time from a message with results to its receipt."
-        yield self._library.metrics_core.HistogramMetricFamily(f"{PREFIX}receipt_seconds", text, buckets, counts.receipts_s)
-        yield self._gauge(
-            f"{PREFIX}stalled_seconds", "Time since the collector last committed, or had nothing to commit.", collector.stalled_s()
+        yield self._counter(
+            f"{PREFIX}shed",
+            "Messages refused because a device sends too many; it sends them again.",
+            counts.shed,
         )
-        yield self._gauge(f"{PREFIX}connected", "1 while the broker is connected.", collector.is_connected())
-        yield self._gauge(f"{PREFIX}drain_ok", "0 while the drain makes no progress.", drain is None or drain.trouble is None)
+        buckets = list(
+            zip([*map(str, RECEIPT_BOUNDS_S), "+Inf"], accumulate(counts.receipts), strict=True)
+        )
+        text = "Time from a message with results to its receipt."
+        yield self._library.metrics_core.HistogramMetricFamily(
+            f"{PREFIX}receipt_seconds", text, buckets, counts.receipts_s
+        )
+        yield self._gauge(
+            f"{PREFIX}stalled_seconds",
+            "Time since the collector last committed, or had nothing to commit.",
+            collector.stalled_s(),
+        )
+        yield self._gauge(
+            f"{PREFIX}connected", "1 while the broker is connected.", collector.is_connected()
+        )
+        yield self._gauge(
+            f"{PREFIX}drain_ok",
+            "0 while the drain makes no progress.",
+            drain is None or drain.trouble is None,
+        )
         yield from self._of_the_ledger()
         yield from self._of_alerts()
 
     def _of_the_ledger(self) -> Iterator[Any]:
         drain, now_ns = self._collector.drain, time.time_ns()
         with open_ledger(self._collector.place, "read") as ledger:
-            yield self._gauge(f"{PREFIX}ledger_row", "Row of the newest record in the ledger.", ledger.last_row())
+            yield self._gauge(
+                f"{PREFIX}ledger_row", "Row of the newest record in the ledger.", ledger.last_row()
+            )
             positions = ledger.positions()
             if drain is not None:
                 positions = {drain.sink_name: 0, **positions}
-            lag_s = {sink: max(0, now_ns - (ledger.waiting_since_ns(row) or now_ns)) / 1e9 for sink, row in positions.items()}
-            yield _labelled(self._gauge, "sink_row", "Newest row of the ledger that the sink has.", "sink", positions)
-            yield _labelled(self._gauge, "sink_lag_seconds", "Age of the oldest record that the sink lacks.", "sink", lag_s)
+            lag_s = {
+                sink: max(0, now_ns - (ledger.waiting_since_ns(row) or now_ns)) / 1e9
+                for sink, row in positions.items()
+            }
+            yield _labelled(
+                self._gauge,
+                "sink_row",
+                "Newest row of the ledger that the sink has.",
+                "sink",
+                positions,
+            )
+            yield _labelled(
+                self._gauge,
+                "sink_lag_seconds",
+                "Age of the oldest record that the sink lacks.",
+                "sink",
+                lag_s,
+            )
             devices = ledger.backlogs()
             states = Counter(device.state or "unknown" for device in devices)
             waiting = sum(device.waiting_records or 0 for device in devices)
-            yield _labelled(self._gauge, "devices", "Devices by last reported state.", "state", states)
-            yield self._gauge(f"{PREFIX}outbox_records", "Records that wait in outboxes, as devices last reported.", waiting)
-            yield self._gauge(f"{PREFIX}ledger_bytes", "Size of the ledger on its disk.", ledger.size_bytes())
-            yield self._gauge(f"{PREFIX}quarantine_entries", "Entries in the quarantine.", ledger.quarantined_count())
+            yield _labelled(
+                self._gauge, "devices", "Devices by last reported state.", "state", states
+            )
+            yield self._gauge(
+                f"{PREFIX}outbox_records",
+                "Records that wait in outboxes, as devices last reported.",
+                waiting,
+            )
+            yield self._gauge(
+                f"{PREFIX}ledger_bytes", "Size of the ledger on its disk.", ledger.size_bytes()
+            )
+            yield self._gauge(
+                f"{PREFIX}quarantine_entries",
+                "Entries in the quarantine.",
+                ledger.quarantined_count(),
+            )
 
     def _of_alerts(self) -> Iterator[Any]:
         """Yield the undelivered alerts of each channel; nothing if no alert was ever checked."""
@@ -79,12 +135,20 @@ class CollectorMetrics:
         if isinstance(ledger_place, Path) and not watch_file_beside(str(ledger_place)).exists():
             return
         with open_watch(ledger_place, "read") as file, file.reading() as statements:
-            undelivered = statements.execute("SELECT count(*) FROM notified WHERE error IS NOT NULL").fetchone()[0]
-            checked_ns = statements.execute("SELECT max(checked_ns) FROM alert_checks").fetchone()[0]
-        yield self._gauge(f"{PREFIX}alert_notices", "Alert notifications that were not delivered.", undelivered)
+            undelivered = statements.execute(
+                "SELECT count(*) FROM notified WHERE error IS NOT NULL"
+            ).fetchone()[0]
+            checked_ns = statements.execute("SELECT max(checked_ns) FROM alert_checks").fetchone()[
+                0
+            ]
+        yield self._gauge(
+            f"{PREFIX}alert_notices", "Alert notifications that were not delivered.", undelivered
+        )
         if checked_ns is not None:
             age_s = max(0, time.time_ns() - checked_ns) / 1e9
-            yield self._gauge(f"{PREFIX}alert_check_age_seconds", "Time since the last check of alerts.", age_s)
+            yield self._gauge(
+                f"{PREFIX}alert_check_age_seconds", "Time since the last check of alerts.", age_s
+            )
 
 
 def _labelled(family_of: Any, name: str, text: str, label: str, values: Mapping[str, float]) -> Any:

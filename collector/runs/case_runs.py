@@ -23,7 +23,9 @@ FACTS = (
     "row", "id", "session", "seq", "subject", "verdict", "rules", "is_usable", "takes_a_minute", "started_at_ns", "session_started_at_ns",
     "repeat", "queries", "siblings_p50_ms", "siblings", LATENCY,
 )  # fmt: skip
-EVERY_COLUMN = tuple(dict.fromkeys((*FACTS, "at_ns", "temperature_before_c", "job", *VALUE_COLUMNS)))
+EVERY_COLUMN = tuple(
+    dict.fromkeys((*FACTS, "at_ns", "temperature_before_c", "job", *VALUE_COLUMNS))
+)
 _FLAGS = dict.fromkeys(("is_usable", "takes_a_minute"), np.bool_)
 _OLDEST_FIRST = ("row", "seq", "session", "started_at_ns")
 _OK = Verdict(state="ok")
@@ -37,9 +39,15 @@ def read_as(name: str) -> str:
 
 def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, NDArray[Any]]:
     """Return the columns `names` of rows that were read as by `read_as`."""
-    dtypes = [_FLAGS.get(name) or {"INTEGER": np.int64, "REAL": np.float64}.get(_TYPES[name], np.object_) for name in names]
+    dtypes = [
+        _FLAGS.get(name) or {"INTEGER": np.int64, "REAL": np.float64}.get(_TYPES[name], np.object_)
+        for name in names
+    ]
     values = zip(*rows, strict=True) if rows else [()] * len(names)
-    return {name: np.array(column, dtype) for name, dtype, column in zip(names, dtypes, values, strict=True)}
+    return {
+        name: np.array(column, dtype)
+        for name, dtype, column in zip(names, dtypes, values, strict=True)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,9 @@ class CaseRuns:
 
     def part(self, places: slice | NDArray[Any]) -> "CaseRuns":
         """Return the runs at these indexes, or of this mask."""
-        return CaseRuns(self.subjects, {name: values[places] for name, values in self.columns.items()})
+        return CaseRuns(
+            self.subjects, {name: values[places] for name, values in self.columns.items()}
+        )
 
     def oldest_first(self) -> "CaseRuns":
         """Return them in the order of their start."""
@@ -92,7 +102,9 @@ class CaseRuns:
     @property
     def is_ok(self) -> NDArray[np.bool_]:
         """Which of them are ok, also among their siblings."""
-        are_ok: NDArray[np.bool_] = (self.columns["verdict"] == "ok") & (self.columns["siblings"] == 0)
+        are_ok: NDArray[np.bool_] = (self.columns["verdict"] == "ok") & (
+            self.columns["siblings"] == 0
+        )
         return are_ok
 
     def counted(self) -> "CaseRuns":
@@ -114,32 +126,70 @@ class CaseRuns:
         """
         if group not in ("energy", "accuracy"):
             return self
-        kinds = {number: self.subjects[number].kind(group) for number in set(self.columns["subject"].tolist())}
-        newest = next((kind for number in self.columns["subject"][::-1].tolist() if (kind := kinds[number]) is not None), None)
-        are_of_kind = [number for number, kind in kinds.items() if kind == newest and kind is not None]
-        return self if len(are_of_kind) == len(kinds) else self.part(np.isin(self.columns["subject"], are_of_kind))
+        kinds = {
+            number: self.subjects[number].kind(group)
+            for number in set(self.columns["subject"].tolist())
+        }
+        newest = next(
+            (
+                kind
+                for number in self.columns["subject"][::-1].tolist()
+                if (kind := kinds[number]) is not None
+            ),
+            None,
+        )
+        are_of_kind = [
+            number for number, kind in kinds.items() if kind == newest and kind is not None
+        ]
+        return (
+            self
+            if len(are_of_kind) == len(kinds)
+            else self.part(np.isin(self.columns["subject"], are_of_kind))
+        )
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """Return the verdict on each, among its siblings."""
-        verdicts, names = [_OK] * len(self), ("verdict", "rules", LATENCY, "siblings_p50_ms", "siblings")
+        verdicts, names = (
+            [_OK] * len(self),
+            ("verdict", "rules", LATENCY, "siblings_p50_ms", "siblings"),
+        )
         for index in np.flatnonzero(~self.is_ok | (self.columns["rules"] != None)).tolist():  # noqa: E711 - of each element
-            state, rules, p50_ms, siblings_p50_ms, siblings = (self.columns[name][index] for name in names)
+            state, rules, p50_ms, siblings_p50_ms, siblings = (
+                self.columns[name][index] for name in names
+            )
             violations, notes = _decode_rules(bytes(rules)) if rules is not None else ((), ())
             verdict = Verdict(state=state, violations=violations, notes=notes)
-            verdicts[index] = judged_apart(verdict, float(p50_ms), float(siblings_p50_ms), int(siblings)) if siblings else verdict
+            verdicts[index] = (
+                judged_apart(verdict, float(p50_ms), float(siblings_p50_ms), int(siblings))
+                if siblings
+                else verdict
+            )
         return tuple(verdicts)
 
     def each(self) -> list[RunFigures]:
         """Return each run by itself; all figures must have been read."""
-        numbers = np.array([self.columns[name] for name in ("temperature_before_c", *VALUE_COLUMNS)], np.float64).T
+        numbers = np.array(
+            [self.columns[name] for name in ("temperature_before_c", *VALUE_COLUMNS)], np.float64
+        ).T
         absent = np.array(None, np.object_)
         figures = [tuple(row) for row in np.where(np.isnan(numbers), absent, numbers).tolist()]
-        columns: dict[str, Sequence[Any]] = {name: self.values_of(name) for name in RunFigures._fields if name in self.columns}
-        columns["subject"], columns["verdict"] = [self.subjects[number] for number in columns["subject"]], self.verdicts()
-        columns["temperature_before_c"], columns["values"] = [row[0] for row in figures], [row[1:] for row in figures]
+        columns: dict[str, Sequence[Any]] = {
+            name: self.values_of(name) for name in RunFigures._fields if name in self.columns
+        }
+        columns["subject"], columns["verdict"] = (
+            [self.subjects[number] for number in columns["subject"]],
+            self.verdicts(),
+        )
+        columns["temperature_before_c"], columns["values"] = (
+            [row[0] for row in figures],
+            [row[1:] for row in figures],
+        )
         return list(map(RunFigures, *(columns[name] for name in RunFigures._fields)))
 
 
 def joined(parts: Sequence[CaseRuns]) -> CaseRuns:
     """Return the runs of all parts, one part after the other."""
-    return CaseRuns(parts[0].subjects, {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns})
+    return CaseRuns(
+        parts[0].subjects,
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
+    )

@@ -54,7 +54,9 @@ class CurrentSegment:
 def unusable(subject: RunSubject, verdict: Verdict) -> str | None:
     """Return why a run of this subject cannot be compared; None if it can."""
     if verdict.state == "invalid":
-        return "invalid: " + ("; ".join(map(sentence_of, verdict.violations)) or "no reason was given")
+        return "invalid: " + (
+            "; ".join(map(sentence_of, verdict.violations)) or "no reason was given"
+        )
     provenance = subject.provenance
     return why_unranked(provenance.get("latency"), "latency") or why_unranked(
         provenance.get("throughput", provenance.get("latency")), "throughput"
@@ -79,13 +81,23 @@ def named(key: CaseKey) -> str:
     return f"{key.model} {key.precision} on {key.runtime}, {key.device}"
 
 
-def names_of(keys: Iterable[CaseKey], called: Callable[[CaseKey], str] = named, fields: Iterable[str] = tuple(FIELD)) -> dict[CaseKey, str]:
+def names_of(
+    keys: Iterable[CaseKey],
+    called: Callable[[CaseKey], str] = named,
+    fields: Iterable[str] = tuple(FIELD),
+) -> dict[CaseKey, str]:
     by_name = grouped((called(key), key) for key in dict.fromkeys(keys))
     parts = [FIELD[name].text for name in fields]
-    return {key: ", ".join([name, *apart(key, alike, parts)]) for name, alike in by_name.items() for key in alike}
+    return {
+        key: ", ".join([name, *apart(key, alike, parts)])
+        for name, alike in by_name.items()
+        for key in alike
+    }
 
 
-def apart(key: CaseKey, alike: Sequence[CaseKey], parts: Sequence[Callable[[CaseKey], str]]) -> list[str]:
+def apart(
+    key: CaseKey, alike: Sequence[CaseKey], parts: Sequence[Callable[[CaseKey], str]]
+) -> list[str]:
     """Return the `parts` that distinguish a case from others of the same name."""
     distinguishing: list[str] = []
     remaining = [other for other in alike if other != key]

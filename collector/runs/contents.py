@@ -40,7 +40,9 @@ class StoreContents:
 
 def oldest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
     """Return `runs` in the order of their start, then of device and numbers, independent of the store."""
-    return sorted(runs, key=lambda run: (run.started_at_ns, run.device, run.session or 0, run.seq or 0))
+    return sorted(
+        runs, key=lambda run: (run.started_at_ns, run.device, run.session or 0, run.seq or 0)
+    )
 
 
 class _RunsDocument(msgspec.Struct):
@@ -73,7 +75,11 @@ def read_document(path: Path) -> StoreContents:
             runs.append(decode(raw))
         except ConfigError as error:
             identity = _identity(raw)
-            left_out.append(LeftOut(identity.id, str(error), identity.device) if identity else LeftOut(None, str(error)))
+            left_out.append(
+                LeftOut(identity.id, str(error), identity.device)
+                if identity
+                else LeftOut(None, str(error))
+            )
     if left_out and not runs:
         raise ConfigError(f"no run in {str(path)!r} can be read: {left_out[0].reason}")
     return StoreContents(oldest_first(runs), left_out)
@@ -107,5 +113,9 @@ def left_out_of(ledger: Ledger) -> list[LeftOut]:
         if identity.id not in stored
     ]
     if unnamed := len(messages) - len(named):
-        left_out.append(LeftOut(None, f"in the ledger's quarantine: {count(unnamed, 'message')} without a run id"))
+        left_out.append(
+            LeftOut(
+                None, f"in the ledger's quarantine: {count(unnamed, 'message')} without a run id"
+            )
+        )
     return left_out

@@ -5,7 +5,17 @@ from collections.abc import Iterable, Mapping
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import METRICS
 from edgemeter.agent.base.suggestions import near
-from edgemeter.agent.contract.figures import ENERGY, FIGURES, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY, Figure, FigureView, in_view
+from edgemeter.agent.contract.figures import (
+    ENERGY,
+    FIGURES,
+    LATENCY,
+    MISSED,
+    THROUGHPUT,
+    TOKEN_ENERGY,
+    Figure,
+    FigureView,
+    in_view,
+)
 
 # The figures that comparisons judge, and that limits and choices may name: by their ratio, shares and accuracies by their difference.
 JUDGED: Mapping[str, Figure] = {entry.name: entry for entry in in_view(FigureView.JUDGED)}
@@ -36,7 +46,9 @@ def figure_called(text: str, among: Iterable[Figure] | None = None) -> Figure:
     figures = FIGURES if among is None else tuple(among)
     called = {_plain(SPOKEN[entry.name]): entry for entry in figures if entry.name in SPOKEN}
     called |= {
-        _plain(name): entry for entry in figures for name in (with_part(entry.name, "\0").partition("\0")[0], entry.title, entry.name)
+        _plain(name): entry
+        for entry in figures
+        for name in (with_part(entry.name, "\0").partition("\0")[0], entry.title, entry.name)
     }
     if metric_called(text):
         called |= {_plain(text): entry for entry in figures if entry.group == "accuracy"}
@@ -46,12 +58,23 @@ def figure_called(text: str, among: Iterable[Figure] | None = None) -> Figure:
 
 
 def figure_words(figures: Iterable[Figure]) -> list[str]:
-    return list(dict.fromkeys(word for entry in figures for word in (entry.title, SPOKEN.get(entry.name, entry.title))))
+    return list(
+        dict.fromkeys(
+            word for entry in figures for word in (entry.title, SPOKEN.get(entry.name, entry.title))
+        )
+    )
 
 
 def metric_called(text: str) -> str:
     """Return the title of the metric of accuracy with that name or title: `AP` for `ap`; empty if there is none."""
-    return next((metric.title for name, metric in METRICS.items() if _plain(text) in (_plain(name), _plain(metric.title))), "")
+    return next(
+        (
+            metric.title
+            for name, metric in METRICS.items()
+            if _plain(text) in (_plain(name), _plain(metric.title))
+        ),
+        "",
+    )
 
 
 def _plain(name: str) -> str:

@@ -56,24 +56,47 @@ def missed_frames(run: RunRecord) -> MissedFrames | None:
         for begin, end, count in zip(begins, ends, answered, strict=True)
         if end > begin
     ]
-    late, slow, woke_late = (int(frames.sum()) for frames in (are_late, are_too_slow, are_woken_late))
+    late, slow, woke_late = (
+        int(frames.sum()) for frames in (are_late, are_too_slow, are_woken_late)
+    )
     given_up = steady.frames - 1 - int(numbers[-1])
     by_length = tuple(sorted(rows, key=lambda row: (-row.frames, row.from_s)))
     return MissedFrames(
-        steady.frames, steady.frames - numbers.size - given_up, given_up, late - slow - woke_late, woke_late, slow, by_length
+        steady.frames,
+        steady.frames - numbers.size - given_up,
+        given_up,
+        late - slow - woke_late,
+        woke_late,
+        slow,
+        by_length,
     )
 
 
-def _row(steady: Steady, curve: Sustained | None, begin: int, frames: int, dropped: int) -> MissedRow:
+def _row(
+    steady: Steady, curve: Sustained | None, begin: int, frames: int, dropped: int
+) -> MissedRow:
     from_s = begin / steady.rate_per_s
-    point = curve.points[min(int(from_s / curve.interval_s), len(curve.points) - 1)] if curve and curve.points else None
-    return MissedRow(from_s, frames, dropped, point.clock_hz if point else None, point.temperature_c if point else None)
+    point = (
+        curve.points[min(int(from_s / curve.interval_s), len(curve.points) - 1)]
+        if curve and curve.points
+        else None
+    )
+    return MissedRow(
+        from_s,
+        frames,
+        dropped,
+        point.clock_hz if point else None,
+        point.temperature_c if point else None,
+    )
 
 
 def show_missed_frames(run: RunRecord, missed: MissedFrames, console: Console) -> None:
     """Print the reasons and the longest rows."""
     total = missed.dropped + missed.given_up + missed.waited + missed.woke_late + missed.too_slow
-    print_text(console, f"run {short_id(run.id)}: {total:,} of {missed.frames:,} frames missed, {share(total / max(missed.frames, 1))}")
+    print_text(
+        console,
+        f"run {short_id(run.id)}: {total:,} of {missed.frames:,} frames missed, {share(total / max(missed.frames, 1))}",
+    )
     reasons = {
         "dropped: a newer frame took their place in the queue": missed.dropped,
         "dropped: they still waited a second, or the deadline, after the schedule": missed.given_up,
@@ -89,8 +112,14 @@ def show_missed_frames(run: RunRecord, missed: MissedFrames, console: Console) -
         "longest rows from": [moment(row.from_s) for row in rows],
         "frames": [f"{row.frames:,}" for row in rows],
         "dropped": [f"{row.dropped:,}" for row in rows],
-        "MHz": [plain_digits(None if row.clock_hz is None else row.clock_hz / 1e6, 3) for row in rows],
+        "MHz": [
+            plain_digits(None if row.clock_hz is None else row.clock_hz / 1e6, 3) for row in rows
+        ],
         "°C": [plain_digits(row.temperature_c, 3) for row in rows],
     }
     if rows:
-        console.print(fitted_table([TableColumn(heading, cells) for heading, cells in columns.items()], console.width))
+        console.print(
+            fitted_table(
+                [TableColumn(heading, cells) for heading, cells in columns.items()], console.width
+            )
+        )

@@ -27,7 +27,9 @@ EQUAL = tuple(field for field in FIELDS if field.rule == "equal" or field.name =
 MARKED = tuple(field for field in FIELDS if field.rule == "marked")
 OTHER_CLASS = "other class of precision"
 # The same case on another device or after a change of the model's file or the runtime's version.
-like_with_like: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*(field.name for field in FIELDS if field.rule != "free"))
+like_with_like: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(
+    *(field.name for field in FIELDS if field.rule != "free")
+)
 _equal_values: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*(field.name for field in EQUAL))
 _PRECISION = EQUAL.index(FIELD["precision"])
 
@@ -39,7 +41,11 @@ def precision_class(precision: str) -> str:
 
 def load_text(key: CaseKey) -> str:
     """Return the load of a case, and its concurrent models; empty for calls one after the other. It separates cases in a chart."""
-    return ", ".join(FIELD[name].text(key) for name in ("target_per_s", "deadline", "concurrency", "together") if getattr(key, name))
+    return ", ".join(
+        FIELD[name].text(key)
+        for name in ("target_per_s", "deadline", "concurrency", "together")
+        if getattr(key, name)
+    )
 
 
 def likeness(key: CaseKey) -> tuple[object, ...]:
@@ -87,12 +93,19 @@ def relation(case: CaseKey, other: CaseKey) -> Relation:
     ]
     if precision_class(case.precision) != precision_class(other.precision):
         marked.append(MarkedDifference(OTHER_CLASS, case.precision, other.precision))
-    return Relation(tuple(field for field, value, other_value in sides if not agree(value, other_value)), tuple(marked))
+    return Relation(
+        tuple(field for field, value, other_value in sides if not agree(value, other_value)),
+        tuple(marked),
+    )
 
 
 # Called for each figure of a case.
 @lru_cache(maxsize=256)
 def why_other_load(case: CaseKey, other: CaseKey) -> str:
     """Return why speed and energy of two cases cannot be compared, not even of two models; empty if they can."""
-    titles = [field.title for field in relation(case, other).unlike if field.name in ("scenario", "target_per_s", "deadline")]
+    titles = [
+        field.title
+        for field in relation(case, other).unlike
+        if field.name in ("scenario", "target_per_s", "deadline")
+    ]
     return f"another {' and another '.join(titles)} is other work" if titles else ""

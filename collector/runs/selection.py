@@ -70,10 +70,14 @@ class RunSelection:
         path = Path(where).expanduser()
         if path.is_dir():
             files = sorted(
-                path_in_folder for path_in_folder in path.iterdir() if path_in_folder.suffix in (".edgemeter", ".json", ".sqlite")
+                path_in_folder
+                for path_in_folder in path.iterdir()
+                if path_in_folder.suffix in (".edgemeter", ".json", ".sqlite")
             )
             if not files:
-                raise ConfigError(f"the folder {where!r} contains no bundle (*.edgemeter), document (*.json) or ledger (*.sqlite)")
+                raise ConfigError(
+                    f"the folder {where!r} contains no bundle (*.edgemeter), document (*.json) or ledger (*.sqlite)"
+                )
             for file in files:
                 yield from self._every(str(file), with_samples)
         elif _is_bundle(path):
@@ -85,7 +89,10 @@ class RunSelection:
     def _of_store(self, store: RunStore, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001 - passed on
         if isinstance(store, LedgerStore):
             with open_ledger(store.place, "read") as ledger:
-                for entry in ledger.records(with_samples=with_samples, skipped=lambda skipped: self.unreadable.append(unread_run(skipped))):
+                for entry in ledger.records(
+                    with_samples=with_samples,
+                    skipped=lambda skipped: self.unreadable.append(unread_run(skipped)),
+                ):
                     yield entry.record
                 self.unreadable += left_out_of(ledger)
             return
@@ -100,7 +107,10 @@ class RunSelection:
             "since": lambda value: run.started_at_ns >= int(value),
             "until": lambda value: run.started_at_ns < int(value),
         }
-        return all(tests[name](value) if name in tests else SELECTORS[name](run) == value for name, value in self.wanted)
+        return all(
+            tests[name](value) if name in tests else SELECTORS[name](run) == value
+            for name, value in self.wanted
+        )
 
 
 def parse_selection(text: str) -> RunSelection:
@@ -123,7 +133,9 @@ def selections_of(where: str, selectors: Mapping[str, str]) -> RunSelection:
     unknown = [name for name in selectors if name not in SELECTORS and name not in TIMES]
     if unknown:
         raise ConfigError(f"{unknown[0]!r} is not a selector: choose from {_known()}")
-    conditions = [(name, _instant(value) if name in TIMES else value) for name, value in selectors.items()]
+    conditions = [
+        (name, _instant(value) if name in TIMES else value) for name, value in selectors.items()
+    ]
     return RunSelection(where or str(default_path()), conditions)
 
 
@@ -135,7 +147,9 @@ def _instant(value: str) -> str:
     try:
         moment = datetime.fromisoformat(value)
     except ValueError as error:
-        raise ConfigError(f"{value!r} is not a time: write YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS, in UTC") from error
+        raise ConfigError(
+            f"{value!r} is not a time: write YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS, in UTC"
+        ) from error
     aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
     return str(int(aware.timestamp()) * 1_000_000_000)
 

@@ -33,8 +33,21 @@ from edgemeter.agent.ledger.run_row import (
     row_of,
 )
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, ledger_version, open_ledger
-from edgemeter.collector.runs.case_runs import EVERY_COLUMN, CaseRuns, columns_of_rows, joined, read_as
-from edgemeter.collector.runs.contents import LeftOut, StoreContents, left_out_of, oldest_first, read_document, unread_run
+from edgemeter.collector.runs.case_runs import (
+    EVERY_COLUMN,
+    CaseRuns,
+    columns_of_rows,
+    joined,
+    read_as,
+)
+from edgemeter.collector.runs.contents import (
+    LeftOut,
+    StoreContents,
+    left_out_of,
+    oldest_first,
+    read_document,
+    unread_run,
+)
 
 Value = TypeVar("Value")
 SQLITE_MAGIC = b"SQLite format 3\0"
@@ -67,7 +80,9 @@ class SubjectRuns(NamedTuple):
 
 def version_of(members: Sequence[SubjectRuns]) -> CaseVersion:
     """Return a value that changes with the runs of these subjects."""
-    return tuple((member.number, member.runs, member.newest_row, member.apart) for member in members)
+    return tuple(
+        (member.number, member.runs, member.newest_row, member.apart) for member in members
+    )
 
 
 class RunStore(ABC):
@@ -121,7 +136,9 @@ class RunStore(ABC):
         apart = dict(self.query(_APART))
         query = _HELD.format(of_device="" if device is None else _OF_DEVICE)
         counted = []
-        for number, body, runs, row, newest_ns in self.query(query, *([] if device is None else [device])):
+        for number, body, runs, row, newest_ns in self.query(
+            query, *([] if device is None else [device])
+        ):
             subject = self._subjects.get(number)
             if subject is None:
                 subject = self._subjects[number] = decode_subject(bytes(body))
@@ -132,20 +149,32 @@ class RunStore(ABC):
         """Return the runs that fulfil a condition in SQL, oldest first."""
         return self.columns(condition, *values).oldest_first().each()
 
-    def columns(self, condition: str, *values: Any, names: Sequence[str] = EVERY_COLUMN) -> CaseRuns:
+    def columns(
+        self, condition: str, *values: Any, names: Sequence[str] = EVERY_COLUMN
+    ) -> CaseRuns:
         """Return the runs that fulfil a condition in SQL, in any order, with the columns of these names."""
         names = tuple(dict.fromkeys(names))
-        rows = self.query(f"SELECT {', '.join(map(read_as, names))} FROM runs WHERE {condition}", *values)  # noqa: S608 - our own names
+        rows = self.query(
+            f"SELECT {', '.join(map(read_as, names))} FROM runs WHERE {condition}",  # noqa: S608 - our own names
+            *values,
+        )
         columns = columns_of_rows(names, rows)
         for part in _parts(sorted(set(columns["subject"].tolist()) - self._subjects.keys())):
             query = f"SELECT subject, body FROM subjects WHERE subject IN ({_marks(part)})"  # noqa: S608 - question marks
-            self._subjects.update((number, decode_subject(bytes(body))) for number, body in self.query(query, *part))
+            self._subjects.update(
+                (number, decode_subject(bytes(body))) for number, body in self.query(query, *part)
+            )
         return CaseRuns(self._subjects, columns)
 
-    def runs_of_cases(self, cases: Sequence[Sequence[SubjectRuns]], names: Sequence[str] = EVERY_COLUMN) -> list[CaseRuns]:
+    def runs_of_cases(
+        self, cases: Sequence[Sequence[SubjectRuns]], names: Sequence[str] = EVERY_COLUMN
+    ) -> list[CaseRuns]:
         """Return the runs of each case, given all its subjects, oldest first, with the columns of these names."""
         case_of = {member.number: case for case, members in enumerate(cases) for member in members}
-        read = [self.columns(f"subject IN ({_marks(part)})", *part, names=names) for part in _parts(list(case_of))]
+        read = [
+            self.columns(f"subject IN ({_marks(part)})", *part, names=names)
+            for part in _parts(list(case_of))
+        ]
         return joined(read).oldest_first().by_case(case_of, len(cases))
 
     def runs_of(self, members: Sequence[SubjectRuns]) -> CaseRuns:
@@ -156,7 +185,10 @@ class RunStore(ABC):
             (runs,) = self.runs_of_cases([members])
             with self._lock:
                 self._remembered[version] = runs
-                while len(self._remembered) > 1 and sum(map(len, self._remembered.values())) > _REMEMBERED:
+                while (
+                    len(self._remembered) > 1
+                    and sum(map(len, self._remembered.values())) > _REMEMBERED
+                ):
                     self._remembered.popitem(last=False)
         return runs
 
@@ -164,7 +196,9 @@ class RunStore(ABC):
         """Return the record of a row; raises UnavailableError if it cannot be read, or no longer exists."""
         records = self.records([row], with_samples=with_samples)
         if not records:
-            raise UnavailableError(f"row {row} of {self} cannot be read, or no longer exists: it was deleted because of its age")
+            raise UnavailableError(
+                f"row {row} of {self} cannot be read, or no longer exists: it was deleted because of its age"
+            )
         return records[0]
 
 
@@ -185,13 +219,19 @@ class LedgerStore(RunStore):
     def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
         """Return the records as they were stored, whatever their clock says; see `RunStore`."""
         with open_ledger(self.place, "read") as ledger:
-            return [entry.record for entry in ledger.records(rows=sorted(rows), with_samples=with_samples)]
+            return [
+                entry.record
+                for entry in ledger.records(rows=sorted(rows), with_samples=with_samples)
+            ]
 
     def contents(self, *, with_samples: bool = False) -> StoreContents:
         """Return each run with the time of its receipt if its own cannot be true; see `RunStore`."""
         unread: list[LeftOut] = []
         with open_ledger(self.place, "read") as ledger:
-            entries = ledger.records(with_samples=with_samples, skipped=lambda skipped: unread.append(unread_run(skipped)))
+            entries = ledger.records(
+                with_samples=with_samples,
+                skipped=lambda skipped: unread.append(unread_run(skipped)),
+            )
             runs = [placed(entry.record, entry.received_ns) for entry in entries]
             return StoreContents(oldest_first(runs), [*left_out_of(ledger), *unread])
 
@@ -227,18 +267,29 @@ class MemoryStore(RunStore):
                 self._left_out.append(LeftOut(record.id, "the same run was read twice"))
             by_id.setdefault(record.id, record)
         self._records = list(by_id.values())
-        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False
+        )
         weakref.finalize(self, self._connection.close)
         self._connection.executescript(
             f"{SUBJECTS_SCHEMA}{RUNS_SCHEMA}CREATE TABLE chunks (chunk INTEGER PRIMARY KEY, received_ns INTEGER)"
         )
         # Numbered in order, because several ledgers may use the same numbers.
-        numbered = [msgspec.structs.replace(record, session=1, seq=number) for number, record in enumerate(self._records, 1)]
+        numbered = [
+            msgspec.structs.replace(record, session=1, seq=number)
+            for number, record in enumerate(self._records, 1)
+        ]
         runs = [row_of(record, record.started_at_ns) for record in numbered]
-        self._connection.executemany("INSERT INTO chunks VALUES (?, ?)", [(record.seq, record.started_at_ns) for record in numbered])
+        self._connection.executemany(
+            "INSERT INTO chunks VALUES (?, ?)",
+            [(record.seq, record.started_at_ns) for record in numbered],
+        )
         marks = ", ".join("?" * len(RUN_COLUMNS))
         rows = [(*run.values, number, 0) for number, run in enumerate(runs, 1)]
-        self._connection.executemany(f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({marks})", rows)  # noqa: S608 - our own names
+        self._connection.executemany(
+            f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({marks})",  # noqa: S608 - our own names
+            rows,
+        )
         self._connection.executemany(ADD_SUBJECT, {run.subject for run in runs})
         for part in _parts(sorted(cases_in_sessions(runs))):
             judge_siblings(self._connection, part)
@@ -252,10 +303,16 @@ class MemoryStore(RunStore):
 
     def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
         records = (self._records[row - 1] for row in sorted(rows))
-        return [record if with_samples else msgspec.structs.replace(record, samples=()) for record in records]
+        return [
+            record if with_samples else msgspec.structs.replace(record, samples=())
+            for record in records
+        ]
 
     def contents(self, *, with_samples: bool = False) -> StoreContents:
-        return StoreContents(self.records(range(1, len(self._records) + 1), with_samples=with_samples), self._left_out)
+        return StoreContents(
+            self.records(range(1, len(self._records) + 1), with_samples=with_samples),
+            self._left_out,
+        )
 
     def left_out(self) -> list[LeftOut]:
         return self._left_out
@@ -280,7 +337,10 @@ def open_store(*where: str) -> RunStore:
     if len(stores) == 1:
         return stores[0]
     parts = [store.contents(with_samples=True) for store in stores]
-    return MemoryStore(oldest_first(run for part in parts for run in part.runs), [entry for part in parts for entry in part.left_out])
+    return MemoryStore(
+        oldest_first(run for part in parts for run in part.runs),
+        [entry for part in parts for entry in part.left_out],
+    )
 
 
 def ledger_at(where: str) -> LedgerPlace | None:
@@ -302,7 +362,9 @@ def _open_one(where: str) -> RunStore:
         kinds = "the collector's ledger, the output of `edgemeter run --format json`, or postgresql://USER@HOST/DATABASE"
         raise ConfigError(f"{where!r} is not a store: give {kinds}")
     if path.is_dir():
-        raise ConfigError(f"{where!r} is a folder: name the ledgers and documents in it; `compare` takes bundles")
+        raise ConfigError(
+            f"{where!r} is a folder: name the ledgers and documents in it; `compare` takes bundles"
+        )
     if path.exists():
         document = read_document(path)
         return MemoryStore(document.runs, document.left_out)
@@ -318,7 +380,9 @@ def _run_of_ledger(run_id: str) -> RunRecord:
     with open_ledger(default_path(), "read") as ledger:
         history = LedgerRuns(ledger)
         if not history.is_counted(run_id):
-            raise ConfigError(f"run {run_id} is excluded: count it again with `edgemeter runs include {short_id(run_id)}`")
+            raise ConfigError(
+                f"run {run_id} is excluded: count it again with `edgemeter runs include {short_id(run_id)}`"
+            )
         entry = history.entry(run_id, with_samples=True)
         return placed(entry.record, entry.received_ns)
 

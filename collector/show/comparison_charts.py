@@ -47,7 +47,9 @@ class Charts:
     notes: tuple[str, ...] = ()
 
 
-def latency_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
+def latency_against_accuracy(
+    comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False
+) -> Charts:
     """Return latency against accuracy, a chart for each task, set of data, scenario, load and metric.
 
     With `with_boards` the table behind it also has each board of a combined row, which a page shows if one of them was selected.
@@ -58,30 +60,47 @@ def latency_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, wi
         provenance = rows[0].case.key.provenance
         title = _facet_title(rows) + ("" if provenance == "measured" else f", {provenance}")
         charts.append(_against_accuracy(rows, styles, LATENCY, title, with_boards=with_boards))
-    return Charts(tuple(charts), tuple(_missing(comparison, drawn_rows, "accuracy", lambda case: case.accuracy_reason)))
+    return Charts(
+        tuple(charts),
+        tuple(_missing(comparison, drawn_rows, "accuracy", lambda case: case.accuracy_reason)),
+    )
 
 
-def energy_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
+def energy_against_accuracy(
+    comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False
+) -> Charts:
     """Return energy against accuracy, as `latency_against_accuracy`, with a chart for each class of energies."""
     having = [row for row in comparison.rows if row.case.energy and ENERGY in row.case.figures]
     charts = [
-        _against_accuracy(rows, styles, ENERGY, f"{_facet_title(rows)}, {_energy_class(rows[0].case)}", with_boards=with_boards)
+        _against_accuracy(
+            rows,
+            styles,
+            ENERGY,
+            f"{_facet_title(rows)}, {_energy_class(rows[0].case)}",
+            with_boards=with_boards,
+        )
         for rows in _facets([row for row in having if row.case.accuracy], _energy_class)
         if not all(map(styles.is_reference, rows))
     ]
     notes = _missing(comparison, having, "energy", lambda case: case.energy_reason)
     if having and not charts:
-        notes.append("Energies are in the table; no device has both an energy and an accuracy to draw.")
+        notes.append(
+            "Energies are in the table; no device has both an energy and an accuracy to draw."
+        )
     classes = sorted({row.case.energy.ranks_as for row in having if row.case.energy})
     if len(classes) > 1:
         named = "; ".join(map(str, classes))
-        notes.append(f"Energies are of different scopes or provenance ({named}): they cannot be compared with each other.")
+        notes.append(
+            f"Energies are of different scopes or provenance ({named}): they cannot be compared with each other."
+        )
     return Charts(tuple(charts), tuple(notes))
 
 
 def distribution_chart(run: RunRecord, steps: int) -> Chart | None:
     """Return the share of queries at most as slow, at even ranks including the extremes; None without usable raw samples."""
-    latency_series = next((series for series in run.samples if series.name == "latency" and series.unit == "ns"), None)
+    latency_series = next(
+        (series for series in run.samples if series.name == "latency" and series.unit == "ns"), None
+    )
     try:
         every_latency = unpack(latency_series) * MS_PER_NS if latency_series else np.empty(0)
     except ConfigError:
@@ -89,10 +108,17 @@ def distribution_chart(run: RunRecord, steps: int) -> Chart | None:
     latencies = np.sort(every_latency[np.isfinite(every_latency) & (every_latency > 0)])
     if not latencies.size:
         return None
-    ranks = np.unique(np.linspace(0, latencies.size - 1, min(steps, latencies.size)).round().astype(np.int64))
+    ranks = np.unique(
+        np.linspace(0, latencies.size - 1, min(steps, latencies.size)).round().astype(np.int64)
+    )
     amounts = [float(latencies[rank]) for rank in ranks]
-    values = [{"value": amount, "share": float((rank + 1) / latencies.size)} for rank, amount in zip(ranks, amounts, strict=True)]
-    return Chart("Cumulative share of queries", specs.cumulative("latency, ms", amounts), rows_table(values))
+    values = [
+        {"value": amount, "share": float((rank + 1) / latencies.size)}
+        for rank, amount in zip(ranks, amounts, strict=True)
+    ]
+    return Chart(
+        "Cumulative share of queries", specs.cumulative("latency, ms", amounts), rows_table(values)
+    )
 
 
 def anchor(row: ComparedCase) -> str:
@@ -104,13 +130,17 @@ def anchor(row: ComparedCase) -> str:
 def facts(row: ComparedCase) -> dict[str, str | float | None]:
     """Return the `data-...` attributes by which a script filters a chart or a table; a row of several boards has no device."""
     names = ("fleet", "device", "model", "runtime", "precision")
-    attributes: dict[str, str | float | None] = {f"data-{name}": getattr(row.case.key, name) for name in names}
+    attributes: dict[str, str | float | None] = {
+        f"data-{name}": getattr(row.case.key, name) for name in names
+    }
     if row.boards:
         attributes["data-device"] = None
     return attributes | {"data-board": row.board, "data-kept": "" if row.is_reference else None}
 
 
-def _facets(rows: Sequence[ComparedCase], apart: Callable[[CaseSummary], str]) -> list[list[ComparedCase]]:
+def _facets(
+    rows: Sequence[ComparedCase], apart: Callable[[CaseSummary], str]
+) -> list[list[ComparedCase]]:
     def facet(case: CaseSummary) -> tuple[str, ...]:
         key, metric = case.key, case.accuracy.metric if case.accuracy else ""
         return key.task, key.dataset_sha256, key.scenario, load_text(key), metric, apart(case)
@@ -127,12 +157,21 @@ def _energy_class(case: CaseSummary) -> str:
     return "" if case.energy is None else str(case.energy.ranks_as)
 
 
-def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, cost: str, title: str, *, with_boards: bool) -> Chart:
+def _against_accuracy(
+    rows: Sequence[ComparedCase], styles: SeriesStyles, cost: str, title: str, *, with_boards: bool
+) -> Chart:
     """Return the chart of rows that have a figure `cost` and an accuracy."""
     bounds = [_bounds_of(row.case, cost) for row in rows]
-    ranked = [f"not ranked: {row.not_ranked}" if row.not_ranked else outcome_of(row) for row in rows]
-    standings = ["the reference" if styles.is_reference(row) else standing for row, standing in zip(rows, ranked, strict=True)]
-    labels = case_names([row.case for row in rows]) if len(rows) <= MOST_LABELLED else [None] * len(rows)
+    ranked = [
+        f"not ranked: {row.not_ranked}" if row.not_ranked else outcome_of(row) for row in rows
+    ]
+    standings = [
+        "the reference" if styles.is_reference(row) else standing
+        for row, standing in zip(rows, ranked, strict=True)
+    ]
+    labels = (
+        case_names([row.case for row in rows]) if len(rows) <= MOST_LABELLED else [None] * len(rows)
+    )
     boards = [(board, row) for row in rows if with_boards for board in row.boards]
     called = names_of((row.case.key for row in (*rows, *(board for board, _ in boards))), _called)
     values = [
@@ -151,7 +190,10 @@ def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, cost: 
         for board, row in boards
         if board.case.accuracy and cost in board.case.figures
     ]
-    ordered = sorted({styles.series(row): styles.of(row) for row in rows}.items(), key=lambda item: (item[0] == "reference", item[0]))
+    ordered = sorted(
+        {styles.series(row): styles.of(row) for row in rows}.items(),
+        key=lambda item: (item[0] == "reference", item[0]),
+    )
     legend = tuple((name, f"var(--{style.colour})", style.shape) for name, style in ordered)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
     spec = scatter.against_accuracy(COST_TITLES[cost], metric, legend, values)
@@ -169,7 +211,11 @@ def _mark(row: ComparedCase, styles: SeriesStyles, called: Mapping[CaseKey, str]
 
 def _verdict(row: ComparedCase) -> str:
     disturbed = sum(board.case.disturbed > 0 for board in row.boards)
-    return f"{disturbed} of {len(row.boards)} boards disturbed" if 0 < disturbed < len(row.boards) else row.case.verdict
+    return (
+        f"{disturbed} of {len(row.boards)} boards disturbed"
+        if 0 < disturbed < len(row.boards)
+        else row.case.verdict
+    )
 
 
 def _called(key: CaseKey) -> str:
@@ -185,9 +231,19 @@ def _bounds_of(case: CaseSummary, name: str) -> dict[str, float | None]:
     }  # fmt: skip
 
 
-def _missing(comparison: Comparison, rows: Sequence[ComparedCase], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
+def _missing(
+    comparison: Comparison,
+    rows: Sequence[ComparedCase],
+    word: str,
+    reason: Callable[[CaseSummary], str | None],
+) -> list[str]:
     """Return why cases have no point: each reason once, with its devices."""
     drawn_ids = set(map(id, rows))
     absent = [row.case for row in comparison.rows if id(row) not in drawn_ids]
-    devices_by_reason = grouped((reason(case) or "too few queries for a median", case.key.device) for case in absent)
-    return [f"No {word} of {listed(sorted(set(devices)), NAMED)}: {text}." for text, devices in devices_by_reason.items()]
+    devices_by_reason = grouped(
+        (reason(case) or "too few queries for a median", case.key.device) for case in absent
+    )
+    return [
+        f"No {word} of {listed(sorted(set(devices)), NAMED)}: {text}."
+        for text, devices in devices_by_reason.items()
+    ]

@@ -3,7 +3,13 @@
 from collections.abc import Mapping
 
 from edgemeter.agent.base.console import Console
-from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width, writable
+from edgemeter.agent.base.terminal import (
+    TableColumn,
+    fitted_table,
+    print_text,
+    table_width,
+    writable,
+)
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.show import words
@@ -19,16 +25,28 @@ def show_formats(comparison: Comparison, sizes_mb: Mapping[str, float], console:
     ]
     entries = {entry.name: entry for entry in shown_figures(cases)}
     for entry in (entries[name] for name in (ACCURACY, LATENCY, ENERGY) if name in entries):
-        cells = [writable(words.short_figure_text(entry, case.figures.get(entry.name)), console) for case in cases]
-        columns.append(TableColumn("mJ" if entry.name == ENERGY else figure_heading(entry, cases), cells))
+        cells = [
+            writable(words.short_figure_text(entry, case.figures.get(entry.name)), console)
+            for case in cases
+        ]
+        columns.append(
+            TableColumn("mJ" if entry.name == ENERGY else figure_heading(entry, cases), cells)
+        )
     if choice := comparison.choice:
         recommended = choice.recommended.name if choice.recommended else ""
         marks = {entry.name: "similar" for entry in choice.similar} | {recommended: "recommended"}
         out = {entry.name: entry.outcome for entry in choice.candidates if entry.outcome != "met"}
-        columns.append(TableColumn("", [marks.get(name, out.get(name, "")) for name in names], "left", always=True))
+        columns.append(
+            TableColumn(
+                "", [marks.get(name, out.get(name, "")) for name in names], "left", always=True
+            )
+        )
     console.print(fitted_table(columns, table_width(console)))
     print_text(console, "")
-    for line in (*(words.choice_lines(choice) if choice else ()), *(f"left out: {entry.reason}" for entry in comparison.left_out)):
+    for line in (
+        *(words.choice_lines(choice) if choice else ()),
+        *(f"left out: {entry.reason}" for entry in comparison.left_out),
+    ):
         print_text(console, line)
     for line in notes_on(comparison):
         print_text(console, line)

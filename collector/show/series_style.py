@@ -10,7 +10,15 @@ from edgemeter.collector.compare.comparison import ComparedCase
 COLOURS = 7
 _STAR = "M0,-1L0.24,-0.31L0.95,-0.31L0.36,0.12L0.59,0.81L0,0.38L-0.59,0.81L-0.36,0.12L-0.95,-0.31L-0.24,-0.31Z"
 # Vega's names of shapes, and the sign for each in tables and legends.
-GLYPHS = {"circle": "●", "square": "■", "triangle-up": "▲", "diamond": "◆", "triangle-down": "▼", "cross": "✚", _STAR: "★"}
+GLYPHS = {
+    "circle": "●",
+    "square": "■",
+    "triangle-up": "▲",
+    "diamond": "◆",
+    "triangle-down": "▼",
+    "cross": "✚",
+    _STAR: "★",
+}
 SHAPES = tuple(name for name in GLYPHS if name != _STAR)
 
 
@@ -58,7 +66,11 @@ class SeriesStyles:
         return f"{key.device}, fleet {key.fleet}" if key.device in self.shared_names else key.device
 
     def of(self, row: ComparedCase) -> SeriesStyle:
-        return REFERENCE if self.is_reference(row) else numbered_style(self.names.index(self.series(row)))
+        return (
+            REFERENCE
+            if self.is_reference(row)
+            else numbered_style(self.names.index(self.series(row)))
+        )
 
 
 def assign_styles(rows: Sequence[ComparedCase], most_devices: int | None = None) -> SeriesStyles:
@@ -69,7 +81,13 @@ def assign_styles(rows: Sequence[ComparedCase], most_devices: int | None = None)
     boards = {row.board for row in device_rows}
     has_reference = bool(compared_rows)
     if most_devices is not None and len(devices) > most_devices and len(boards) < len(devices):
-        return SeriesStyles(by_device=True, names=tuple(sorted(boards)), by_board=True, has_reference=has_reference)
-    shared_names = frozenset(name for name, count in Counter(device for _, device in devices).items() if count > 1)
-    styles = SeriesStyles(len(devices) > 1, (), shared_names=shared_names, has_reference=has_reference)
+        return SeriesStyles(
+            by_device=True, names=tuple(sorted(boards)), by_board=True, has_reference=has_reference
+        )
+    shared_names = frozenset(
+        name for name, count in Counter(device for _, device in devices).items() if count > 1
+    )
+    styles = SeriesStyles(
+        len(devices) > 1, (), shared_names=shared_names, has_reference=has_reference
+    )
     return replace(styles, names=tuple(sorted({styles.series(row) for row in device_rows})))

@@ -12,7 +12,13 @@ from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, Figure
 from edgemeter.collector.compare.case_figure import CaseFigure
 from edgemeter.collector.compare.choice import Choice, Requirement
-from edgemeter.collector.compare.comparison import WORST_FIRST, ComparedCase, Comparison, Gate, GateFinding
+from edgemeter.collector.compare.comparison import (
+    WORST_FIRST,
+    ComparedCase,
+    Comparison,
+    Gate,
+    GateFinding,
+)
 from edgemeter.collector.compare.differences import better_of, speed_of, why_not_compared
 from edgemeter.collector.compare.gate import worst_kept
 from edgemeter.collector.compare.summary import OF_TEXT, CaseSummary
@@ -37,15 +43,26 @@ def headline(comparison: Comparison) -> str:
     """Return the result of a comparison in a line: for several cases how many are better, worse or neither; and the recommendation."""
     rows = comparison.compared
     if not rows:
-        return "There is nothing to compare the reference with." if comparison.rows else "No run could be compared."
+        return (
+            "There is nothing to compare the reference with."
+            if comparison.rows
+            else "No run could be compared."
+        )
     if len(rows) == 1:
         text = f"{rows[0].name}: {decisions_text(rows[0])}"
     else:
         by_outcome = grouped((outcome_of(row), row.name) for row in rows)
-        listing = {outcome: listed(names) if has_letters(comparison) else str(len(names)) for outcome, names in by_outcome.items()}
+        listing = {
+            outcome: listed(names) if has_letters(comparison) else str(len(names))
+            for outcome, names in by_outcome.items()
+        }
         text = f"{len(rows)} cases compared: {', '.join(f'{listing[outcome]} {outcome}' for outcome in OUTCOMES if outcome in listing)}"
     findings = comparison.gate.findings if comparison.gate else ()
-    if lost := list(dict.fromkeys(finding.case for finding in findings if finding.case not in {row.name for row in rows})):
+    if lost := list(
+        dict.fromkeys(
+            finding.case for finding in findings if finding.case not in {row.name for row in rows}
+        )
+    ):
         text += f"; no usable run on the new side: {listed(lost)}"
     choice = comparison.choice
     if choice and choice.recommended and not choice.similar and len(choice.candidates) > 1:
@@ -88,7 +105,10 @@ def decisions_text(row: ComparedCase) -> str:
                 for name, change in row.decisions.items()
                 if change.outcome != "no difference" or is_identical(change)
             ),
-            *(f"no difference in {listed(names)} above {margin}" for margin, names in equal.items()),
+            *(
+                f"no difference in {listed(names)} above {margin}"
+                for margin, names in equal.items()
+            ),
             *(["its speed is not ranked"] if row.not_ranked else []),
         ]
     )
@@ -109,7 +129,9 @@ def not_compared(row: ComparedCase) -> dict[str, str]:
     case, other = row.case, row.reference
     speed = speed_of(case)
     names = OF_TEXT if case.generates and other.generates else (speed, ACCURACY, ENERGY)
-    having = [name for name in names if name == speed or name in case.figures or name in other.figures]
+    having = [
+        name for name in names if name == speed or name in case.figures or name in other.figures
+    ]
     reasons = {figure_name(name, case): why_not_compared(name, case, other) for name in having}
     return {name: reason for name, reason in reasons.items() if reason}
 
@@ -145,11 +167,25 @@ def recommended_text(choice: Choice) -> str:
     required = choice.required.text
     if choice.recommended is None:
         # Frames have to be answered in time without an explicit limit.
-        limits = dict.fromkeys(requirement.limit.text for candidate in choice.candidates for requirement in candidate.requirements)
-        lacking = f"surely meets {required or listed(list(limits))}" if limits else f"has {choice.cheapest.title}"
+        limits = dict.fromkeys(
+            requirement.limit.text
+            for candidate in choice.candidates
+            for requirement in candidate.requirements
+        )
+        lacking = (
+            f"surely meets {required or listed(list(limits))}"
+            if limits
+            else f"has {choice.cheapest.title}"
+        )
         return f"recommended: none, because no case {lacking}{'' if limits else ' (--cheapest takes another figure)'}"
-    extreme = "highest" if better_of(choice.cheapest.name, choice.recommended.case) == "higher" else "lowest"
-    value = figure_text(choice.cheapest, choice.recommended.case.figures[choice.cheapest.name], choice.cheapest.unit)
+    extreme = (
+        "highest"
+        if better_of(choice.cheapest.name, choice.recommended.case) == "higher"
+        else "lowest"
+    )
+    value = figure_text(
+        choice.cheapest, choice.recommended.case.figures[choice.cheapest.name], choice.cheapest.unit
+    )
     text = f"recommended: {choice.recommended.name}, with the {extreme} {choice.cheapest.title}, {value}"
     return f"{text}, of the cases that meet {required}" if required else text
 
@@ -176,7 +212,13 @@ def requirement_value(requirement: Requirement) -> str:
 
 def gate_headline(gate: Gate) -> str:
     """Return the outcome in a few words: `fails slower:5%`, `inconclusive, which fails: slower:5%`."""
-    limits = listed(list(dict.fromkeys(finding.limit.text for finding in gate.findings if finding.outcome == gate.outcome)))
+    limits = listed(
+        list(
+            dict.fromkeys(
+                finding.limit.text for finding in gate.findings if finding.outcome == gate.outcome
+            )
+        )
+    )
     if gate.outcome != "inconclusive":
         return f"{'passes' if gate.outcome == 'pass' else 'fails'} {limits}"
     return f"inconclusive, which {'passes' if gate.is_passed else 'fails'}: {limits or 'nothing could be judged'}"
@@ -192,9 +234,15 @@ def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
         yield f"{finding.outcome}: {finding.case}: {finding_text(finding, rows.get(finding.case))}, limit {finding.limit.text}"
     if len(not_passed) > FINDINGS_SHOWN:
         yield f"and {len(not_passed) - FINDINGS_SHOWN} more: see --format json"
-    for limit, passed in grouped((finding.limit, finding) for finding in findings if finding.outcome == "pass").items():
+    for limit, passed in grouped(
+        (finding.limit, finding) for finding in findings if finding.outcome == "pass"
+    ).items():
         finding, is_alone = passed[0], len(passed) == 1
-        text = f"{finding.case}: {finding_text(finding, rows.get(finding.case))}" if is_alone else f"{len(passed)} cases"
+        text = (
+            f"{finding.case}: {finding_text(finding, rows.get(finding.case))}"
+            if is_alone
+            else f"{len(passed)} cases"
+        )
         yield f"pass: {text}, limit {limit.text}"
 
 
@@ -207,7 +255,9 @@ def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
     if is_identical(change):
         return f"{name} is identical on every input"
     text = f"{name} {change_with_interval(finding.figure, change, worst_kept(limit, change.better, change.scale))}"
-    return ", ".join(filter(None, (text, what_decides(change) if finding.outcome == "inconclusive" else "")))
+    return ", ".join(
+        filter(None, (text, what_decides(change) if finding.outcome == "inconclusive" else ""))
+    )
 
 
 def figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str:
@@ -226,7 +276,11 @@ def figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str
 
 def short_figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str:
     """Return a figure as `figure_text`, but shares and accuracies without their intervals."""
-    return entry.shown(figure.value) if figure is not None and figure.scale == "points" else figure_text(entry, figure, unit)
+    return (
+        entry.shown(figure.value)
+        if figure is not None and figure.scale == "points"
+        else figure_text(entry, figure, unit)
+    )
 
 
 def change_parts(name: str, change: Decision, *limits: float) -> tuple[str, str]:
@@ -241,20 +295,39 @@ def change_parts(name: str, change: Decision, *limits: float) -> tuple[str, str]
     convert: Callable[[float], float]
     told_apart: tuple[float, ...]
     if change.scale == "points":
-        convert, unit, told_apart = (lambda value: per * value), " points" if per == 100 else "", (-margin, 0, margin)
+        convert, unit, told_apart = (
+            (lambda value: per * value),
+            " points" if per == 100 else "",
+            (-margin, 0, margin),
+        )
     elif change.value >= TIMES:
-        convert, unit, told_apart = (lambda ratio: ratio), " times as long" if name == LATENCY else " times", (1,)
+        convert, unit, told_apart = (
+            (lambda ratio: ratio),
+            " times as long" if name == LATENCY else " times",
+            (1,),
+        )
     elif name == LATENCY and change.value <= 1 / TIMES:
         convert, unit, told_apart = (lambda ratio: 1 / max(ratio, SMALLEST)), " times as fast", (1,)
     else:
-        convert, unit, told_apart = (lambda ratio: 100 * (ratio - 1)), "%", (-100, -margin / (1 + change.margin), 0, margin)
-    value, *ends = (convert(end) for end in (change.value, change.low, change.high) if end is not None)
+        convert, unit, told_apart = (
+            (lambda ratio: 100 * (ratio - 1)),
+            "%",
+            (-100, -margin / (1 + change.margin), 0, margin),
+        )
+    value, *ends = (
+        convert(end) for end in (change.value, change.low, change.high) if end is not None
+    )
     width = max(ends, default=value) - min(ends, default=value)
     decimals = 0 if change.scale == "ratio" and (abs(value) >= COARSE or width >= WIDE) else 1
     if ends:
         decimals = figures.telling_decimals(ends, decimals, *told_apart, *map(convert, limits))
-    amount, *texts = (figures.with_decimals(number, decimals, "" if "times" in unit else "+") for number in (value, *sorted(ends)))
-    return f"{amount}{unit}", f"{' to '.join(texts)}{'%' * (unit == '%')}" if len(set(texts)) > 1 else ""
+    amount, *texts = (
+        figures.with_decimals(number, decimals, "" if "times" in unit else "+")
+        for number in (value, *sorted(ends))
+    )
+    return f"{amount}{unit}", f"{' to '.join(texts)}{'%' * (unit == '%')}" if len(
+        set(texts)
+    ) > 1 else ""
 
 
 def change_text(name: str, change: Decision) -> str:
@@ -293,7 +366,12 @@ def what_decides(decision: Decision) -> str:
     unit, further = decision.evidence.unit, decision.further
     if decision.outcome == "inconclusive" and decision.low is not None and unit == "image":
         return "more images would narrow it"
-    if decision.outcome == "inconclusive" and decision.limit is None and further is None and decision.low is not None:
+    if (
+        decision.outcome == "inconclusive"
+        and decision.limit is None
+        and further is None
+        and decision.low is not None
+    ):
         return f"not even {MOST_FURTHER} more {unit}s would decide"
     if not further or further < 0:
         return ""
@@ -307,7 +385,11 @@ def what_decides(decision: Decision) -> str:
 
 def assumed_in_changes(decisions: Iterable[Decision]) -> Iterator[str]:
     """Yield the assumed scatter in the intervals of changes between sessions and between days, which too few runs cannot show."""
-    assumed = [(decision.evidence.assumed.between, decision.evidence.assumed.sd) for decision in decisions if decision.evidence.assumed]
+    assumed = [
+        (decision.evidence.assumed.between, decision.evidence.assumed.sd)
+        for decision in decisions
+        if decision.evidence.assumed
+    ]
     for between, sds in grouped(assumed).items():
         yield f"changes between {between} include an assumed scatter of {100 * max(sds):.2g}% between {between}"
 
@@ -321,7 +403,11 @@ def confidence_text(*confidences: float) -> str:
 
 def decided_together(changes: Iterable[Decision]) -> str:
     """Return the confidence of the intervals of a comparison; empty if each is 95%, or there is none."""
-    confidences = [change.confidence for change in changes if change.low is not None and change.low != change.high]
+    confidences = [
+        change.confidence
+        for change in changes
+        if change.low is not None and change.low != change.high
+    ]
     if not confidences or confidence_text(*confidences) == confidence_text(CONFIDENCE):
         return ""
     return f"the intervals of changes have {confidence_text(*confidences)} confidence, so that all decisions together have 95%"
@@ -342,7 +428,11 @@ def listed(texts: Sequence[str], limit: int = 4) -> str:
 
 def level_text(case: CaseSummary) -> str:
     """Return since when the runs of a case count, and the number of earlier ones; empty if all count."""
-    return f"{case.segment.words}; {figures.count(case.segment.earlier, 'earlier run')} left out" if case.segment else ""
+    return (
+        f"{case.segment.words}; {figures.count(case.segment.earlier, 'earlier run')} left out"
+        if case.segment
+        else ""
+    )
 
 
 def level_of_boards(boards: Sequence[ComparedCase]) -> str:
@@ -351,22 +441,43 @@ def level_of_boards(boards: Sequence[ComparedCase]) -> str:
     days = sorted(figures.stamp(segment.since_ns)[:10] for segment in segments)
     period = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
     earlier = figures.count(sum(segment.earlier for segment in segments), "earlier run")
-    return f"{len(segments)} of {len(boards)} boards since {period}; {earlier} left out" if segments else ""
+    return (
+        f"{len(segments)} of {len(boards)} boards since {period}; {earlier} left out"
+        if segments
+        else ""
+    )
 
 
 def case_names(cases: Sequence[CaseSummary]) -> list[str]:
     """Return a short name for each case: precision and runtime, and other fields that distinguish cases of one device."""
     models = [case.key.model for case in cases]
-    parts = [*([models] if len(set(models)) > 1 else []), [case.key.precision for case in cases], [case.key.runtime for case in cases]]
+    parts = [
+        *([models] if len(set(models)) > 1 else []),
+        [case.key.precision for case in cases],
+        [case.key.runtime for case in cases],
+    ]
     owners = [f"{case.key.fleet} {case.key.device} {case.key.role}" for case in cases]
-    short = [" · ".join(texts) for texts in zip(*parts, *telling_parts(cases, [owners, *parts]), strict=True)]
+    short = [
+        " · ".join(texts)
+        for texts in zip(*parts, *telling_parts(cases, [owners, *parts]), strict=True)
+    ]
     # One device may be the reference too, and devices of two fleets may have one name: used if nothing else distinguishes their cases.
-    alike = grouped(((case.key.device, name), case.key) for case, name in zip(cases, short, strict=True))
-    distinctions = {key: apart(key, keys, [FIELD["role"].text, FIELD["fleet"].text]) for keys in alike.values() for key in keys}
-    return [" · ".join([name, *distinctions[case.key]]) for case, name in zip(cases, short, strict=True)]
+    alike = grouped(
+        ((case.key.device, name), case.key) for case, name in zip(cases, short, strict=True)
+    )
+    distinctions = {
+        key: apart(key, keys, [FIELD["role"].text, FIELD["fleet"].text])
+        for keys in alike.values()
+        for key in keys
+    }
+    return [
+        " · ".join([name, *distinctions[case.key]]) for case, name in zip(cases, short, strict=True)
+    ]
 
 
-def telling_parts(cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[str]]) -> list[list[str]]:
+def telling_parts(
+    cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[str]]
+) -> list[list[str]]:
     """Return the fields that distinguish the cases, each a text for every case; `shown_texts` are those that a reader sees anyway."""
     names_of_data = {case.key.dataset_sha256: case.subject.dataset.name for case in cases}
     # If two data sets have one name, the start of their hashes distinguishes them.
@@ -378,7 +489,10 @@ def telling_parts(cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[s
         texts = [entry.text(case.key) for case in cases]
         if entry.name == "dataset_sha256":
             hashes = [case.key.dataset_sha256 for case in cases]
-            texts = [names_of_data[sha256] + ("" if is_clear else f" ({sha256[:6]})") for sha256 in hashes]
+            texts = [
+                names_of_data[sha256] + ("" if is_clear else f" ({sha256[:6]})")
+                for sha256 in hashes
+            ]
         if _different([*shown_texts, *telling, texts]) > _different([*shown_texts, *telling]):
             telling.append(texts)
     return telling

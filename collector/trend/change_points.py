@@ -125,17 +125,26 @@ class _Walk:
         return self.changes.days
 
 
-def change_points(series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = EVERY) -> list[ChangePoints]:
+def change_points(
+    series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = EVERY
+) -> list[ChangePoints]:
     """Return the change points of each series, scanned at every `stride` points; at each of its `cuts` (annotations) a new level begins."""
     results = []
     for index, days in enumerate(series):
         begins = {cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day)}
         results.append(ChangePoints((0, *sorted(begins)), days))
-    spans = [(row, slice(*span)) for row, changes in enumerate(results) for span in changes.spans() if len(changes.days.day)]
+    spans = [
+        (row, slice(*span))
+        for row, changes in enumerate(results)
+        for span in changes.spans()
+        if len(changes.days.day)
+    ]
     # A figure that never changes (most accuracies) has no step to find, but may have a slope.
     x = np.concatenate([[], *(changes.days.x for changes in results)])
     first = np.cumsum([0, *(part.stop - part.start for _, part in spans)])[:-1]
-    moves = (np.maximum.reduceat(x, first) > np.minimum.reduceat(x, first)).tolist() if spans else []
+    moves = (
+        (np.maximum.reduceat(x, first) > np.minimum.reduceat(x, first)).tolist() if spans else []
+    )
     moving = [span for span, may_step in zip(spans, moves, strict=True) if may_step]
     are_warm = [days.is_warm for days in series]
     _take_modes(results, moving, are_warm)
@@ -144,8 +153,19 @@ def change_points(series: Sequence[Days], cuts: Sequence[Sequence[int]] | None =
         earliest, is_warm = part.start + BEFORE + AFTER, are_warm[row]
         if part.stop >= earliest and (may_step or is_warm):
             # Multiples of the index, so that tomorrow's scans include today's.
-            scheduled = range(earliest + -earliest % stride, part.stop if may_step else earliest, stride)
-            walks.append(_Walk(results[row], part.start, part.stop, scheduled, sorted(series[row].changed), is_warm))
+            scheduled = range(
+                earliest + -earliest % stride, part.stop if may_step else earliest, stride
+            )
+            walks.append(
+                _Walk(
+                    results[row],
+                    part.start,
+                    part.stop,
+                    scheduled,
+                    sorted(series[row].changed),
+                    is_warm,
+                )
+            )
     _scan_all(walks)
     for changes in results:
         changes.breaks.sort(key=lambda step: step.place)
@@ -170,60 +190,94 @@ def _screen(walks: Sequence[_Walk]) -> None:
     walks = [walk for walk in walks if walk.scheduled]
     if not walks:
         return
-    begin, stop, start = np.array([(walk.begin, walk.stop, walk.scheduled.start) for walk in walks]).T
+    begin, stop, start = np.array(
+        [(walk.begin, walk.stop, walk.scheduled.start) for walk in walks]
+    ).T
     present = np.arange(stop.max())[None, :] < stop[:, None]
     names = ("x", "known", "temperature_c") if walks[0].is_warm else ("x", "known")
-    columns = [_rows([getattr(walk.days, name)[: walk.stop] for walk in walks], present).T.copy() for name in names]
-    even = is_even(columns[0], columns[1], present.T & (np.arange(len(columns[0]))[:, None] >= begin))
+    columns = [
+        _rows([getattr(walk.days, name)[: walk.stop] for walk in walks], present).T.copy()
+        for name in names
+    ]
+    even = is_even(
+        columns[0], columns[1], present.T & (np.arange(len(columns[0]))[:, None] >= begin)
+    )
     floor = np.array([walk.days.floor for walk in walks])
-    ends = np.arange(start.min(), max(walk.scheduled[-1] for walk in walks) + 1, walks[0].scheduled.step)
+    ends = np.arange(
+        start.min(), max(walk.scheduled[-1] for walk in walks) + 1, walks[0].scheduled.step
+    )
     may_step = np.ones((len(ends), len(walks)), np.bool_)
     if even.any():
         x, known_variance, *heat = (column[:, even] for column in columns)
-        screen = Screen(x, known_variance, floor[even], heat[0] if heat else None, begin[even], stop[even])
+        screen = Screen(
+            x, known_variance, floor[even], heat[0] if heat else None, begin[even], stop[even]
+        )
         may_step[:, even] = [screen.may_step(end, WINDOW) for end in ends.tolist()]
     for row, walk in enumerate(walks):
         for changed in walk.changed:
-            may_step[:, row] |= (np.maximum(walk.begin, ends - WINDOW) + BEFORE <= changed) & (changed <= ends - AFTER)
+            may_step[:, row] |= (np.maximum(walk.begin, ends - WINDOW) + BEFORE <= changed) & (
+                changed <= ends - AFTER
+            )
     may_step &= (ends[:, None] >= start) & (ends[:, None] < stop)
     for row in np.flatnonzero(may_step.any(axis=0)).tolist():
         walks[row].ends = [*ends[may_step[:, row]].tolist(), walks[row].stop]
 
 
-def _take_modes(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]], are_warm: Sequence[bool]) -> None:
+def _take_modes(
+    results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]], are_warm: Sequence[bool]
+) -> None:
     """Remove the two modes from the days of these spans of series, unless the temperature explains them."""
     for alike in _of_one_length(spans):
-        x, heat = _figures(results, alike), np.zeros((len(alike), alike[0][1].stop - alike[0][1].start))
+        x, heat = (
+            _figures(results, alike),
+            np.zeros((len(alike), alike[0][1].stop - alike[0][1].start)),
+        )
         for index, (row, part) in enumerate(alike):
             if are_warm[row]:
                 heat[index] = without_gaps(results[row].days.temperature_c)[part]
-        for (row, part), modes in zip(alike, modes_beside_heat(x, heat, results[0].days.metric.reported_from), strict=True):
+        for (row, part), modes in zip(
+            alike, modes_beside_heat(x, heat, results[0].days.metric.reported_from), strict=True
+        ):
             if modes is not None:
                 changes = results[row]
                 changes.take(part, modes.apart())
-                newest = max(begin for begin, stop in changes.spans() if stop - begin >= BEFORE + AFTER)
+                newest = max(
+                    begin for begin, stop in changes.spans() if stop - begin >= BEFORE + AFTER
+                )
                 changes.modes = modes if part.start == newest else changes.modes
 
 
 def _of_one_length(spans: Sequence[tuple[int, slice]]) -> Iterator[Sequence[tuple[int, slice]]]:
     """Yield the spans of series that are long enough to have a step, in groups of one length."""
-    for length, alike in grouped((part.stop - part.start, (row, part)) for row, part in spans).items():
+    for length, alike in grouped(
+        (part.stop - part.start, (row, part)) for row, part in spans
+    ).items():
         if length >= BEFORE + AFTER:
-            yield from (alike[first : first + _TOGETHER] for first in range(0, len(alike), _TOGETHER))
+            yield from (
+                alike[first : first + _TOGETHER] for first in range(0, len(alike), _TOGETHER)
+            )
 
 
-def _figures(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]) -> NDArray[np.float64]:
+def _figures(
+    results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]
+) -> NDArray[np.float64]:
     """Return the figures of spans of one length [spans, days]."""
-    return np.concatenate([results[row].days.x[part] for row, part in spans]).reshape(len(spans), -1)
+    return np.concatenate([results[row].days.x[part] for row, part in spans]).reshape(
+        len(spans), -1
+    )
 
 
-def _unsettled(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]) -> list[ChangePoints]:
+def _unsettled(
+    results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]
+) -> list[ChangePoints]:
     """Return the series that may contain changes other than steps: those with breaks, and those that may move slowly."""
     unsettled = {row for row, changes in enumerate(results) if changes.breaks}
     for alike in _of_one_length([span for span in spans if span[0] not in unsettled]):
         x = _figures(results, alike)
         daily = []
-        for index in np.flatnonzero(may_be_slow(x, SLOW_RATIO * results[0].days.metric.reported_from)).tolist():
+        for index in np.flatnonzero(
+            may_be_slow(x, SLOW_RATIO * results[0].days.metric.reported_from)
+        ).tolist():
             row, part = alike[index]
             days, day = results[row].days, results[row].days.day[part]
             if day[-1] - day[0] == len(day) - 1 and not days.is_warm:
@@ -248,16 +302,25 @@ def _settled(changes: ChangePoints) -> _Walk | None:
             days = changes.days
     if changes.days is days:
         return None
-    begin, changes.unconfirmed = max([*changes.cuts, *(step.place for step in changes.breaks)]), None
+    begin, changes.unconfirmed = (
+        max([*changes.cuts, *(step.place for step in changes.breaks)]),
+        None,
+    )
     changes.slope = changes.slope_error = math.nan
-    return _Walk(changes, begin, size, range(0), (), days.is_warm) if size - begin >= BEFORE + AFTER else None
+    return (
+        _Walk(changes, begin, size, range(0), (), days.is_warm)
+        if size - begin >= BEFORE + AFTER
+        else None
+    )
 
 
 def _settle_span(changes: ChangePoints, span: tuple[int, int]) -> bool:
     """Remove the slow change of a span, or its recurring levels, from the days; return whether there are no recurring levels."""
     days, (begin, stop) = changes.days, span
     breaks = [step for step in changes.breaks if begin <= step.place < stop]
-    if stop - begin < BEFORE + AFTER or not (breaks or may_be_slow(days.x[begin:stop], SLOW_RATIO * days.metric.reported_from)):
+    if stop - begin < BEFORE + AFTER or not (
+        breaks or may_be_slow(days.x[begin:stop], SLOW_RATIO * days.metric.reported_from)
+    ):
         return True
     doubted = [step.place for step in breaks if not _is_explained(days, step)]
 
@@ -270,7 +333,9 @@ def _settle_span(changes: ChangePoints, span: tuple[int, int]) -> bool:
     steps = [step.place for step in breaks if step.place not in recurring]
     remaining, ramp = without_slow(days, span, steps, [at for at in doubted if at not in recurring])
     if ramp is not None and (not has_levels or levels().follow(ramp, remaining)):
-        changes.breaks = [step for step in changes.breaks if step.place in remaining or step not in breaks]
+        changes.breaks = [
+            step for step in changes.breaks if step.place in remaining or step not in breaks
+        ]
         changes.ramp = ramp
         changes.take(slice(begin, stop), ramp.of(days.day[begin:stop]))
         return True
@@ -285,10 +350,18 @@ def _take_episodes(changes: ChangePoints, span: tuple[int, int]) -> None:
     edges = [span[0], *(step.place for step in breaks), span[1]]
     for index, (first, last) in enumerate(pairwise(breaks)):
         lasted = changes.days.day[last.place] - changes.days.day[first.place]
-        if lasted > EPISODE_DAYS or first not in changes.breaks or _is_explained(changes.days, first) or _is_explained(changes.days, last):
+        if (
+            lasted > EPISODE_DAYS
+            or first not in changes.breaks
+            or _is_explained(changes.days, first)
+            or _is_explained(changes.days, last)
+        ):
             continue
         (begin, away, away_error), (end, back, back_error) = at_breaks(
-            [(changes.days, edges[index], first, last.place), (changes.days, first.place, last, edges[index + 3])]
+            [
+                (changes.days, edges[index], first, last.place),
+                (changes.days, first.place, last, edges[index + 3]),
+            ]
         )
         if away * back < 0 and abs(away + back) <= max(
             CONFIDENCE_Z * math.hypot(away_error, back_error), changes.days.metric.rule.matters / 2
@@ -301,10 +374,21 @@ def _take_episodes(changes: ChangePoints, span: tuple[int, int]) -> None:
 
 def _take_levels(changes: ChangePoints, span: tuple[int, int], recurring: Collection[int]) -> None:
     """Remove the `recurring` breaks, and the differences of the levels between them from the mean of all."""
-    changes.breaks, breaks = [step for step in changes.breaks if step.place not in recurring], changes.breaks
-    for begin, end in pairwise([span[0], *(step.place for step in changes.breaks if span[0] < step.place < span[1]), span[1]]):
+    changes.breaks, breaks = (
+        [step for step in changes.breaks if step.place not in recurring],
+        changes.breaks,
+    )
+    for begin, end in pairwise(
+        [
+            span[0],
+            *(step.place for step in changes.breaks if span[0] < step.place < span[1]),
+            span[1],
+        ]
+    ):
         mean = changes.days.x[begin:end].mean()
-        for first, last in pairwise([begin, *(step.place for step in breaks if begin < step.place < end), end]):
+        for first, last in pairwise(
+            [begin, *(step.place for step in breaks if begin < step.place < end), end]
+        ):
             changes.take(slice(first, last), changes.days.x[first:last].mean() - mean)
 
 
@@ -317,15 +401,28 @@ def _scan_next(walks: Sequence[_Walk]) -> None:
     spans = [(max(walk.begin, end - WINDOW), end) for walk in walks for end in [walk.ends.pop(0)]]
     declared = _declared(walks, spans)
     result = _scan([walk.days for walk in walks], spans)
-    of_walks = zip(walks, spans, result.score.tolist(), result.slope.tolist(), result.slope_error.tolist(), strict=True)
+    of_walks = zip(
+        walks,
+        spans,
+        result.score.tolist(),
+        result.slope.tolist(),
+        result.slope_error.tolist(),
+        strict=True,
+    )
     for row, (walk, span, score, slope, slope_error) in enumerate(of_walks):
         if score >= UNCONFIRMED_SCORE or declared[row]:
             _record(walk, span, (result, row), declared[row])
         elif span[1] == len(walk.days.day):
-            walk.changes.unconfirmed, walk.changes.slope, walk.changes.slope_error = None, slope, slope_error
+            walk.changes.unconfirmed, walk.changes.slope, walk.changes.slope_error = (
+                None,
+                slope,
+                slope_error,
+            )
 
 
-def _scan(series: Sequence[Days], spans: Sequence[tuple[int, int]], only: NDArray[np.intp] | None = None) -> Scan:
+def _scan(
+    series: Sequence[Days], spans: Sequence[tuple[int, int]], only: NDArray[np.intp] | None = None
+) -> Scan:
     """Scan the spans, each at the end of a row, with temperatures or all without; `only` are indexes of the series."""
     begins, ends = np.array(spans).T
     longest = int((ends - begins).max())
@@ -340,7 +437,9 @@ def _scan(series: Sequence[Days], spans: Sequence[tuple[int, int]], only: NDArra
             heat[row, present[row]] = without_gaps(heat[row, present[row]])
     if only is not None:
         only = only - ends + longest
-    return scan_series(x, known_variance, present, np.array([days.floor for days in series]), heat, only)
+    return scan_series(
+        x, known_variance, present, np.array([days.floor for days in series]), heat, only
+    )
 
 
 def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -352,20 +451,33 @@ def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> N
     return rows
 
 
-def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]]) -> list[_DeclaredStep | None]:
+def _declared(
+    walks: Sequence[_Walk], spans: Sequence[tuple[int, int]]
+) -> list[_DeclaredStep | None]:
     """Return the step at the newest change of each series' fingerprint; None without a change, or without a step there."""
-    newest = [bisect_right(walk.changed, end - AFTER) - 1 for walk, (_, end) in zip(walks, spans, strict=True)]
+    newest = [
+        bisect_right(walk.changed, end - AFTER) - 1
+        for walk, (_, end) in zip(walks, spans, strict=True)
+    ]
     places = {row: walks[row].changed[index] for row, index in enumerate(newest) if index >= 0}
     rows = [row for row, first_day in places.items() if first_day >= spans[row][0] + BEFORE]
     steps: list[_DeclaredStep | None] = [None] * len(walks)
     if rows:
-        result = _scan([walks[row].days for row in rows], [spans[row] for row in rows], np.array([places[row] for row in rows]))
-        for row, score, step, error in zip(rows, result.score.tolist(), result.step.tolist(), result.error.tolist(), strict=True):
+        result = _scan(
+            [walks[row].days for row in rows],
+            [spans[row] for row in rows],
+            np.array([places[row] for row in rows]),
+        )
+        for row, score, step, error in zip(
+            rows, result.score.tolist(), result.step.tolist(), result.error.tolist(), strict=True
+        ):
             steps[row] = (places[row], score, step, error) if score >= DECLARED_SCORE else None
     return steps
 
 
-def _record(walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _DeclaredStep | None) -> None:
+def _record(
+    walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _DeclaredStep | None
+) -> None:
     """Process one scan: a confirmed step begins a new level, the newest scan gives the current one."""
     begin, end = span
     result, row = scanned
@@ -376,22 +488,41 @@ def _record(walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], decla
         index = int(result.split[row]) - result.scores.shape[1] + end
         # The candidates whose step fits nearly as well as the best: chi-squared within 3.84.
         scores = result.scores[row]
-        near = np.flatnonzero(scores**2 >= max(float(scores.max()) ** 2 - CONFIDENCE_Z**2, 1e-12)) - len(scores) + end
+        near = (
+            np.flatnonzero(scores**2 >= max(float(scores.max()) ** 2 - CONFIDENCE_Z**2, 1e-12))
+            - len(scores)
+            + end
+        )
         split = Break(index, int(near[0]), int(near[-1]), score)
         part = slice(begin, end)
-        lowered = less_where_confirmed(walk.days.runs[part], walk.days.known[part], float(result.day_variance[row]), index - begin)
+        lowered = less_where_confirmed(
+            walk.days.runs[part],
+            walk.days.known[part],
+            float(result.day_variance[row]),
+            index - begin,
+        )
         is_step = score >= max(step_score(end - begin) - lowered, line)
-    if declared and declared[1] >= line and (split is None or split.low <= declared[0] <= split.high):
+    if (
+        declared
+        and declared[1] >= line
+        and (split is None or split.low <= declared[0] <= split.high)
+    ):
         index, score, step, error = declared
         split, is_step = Break(index, index, index, score), True
     slope, slope_error = float(result.slope[row]), float(result.slope_error[row])
     if split is not None and is_step and _is_new_level(walk, span, split, (step, error, slope)):
         _begin_level(walk, split, end)
     elif end == len(walk.days.day):
-        walk.changes.unconfirmed, walk.changes.slope, walk.changes.slope_error = split, slope, slope_error
+        walk.changes.unconfirmed, walk.changes.slope, walk.changes.slope_error = (
+            split,
+            slope,
+            slope_error,
+        )
 
 
-def _is_new_level(walk: _Walk, span: tuple[int, int], split: Break, scanned: tuple[float, float, float]) -> bool:
+def _is_new_level(
+    walk: _Walk, span: tuple[int, int], split: Break, scanned: tuple[float, float, float]
+) -> bool:
     """Return whether a step of this size, error and slope of the temperature, is large enough to report and not due to heat or drift.
 
     Also if it is clearly too small to matter; others wait for more points. Waiting until a step is clearly larger takes 30 days for one of
@@ -399,12 +530,20 @@ def _is_new_level(walk: _Walk, span: tuple[int, int], split: Break, scanned: tup
     """
     step, error, slope = scanned
     metric, after = walk.days.metric, span[1] - split.place
-    if abs(step) < metric.reported_from and abs(step) + CONFIDENCE_Z * error > metric.rule.matters and after < SETTLED:
+    if (
+        abs(step) < metric.reported_from
+        and abs(step) + CONFIDENCE_Z * error > metric.rule.matters
+        and after < SETTLED
+    ):
         return False
-    return not is_slow(walk.days, (walk.begin, span[1]), split.place) and _survives(walk, span, split, step, slope)
+    return not is_slow(walk.days, (walk.begin, span[1]), split.place) and _survives(
+        walk, span, split, step, slope
+    )
 
 
-def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float, slope: float) -> bool:
+def _survives(
+    walk: _Walk, span: tuple[int, int], candidate: Break, step: float, slope: float
+) -> bool:
     """Return whether a step remains both with the temperature readings as they are and after removing a jump of theirs near it.
 
     An exchanged sensor shows a jump that the metric does not follow, a warmer board one that it does. Jumps of the size of the weather
@@ -415,7 +554,9 @@ def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float,
     days, (begin, end) = walk.days, span
     used = without_gaps(days.temperature_c[begin:end])
     last = max(candidate.place, min(candidate.high, candidate.place + NEAR, end - AFTER))
-    places = range(max(candidate.low, candidate.place - NEAR, begin + BEFORE) - begin, last - begin + 1)
+    places = range(
+        max(candidate.low, candidate.place - NEAR, begin + BEFORE) - begin, last - begin + 1
+    )
     sign = -math.copysign(1.0, step * slope)
     anywhere = range(BEFORE, end - begin - AFTER + 1)
     # A jump elsewhere distorts the estimate of how the metric follows the temperature.
@@ -427,13 +568,20 @@ def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float,
     temperatures_c += [] if days.read_c is None else [without_gaps(days.read_c[begin:end])]
     repeated = _scan(
         [
-            replace(days, temperature_c=np.concatenate([days.temperature_c[:begin], other, days.temperature_c[end:]]))
+            replace(
+                days,
+                temperature_c=np.concatenate(
+                    [days.temperature_c[:begin], other, days.temperature_c[end:]]
+                ),
+            )
             for other in temperatures_c
         ],
         [span] * len(temperatures_c),
         np.full(len(temperatures_c), candidate.place),
     )
-    return bool(((repeated.step * step > 0) & (repeated.score >= SURVIVING_RATIO * candidate.score)).all())
+    return bool(
+        ((repeated.step * step > 0) & (repeated.score >= SURVIVING_RATIO * candidate.score)).all()
+    )
 
 
 def _begin_level(walk: _Walk, step: Break, end: int) -> None:
@@ -442,13 +590,19 @@ def _begin_level(walk: _Walk, step: Break, end: int) -> None:
     first = walk.begin + BEFORE + AFTER
     # The newest scan is repeated on the new level alone.
     start = max(first, end + 1)
-    walk.scheduled, walk.ends, walk.is_screened = range(start + -start % stride, walk.stop, stride), [], first > walk.stop
+    walk.scheduled, walk.ends, walk.is_screened = (
+        range(start + -start % stride, walk.stop, stride),
+        [],
+        first > walk.stop,
+    )
 
 
 def at_breaks(breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Break, float, float]]:
     """Return breaks, each within some days between its neighbours, located by all later points, with the step and its standard error."""
     placed: dict[int, tuple[Break, float, float]] = {}
-    for indices in grouped((days.is_warm, index) for index, (days, *_) in enumerate(breaks)).values():
+    for indices in grouped(
+        (days.is_warm, index) for index, (days, *_) in enumerate(breaks)
+    ).values():
         for first in range(0, len(indices), _BREAKS_TOGETHER):
             part = indices[first : first + _BREAKS_TOGETHER]
             placed.update(zip(part, _placed([breaks[index] for index in part]), strict=True))
@@ -457,8 +611,16 @@ def at_breaks(breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Brea
 
 def _placed(breaks: Sequence[tuple[Days, int, Break, int]]) -> Iterator[tuple[Break, float, float]]:
     tried = [_places_near(*about) for about in breaks]
-    rows = [(days, span, split) for (days, *_), (span, places) in zip(breaks, tried, strict=True) for split in places]
-    scanned = _scan([days for days, _, _ in rows], [span for _, span, _ in rows], np.array([split for _, _, split in rows]))
+    rows = [
+        (days, span, split)
+        for (days, *_), (span, places) in zip(breaks, tried, strict=True)
+        for split in places
+    ]
+    scanned = _scan(
+        [days for days, _, _ in rows],
+        [span for _, span, _ in rows],
+        np.array([split for _, _, split in rows]),
+    )
     last = 0
     for (days, _, step_break, _), (span, places) in zip(breaks, tried, strict=True):
         part, last = slice(last, last + len(places)), last + len(places)
@@ -467,17 +629,32 @@ def _placed(breaks: Sequence[tuple[Days, int, Break, int]]) -> Iterator[tuple[Br
         # Where no step can be estimated there is nothing to date. A wrong place seems to have more noise: all are measured by the least.
         variance = days.known[slice(*span)] + scanned.day_variance[part, None]
         residuals = scanned.left[part, scanned.left.shape[1] - (span[1] - span[0]) :]
-        squares = np.where(np.isfinite(scanned.error[part]), (residuals**2 * variance / variance.min(axis=0)).sum(axis=1), np.inf)
+        squares = np.where(
+            np.isfinite(scanned.error[part]),
+            (residuals**2 * variance / variance.min(axis=0)).sum(axis=1),
+            np.inf,
+        )
         best = int(np.argmin(squares))
-        near = [index for index, square in zip(places, squares, strict=True) if square <= squares[best] + CONFIDENCE_Z**2]
+        near = [
+            index
+            for index, square in zip(places, squares, strict=True)
+            if square <= squares[best] + CONFIDENCE_Z**2
+        ]
         settled = replace(step_break, place=places[best], low=near[0], high=near[-1])
         yield settled, float(scanned.step[part][best]), float(scanned.error[part][best])
 
 
-def _places_near(days: Days, begin: int, step_break: Break, end: int) -> tuple[tuple[int, int], list[int]]:
+def _places_near(
+    days: Days, begin: int, step_break: Break, end: int
+) -> tuple[tuple[int, int], list[int]]:
     """Return the days around a break that show its position, and the possible indexes; a declared break does not move."""
     span = (max(begin, step_break.place - RECENT), min(end, step_break.place + RECENT))
-    if step_break.score == 0 or (step_break.low == step_break.high and step_break.place in days.changed):
+    if step_break.score == 0 or (
+        step_break.low == step_break.high and step_break.place in days.changed
+    ):
         return span, [step_break.place]
-    first, last = max(span[0] + BEFORE, step_break.place - NEAR), min(span[1] - AFTER, step_break.place + NEAR)
+    first, last = (
+        max(span[0] + BEFORE, step_break.place - NEAR),
+        min(span[1] - AFTER, step_break.place + NEAR),
+    )
     return span, sorted({step_break.place, *range(first, last + 1)})

@@ -37,7 +37,11 @@ def changes_of(runs: Iterable[RunRecord]) -> list[FleetChange]:
     """Return the changes in `runs` (in any order), oldest first."""
     # Many runs have the same facts: each set is stored once.
     unique_facts: dict[_Facts, _Facts] = {}
-    timed_facts = [(run.started_at_ns, unique_facts.setdefault(facts, facts)) for run in runs for facts in [_facts(run)]]
+    timed_facts = [
+        (run.started_at_ns, unique_facts.setdefault(facts, facts))
+        for run in runs
+        for facts in [_facts(run)]
+    ]
     timed_facts.sort(key=lambda entry: entry[0])
     now: dict[tuple[str, str, str, str], str] = {}
     changes: dict[FleetChange, None] = {}
@@ -53,7 +57,9 @@ def changes_of(runs: Iterable[RunRecord]) -> list[FleetChange]:
 
 def change_point_line(change: FleetChange) -> str:
     """Return the change as a line of line protocol; the same change is the same point."""
-    tags = ",".join(f"{name}={tag_text(getattr(change, name))}" for name in ("device", "fleet", "kind"))
+    tags = ",".join(
+        f"{name}={tag_text(getattr(change, name))}" for name in ("device", "fleet", "kind")
+    )
     text = change.text.replace("\\", "\\\\").replace('"', '\\"')
     return f'change,{tags} text="{text}" {change.started_at_ns}'
 
@@ -62,7 +68,9 @@ def _facts(run: RunRecord) -> _Facts:
     around = run.environment
     facts = [(kind.replace("_", " "), "", getattr(around, kind) or NOT_SET) for kind in ENVIRONMENT]
     facts.append(("runtime", run.runtime.package, run.runtime.version))
-    facts.append(("model", f"{run.model.name} {run.precision} on {run.runtime.name}", run.model.sha256[:12]))
+    facts.append(
+        ("model", f"{run.model.name} {run.precision} on {run.runtime.name}", run.model.sha256[:12])
+    )
     if run.energy is not None:
         facts.append(("meter", "", run.energy.sensor))
     return run.fleet, run.device, tuple(facts)
@@ -75,7 +83,15 @@ def noted_changes(ledger: LedgerPlace, history: History) -> list[FleetChange]:
     for note in annotations:
         about = ", ".join(part for part in (note.model, note.metric) if part)
         text = f"{note.text}{f' ({about})' if about else ''}"
-        changes.append(FleetChange(note.day * NS_PER_DAY, note.fleet or EVERY_DEVICE, note.device or EVERY_DEVICE, "note", text))
+        changes.append(
+            FleetChange(
+                note.day * NS_PER_DAY,
+                note.fleet or EVERY_DEVICE,
+                note.device or EVERY_DEVICE,
+                "note",
+                text,
+            )
+        )
     for trend in watch.trends_of(history, annotations, DEFAULT):
         key = trend.key
         for step in (step for step in trend.steps if is_event(trend.metric, step)):

@@ -41,14 +41,21 @@ def _may_change(temperature_c: Array, edges: NDArray[np.intp]) -> NDArray[np.int
     moved = np.full((len(size), size.max(initial=1)), np.inf)
     index = np.arange(len(series)) - edges[series]
     steps = np.abs(np.diff(temperature_c, append=np.nan))
-    moved[series, index] = np.where(index < size[series] - 1, np.nan_to_num(steps, nan=np.inf), np.inf)
-    spread = np.maximum(np.nan_to_num(row_medians(moved, np.maximum(size - 1, 0)), posinf=0.0) / HALF_NORMAL, LEAST_SPREAD)
+    moved[series, index] = np.where(
+        index < size[series] - 1, np.nan_to_num(steps, nan=np.inf), np.inf
+    )
+    spread = np.maximum(
+        np.nan_to_num(row_medians(moved, np.maximum(size - 1, 0)), posinf=0.0) / HALF_NORMAL,
+        LEAST_SPREAD,
+    )
     day = np.flatnonzero((steps > JUMP * spread[series]) & (index < size[series] - 1)) + 1
     row, total = series[day], np.concatenate([[0.0], np.cumsum(np.nan_to_num(temperature_c))])
     begin, end = np.maximum(edges[row], day - BESIDE), np.minimum(edges[row + 1], day + BESIDE)
     shift = (total[end] - total[day]) / (end - day) - (total[day] - total[begin]) / (day - begin)
     # The least difference of a misread day from a neighbour.
-    may_change = (np.abs(shift) > JUMP * spread[row] - _ROUNDING_C) | (steps[day - 1] > MISREAD * spread[row])
+    may_change = (np.abs(shift) > JUMP * spread[row] - _ROUNDING_C) | (
+        steps[day - 1] > MISREAD * spread[row]
+    )
     return np.union1d(row[may_change], np.flatnonzero((readings > 0) & (readings < size)))
 
 
@@ -92,18 +99,26 @@ def without_gaps(temperature_c: Array) -> Array:
     is_known = np.isfinite(temperature_c)
     if is_known.all():
         return temperature_c
-    return np.where(is_known, temperature_c, temperature_c[is_known].mean() if is_known.any() else 0.0)
+    return np.where(
+        is_known, temperature_c, temperature_c[is_known].mean() if is_known.any() else 0.0
+    )
 
 
 def _spread(heat: Array) -> float:
     """Return the robust standard deviation of the differences of neighbouring days."""
-    return max(median(np.abs(heat[1:] - heat[:-1])) / HALF_NORMAL, LEAST_SPREAD) if len(heat) > 1 else LEAST_SPREAD
+    return (
+        max(median(np.abs(heat[1:] - heat[:-1])) / HALF_NORMAL, LEAST_SPREAD)
+        if len(heat) > 1
+        else LEAST_SPREAD
+    )
 
 
 def _largest_jump(heat: Array, spread: float, removed: Collection[int]) -> int | None:
     """Return the first day of the level that differs most from the previous one, None if none lasts."""
     near = np.flatnonzero(np.abs(heat[1:] - heat[:-1]) > JUMP * spread) + 1
-    sizes = {int(index): abs(_shift(heat, int(index))) for index in near if int(index) not in removed}
+    sizes = {
+        int(index): abs(_shift(heat, int(index))) for index in near if int(index) not in removed
+    }
     best = max(sizes, key=lambda index: sizes[index], default=None)
     return best if best is not None and sizes[best] > JUMP * spread else None
 
@@ -119,13 +134,18 @@ def _true_part(heat: Array, x: Array, index: int, jump: float, margin: float) ->
     If the metric moved as such a jump predicts, all of it; else its own estimate, but no more than the weather of some days (`margin`).
     """
     sides = slice(max(0, index - NEAR), index), slice(index, index + NEAR)
-    warmth, response = (np.concatenate([values[side] - values[side].mean() for side in sides]) for values in (heat, x))
+    warmth, response = (
+        np.concatenate([values[side] - values[side].mean() for side in sides])
+        for values in (heat, x)
+    )
     square = float((warmth**2).sum())
     slope = float((warmth * response).sum()) / square if square > 0 else 0.0
     if slope == 0:
         return 0.0
     before, after = sides
-    moved = float(x[after].mean() - x[before].mean()) - slope * float(heat[after].mean() - heat[before].mean())
+    moved = float(x[after].mean() - x[before].mean()) - slope * float(
+        heat[after].mean() - heat[before].mean()
+    )
     variance = float(np.var(response - slope * warmth))
     of_mean = variance * (1 / len(x[before]) + 1 / len(x[after]))
     reach = FORETOLD * np.sqrt(of_mean + jump**2 * variance / square)

@@ -46,11 +46,19 @@ def current_segments(cases: Sequence[CaseRuns]) -> list[CurrentSegment | None]:
     for name in LEVELS:
         metric = METRICS[name]
         # A figure that never changes has no step: most accuracies.
-        moving = [index for index in range(len(cases)) if _moves(all_runs.part(index, index + 1).values(metric))]
+        moving = [
+            index
+            for index in range(len(cases))
+            if _moves(all_runs.part(index, index + 1).values(metric))
+        ]
         if not moving:
             continue
-        runs = all_runs if len(moving) == len(cases) else _columns([cases[index] for index in moving])
-        for number, (index, changes) in enumerate(zip(moving, change_points(days_of_series(metric, runs), stride=EVERY), strict=True)):
+        runs = (
+            all_runs if len(moving) == len(cases) else _columns([cases[index] for index in moving])
+        )
+        for number, (index, changes) in enumerate(
+            zip(moving, change_points(days_of_series(metric, runs), stride=EVERY), strict=True)
+        ):
             of_case = runs.part(number, number + 1)
             stepped = _stepped(name, of_case, changes)
             start = _carried(name, of_case, stepped.place if stepped else 0) or stepped
@@ -58,7 +66,10 @@ def current_segments(cases: Sequence[CaseRuns]) -> list[CurrentSegment | None]:
             if start is not None and (newest is None or start.place > newest.place):
                 starts[index] = start
     return [
-        start and CurrentSegment(int(runs.columns["started_at_ns"][start.place]), start.reason, start.place)
+        start
+        and CurrentSegment(
+            int(runs.columns["started_at_ns"][start.place]), start.reason, start.place
+        )
         for runs, start in zip(cases, starts, strict=True)
     ]
 
@@ -85,7 +96,10 @@ def _moves(values: NDArray[np.float64]) -> bool:
 
 def _stepped(name: str, runs: RunColumns, changes: ChangePoints) -> _Start | None:
     """Return the start of the level after the newest confirmed step, or after the newest episode."""
-    step, away = newest_step(changes), max(changes.episodes, key=lambda episode: episode.end, default=None)
+    step, away = (
+        newest_step(changes),
+        max(changes.episodes, key=lambda episode: episode.end, default=None),
+    )
     if away is not None and (step is None or step.day < changes.days.day[away.end]):
         back = int(np.searchsorted(runs.day, changes.days.day[away.end]))
         return _Start(back, _reason(name, difference(METRICS[name], -away.size), ()))
@@ -94,11 +108,16 @@ def _stepped(name: str, runs: RunColumns, changes: ChangePoints) -> _Start | Non
     # The first run of the day that certainly has the new level; with a change of the fingerprint, its first run, possibly within a day with
     # both levels.
     sure = int(np.searchsorted(runs.day, step.day_high))
-    near = range(max(1, int(np.searchsorted(runs.day, step.day_low - 1))), int(np.searchsorted(runs.day, step.day_high, side="right")))
+    near = range(
+        max(1, int(np.searchsorted(runs.day, step.day_low - 1))),
+        int(np.searchsorted(runs.day, step.day_high, side="right")),
+    )
     changed = next((index for index in reversed(near) if _changes(runs, index - 1, index)), None)
     if changed is None:
         return _Start(sure, _reason(name, step.size, step.candidates))
-    return _Start(changed, _reason(name, step.size, step.candidates or _changes(runs, changed - 1, changed)))
+    return _Start(
+        changed, _reason(name, step.size, step.candidates or _changes(runs, changed - 1, changed))
+    )
 
 
 def _carried(name: str, runs: RunColumns, begin: int) -> _Start | None:
@@ -109,14 +128,20 @@ def _carried(name: str, runs: RunColumns, begin: int) -> _Start | None:
     value, (kinds, _) = runs.values(metric), runs.kinds(metric)
     valued = np.flatnonzero(~np.isnan(value))
     places = valued[(valued >= begin) & (kinds[valued] == kinds[valued[-1]])].tolist()
-    edges = [0, *(at for at in range(1, len(places)) if _changes(runs, places[at - 1], places[at])), len(places)]
+    edges = [
+        0,
+        *(at for at in range(1, len(places)) if _changes(runs, places[at - 1], places[at])),
+        len(places),
+    ]
     for before, edge in zip(edges[-3::-1], edges[-2:0:-1], strict=True):
         sides = [places[before:edge], places[edge:]]
         if min(map(len, sides)) < FEWEST:
             continue
         earlier, other = (_members(metric, runs, side) for side in sides)
         size = float(np.mean(other) - np.mean(earlier))
-        before_change, after_change = (mean_of([RunValue(value, "", 0) for value in values]) for values in (earlier, other))
+        before_change, after_change = (
+            mean_of([RunValue(value, "", 0) for value in values]) for values in (earlier, other)
+        )
         if abs(size) >= metric.rule.matters and after_change.minus(before_change).p < CARRIED_P:
             texts = _changes(runs, places[edge - 1], places[edge])
             return _Start(places[edge], _reason(name, difference(metric, size), texts))
@@ -130,9 +155,19 @@ def _changes(runs: RunColumns, before: int, after: int) -> Sequence[str]:
 
 def _members(metric: TrendMetric, runs: RunColumns, places: Sequence[int]) -> list[float]:
     """Return the mean of each day on the metric's scale, with fewer than three days every run."""
-    valued = [(day, on_scale(metric, value)) for day, value in zip(runs.day[places], runs.values(metric)[places].tolist(), strict=True)]
-    by_day = [[value for _, value in of_day] for _, of_day in groupby(valued, lambda day_value: day_value[0])]
-    return [float(np.mean(values)) for values in by_day] if len(by_day) >= FEWEST else [value for values in by_day for value in values]
+    valued = [
+        (day, on_scale(metric, value))
+        for day, value in zip(runs.day[places], runs.values(metric)[places].tolist(), strict=True)
+    ]
+    by_day = [
+        [value for _, value in of_day]
+        for _, of_day in groupby(valued, lambda day_value: day_value[0])
+    ]
+    return (
+        [float(np.mean(values)) for values in by_day]
+        if len(by_day) >= FEWEST
+        else [value for values in by_day for value in values]
+    )
 
 
 def _reason(name: str, size: float, changed: Sequence[str]) -> str:

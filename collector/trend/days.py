@@ -50,7 +50,10 @@ class Days:
         """Whether the temperature is a regressor: enough days have one."""
         if self.metric.rule.scale != "log" or not len(self.day):
             return False
-        return float(np.count_nonzero(np.isfinite(self.temperature_c))) / len(self.day) >= ENOUGH_TEMPERATURES
+        return (
+            float(np.count_nonzero(np.isfinite(self.temperature_c))) / len(self.day)
+            >= ENOUGH_TEMPERATURES
+        )
 
 
 def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:
@@ -66,7 +69,9 @@ def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:
     # If several values have the same index, the last stays: that of the newest run.
     newest[series[counted]] = kind[counted]
     used = counted[kind[counted] == newest[series[counted]]]
-    left_out = np.bincount(series[counted], minlength=size) - np.bincount(series[used], minlength=size)
+    left_out = np.bincount(series[counted], minlength=size) - np.bincount(
+        series[used], minlength=size
+    )
     refused = np.flatnonzero(has_value & ~counts)
     not_ok, until = np.bincount(series[refused], minlength=size), np.zeros(size, np.int64)
     np.maximum.at(until, series[refused], runs.day[refused])
@@ -93,27 +98,48 @@ def _points(
     within, floor = np.zeros(size), np.full(size, metric.rule.floor)
     if metric.rule.scale == "share":
         # A share that is nearly always 0 shows no scatter, but has that of a coin with its mean.
-        mean = (np.bincount(series, x, minlength=size) / 100 + 1) / (np.bincount(series, minlength=size) + 2)
+        mean = (np.bincount(series, x, minlength=size) / 100 + 1) / (
+            np.bincount(series, minlength=size) + 2
+        )
         floor = 100 * np.sqrt(mean * (1 - mean))
     else:
         edges = np.searchsorted(series, np.arange(size + 1))
-        for row in np.flatnonzero(np.bincount(series[~is_first], minlength=size) >= ENOUGH_DIFFERENCES):
+        for row in np.flatnonzero(
+            np.bincount(series[~is_first], minlength=size) >= ENOUGH_DIFFERENCES
+        ):
             part = slice(edges[row], edges[row + 1])
             within[row] = run_variance(x[part], day[part], u_square[part]) or 0.0
     of_points = series[first]
-    mean_x, known_variance = _sums(x, first) / count, (_sums(u_square, first) / count + within[of_points]) / count
+    mean_x, known_variance = (
+        _sums(x, first) / count,
+        (_sums(u_square, first) / count + within[of_points]) / count,
+    )
     used_c = runs.figures[TEMPERATURE][used]
     readings = _sums((~np.isnan(used_c)).astype(np.float64), first)
-    read_c = np.where(readings > 0, _sums(np.nan_to_num(used_c), first) / np.maximum(readings, 1), np.nan)
+    read_c = np.where(
+        readings > 0, _sums(np.nan_to_num(used_c), first) / np.maximum(readings, 1), np.nan
+    )
     edges = np.searchsorted(of_points, np.arange(size + 1))
     heat = regressors(read_c, mean_x, edges) if metric.rule.scale == "log" else read_c
-    changed = _changes(runs, of_points, runs.common[used[np.append(first[1:], len(used)) - 1]] if len(used) else first)
+    changed = _changes(
+        runs,
+        of_points,
+        runs.common[used[np.append(first[1:], len(used)) - 1]] if len(used) else first,
+    )
     dates, points = day[first], []
-    for begin, end, least, (kind, left_out, not_ok, until) in zip(edges.tolist(), edges[1:].tolist(), floor.tolist(), about, strict=False):
-        texts = {point - begin: changed[point] for point in range(begin, end) if point in changed} if changed else {}
+    for begin, end, least, (kind, left_out, not_ok, until) in zip(
+        edges.tolist(), edges[1:].tolist(), floor.tolist(), about, strict=False
+    ):
+        texts = (
+            {point - begin: changed[point] for point in range(begin, end) if point in changed}
+            if changed
+            else {}
+        )
         part = slice(begin, end)
         columns = dates[part], mean_x[part], known_variance[part], count[part], heat[part]
-        points.append(Days(metric, *columns, texts, least, kind, 1, left_out, not_ok, until, read_c[part]))
+        points.append(
+            Days(metric, *columns, texts, least, kind, 1, left_out, not_ok, until, read_c[part])
+        )
     return points
 
 
@@ -121,10 +147,14 @@ def _sums(values: Array, first: NDArray[np.intp]) -> Array:
     return np.add.reduceat(values, first) if len(first) else values
 
 
-def _changes(runs: RunColumns, series: NDArray[np.intp], common: NDArray[np.intp]) -> dict[int, Sequence[str]]:
+def _changes(
+    runs: RunColumns, series: NDArray[np.intp], common: NDArray[np.intp]
+) -> dict[int, Sequence[str]]:
     """Return the points at which something changed since the previous one of the series; `common` are those of the last run of each."""
     changed = {}
-    for point in (np.flatnonzero((series[1:] == series[:-1]) & (common[1:] != common[:-1])) + 1).tolist():
+    for point in (
+        np.flatnonzero((series[1:] == series[:-1]) & (common[1:] != common[:-1])) + 1
+    ).tolist():
         earlier, later = (runs.facts[common[index]].below for index in (point - 1, point))
         if texts := earlier.changes_to(later) if earlier is not later else ():
             changed[point] = texts
@@ -140,8 +170,16 @@ def of_type(members: Sequence[Days]) -> Days:
     floor = float(np.median([member.floor for member in usable])) / math.sqrt(len(usable))
     level = float(np.median([np.median(member.x) for member in usable]))
     all_days = np.unique(np.concatenate([member.day for member in usable]))
-    total, variance, warmth = np.zeros(len(all_days)), np.zeros(len(all_days)), np.zeros(len(all_days))
-    devices, runs, warm = np.zeros(len(all_days)), np.zeros(len(all_days), np.int64), np.zeros(len(all_days))
+    total, variance, warmth = (
+        np.zeros(len(all_days)),
+        np.zeros(len(all_days)),
+        np.zeros(len(all_days)),
+    )
+    devices, runs, warm = (
+        np.zeros(len(all_days)),
+        np.zeros(len(all_days), np.int64),
+        np.zeros(len(all_days)),
+    )
     for member in usable:
         indices = np.searchsorted(all_days, member.day)
         total[indices] += member.x - np.median(member.x)
@@ -150,14 +188,25 @@ def of_type(members: Sequence[Days]) -> Days:
         runs[indices] += member.runs
         has_heat = np.isfinite(member.temperature_c)
         if has_heat.any():
-            warmth[indices[has_heat]] += member.temperature_c[has_heat] - np.median(member.temperature_c[has_heat])
+            warmth[indices[has_heat]] += member.temperature_c[has_heat] - np.median(
+                member.temperature_c[has_heat]
+            )
             warm[indices[has_heat]] += 1
     temperature_c = np.where(warm > 0, warmth / np.maximum(warm, 1), np.nan)
-    points = all_days, level + total / devices, variance / devices**2, runs, temperature_c, _common_changes(usable, all_days)
+    points = (
+        all_days,
+        level + total / devices,
+        variance / devices**2,
+        runs,
+        temperature_c,
+        _common_changes(usable, all_days),
+    )
     return Days(members[0].metric, *points, floor, usable[0].kind, len(usable))
 
 
-def _common_changes(members: Sequence[Days], all_days: NDArray[np.int64]) -> Mapping[int, Sequence[str]]:
+def _common_changes(
+    members: Sequence[Days], all_days: NDArray[np.int64]
+) -> Mapping[int, Sequence[str]]:
     """Return for days of a board type the changes on at least half of its devices, on the day when most of them changed."""
     days_of_text: dict[str, Counter[int]] = defaultdict(Counter)
     for member in members:
@@ -166,6 +215,9 @@ def _common_changes(members: Sequence[Days], all_days: NDArray[np.int64]) -> Map
                 days_of_text[text][int(member.day[index])] += 1
     shared = {text: days for text, days in days_of_text.items() if 2 * days.total() >= len(members)}
     return grouped(
-        (int(np.searchsorted(all_days, days.most_common(1)[0][0])), f"{text} on {days.total()} of {len(members)} devices")
+        (
+            int(np.searchsorted(all_days, days.most_common(1)[0][0])),
+            f"{text} on {days.total()} of {len(members)} devices",
+        )
         for text, days in shared.items()
     )

@@ -29,17 +29,29 @@ class EventMember:
 
     @property
     def name(self) -> FindingName:
-        return self.series.key, self.series.metric, self.finding.day if isinstance(self.finding, Step) else None
+        return (
+            self.series.key,
+            self.series.metric,
+            self.finding.day if isinstance(self.finding, Step) else None,
+        )
 
     @property
     def days(self) -> tuple[int, int]:
         """The earliest and the latest day on which it may have begun."""
-        return (self.finding.day_low, self.finding.day_high) if isinstance(self.finding, Step) else (self.finding.day, self.finding.day)
+        return (
+            (self.finding.day_low, self.finding.day_high)
+            if isinstance(self.finding, Step)
+            else (self.finding.day, self.finding.day)
+        )
 
     @property
     def causes(self) -> tuple[str, ...]:
         """The changes on that day, or without any those near it."""
-        return self.finding.candidates or self.finding.changed_near if isinstance(self.finding, Step) else ()
+        return (
+            self.finding.candidates or self.finding.changed_near
+            if isinstance(self.finding, Step)
+            else ()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,14 @@ class TrendEvent:
     @property
     def devices(self) -> tuple[str, ...]:
         """The affected devices, sorted; for a series of a board type all of that type."""
-        return tuple(sorted({member.series.key.device or f"all {member.series.key.board}" for member in self.members}))
+        return tuple(
+            sorted(
+                {
+                    member.series.key.device or f"all {member.series.key.board}"
+                    for member in self.members
+                }
+            )
+        )
 
     @property
     def is_alone(self) -> bool:
@@ -66,9 +85,18 @@ def events_of(trends: Sequence[SeriesTrend], until: int) -> list[TrendEvent]:
     """Return the events of several findings among the confirmed steps and the gaps of `trends`, newest first."""
     events = [
         *step_events([EventMember(trend, step) for trend in trends for step in trend.steps]),
-        *device_events([EventMember(trend, gap) for trend in trends if (gap := trend.missing(until)) is not None]),
+        *device_events(
+            [
+                EventMember(trend, gap)
+                for trend in trends
+                if (gap := trend.missing(until)) is not None
+            ]
+        ),
     ]
-    return sorted((event for event in events if not event.is_alone), key=lambda event: (-event.day_high, -len(event.members)))
+    return sorted(
+        (event for event in events if not event.is_alone),
+        key=lambda event: (-event.day_high, -len(event.members)),
+    )
 
 
 def step_events(steps: Sequence[EventMember]) -> list[TrendEvent]:
@@ -81,13 +109,29 @@ def step_events(steps: Sequence[EventMember]) -> list[TrendEvent]:
 def device_events(findings: Sequence[EventMember]) -> list[TrendEvent]:
     """Return the events of steps, or of gaps, by device and by whether there are runs that do not count; single ones last."""
     events = []
-    devices = ((member.series.key.fleet, member.series.key.board, member.series.key.device) for member in findings)
-    has_runs = (isinstance(member.finding, Missing) and member.finding.has_runs for member in findings)
-    for members in grouped(zip(zip(has_runs, devices, strict=True), findings, strict=True)).values():
+    devices = (
+        (member.series.key.fleet, member.series.key.board, member.series.key.device)
+        for member in findings
+    )
+    has_runs = (
+        isinstance(member.finding, Missing) and member.finding.has_runs for member in findings
+    )
+    for members in grouped(
+        zip(zip(has_runs, devices, strict=True), findings, strict=True)
+    ).values():
         for together in _together(members):
             shared = set.intersection(*(set(member.causes) for member in together))
-            is_gap, is_type = isinstance(members[0].finding, Missing), not members[0].series.key.device
-            events.append(_event("missing" if is_gap else "fleet" if is_type else "device", ", ".join(sorted(shared)) or None, together))
+            is_gap, is_type = (
+                isinstance(members[0].finding, Missing),
+                not members[0].series.key.device,
+            )
+            events.append(
+                _event(
+                    "missing" if is_gap else "fleet" if is_type else "device",
+                    ", ".join(sorted(shared)) or None,
+                    together,
+                )
+            )
     return sorted(events, key=lambda event: event.is_alone)
 
 
@@ -127,4 +171,6 @@ def _together(members: Sequence[EventMember]) -> Iterator[list[EventMember]]:
 
 def _event(kind: EventKind, cause: str | None, members: Sequence[EventMember]) -> TrendEvent:
     days = [member.days for member in members]
-    return TrendEvent(kind, cause, min(low for low, _ in days), max(high for _, high in days), tuple(members))
+    return TrendEvent(
+        kind, cause, min(low for low, _ in days), max(high for _, high in days), tuple(members)
+    )

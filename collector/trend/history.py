@@ -42,11 +42,20 @@ class History:
         """Return the runs of a series since a day (counted from 1970), oldest first."""
         numbers = [member.number for member in self._members.get(key, ())]
         condition = f"subject IN ({', '.join('?' * len(numbers))}) AND at_ns >= ?"
-        return sorted(self.store.select(condition, *numbers, since_day * NS_PER_DAY), key=lambda run: (run.at_ns, run.row))
+        return sorted(
+            self.store.select(condition, *numbers, since_day * NS_PER_DAY),
+            key=lambda run: (run.at_ns, run.row),
+        )
 
-    def columns(self, keys: Sequence[SeriesKey], names: Sequence[str], since_day: int = 0) -> RunColumns:
+    def columns(
+        self, keys: Sequence[SeriesKey], names: Sequence[str], since_day: int = 0
+    ) -> RunColumns:
         """Return the runs of each series since a day, with the figures of these names."""
-        members_of_keys = [(number, member) for number, key in enumerate(keys) for member in self._members.get(key, ())]
+        members_of_keys = [
+            (number, member)
+            for number, key in enumerate(keys)
+            for member in self._members.get(key, ())
+        ]
         members = [member for _, member in members_of_keys]
         member, ticks, signed_row, *figures = self._rows(members, names, since_day)
         member_of_row, at_ns = member.astype(np.intp), ticks.astype(np.int64) * _TICK_NS
@@ -61,22 +70,36 @@ class History:
             {name: values[order] for name, values in zip(names, figures, strict=True)},
         )
 
-    def _rows(self, members: Sequence[SubjectRuns], names: Sequence[str], since_day: int) -> NDArray[np.float64]:
+    def _rows(
+        self, members: Sequence[SubjectRuns], names: Sequence[str], since_day: int
+    ) -> NDArray[np.float64]:
         """Return the columns of the runs of these subjects: index of the subject, time, row, and these figures.
 
         The row of a run that is not ok is negative: every column that is read takes a tenth of the time.
         """
         signed_row = "CASE WHEN verdict = 'ok' AND siblings IS NULL THEN row ELSE -row END"
         selected = ("subject", f"at_ns / {_TICK_NS}", signed_row, *names)
-        numbers, last_row = [member.number for member in members], max((member.newest_row for member in members), default=0)
+        numbers, last_row = (
+            [member.number for member in members],
+            max((member.newest_row for member in members), default=0),
+        )
         runs = sum(member.runs for member in members)
         if _LOOKED_UP * runs > last_row:
             # The plus keeps SQLite from looking each subject up; few runs of others are dropped here in less time.
             are_few = 4 * runs < 3 * last_row and len(numbers) <= _MOST_VALUES
-            condition, values = (f"+subject IN ({', '.join('?' * len(numbers))}) AND ", numbers) if are_few else ("", [])
-            parts = [(f"{condition}row > ? AND row <= ?", [*values, first, first + _PAGE]) for first in range(0, last_row, _PAGE)]
+            condition, values = (
+                (f"+subject IN ({', '.join('?' * len(numbers))}) AND ", numbers)
+                if are_few
+                else ("", [])
+            )
+            parts = [
+                (f"{condition}row > ? AND row <= ?", [*values, first, first + _PAGE])
+                for first in range(0, last_row, _PAGE)
+            ]
         else:
-            batches = [numbers[first : first + _SUBJECTS] for first in range(0, len(numbers), _SUBJECTS)]
+            batches = [
+                numbers[first : first + _SUBJECTS] for first in range(0, len(numbers), _SUBJECTS)
+            ]
             parts = [(f"subject IN ({', '.join('?' * len(part))})", part) for part in batches]
         by_number = np.argsort(numbers)
         ordered, pages = np.array(numbers, np.float64)[by_number], [np.zeros((len(selected), 0))]
@@ -92,7 +115,10 @@ class History:
         return np.concatenate(pages, axis=1)
 
     def last_day(self, key: SeriesKey) -> int:
-        return max((member.newest_ns for member in self._members.get(key, ())), default=0) // NS_PER_DAY
+        return (
+            max((member.newest_ns for member in self._members.get(key, ())), default=0)
+            // NS_PER_DAY
+        )
 
     def newest_day(self) -> int:
         """Return the day of the newest run of all, 0 if there is none, even if only one device's are read."""
@@ -100,7 +126,10 @@ class History:
 
     def received_ns(self) -> dict[tuple[str, str], int]:
         """Return when the last run of each device was received, by fleet and device."""
-        return {(fleet, device): received_ns for fleet, device, received_ns in self.store.query(_RECEIVED)}
+        return {
+            (fleet, device): received_ns
+            for fleet, device, received_ns in self.store.query(_RECEIVED)
+        }
 
     def runs(self, key: SeriesKey) -> int:
         return sum(member.runs for member in self._members.get(key, ()))
@@ -111,4 +140,10 @@ class History:
 
 
 def series_order(key: SeriesKey) -> tuple[str, ...]:
-    return (key.fleet, key.board, key.model, key.device, *(str(value) for value in msgspec.structs.astuple(key)))
+    return (
+        key.fleet,
+        key.board,
+        key.model,
+        key.device,
+        *(str(value) for value in msgspec.structs.astuple(key)),
+    )

@@ -57,17 +57,25 @@ class Levels:
         If the series goes back and forth between them, they count as samples of one level, until a step exceeds them; otherwise their
         scatter is that between two steps.
         """
-        segments = np.array([part.mean() for part in np.split(self.means, sorted(self._places.values()))])
+        segments = np.array(
+            [part.mean() for part in np.split(self.means, sorted(self._places.values()))]
+        )
         directions = np.sign(np.diff(segments))
         fixed = set(self._places) - set(doubted)
-        counted = set() if np.count_nonzero(directions[1:] != directions[:-1]) >= REVERSALS else set(doubted)
+        counted = (
+            set()
+            if np.count_nonzero(directions[1:] != directions[:-1]) >= REVERSALS
+            else set(doubted)
+        )
         if counted:
             scores = {at: self._score(fixed | counted, at) for at in counted}
             while scores and min(scores.values()) < APART:
                 counted.remove(min(scores, key=lambda at: scores[at]))
                 scores = {at: self._score(fixed | counted, at) for at in counted}
         else:
-            while scores := {at: self._score({*fixed, *counted, at}, at) for at in set(doubted) - counted}:
+            while scores := {
+                at: self._score({*fixed, *counted, at}, at) for at in set(doubted) - counted
+            }:
                 best = max(scores, key=lambda at: scores[at])
                 if scores[best] < APART:
                     break
@@ -78,15 +86,26 @@ class Levels:
         """Return t of one of the breaks, if these are the steps."""
         places = sorted(self._places[other] for other in breaks)
         parts = np.split(self.means, places)
-        scatter = self._scatter(sum(float(((part - part.mean()) ** 2).sum()) for part in parts), len(parts))
+        scatter = self._scatter(
+            sum(float(((part - part.mean()) ** 2).sum()) for part in parts), len(parts)
+        )
         index = places.index(self._places[at])
         before, after = parts[index], parts[index + 1]
-        return abs(float(after.mean() - before.mean())) / math.sqrt(scatter * (1 / len(before) + 1 / len(after)))
+        return abs(float(after.mean() - before.mean())) / math.sqrt(
+            scatter * (1 / len(before) + 1 / len(after))
+        )
 
     def follow(self, ramp: Ramp, breaks: Collection[int]) -> bool:
         """Return whether the levels follow a ramp, in addition to steps at these breaks."""
         steps = [np.arange(len(self.means)) >= self._places[at] for at in breaks]
-        design = np.stack([np.clip(self._middle, ramp.first_day, ramp.last_day) - ramp.first_day, np.ones(len(self.means)), *steps], axis=1)
+        design = np.stack(
+            [
+                np.clip(self._middle, ramp.first_day, ramp.last_day) - ramp.first_day,
+                np.ones(len(self.means)),
+                *steps,
+            ],
+            axis=1,
+        )
         inverse = np.linalg.pinv(design.T @ design)
         coefficients = inverse @ design.T @ self.means
         square = float(((self.means - design @ coefficients) ** 2).sum())
@@ -94,7 +113,9 @@ class Levels:
         return abs(float(coefficients[0])) >= APART_SLOWLY * error
 
     def _scatter(self, square: float, coefficients: int) -> float:
-        return (square + ASSUMED * self._own_variance) / (max(len(self.means) - coefficients, 0) + ASSUMED)
+        return (square + ASSUMED * self._own_variance) / (
+            max(len(self.means) - coefficients, 0) + ASSUMED
+        )
 
 
 def _without_heat(days: Days, span: tuple[int, int], breaks: Sequence[int]) -> tuple[Array, Array]:
@@ -106,7 +127,9 @@ def _without_heat(days: Days, span: tuple[int, int], breaks: Sequence[int]) -> t
         sides = np.split(heat, [at - span[0] for at in breaks])
         within = np.concatenate([side - side.mean() for side in sides])
         x = x - (heat - heat.mean()) * (float(within @ x) / max(float(within @ within), 1e-9))
-    own_variance, between = day_variances(x[None], days.known[None, part], np.ones((1, len(x)), np.bool_), np.array([days.floor]))
+    own_variance, between = day_variances(
+        x[None], days.known[None, part], np.ones((1, len(x)), np.bool_), np.array([days.floor])
+    )
     variance = (own_variance + between[:, None])[0]
     return drawn_near(x[None], CLIP * np.sqrt(variance)[None])[0], variance
 
@@ -119,7 +142,9 @@ def _starts(x: Array, variance: Array, begin: int, end: int) -> list[int]:
     if not len(places):
         return [begin]
     before, after = weight[places - 1], weight[-1] - weight[places - 1]
-    scores = np.abs((total[-1] - total[places - 1]) / after - total[places - 1] / before) / np.sqrt(1 / before + 1 / after)
+    scores = np.abs((total[-1] - total[places - 1]) / after - total[places - 1] / before) / np.sqrt(
+        1 / before + 1 / after
+    )
     best = int(np.argmax(scores))
     if scores[best] < LEVEL_SCORE:
         return [begin]

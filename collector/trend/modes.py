@@ -34,7 +34,9 @@ class TwoModes:
 
     def apart(self) -> Array:
         """Return the difference of each day from the mean of all that is due to its mode."""
-        apart: Array = (self.high - self.low) * (self.is_high.astype(np.float64) - float(self.is_high.mean()))
+        apart: Array = (self.high - self.low) * (
+            self.is_high.astype(np.float64) - float(self.is_high.mean())
+        )
         return apart
 
 
@@ -52,8 +54,12 @@ def modes_beside_heat(x: Array, heat: Array, least: float) -> list[TwoModes | No
         if modes is not None:
             # From one day to the next at a change of mode, most of the distance to the other level.
             places = np.flatnonzero(modes.is_high[1:] != modes.is_high[:-1]) + 1
-            changes = (x[row, places] - x[row, places - 1]) * np.where(modes.is_high[places], 1.0, -1.0)
-            modes_of_series[row] = modes if median(changes) >= (modes.high - modes.low) / 2 else None
+            changes = (x[row, places] - x[row, places - 1]) * np.where(
+                modes.is_high[places], 1.0, -1.0
+            )
+            modes_of_series[row] = (
+                modes if median(changes) >= (modes.high - modes.low) / 2 else None
+            )
     return modes_of_series
 
 
@@ -61,9 +67,13 @@ def _heat_effect(x: Array, heat: Array, is_high: Mask) -> Array:
     """Return the part of `x` [.., days] that follows the temperature; a difference between the two levels does not change the slope."""
     within = heat
     for level in (is_high, ~is_high):
-        mean = (heat * level).sum(axis=-1, keepdims=True) / np.maximum(level.sum(axis=-1, keepdims=True), 1)
+        mean = (heat * level).sum(axis=-1, keepdims=True) / np.maximum(
+            level.sum(axis=-1, keepdims=True), 1
+        )
         within = within - level * mean
-    slope = (within * x).sum(axis=-1, keepdims=True) / np.maximum((within**2).sum(axis=-1, keepdims=True), 1e-9)
+    slope = (within * x).sum(axis=-1, keepdims=True) / np.maximum(
+        (within**2).sum(axis=-1, keepdims=True), 1e-9
+    )
     effect: Array = (heat - heat.mean(axis=-1, keepdims=True)) * slope
     return effect
 
@@ -85,10 +95,18 @@ def two_modes(x: Array, least: float) -> TwoModes | None:
     if high - low < least or not _alternates(is_high, edges):
         return None
     apart = x - np.where(is_high, high, low)
-    stays = [(end - begin, float(apart[begin:end].mean())) for begin, end in pairwise(edges) if end - begin >= 2]
+    stays = [
+        (end - begin, float(apart[begin:end].mean()))
+        for begin, end in pairwise(edges)
+        if end - begin >= 2
+    ]
     is_far = high - low >= APART * median(np.abs(apart)) / HALF_NORMAL
     is_same = np.std([mean for _, mean in stays]) <= SAME_RATIO * (high - low)
-    if not is_far or not is_same or any(size >= 5 and abs(mean) > (high - low) / 2 for size, mean in stays):
+    if (
+        not is_far
+        or not is_same
+        or any(size >= 5 and abs(mean) > (high - low) / 2 for size, mean in stays)
+    ):
         return None
     return TwoModes(low, high, is_high, len(edges) - 2, edges[1], edges[-2])
 
@@ -101,7 +119,11 @@ def _alternates(is_high: Mask, edges: Sequence[int]) -> bool:
     of_each = min(np.count_nonzero(lengths[which::2] >= 3) for which in (0, 1))
     longest_newest = max(LONGEST_NEWEST * float(lengths[:-1].mean()), LONGEST / 4)
     high_ratio = float(is_high[: edges[-2]].mean())
-    return bool(of_each >= 2 and lengths[-1] <= longest_newest and LEAST_RATIO <= high_ratio <= 1 - LEAST_RATIO)
+    return bool(
+        of_each >= 2
+        and lengths[-1] <= longest_newest
+        and LEAST_RATIO <= high_ratio <= 1 - LEAST_RATIO
+    )
 
 
 def _middles(x: Array, least: float) -> Array:
@@ -110,10 +132,21 @@ def _middles(x: Array, least: float) -> Array:
     fewest = max(int(LEAST_RATIO * size), 2)
     if size < 4 * fewest:
         return np.full(len(x), np.nan)
-    total, places = np.cumsum(ordered, axis=1), np.linspace(fewest, size - fewest, min(_TRIED, size - 2 * fewest + 1)).astype(np.int64)
+    total, places = (
+        np.cumsum(ordered, axis=1),
+        np.linspace(fewest, size - fewest, min(_TRIED, size - 2 * fewest + 1)).astype(np.int64),
+    )
     before = total[:, places - 1]
     apart = (total[:, -1:] - before) / (size - places) - before / places
     row, best = np.arange(len(x)), np.argmax(apart**2 * (places * (size - places)), axis=1)
-    scatter = row_medians(np.abs(x[:, 1:] - x[:, :-1]), np.full(len(x), size - 1)) / HALF_NORMAL / math.sqrt(2)
-    is_apart = (ordered[:, -fewest] - ordered[:, fewest] >= least) & (apart[row, best] >= 0.8 * APART * scatter)
-    return np.where(is_apart, (ordered[row, places[best] - 1] + ordered[row, places[best]]) / 2, np.nan)
+    scatter = (
+        row_medians(np.abs(x[:, 1:] - x[:, :-1]), np.full(len(x), size - 1))
+        / HALF_NORMAL
+        / math.sqrt(2)
+    )
+    is_apart = (ordered[:, -fewest] - ordered[:, fewest] >= least) & (
+        apart[row, best] >= 0.8 * APART * scatter
+    )
+    return np.where(
+        is_apart, (ordered[row, places[best] - 1] + ordered[row, places[best]]) / 2, np.nan
+    )

@@ -39,7 +39,9 @@ def median(values: NDArray[np.float64] | NDArray[np.int64]) -> float:
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) -> tuple[Array, Array]:
+def day_variances(
+    x: Array, known_variance: Array, present: Mask, floor: Array
+) -> tuple[Array, Array]:
     """Return each point's own variance, and the additional scatter of days, one for each series.
 
     If days scatter less than the points' own variances, those are reduced: a meter's common error does not move days relative to each
@@ -52,7 +54,9 @@ def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) 
     difference[~is_there] = np.inf
     count = is_there.sum(axis=1)
     places = _middle(difference, count)
-    middle = np.where(count > 0, np.sort(difference, axis=1)[np.arange(len(x)), places].sum(axis=0) / 2, np.nan)
+    middle = np.where(
+        count > 0, np.sort(difference, axis=1)[np.arange(len(x)), places].sum(axis=0) / 2, np.nan
+    )
 
     def is_beyond(rows: NDArray[np.intp], added: Array) -> Mask:
         """Return in which series the median of the differences in standard deviations exceeds that of a normal variable."""
@@ -65,8 +69,13 @@ def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) 
 
     # The median is certainly beyond or within, if all days had the largest of the variances, or the least.
     square = (middle / HALF_NORMAL) ** 2
-    largest, least = both.max(axis=1, where=is_there, initial=0.0), both.min(axis=1, where=is_there, initial=np.inf)
-    beyond_below = np.sqrt(np.maximum(square * (1 - _ROUNDING) - largest - _TINY, 0.0) / 2) * (1 - _ROUNDING)
+    largest, least = (
+        both.max(axis=1, where=is_there, initial=0.0),
+        both.min(axis=1, where=is_there, initial=np.inf),
+    )
+    beyond_below = np.sqrt(np.maximum(square * (1 - _ROUNDING) - largest - _TINY, 0.0) / 2) * (
+        1 - _ROUNDING
+    )
     within_above = np.sqrt(np.maximum(square * (1 + _ROUNDING) - least, 0.0) / 2) * (1 + _ROUNDING)
     low, high = np.zeros(len(x)), np.nan_to_num(middle) / HALF_NORMAL + 1e-12
     for _ in range(_BISECTIONS):
@@ -79,7 +88,9 @@ def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) 
     between = ((low + high) / 2) ** 2
     ratio_alone = np.full(len(x), np.inf)
     rows = np.flatnonzero(square <= (largest + tiny) * (1 + _ROUNDING))
-    ratio_alone[rows] = row_medians(difference[rows] / np.sqrt(both[rows] + tiny[rows, None]), count[rows])
+    ratio_alone[rows] = row_medians(
+        difference[rows] / np.sqrt(both[rows] + tiny[rows, None]), count[rows]
+    )
     taken_down = np.minimum(ratio_alone / HALF_NORMAL, 1.0)[:, None] ** 2
     return np.maximum(known_variance * taken_down, tiny[:, None] / 2), np.maximum(between, tiny / 2)
 

@@ -43,7 +43,14 @@ class RunColumns:
         """Return the runs of the series from one index to before another."""
         edges, part = self.edges[begin : end + 1], slice(self.edges[begin], self.edges[end])
         figures = {name: values[part] for name, values in self.figures.items()}
-        return RunColumns(edges - edges[0], self.day[part], self.is_ok[part], self.common[part], self.facts, figures)
+        return RunColumns(
+            edges - edges[0],
+            self.day[part],
+            self.is_ok[part],
+            self.common[part],
+            self.facts,
+            figures,
+        )
 
     def values(self, metric: TrendMetric) -> NDArray[np.float64]:
         """Return the metric's figure of each run, NaN if it has none."""
@@ -58,24 +65,39 @@ class RunColumns:
     def kinds(self, metric: TrendMetric) -> tuple[NDArray[np.intp], Sequence[str | None]]:
         """Return the kind of each run's figure, as an index, and the kinds."""
         numbers: dict[str | None, int] = {}
-        number_of_facts = [numbers.setdefault(metric.kind(facts), len(numbers)) for facts in self.facts]
+        number_of_facts = [
+            numbers.setdefault(metric.kind(facts), len(numbers)) for facts in self.facts
+        ]
         return np.array(number_of_facts, dtype=np.intp)[self.common], list(numbers)
 
 
 def scaled(metric: TrendMetric, value: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return figures on the metric's scale of differences."""
     # Not numpy's logarithm, whose last digit depends on the processor.
-    return 100 * (np.fromiter(map(math.log, value.tolist()), np.float64, len(value)) if metric.rule.scale == "log" else value)
+    return 100 * (
+        np.fromiter(map(math.log, value.tolist()), np.float64, len(value))
+        if metric.rule.scale == "log"
+        else value
+    )
 
 
 def names_of(metrics: Iterable[TrendMetric]) -> list[str]:
-    return list(dict.fromkeys(name for metric in metrics for name in (TEMPERATURE, metric.figure.name, metric.u_column) if name))
+    return list(
+        dict.fromkeys(
+            name
+            for metric in metrics
+            for name in (TEMPERATURE, metric.figure.name, metric.u_column)
+            if name
+        )
+    )
 
 
 def common_facts(subject: RunSubject) -> CommonFacts:
     """Return the facts that the runs of a subject share with others; the energies of two sensors are of one kind."""
     energy, accuracy = subject.energy_kind, subject.accuracy_kind
-    return CommonFacts(subject.fingerprint, energy.text if energy else None, accuracy.text if accuracy else None)
+    return CommonFacts(
+        subject.fingerprint, energy.text if energy else None, accuracy.text if accuracy else None
+    )
 
 
 def run_columns(
@@ -88,8 +110,12 @@ def run_columns(
 ) -> RunColumns:
     """Return the runs of series from arrays [runs] in order; `subject_of_run` has indexes in `subjects`."""
     facts: dict[CommonFacts, int] = {}
-    number_of_subject = [facts.setdefault(common_facts(subject), len(facts)) for subject in subjects]
-    has_own_energy = np.array([bool(subject.has_own_energy) for subject in subjects], np.bool_)[subject_of_run]
+    number_of_subject = [
+        facts.setdefault(common_facts(subject), len(facts)) for subject in subjects
+    ]
+    has_own_energy = np.array([bool(subject.has_own_energy) for subject in subjects], np.bool_)[
+        subject_of_run
+    ]
     return RunColumns(
         edges=edges,
         day=at_ns // NS_PER_DAY,
@@ -100,12 +126,16 @@ def run_columns(
     )
 
 
-def _followed(name: str, values: NDArray[np.float64], has_own_energy: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _followed(
+    name: str, values: NDArray[np.float64], has_own_energy: NDArray[np.bool_]
+) -> NDArray[np.float64]:
     """Return the values of a column, NaN if the trend does not use them: no energy replayed with measured queries, no log of 0."""
     if name not in METRICS:
         return values
     metric = METRICS[name]
-    refused = ~has_own_energy if metric.figure.group == "energy" else np.zeros(len(values), np.bool_)
+    refused = (
+        ~has_own_energy if metric.figure.group == "energy" else np.zeros(len(values), np.bool_)
+    )
     if metric.rule.scale == "log":
         refused |= values <= 0
     return np.where(refused, np.nan, values)

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run, median, shared_variance
+from edgemeter.collector.trend.noise import (
+    Array,
+    Mask,
+    day_variances,
+    long_run,
+    median,
+    shared_variance,
+)
 
 # Numbers of points, and the scores from which a step is confirmed.
 STEP_SCORE = ((20, 30, 40, 60, 80, 100, 120), (9.0, 8.0, 7.0, 5.8, 5.1, 4.8, 4.7))
@@ -40,7 +47,9 @@ def step_score(points: int) -> float:
     return float(np.interp(points, *STEP_SCORE))
 
 
-def less_where_confirmed(runs: NDArray[np.int64], known_variance: Array, day_variance: float, split: int) -> float:
+def less_where_confirmed(
+    runs: NDArray[np.int64], known_variance: Array, day_variance: float, split: int
+) -> float:
     """Return by how much the threshold is lowered: 0 or `CONFIRMED_LESS`; `runs` are the runs per day of one series [days]."""
     is_repeated = runs > 1
     is_confirmed = np.count_nonzero(is_repeated[split:]) >= CONFIRMING_DAYS
@@ -70,7 +79,9 @@ class _Regressors:
         return centred
 
     def slope(self, centred: Array) -> Array:
-        slope: Array = (self.weighted_heat * centred).sum(axis=1) / np.where(self.heat_square > 0, self.heat_square, 1.0)
+        slope: Array = (self.weighted_heat * centred).sum(axis=1) / np.where(
+            self.heat_square > 0, self.heat_square, 1.0
+        )
         return slope
 
     def residuals(self, values: Array) -> Array:
@@ -97,7 +108,14 @@ class SplitFit:
     error: Array
 
 
-def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array | None, only: NDArray[np.intp] | None) -> SplitFit:
+def fit_splits(
+    x: Array,
+    weight: Array,
+    sd: Array,
+    present: Mask,
+    temperature: Array | None,
+    only: NDArray[np.intp] | None,
+) -> SplitFit:
     """Return the fit of the series; with `only` [series] the split is at that index. Points further off than some `sd` are moved near."""
     weight = np.where(present, weight, 0.0)
     regressors = _Regressors(weight, temperature)
@@ -115,16 +133,26 @@ def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: A
         size = size - _suffix(regressors.weighted_heat) ** 2 / np.where(square > 0, square, 1.0)
     # The points of a row are at its end.
     points = np.minimum(np.arange(x.shape[1], 0, -1), present.sum(axis=1, keepdims=True))
-    allowed = present & (points >= AFTER) & (points <= RECENT) & (points[:, :1] - points >= BEFORE) & (size > 1e-9)
+    allowed = (
+        present
+        & (points >= AFTER)
+        & (points <= RECENT)
+        & (points[:, :1] - points >= BEFORE)
+        & (size > 1e-9)
+    )
     if only is None:
         # The temperature may hide a declared step.
         allowed &= size >= (1 - HIDDEN_RATIO) * without_heat
-    scores = np.where(allowed, np.abs(_suffix(weight * residual) / np.sqrt(np.maximum(size, 1e-12))), 0.0)
+    scores = np.where(
+        allowed, np.abs(_suffix(weight * residual) / np.sqrt(np.maximum(size, 1e-12))), 0.0
+    )
     row = np.arange(len(x))
     split = np.argmax(scores, axis=1) if only is None else only
     is_possible = allowed[row, split]
     error = np.where(is_possible, 1 / np.sqrt(np.where(is_possible, size[row, split], 1.0)), np.inf)
-    return SplitFit(x, sd, present, regressors, clipped, residual, scores, split, is_possible, error)
+    return SplitFit(
+        x, sd, present, regressors, clipped, residual, scores, split, is_possible, error
+    )
 
 
 def _suffix(values: Array) -> Array:
@@ -190,7 +218,9 @@ def scan_series(
     first = fit_splits(x, 1 / spread**2, spread, present, temperature, only)
     shared = shared_variance(with_step(first)[1] * spread, spread**2, present)
     sd = np.sqrt(known_variance + (between + shared)[:, None])
-    fit = fit_splits(x, 1 / (known_variance + long_run(between, shared)[:, None]), sd, present, temperature, only)
+    fit = fit_splits(
+        x, 1 / (known_variance + long_run(between, shared)[:, None]), sd, present, temperature, only
+    )
     step, residuals = with_step(fit)
     regressors = fit.regressors
     time = regressors.residuals(np.where(present, np.cumsum(present, axis=1), 0).astype(np.float64))
@@ -203,9 +233,12 @@ def scan_series(
         step=step,
         error=fit.error,
         scores=fit.scores,
-        line=np.abs((weighted_time * fit.residual).sum(axis=1)) / np.sqrt(np.maximum((weighted_time * time).sum(axis=1), 1e-12)),
+        line=np.abs((weighted_time * fit.residual).sum(axis=1))
+        / np.sqrt(np.maximum((weighted_time * time).sum(axis=1), 1e-12)),
         slope=np.where(is_known, slope, np.nan),
-        slope_error=np.where(is_known, 1 / np.sqrt(np.where(is_known, regressors.heat_square, 1.0)), np.nan),
+        slope_error=np.where(
+            is_known, 1 / np.sqrt(np.where(is_known, regressors.heat_square, 1.0)), np.nan
+        ),
         left=np.where(fit.present, residuals, 0.0),
         day_variance=between + shared,
     )

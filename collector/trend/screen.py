@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask
-from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP, CONFIRMED_LESS, HIDDEN_RATIO, LEAST_TEMPERATURE_SD, RECENT, STEP_SCORE
+from edgemeter.collector.trend.scan import (
+    AFTER,
+    BEFORE,
+    CLIP,
+    CONFIRMED_LESS,
+    HIDDEN_RATIO,
+    LEAST_TEMPERATURE_SD,
+    RECENT,
+    STEP_SCORE,
+)
 
 # The screen proves nothing for days whose known variances differ by more than this share of their scatter.
 EVEN_RATIO = 0.1
@@ -21,8 +30,12 @@ _ROUNDING = 1e-6
 def is_even(x: Array, known_variance: Array, is_part: Mask) -> Mask:
     """Return for which series the screen may prove something; all but the result are [days, series]."""
     is_both = is_part[1:] & is_part[:-1]
-    square = ((x[1:] - x[:-1]) ** 2).sum(axis=0, where=is_both) / np.maximum(2 * is_both.sum(axis=0), 1)
-    apart = known_variance.max(axis=0, where=is_part, initial=0.0) - known_variance.min(axis=0, where=is_part, initial=np.inf)
+    square = ((x[1:] - x[:-1]) ** 2).sum(axis=0, where=is_both) / np.maximum(
+        2 * is_both.sum(axis=0), 1
+    )
+    apart = known_variance.max(axis=0, where=is_part, initial=0.0) - known_variance.min(
+        axis=0, where=is_part, initial=np.inf
+    )
     even: Mask = apart <= EVEN_RATIO * square
     return even
 
@@ -30,7 +43,15 @@ def is_even(x: Array, known_variance: Array, is_part: Mask) -> Mask:
 class Screen:
     """Levels of series from the indexes `begin` to before `stop`; `x`, `known_variance` and `heat` (no NaN) are [days, series]."""
 
-    def __init__(self, x: Array, known_variance: Array, floor: Array, heat: Array | None, begin: _Integers, stop: _Integers) -> None:
+    def __init__(
+        self,
+        x: Array,
+        known_variance: Array,
+        floor: Array,
+        heat: Array | None,
+        begin: _Integers,
+        stop: _Integers,
+    ) -> None:
         position = np.arange(len(x))[:, None]
         self._is_part: Mask = (position >= begin) & (position < stop)
         self._begin, self._least_variance = begin, np.maximum(floor, 1e-9) ** 2 * (1 - _BISECTED)
@@ -49,7 +70,10 @@ class Screen:
         products = [self._x, self._x**2]
         if self._heat is not None:
             products += [self._heat, self._heat**2, self._heat * self._x]
-        self._sums = [np.concatenate([np.zeros((1, len(begin))), np.cumsum(product, axis=0)]) for product in products]
+        self._sums = [
+            np.concatenate([np.zeros((1, len(begin))), np.cumsum(product, axis=0)])
+            for product in products
+        ]
 
     def _centred(self, values: Array) -> Array:
         mean = values.sum(axis=0, where=self._is_part) / np.maximum(self._is_part.sum(axis=0), 1)
@@ -68,7 +92,10 @@ class Screen:
         square, residual = x_square - x_sum * x_mean, self._x[first:end] - x_mean
         places = slice(max(end - RECENT, BEFORE), end - AFTER + 1)
         after = (end - np.arange(places.start, places.stop))[:, None]
-        moved, information = self._sums[0][end] - self._sums[0][places] - after * x_mean, after * (1 - after / size)
+        moved, information = (
+            self._sums[0][end] - self._sums[0][places] - after * x_mean,
+            after * (1 - after / size),
+        )
         is_possible: Mask = end - after >= begin + BEFORE
         is_open = np.zeros(len(begin), np.bool_)
         if self._heat is not None:
@@ -78,23 +105,39 @@ class Screen:
             # Whether a temperature that hardly varies is a regressor is decided by the scan.
             is_open = heat_square <= 2 * uneven * LEAST_TEMPERATURE_SD**2 * size
             slope = (product - heat_sum * x_mean) / np.where(is_open, 1.0, heat_square)
-            square, residual = square - slope**2 * heat_square, residual - slope * (self._heat[first:end] - heat_mean)
+            square, residual = (
+                square - slope**2 * heat_square,
+                residual - slope * (self._heat[first:end] - heat_mean),
+            )
             warmed = self._sums[2][end] - self._sums[2][places] - after * heat_mean
             beside_heat = information - warmed**2 / np.where(is_open, 1.0, heat_square)
-            is_possible &= beside_heat >= (1 - HIDDEN_RATIO) * (1 - _ROUNDING) / uneven * information
+            is_possible &= (
+                beside_heat >= (1 - HIDDEN_RATIO) * (1 - _ROUNDING) / uneven * information
+            )
             moved, information = moved - slope * warmed, beside_heat
         explained = (moved**2 * is_possible / np.where(is_possible, information, 1.0)).max(axis=0)
         square = np.maximum(square, 0.0)
         bound = np.sqrt((explained + (1 - 1 / uneven) * square) / variance)
         # The score may increase by as much as a day is moved near; the fit that decides that moves with these days.
-        far = np.abs(residual) * self._is_part[first:end] / sd + (uneven - 1) * np.sqrt(square) / sd - CLIP
+        far = (
+            np.abs(residual) * self._is_part[first:end] / sd
+            + (uneven - 1) * np.sqrt(square) / sd
+            - CLIP
+        )
         excess = np.sqrt((np.maximum(far, 0.0) ** 2).sum(axis=0))
         excess = np.sqrt((np.maximum(far + np.sqrt(uneven) * excess, 0.0) ** 2).sum(axis=0))
         # On days with two values, the rarer is moved towards the other: the step shrinks, and more so with a smaller variance.
-        rare = np.abs((x_mean - self._low) / self._apart - np.array([[0.0], [1.0]])).min(axis=0) * self._apart
+        rare = (
+            np.abs((x_mean - self._low) / self._apart - np.array([[0.0], [1.0]])).min(axis=0)
+            * self._apart
+        )
         reach = np.minimum(np.where(rare <= CLIP * sd, rare + CLIP * sd, np.inf), 2 * CLIP * sd)
-        bound = np.where(self._is_binary, bound * np.minimum(reach / self._apart, 1.0), bound + excess)
-        may_step: Mask = is_open | ~(bound * (1 + _ROUNDING) < np.interp(size, *STEP_SCORE) - CONFIRMED_LESS)
+        bound = np.where(
+            self._is_binary, bound * np.minimum(reach / self._apart, 1.0), bound + excess
+        )
+        may_step: Mask = is_open | ~(
+            bound * (1 + _ROUNDING) < np.interp(size, *STEP_SCORE) - CONFIRMED_LESS
+        )
         return may_step
 
     def _variance(self, first: int, end: int, begin: _Integers) -> tuple[Array, Array]:
@@ -103,9 +146,15 @@ class Screen:
         if begin.max() > first:
             moved = np.where(np.arange(first, end - 1) >= begin[:, None], moved, np.inf)
         differences = end - 1 - begin
-        middle = np.sort(moved, axis=1)[np.arange(len(begin)), np.clip((differences - 1) // 2, 0, end - 2 - first)]
+        middle = np.sort(moved, axis=1)[
+            np.arange(len(begin)), np.clip((differences - 1) // 2, 0, end - 2 - first)
+        ]
         # A series that ended before has no scan here: its result is not used.
-        variance = (np.where((differences > 0) & np.isfinite(middle), middle, 0.0) / HALF_NORMAL) ** 2 / 2 * (1 - _BISECTED)
+        variance = (
+            (np.where((differences > 0) & np.isfinite(middle), middle, 0.0) / HALF_NORMAL) ** 2
+            / 2
+            * (1 - _BISECTED)
+        )
         low, high = self._known
         between = np.maximum(variance - high, 0.0)
         uneven = np.where(high > low, (high + between) / np.maximum(low + between, 1e-300), 1.0)

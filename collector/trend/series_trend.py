@@ -69,37 +69,78 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
         silent, patience = until - self.last_day, max(MISSED_DAYS, 4 * self.every_days)
         if self.points < 2 or not patience < silent <= OVER_DAYS:
             return None
-        return Missing(self.last_day, silent, self.every_days, has_runs=until - self.not_ok_until <= patience)
+        return Missing(
+            self.last_day, silent, self.every_days, has_runs=until - self.not_ok_until <= patience
+        )
 
 
-def trends(keys: Sequence[SeriesKey], series: Sequence[Days], cuts: Sequence[Mapping[int, str]] | None = None) -> list[SeriesTrend]:
+def trends(
+    keys: Sequence[SeriesKey],
+    series: Sequence[Days],
+    cuts: Sequence[Mapping[int, str]] | None = None,
+) -> list[SeriesTrend]:
     """Return the trend of each series that has a point; `cuts` has for each the days of declared new levels, with the reasons."""
     declared = cuts if cuts is not None else [{}] * len(series)
     places = [
-        {int(np.searchsorted(days.day, day)): text for day, text in texts.items()} for days, texts in zip(series, declared, strict=True)
+        {int(np.searchsorted(days.day, day)): text for day, text in texts.items()}
+        for days, texts in zip(series, declared, strict=True)
     ]
     results = change_points(series, [list(texts) for texts in places])
-    breaks = [(row, (changes, step_break, state)) for row, changes in enumerate(results) for step_break, state in _breaks(changes)]
-    by_row = grouped(zip((row for row, _ in breaks), _steps([about for _, about in breaks]), strict=True))
+    breaks = [
+        (row, (changes, step_break, state))
+        for row, changes in enumerate(results)
+        for step_break, state in _breaks(changes)
+    ]
+    by_row = grouped(
+        zip((row for row, _ in breaks), _steps([about for _, about in breaks]), strict=True)
+    )
     rows = [row for row, changes in enumerate(results) if len(changes.days.day)]
-    begins = [max([*results[row].cuts, *(step_break.place for step_break in results[row].breaks)]) for row in rows]
-    levels = _levels([(results[row].days, begin, len(results[row].days.day)) for row, begin in zip(rows, begins, strict=True)])
-    current = zip(rows, zip(begins, levels, *_rhythm([results[row].days for row in rows]), strict=True), strict=True)
-    return [_trend(keys[row], results[row], by_row.get(row, []), places[row], of_row) for row, of_row in current]
+    begins = [
+        max([*results[row].cuts, *(step_break.place for step_break in results[row].breaks)])
+        for row in rows
+    ]
+    levels = _levels(
+        [
+            (results[row].days, begin, len(results[row].days.day))
+            for row, begin in zip(rows, begins, strict=True)
+        ]
+    )
+    current = zip(
+        rows,
+        zip(begins, levels, *_rhythm([results[row].days for row in rows]), strict=True),
+        strict=True,
+    )
+    return [
+        _trend(keys[row], results[row], by_row.get(row, []), places[row], of_row)
+        for row, of_row in current
+    ]
 
 
 def _breaks(changes: ChangePoints) -> Iterator[tuple[Break, FindingState]]:
     size = len(changes.days.day)
     yield from ((step_break, "confirmed") for step_break in changes.breaks)
-    yield from ((Break(cut, cut, cut, 0.0), "declared") for cut in changes.cuts[1:] if size - cut >= AFTER and cut >= BEFORE)
+    yield from (
+        (Break(cut, cut, cut, 0.0), "declared")
+        for cut in changes.cuts[1:]
+        if size - cut >= AFTER and cut >= BEFORE
+    )
     if changes.unconfirmed is not None:
         yield changes.unconfirmed, "unconfirmed"
 
 
-def _trend(key: SeriesKey, changes: ChangePoints, steps: Sequence[Step], cuts: Mapping[int, str], current: _Current) -> SeriesTrend:
+def _trend(
+    key: SeriesKey,
+    changes: ChangePoints,
+    steps: Sequence[Step],
+    cuts: Mapping[int, str],
+    current: _Current,
+) -> SeriesTrend:
     days, (begin, level, every_days, runs) = changes.days, current
     steps = [
-        replace(step, candidates=(cuts[int(np.searchsorted(days.day, step.day))],)) if step.state == "declared" else step for step in steps
+        replace(step, candidates=(cuts[int(np.searchsorted(days.day, step.day))],))
+        if step.state == "declared"
+        else step
+        for step in steps
     ]
     has_slope = math.isfinite(changes.slope)
     return SeriesTrend(
@@ -114,9 +155,16 @@ def _trend(key: SeriesKey, changes: ChangePoints, steps: Sequence[Step], cuts: M
         every_days=every_days,
         begin_day=int(days.day[begin]),
         level=off_scale(days.metric, level),
-        steps=tuple(sorted((step for step in steps if step.state != "unconfirmed"), key=lambda step: step.day)),
+        steps=tuple(
+            sorted(
+                (step for step in steps if step.state != "unconfirmed"), key=lambda step: step.day
+            )
+        ),
         # A step too small to matter is not worth confirming.
-        unconfirmed=next((step for step in steps if step.state == "unconfirmed" and step.matters is not False), None),
+        unconfirmed=next(
+            (step for step in steps if step.state == "unconfirmed" and step.matters is not False),
+            None,
+        ),
         drift=_drift(days, changes.ramp) if changes.ramp else None,
         modes=_modes(changes, changes.modes) if changes.modes else None,
         temperature_slope=changes.slope if has_slope else None,
@@ -130,13 +178,24 @@ def _trend(key: SeriesKey, changes: ChangePoints, steps: Sequence[Step], cuts: M
 def _levels(parts: Sequence[tuple[Days, int, int]]) -> list[float]:
     """Return the level of each of these days from one index to before another, on the metric's scale."""
     levels = [0.0] * len(parts)
-    for size, indices in grouped((end - begin, index) for index, (_, begin, end) in enumerate(parts)).items():
+    for size, indices in grouped(
+        (end - begin, index) for index, (_, begin, end) in enumerate(parts)
+    ).items():
         x, known_variance = (
-            np.concatenate([getattr(days, name)[begin:end] for days, begin, end in map(parts.__getitem__, indices)]).reshape(-1, size)
+            np.concatenate(
+                [
+                    getattr(days, name)[begin:end]
+                    for days, begin, end in map(parts.__getitem__, indices)
+                ]
+            ).reshape(-1, size)
             for name in ("x", "known")
         )
-        weight = 1 / (known_variance + np.array([[parts[index][0].floor ** 2] for index in indices]))
-        for index, level in zip(indices, ((x * weight).sum(axis=1) / weight.sum(axis=1)).tolist(), strict=True):
+        weight = 1 / (
+            known_variance + np.array([[parts[index][0].floor ** 2] for index in indices])
+        )
+        for index, level in zip(
+            indices, ((x * weight).sum(axis=1) / weight.sum(axis=1)).tolist(), strict=True
+        ):
             levels[index] = level
     return levels
 
@@ -157,41 +216,72 @@ def _rhythm(series: Sequence[Days]) -> tuple[list[float], list[int]]:
 
 def is_event(metric: str, step: Step) -> bool:
     """Return whether a step is reported: it is confirmed and, as far as is known, large enough to matter."""
-    return step.state == "confirmed" and step.matters is not False and abs(step.size) >= METRICS[metric].reported_from
+    return (
+        step.state == "confirmed"
+        and step.matters is not False
+        and abs(step.size) >= METRICS[metric].reported_from
+    )
 
 
 def newest_step(changes: ChangePoints) -> Step | None:
-    return next(iter(_steps([(changes, step_break, "confirmed") for step_break in changes.breaks[-1:]])), None)
+    return next(
+        iter(_steps([(changes, step_break, "confirmed") for step_break in changes.breaks[-1:]])),
+        None,
+    )
 
 
 def _steps(breaks: Sequence[tuple[ChangePoints, Break, FindingState]]) -> list[Step]:
     jobs = []
     for changes, step_break, _ in breaks:
         edges = [*changes.cuts, *(other.place for other in changes.breaks), len(changes.days.day)]
-        begin, end = max(edge for edge in edges if edge < step_break.place), min(edge for edge in edges if edge > step_break.place)
+        begin, end = (
+            max(edge for edge in edges if edge < step_break.place),
+            min(edge for edge in edges if edge > step_break.place),
+        )
         jobs.append((changes.days, begin, step_break, end))
     placed = at_breaks(jobs)
-    before = _levels([(days, begin, settled.place) for (days, begin, _, _), (settled, _, _) in zip(jobs, placed, strict=True)])
+    before = _levels(
+        [
+            (days, begin, settled.place)
+            for (days, begin, _, _), (settled, _, _) in zip(jobs, placed, strict=True)
+        ]
+    )
     return [
         _step(changes, state, (begin, end), estimate, level)
-        for (changes, _, state), (_, begin, _, end), estimate, level in zip(breaks, jobs, placed, before, strict=True)
+        for (changes, _, state), (_, begin, _, end), estimate, level in zip(
+            breaks, jobs, placed, before, strict=True
+        )
     ]
 
 
-def _step(changes: ChangePoints, state: FindingState, span: tuple[int, int], estimate: tuple[Break, float, float], before: float) -> Step:
+def _step(
+    changes: ChangePoints,
+    state: FindingState,
+    span: tuple[int, int],
+    estimate: tuple[Break, float, float],
+    before: float,
+) -> Step:
     days, metric = changes.days, changes.days.metric
     (begin, end), (settled, size, error) = span, estimate
     index, low, high = settled.place, settled.low, settled.high
     if changes.ramp is not None:
-        near_days = days.day[max(begin, index - RECENT) : index], days.day[index : min(end, index + RECENT)]
+        near_days = (
+            days.day[max(begin, index - RECENT) : index],
+            days.day[index : min(end, index + RECENT)],
+        )
         error = math.hypot(error, changes.ramp.error_of_step(*near_days))
     reach = CONFIDENCE_Z * error
-    is_above, is_below = abs(size) - reach >= metric.rule.matters, abs(size) + reach <= metric.rule.matters
+    is_above, is_below = (
+        abs(size) - reach >= metric.rule.matters,
+        abs(size) + reach <= metric.rule.matters,
+    )
     level = before + (float(changes.ramp.of(days.day[[index, -1]])[0]) if changes.ramp else 0.0)
     # The boards of a type do not all change on the same day.
     near = 1 if days.devices > 1 else 0
     changed = _changed(days, range(max(low - near, begin + 1), min(high + near + 1, end)))
-    first, last = np.searchsorted(days.day, (days.day[low] - SPREAD_DAYS, days.day[high] + SPREAD_DAYS + 1)).tolist()
+    first, last = np.searchsorted(
+        days.day, (days.day[low] - SPREAD_DAYS, days.day[high] + SPREAD_DAYS + 1)
+    ).tolist()
     changed_near = _changed(days, range(max(first, begin + 1), min(last, end)))
     return Step(
         state=state,

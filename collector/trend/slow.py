@@ -92,7 +92,9 @@ class SlowSpan:
     def __init__(self, days: Days, span: tuple[int, int], breaks: Sequence[int]) -> None:
         part = slice(*span)
         x = days.x[None, part]
-        self._known, self._between = day_variances(x, days.known[None, part], np.ones_like(x, np.bool_), np.array([days.floor]))
+        self._known, self._between = day_variances(
+            x, days.known[None, part], np.ones_like(x, np.bool_), np.array([days.floor])
+        )
         self.day, self._places = days.day[part], np.arange(*span)
         self._heat = [without_gaps(days.temperature_c[part])] if days.is_warm else []
         self._own_variance = self._known + self._between[:, None]
@@ -127,14 +129,26 @@ class SlowSpan:
     @cached_property
     def _variance(self) -> Array:
         best, first = _best(self._first, *self._knots), self._first
-        moved = None if best is None else _moved(self.day, best.first_day, best.last_day, best.a_day)
-        remainder = first.remainder if moved is None else first.remainder - first.without_basis(moved)
-        shared = shared_variance((remainder / first.root)[None], self._own_variance, np.ones_like(self._own_variance, np.bool_))
+        moved = (
+            None if best is None else _moved(self.day, best.first_day, best.last_day, best.a_day)
+        )
+        remainder = (
+            first.remainder if moved is None else first.remainder - first.without_basis(moved)
+        )
+        shared = shared_variance(
+            (remainder / first.root)[None],
+            self._own_variance,
+            np.ones_like(self._own_variance, np.bool_),
+        )
         variance: Array = (self._known + long_run(self._between, shared)[:, None])[0]
         return variance
 
     def _weighted(self, breaks: Sequence[int], variance: Array) -> _Weighted:
-        columns = [np.ones(len(self.day)), *((self._places >= at).astype(np.float64) for at in breaks), *self._heat]
+        columns = [
+            np.ones(len(self.day)),
+            *((self._places >= at).astype(np.float64) for at in breaks),
+            *self._heat,
+        ]
         root = 1 / np.sqrt(variance)
         basis, scale = np.linalg.qr(np.stack(columns, axis=1) * root[:, None])
         # A temperature that never changes cannot be a regressor.
@@ -146,7 +160,9 @@ class SlowSpan:
 def drawn_near(x: Array, reach: Array) -> Array:
     """Return the values with outliers from the median of their neighbourhood moved near; steps and ramps do not move."""
     half = min(AROUND, x.shape[1] - 1) // 2
-    around = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (half, half)), mode="reflect"), 2 * half + 1, axis=1)
+    around = np.lib.stride_tricks.sliding_window_view(
+        np.pad(x, ((0, 0), (half, half)), mode="reflect"), 2 * half + 1, axis=1
+    )
     middle = np.partition(around, half, axis=2)[:, :, half]
     near: Array = middle + np.clip(x - middle, -reach, reach)
     return near
@@ -156,10 +172,20 @@ def _knots_near(day: _Integers, ramp: _Best) -> tuple[_Integers, _Integers]:
     """Return the first and last days near those of a ramp; the first and the last of all days stay."""
     spacing = (day[-1] - day[0]) / (KNOTS - 1)
     around = np.linspace(-spacing, spacing, NEAR_KNOTS).round().astype(np.int64)
-    first = np.array([ramp.first_day]) if ramp.first_day == day[0] else np.clip(ramp.first_day + around, day[0] + 1, None)
-    last = np.array([ramp.last_day]) if ramp.last_day == day[-1] else np.clip(ramp.last_day + around, None, day[-1] - 1)
+    first = (
+        np.array([ramp.first_day])
+        if ramp.first_day == day[0]
+        else np.clip(ramp.first_day + around, day[0] + 1, None)
+    )
+    last = (
+        np.array([ramp.last_day])
+        if ramp.last_day == day[-1]
+        else np.clip(ramp.last_day + around, None, day[-1] - 1)
+    )
     every_first, every_last = np.repeat(first, len(last)), np.tile(last, len(first))
-    is_tried = (every_last - every_first >= SHORTEST_DAYS) | ((every_first == ramp.first_day) & (every_last == ramp.last_day))
+    is_tried = (every_last - every_first >= SHORTEST_DAYS) | (
+        (every_first == ramp.first_day) & (every_last == ramp.last_day)
+    )
     return every_first[is_tried], every_last[is_tried]
 
 
@@ -174,7 +200,9 @@ def _best(fit: _Weighted, first: _Integers, last: _Integers) -> _Best | None:
     day = fit.day
     if day[-1] - day[0] < 2 or not len(first):
         return None
-    ramps = fit.without_basis((np.clip(day, first[:, None], last[:, None]) - first[:, None]).astype(np.float64))
+    ramps = fit.without_basis(
+        (np.clip(day, first[:, None], last[:, None]) - first[:, None]).astype(np.float64)
+    )
     square, product = (ramps**2).sum(axis=1), ramps @ fit.remainder
     # If steps explain all of a ramp, it explains nothing.
     gain = np.where(square > 1e-6, product**2 / np.maximum(square, 1e-6), 0.0)
@@ -194,7 +222,9 @@ def _ramp_of(fit: _Weighted, best: _Best) -> Ramp:
         free = fit.without_basis(moves.astype(np.float64))
         free_basis = np.linalg.qr(free.T)[0]
         freed = column - free_basis @ (free_basis.T @ column)
-    error = _error(freed, remainder, day, fit.basis.shape[1] + 1 + len(moves)) if len(moves) else fixed
+    error = (
+        _error(freed, remainder, day, fit.basis.shape[1] + 1 + len(moves)) if len(moves) else fixed
+    )
     return Ramp(first_day, last_day, a_day, error, abs(a_day) / fixed, gain, _step_gain(fit))
 
 
@@ -209,7 +239,8 @@ def _error(regressor: Array, remainder: Array, day: _Integers, coefficients: int
 
 def _step_gain(fit: _Weighted) -> float:
     of_basis, weight, product = (
-        np.cumsum(values[::-1], axis=0)[::-1] for values in (fit.basis * fit.root[:, None], fit.root**2, fit.root * fit.remainder)
+        np.cumsum(values[::-1], axis=0)[::-1]
+        for values in (fit.basis * fit.root[:, None], fit.root**2, fit.root * fit.remainder)
     )
     square = weight - (of_basis**2).sum(axis=1)
     places = np.arange(len(weight))
@@ -239,7 +270,9 @@ def may_have_ramp(x: Array, known_variance: Array, floor: Array) -> Mask:
     sums = np.cumsum((near - near.mean(axis=1, keepdims=True))[:, :0:-1], axis=1)[:, ::-1]
     square = (sums**2 / (after * (1 - after / size))).max(axis=1) / variance.min(axis=1)
     is_even = variance.max(axis=1) <= variance.min(axis=1) * (1 + _ROUNDING)
-    may_have: Mask = ~is_even | (RAMP_OF_STEP**2 * square * (1 + 3 * _ROUNDING) >= step_score(size) ** 2)
+    may_have: Mask = ~is_even | (
+        RAMP_OF_STEP**2 * square * (1 + 3 * _ROUNDING) >= step_score(size) ** 2
+    )
     return may_have
 
 
@@ -250,7 +283,9 @@ def is_slow(days: Days, span: tuple[int, int], split: int) -> bool:
     return ramp_alone < (both + limit if step_alone - both >= limit else step_alone - REPLACING)
 
 
-def without_slow(days: Days, span: tuple[int, int], breaks: Sequence[int], doubted: Sequence[int]) -> tuple[list[int], Ramp | None]:
+def without_slow(
+    days: Days, span: tuple[int, int], breaks: Sequence[int], doubted: Sequence[int]
+) -> tuple[list[int], Ramp | None]:
     """Return the breaks of a span that no slow change explains, and that change or None; only `doubted` ones may be removed."""
     least = step_score(span[1] - span[0])
     slow = SlowSpan(days, span, breaks)
@@ -261,7 +296,9 @@ def without_slow(days: Days, span: tuple[int, int], breaks: Sequence[int], doubt
     # The scan would confirm each of the steps, and the ramp in addition to them.
     cost = min(steps_alone, with_ramp + REPLACING + least**2) + len(breaks) * least**2
     while candidates := [split for split in doubted if split in remaining]:
-        squares = {split: slow.squares([at for at in remaining if at != split])[1] for split in candidates}
+        squares = {
+            split: slow.squares([at for at in remaining if at != split])[1] for split in candidates
+        }
         weakest = min(squares, key=lambda split: squares[split])
         remaining = [at for at in remaining if at != weakest]
         without_it = squares[weakest] + REPLACING + (1 + len(remaining)) * least**2
@@ -274,4 +311,8 @@ def without_slow(days: Days, span: tuple[int, int], breaks: Sequence[int], doubt
 def _confirmed(slow: SlowSpan, breaks: Sequence[int], least: float) -> Ramp | None:
     """Return the ramp in addition to these steps; None if its score is below `least` or a step explains the days as well."""
     ramp = slow.ramp(breaks) if breaks or slow.may_have_ramp(least**2) else None
-    return ramp if ramp is not None and ramp.score >= least and ramp.gain > ramp.step_gain + REPLACING else None
+    return (
+        ramp
+        if ramp is not None and ramp.score >= least and ramp.gain > ramp.step_gain + REPLACING
+        else None
+    )

@@ -5,18 +5,38 @@ from typing import TYPE_CHECKING
 
 from edgemeter.agent.base.console import Table
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.terminal import MARKDOWN_WIDTH, EntryTable, print_text, safe_text, writable
+from edgemeter.agent.base.terminal import (
+    MARKDOWN_WIDTH,
+    EntryTable,
+    print_text,
+    safe_text,
+    writable,
+)
 from edgemeter.collector.trend.events import events_of, told_by
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import SeriesTrend
-from edgemeter.collector.trend.trend_text import UNITS, event_kind, event_of, event_text, finding_lines, level_text
+from edgemeter.collector.trend.trend_text import (
+    UNITS,
+    event_kind,
+    event_of,
+    event_text,
+    finding_lines,
+    level_text,
+)
 
 if TYPE_CHECKING:
     from edgemeter.agent.base.console import Console
 
 
-def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *, with_quiet: bool, with_members: bool = True) -> None:
+def show_trends(
+    trends: Sequence[SeriesTrend],
+    until: int,
+    console: "Console",
+    *,
+    with_quiet: bool,
+    with_members: bool = True,
+) -> None:
     """Print events (unless every member is to be shown), the other findings of each series, then notes.
 
     On a terminal each finding is a sentence with its subject below it: columns would be too narrow to read.
@@ -31,7 +51,11 @@ def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *
             (f"{device}{'' if names_figure else f', {figure}'}: {evidence}", kind, level, case)
             for (device, case, figure, level, kind, evidence), names_figure in listed
         ]
-        table = EntryTable("", ("finding", "what", "level now", "case"), [[writable(cell, console) for cell in row] for row in entries])
+        table = EntryTable(
+            "",
+            ("finding", "what", "level now", "case"),
+            [[writable(cell, console) for cell in row] for row in entries],
+        )
     if listed:
         console.print(table)
     for line in _notes(trends, until):
@@ -45,7 +69,9 @@ def _listed(
     events = [] if with_members else events_of(trends, until)
     for event in events:
         cases = sorted({member.series.key.case() for member in event.members})
-        titles = ", ".join(dict.fromkeys(METRICS[member.series.metric].figure.title for member in event.members))
+        titles = ", ".join(
+            dict.fromkeys(METRICS[member.series.metric].figure.title for member in event.members)
+        )
         case = cases[0] if len(cases) == 1 else count(len(cases), "case")
         yield (event_of(event), case, titles, "", event_kind(event), event_text(event)), True
     reported = told_by(events)
@@ -56,7 +82,10 @@ def _listed(
         device = trend.key.device or f"{trend.key.board} ({trend.devices} devices)"
         level, metric = level_text(trend.metric, trend.level), METRICS[trend.metric]
         for kind, evidence in lines:
-            yield (device, trend.key.case(), metric.figure.title, level, kind, evidence), metric.rule.scale == "share"
+            yield (
+                (device, trend.key.case(), metric.figure.title, level, kind, evidence),
+                metric.rule.scale == "share",
+            )
 
 
 def _steady(trend: SeriesTrend) -> str:
@@ -70,13 +99,21 @@ def _steady(trend: SeriesTrend) -> str:
 def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
     if not trends:
         reason = "no series: no ok run has this figure, and disturbed runs do not count."
-        return [f"{reason} Measure again, or choose another --figure. `edgemeter runs` lists the stored runs."]
+        return [
+            f"{reason} Measure again, or choose another --figure. `edgemeter runs` lists the stored runs."
+        ]
     quiet = sum(not finding_lines(trend, until) for trend in trends)
-    notes = [f"{len(trends):,} series up to {iso(until)}, {quiet:,} without a finding (each is one figure of one case on a device)"]
+    notes = [
+        f"{len(trends):,} series up to {iso(until)}, {quiet:,} without a finding (each is one figure of one case on a device)"
+    ]
     other = sum(trend.left_out for trend in trends)
     if other:
-        notes.append(f"not counted: {count(other, 'value')} with another scope, metric or images than the newest run of the series")
+        notes.append(
+            f"not counted: {count(other, 'value')} with another scope, metric or images than the newest run of the series"
+        )
     invalid = sum(trend.not_ok for trend in trends)
     if invalid:
-        notes.append(f"not counted: {count(invalid, 'value')} from disturbed or invalid runs (one value per run and figure)")
+        notes.append(
+            f"not counted: {count(invalid, 'value')} from disturbed or invalid runs (one value per run and figure)"
+        )
     return notes

@@ -44,8 +44,13 @@ def throttling_text(after: float, since: str = "", before: float | None = None) 
     `since` is a day or an interval of days.
     """
     percent = round(100 * after)
-    now = {0: "never throttles" if before is None else "no longer throttles", 100: "always throttles"}
-    text = now.get(percent, f"throttles in {percent}% of runs") + (f" since {since}" if since else "")
+    now = {
+        0: "never throttles" if before is None else "no longer throttles",
+        100: "always throttles",
+    }
+    text = now.get(percent, f"throttles in {percent}% of runs") + (
+        f" since {since}" if since else ""
+    )
     if before is None:
         return text
     former = round(100 * before)
@@ -55,7 +60,11 @@ def throttling_text(after: float, since: str = "", before: float | None = None) 
 
 def since_text(metric: str, level: float, day: int) -> str:
     """Return since when a metric has a level: `105 mJ since 2026-05-03`."""
-    return throttling_text(level, iso(day)) if _is_share(metric) else f"{level_text(metric, level)} since {iso(day)}"
+    return (
+        throttling_text(level, iso(day))
+        if _is_share(metric)
+        else f"{level_text(metric, level)} since {iso(day)}"
+    )
 
 
 def _is_share(metric: str) -> bool:
@@ -69,7 +78,11 @@ def interval_text(metric: str, low: float, high: float) -> str:
 
 
 def step_text(metric: str, step: Step) -> str:
-    first = iso(step.day) if step.day_low == step.day_high else f"{iso(step.day)} ({iso(step.day_low)} to {iso(step.day_high)})"
+    first = (
+        iso(step.day)
+        if step.day_low == step.day_high
+        else f"{iso(step.day)} ({iso(step.day_low)} to {iso(step.day_high)})"
+    )
     if _is_share(metric):
         text = throttling_text(step.after, first, step.before)
     else:
@@ -78,14 +91,24 @@ def step_text(metric: str, step: Step) -> str:
     rests = f"{count(step.days_before, 'day')} before, {step.days_after} after"
     if step.state == "declared":
         return f"{text}; declared: {'; '.join(step.candidates)}; {rests}"
-    cause = f"changed on that day: {', '.join(step.candidates)}" if step.candidates else "no known change on that day"
+    cause = (
+        f"changed on that day: {', '.join(step.candidates)}"
+        if step.candidates
+        else "no known change on that day"
+    )
     return f"{text}; {cause}; {rests}"
 
 
 def drift_text(metric: str, drift: Drift) -> str:
     size = f"{amount_text(metric, drift.per_30_days)} ({interval_text(metric, drift.low, drift.high)}) in 30 days"
-    period = f"from {iso(drift.day)} to {iso(drift.last_day)}" if drift.is_over else f"since {iso(drift.day)}"
-    return f"{size}, {period}, {count(drift.days, 'day')}; {amount_text(metric, drift.total)} in all"
+    period = (
+        f"from {iso(drift.day)} to {iso(drift.last_day)}"
+        if drift.is_over
+        else f"since {iso(drift.day)}"
+    )
+    return (
+        f"{size}, {period}, {count(drift.days, 'day')}; {amount_text(metric, drift.total)} in all"
+    )
 
 
 def modes_text(metric: str, modes: Modes) -> str:
@@ -95,7 +118,11 @@ def modes_text(metric: str, modes: Modes) -> str:
 
 
 def missing_text(missing: Missing) -> str:
-    usual = "every day" if missing.every_days <= 1 else f"every {significant(missing.every_days, 2)} days"
+    usual = (
+        "every day"
+        if missing.every_days <= 1
+        else f"every {significant(missing.every_days, 2)} days"
+    )
     return f"{_no_run(missing)} for {count(missing.silent_days, 'day')}, the last on {iso(missing.day)}; usually {usual}"
 
 
@@ -118,13 +145,20 @@ def trend_verdict(step: Step) -> str:
     return way if step.matters else "too small to matter"
 
 
-def finding_lines(trend: SeriesTrend, until: int, reported: Collection[FindingName] = ()) -> list[tuple[str, str]]:
+def finding_lines(
+    trend: SeriesTrend, until: int, reported: Collection[FindingName] = ()
+) -> list[tuple[str, str]]:
     """Return the findings of a series: the kind (`step, worse`) and the sentence; without those in `reported`, which events report."""
     steps = [step for step in trend.steps if EventMember(trend, step).name not in reported]
     steps += [trend.unconfirmed] if trend.unconfirmed else []
     lines = [(f"step, {trend_verdict(step)}", step_text(trend.metric, step)) for step in steps]
     if trend.drift is not None:
-        lines.append((f"drift, {'worse' if trend.drift.is_worse else 'better'}", drift_text(trend.metric, trend.drift)))
+        lines.append(
+            (
+                f"drift, {'worse' if trend.drift.is_worse else 'better'}",
+                drift_text(trend.metric, trend.drift),
+            )
+        )
     if trend.modes is not None:
         lines.append(("two modes", modes_text(trend.metric, trend.modes)))
     missing = trend.missing(until)
@@ -137,7 +171,9 @@ def event_kind(event: TrendEvent) -> str:
     """Return an event's kind in a few words: `fleet, worse`, `board, better`, `missing`."""
     if isinstance(missing := event.members[0].finding, Missing):
         return gap_kind(missing)
-    worse = {member.finding.is_worse for member in event.members if isinstance(member.finding, Step)}
+    worse = {
+        member.finding.is_worse for member in event.members if isinstance(member.finding, Step)
+    }
     way = "worse and better" if len(worse) > 1 else "worse" if True in worse else "better"
     return f"{'fleet' if event.kind == 'fleet' else 'board'}, {way}"
 
@@ -147,10 +183,18 @@ def event_text(event: TrendEvent) -> str:
     first = event.members[0]
     if event.is_alone and isinstance(first.finding, Step):
         return f"{METRICS[first.series.metric].figure.title} {step_text(first.series.metric, first.finding)}"
-    days = iso(event.day_low) if event.day_low == event.day_high else f"{iso(event.day_low)} to {iso(event.day_high)}"
+    days = (
+        iso(event.day_low)
+        if event.day_low == event.day_high
+        else f"{iso(event.day_low)} to {iso(event.day_high)}"
+    )
     if isinstance(first.finding, Missing):
         return f"{_no_run(first.finding)} in {len(event.members):,} series since {days}"
-    steps = grouped((member.series.metric, member.finding) for member in event.members if isinstance(member.finding, Step))
+    steps = grouped(
+        (member.series.metric, member.finding)
+        for member in event.members
+        if isinstance(member.finding, Step)
+    )
     amounts = "; ".join(_amount_of_steps(metric, of_metric) for metric, of_metric in steps.items())
     cause = f"changed with it: {event.cause}" if event.cause else "no known change on that day"
     return f"{count(len(event.members), 'step')}: {amounts}; first day {days}; {cause}"
@@ -158,9 +202,15 @@ def event_text(event: TrendEvent) -> str:
 
 def _amount_of_steps(metric: str, steps: Sequence[Step]) -> str:
     if _is_share(metric):
-        return throttling_text(fmean(step.after for step in steps), "", fmean(step.before for step in steps))
+        return throttling_text(
+            fmean(step.after for step in steps), "", fmean(step.before for step in steps)
+        )
     sizes = [step.size for step in steps]
-    amount = interval_text(metric, min(sizes), max(sizes)) if len(sizes) > 1 else amount_text(metric, sizes[0])
+    amount = (
+        interval_text(metric, min(sizes), max(sizes))
+        if len(sizes) > 1
+        else amount_text(metric, sizes[0])
+    )
     return f"{METRICS[metric].figure.title} {amount}"
 
 
@@ -173,8 +223,17 @@ def event_of(event: TrendEvent) -> str:
 
 
 def trends_document(trends: Sequence[SeriesTrend], until: int) -> str:
-    series, events = [_row(trend, until) for trend in trends], [_event(event) for event in events_of(trends, until)]
-    return json_document({"until": iso(until) if trends else None, "series": _dated(series), "events": _dated(events)})
+    series, events = (
+        [_row(trend, until) for trend in trends],
+        [_event(event) for event in events_of(trends, until)],
+    )
+    return json_document(
+        {
+            "until": iso(until) if trends else None,
+            "series": _dated(series),
+            "events": _dated(events),
+        }
+    )
 
 
 def _row(trend: SeriesTrend, until: int) -> dict[str, Any]:
@@ -204,31 +263,75 @@ def _event(event: TrendEvent) -> dict[str, Any]:
         for member in event.members
     ]
     row: dict[str, Any] = {"kind": event.kind, "what": event_kind(event), "cause": event.cause}
-    row |= {"day_low": event.day_low, "day_high": event.day_high, "devices": list(event.devices), "text": event_text(event)}
+    row |= {
+        "day_low": event.day_low,
+        "day_high": event.day_high,
+        "devices": list(event.devices),
+        "text": event_text(event),
+    }
     return row | {"members": members}
 
 
 def _dated(document: Any) -> Any:
     if isinstance(document, dict):
-        return {name: iso(entry) if name in _DAYS else _dated(entry) for name, entry in document.items()}
+        return {
+            name: iso(entry) if name in _DAYS else _dated(entry) for name, entry in document.items()
+        }
     return [_dated(entry) for entry in document] if isinstance(document, list | tuple) else document
 
 
 def points_csv(series: Sequence[tuple[SeriesKey, str, Days]]) -> str:
-    header = ("fleet", "board", "device", "case", "metric", "day", "value", "u_per_cent_or_points", "runs", "temperature_c")
+    header = (
+        "fleet",
+        "board",
+        "device",
+        "case",
+        "metric",
+        "day",
+        "value",
+        "u_per_cent_or_points",
+        "runs",
+        "temperature_c",
+    )
     rows: list[tuple[str | int, ...]] = []
     for key, name, days in series:
         columns = (days.day, days.x, np.sqrt(days.known), days.runs, days.temperature_c)
         for day, x, u, runs, heat_c in zip(*(column.tolist() for column in columns), strict=True):
-            value, celsius = f"{off_scale(METRICS[name], x):.8g}", f"{heat_c:.2f}" if np.isfinite(heat_c) else ""
-            rows.append((key.fleet, key.board, key.device, key.case(), name, iso(day), value, f"{u:.4g}", runs, celsius))
+            value, celsius = (
+                f"{off_scale(METRICS[name], x):.8g}",
+                f"{heat_c:.2f}" if np.isfinite(heat_c) else "",
+            )
+            rows.append(
+                (
+                    key.fleet,
+                    key.board,
+                    key.device,
+                    key.case(),
+                    name,
+                    iso(day),
+                    value,
+                    f"{u:.4g}",
+                    runs,
+                    celsius,
+                )
+            )
     return csv_document(header, rows).replace("\r\n", "\n")
 
 
 def annotations_table(annotations: Sequence[Annotation]) -> Table:
     table = Table("#", "day", "text", "kind", "of", right="#")
     for note in annotations:
-        about = ", ".join(value for value in (note.fleet, note.device, note.model, note.metric) if value is not None)
-        cells = (f"{note.number}", iso(note.day), note.text, "new level" if note.begins_level else "remark", about or "everything")
+        about = ", ".join(
+            value
+            for value in (note.fleet, note.device, note.model, note.metric)
+            if value is not None
+        )
+        cells = (
+            f"{note.number}",
+            iso(note.day),
+            note.text,
+            "new level" if note.begins_level else "remark",
+            about or "everything",
+        )
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table

@@ -32,7 +32,9 @@ RUNS_A_PROCESS = 250_000
 SHARED_RATIO = 0.5
 # By metric and series (or board type): the versions of the members and the declared new levels, and the trend for these, None if no run has
 # the metric.
-TrendResults = dict[tuple[str, SeriesKey], tuple[list[CaseVersion], Mapping[int, str], SeriesTrend | None]]
+TrendResults = dict[
+    tuple[str, SeriesKey], tuple[list[CaseVersion], Mapping[int, str], SeriesTrend | None]
+]
 
 
 class SeriesSelection(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,14 +59,25 @@ def keys_of(history: History, selection: SeriesSelection) -> list[SeriesKey]:
     series = history.series()
     keys = [key for key in series if selection.takes(key)]
     if series and not keys:
-        selected = {name: value for name in SELECTORS if (value := getattr(selection, name)) is not None}
-        unmatched = next((name for name, value in selected.items() if all(getattr(key, name) != value for key in series)), None)
+        selected = {
+            name: value for name in SELECTORS if (value := getattr(selection, name)) is not None
+        }
+        unmatched = next(
+            (
+                name
+                for name, value in selected.items()
+                if all(getattr(key, name) != value for key in series)
+            ),
+            None,
+        )
         if unmatched is None:
             conditions = ", ".join(f"{name} {value!r}" for name, value in selected.items())
             raise ConfigError(f"no run has {conditions}: give fewer conditions")
         values = sorted({str(getattr(key, unmatched)) for key in series})
         remainder = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
-        raise ConfigError(f"no run has {unmatched} {selected[unmatched]!r}; known are {', '.join(values[:SHOWN])}{remainder}")
+        raise ConfigError(
+            f"no run has {unmatched} {selected[unmatched]!r}; known are {', '.join(values[:SHOWN])}{remainder}"
+        )
     return keys
 
 
@@ -86,17 +99,28 @@ def trends_of(
     """
     keys = history.series() if keys is None else keys
     # Boards of unknown type have no trend in common.
-    selected = grouped((key.of_type() if by_type else key, key) for key in keys if not by_type or key.board != UNKNOWN_BOARD)
+    selected = grouped(
+        (key.of_type() if by_type else key, key)
+        for key in keys
+        if not by_type or key.board != UNKNOWN_BOARD
+    )
     if by_type:
         selected = {key: members for key, members in selected.items() if len(members) > 1}
     results = {} if results is None else results
     _compute(history, annotations, metrics, selected, results, progress, processes)
-    return [trend for name in metrics for key in selected if (trend := results[name, key][2]) is not None]
+    return [
+        trend
+        for name in metrics
+        for key in selected
+        if (trend := results[name, key][2]) is not None
+    ]
 
 
 def points(history: History, key: SeriesKey, name: str) -> Days:
     """Return the points of a metric in a series, or in a board type where `key` names no device."""
-    members = [key] if key.device else [series for series in history.series() if series.of_type() == key]
+    members = (
+        [key] if key.device else [series for series in history.series() if series.of_type() == key]
+    )
     days = days_of_series(METRICS[name], history.columns(members, names_of([METRICS[name]])))
     return days[0] if key.device else of_type(days)
 
@@ -119,14 +143,25 @@ def _compute(
         return result is not None and result[:2] == (versions[key], cuts(levels, key, name))
 
     stale = [key for key in selected if not all(is_true(name, key) for name in metrics)]
-    shares = max(1, min(processes, sum(history.runs(member) for key in stale for member in selected[key]) // RUNS_A_PROCESS))
+    shares = max(
+        1,
+        min(
+            processes,
+            sum(history.runs(member) for key in stale for member in selected[key])
+            // RUNS_A_PROCESS,
+        ),
+    )
 
     def computed(share: int) -> list[Sequence[SeriesTrend | None]]:
         # The progress of the share of this process stands for all.
         tell = no_progress if share else progress
-        return _trends_of_share(history, levels, metrics, {key: selected[key] for key in stale[share::shares]}, tell)
+        return _trends_of_share(
+            history, levels, metrics, {key: selected[key] for key in stale[share::shares]}, tell
+        )
 
-    for share, of_metrics in enumerate(in_processes(computed, shares, list[Sequence[SeriesTrend | None]])):
+    for share, of_metrics in enumerate(
+        in_processes(computed, shares, list[Sequence[SeriesTrend | None]])
+    ):
         for name, of_metric in zip(metrics, of_metrics, strict=True):
             for key, trend in zip(stale[share::shares], of_metric, strict=True):
                 results[name, key] = versions[key], cuts(levels, key, name) if levels else {}, trend
@@ -142,19 +177,34 @@ def _trends_of_share(
     """Return for each metric the trends of the series or board types, given the members of each; None if no run has the metric."""
     names, completed = names_of(METRICS[name] for name in metrics), 0
     of_metrics: list[list[SeriesTrend | None]] = [[] for _ in metrics]
-    runs_before = accumulate((sum(map(history.runs, members)) for members in selected.values()), initial=0)
-    for part in grouped((runs // MOST_RUNS, key) for runs, key in zip(runs_before, selected, strict=False)).values():
+    runs_before = accumulate(
+        (sum(map(history.runs, members)) for members in selected.values()), initial=0
+    )
+    for part in grouped(
+        (runs // MOST_RUNS, key) for runs, key in zip(runs_before, selected, strict=False)
+    ).values():
         runs = history.columns([member for key in part for member in selected[key]], names)
         for number, (name, of_metric) in enumerate(zip(metrics, of_metrics, strict=True), 1):
             all_days = iter(days_of_series(METRICS[name], runs))
             boards = [list(islice(all_days, len(selected[key]))) for key in part]
-            days = [members[0] if key.device else of_type(members) for key, members in zip(part, boards, strict=True)]
+            days = [
+                members[0] if key.device else of_type(members)
+                for key, members in zip(part, boards, strict=True)
+            ]
             declared = [cuts(levels, key, name) if levels else {} for key in part]
             computed = iter(trends(part, days, declared))
             for key, members, points in zip(part, boards, days, strict=True):
                 trend = next(computed) if len(points.day) else None
-                of_metric.append(_of_several_boards(trend, members) if trend is not None and not key.device else trend)
-            progress("looking for changes in series", completed + len(part) * number // len(metrics), len(selected))
+                of_metric.append(
+                    _of_several_boards(trend, members)
+                    if trend is not None and not key.device
+                    else trend
+                )
+            progress(
+                "looking for changes in series",
+                completed + len(part) * number // len(metrics),
+                len(selected),
+            )
         completed += len(part)
     return list(of_metrics)
 
@@ -181,7 +231,11 @@ def _is_shared(step: Step, span: tuple[int, int], boards: Sequence[Days]) -> boo
         return False
     _, size, error = at_breaks([(remaining, begin, Break(split, split, split, 0.0), end)])[0]
     return bool(
-        sign * size >= max(SHARED_RATIO * abs(on_scale(metric, step.after) - on_scale(metric, step.before)), UNCONFIRMED_SCORE * error)
+        sign * size
+        >= max(
+            SHARED_RATIO * abs(on_scale(metric, step.after) - on_scale(metric, step.before)),
+            UNCONFIRMED_SCORE * error,
+        )
     )
 
 

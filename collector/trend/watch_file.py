@@ -63,7 +63,12 @@ class WatchStore(Protocol):
 
     def __enter__(self) -> "WatchStore": ...  # noqa: PYI034 - Self needs Python 3.11
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
     def writing(self) -> AbstractContextManager[Statements]:
         """Yield an object that executes statements in one transaction, durable when the block ends."""
@@ -89,7 +94,12 @@ class WatchFile:
     def __enter__(self) -> "WatchFile":  # noqa: PYI034 - Self needs Python 3.11
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.connection.close()
 
     @contextmanager
@@ -160,20 +170,29 @@ class Annotation:
 
     def is_about(self, key: SeriesKey, metric: str) -> bool:
         """Return whether it applies to this series; to a board type only if it names no device."""
-        pairs = ((self.fleet, key.fleet), (self.device, key.device), (self.model, key.model), (self.metric, metric))
+        pairs = (
+            (self.fleet, key.fleet),
+            (self.device, key.device),
+            (self.model, key.model),
+            (self.metric, metric),
+        )
         return all(selector is None or selector == other for selector, other in pairs)
 
 
 def add_annotation(file: WatchStore, annotation: Annotation) -> int:
     with file.writing() as statements:
-        statements.execute("INSERT INTO annotations (body) VALUES (?)", (msgspec.json.encode(annotation),))
+        statements.execute(
+            "INSERT INTO annotations (body) VALUES (?)", (msgspec.json.encode(annotation),)
+        )
         # The number from this transaction: writers wait for each other.
         return int(statements.execute("SELECT max(number) FROM annotations").fetchone()[0])
 
 
 def remove_annotation(file: WatchStore, number: int) -> bool:
     with file.writing() as connection:
-        removed: int = connection.execute("DELETE FROM annotations WHERE number = ?", (number,)).rowcount
+        removed: int = connection.execute(
+            "DELETE FROM annotations WHERE number = ?", (number,)
+        ).rowcount
     return removed > 0
 
 
@@ -181,13 +200,20 @@ def read_annotations(file: WatchStore) -> list[Annotation]:
     """Return every annotation by day."""
     with file.reading() as connection:
         rows = connection.execute("SELECT number, body FROM annotations ORDER BY number").fetchall()
-    annotations = [replace(msgspec.json.decode(bytes(body), type=Annotation), number=number) for number, body in rows]
+    annotations = [
+        replace(msgspec.json.decode(bytes(body), type=Annotation), number=number)
+        for number, body in rows
+    ]
     return sorted(annotations, key=lambda annotation: annotation.day)
 
 
 def cuts(annotations: Sequence[Annotation], key: SeriesKey, metric: str) -> dict[int, str]:
     """Return the days of declared new levels of the series, with their texts."""
-    texts = grouped((note.day, note.text) for note in annotations if note.begins_level and note.is_about(key, metric))
+    texts = grouped(
+        (note.day, note.text)
+        for note in annotations
+        if note.begins_level and note.is_about(key, metric)
+    )
     return {day: "; ".join(of_day) for day, of_day in texts.items()}
 
 

@@ -16,7 +16,8 @@ from edgemeter.collector.trend.run_columns import names_of, scaled
 
 LATELY_DAYS = 30
 FEWEST = 6
-LIMIT = 3.6  # In standard deviations: 4% of fleets of 20 healthy boards have one beyond it (simulated).
+# In standard deviations: 4% of fleets of 20 healthy boards have one beyond it (simulated).
+LIMIT = 3.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +46,62 @@ def board_types(history: History, name: str, keys: Sequence[SeriesKey]) -> Itera
     """Yield every board type among the series `keys`, by fleet and name; boards of unknown type are each on their own."""
     metric = METRICS[name]
     floor = 1.5 if metric.rule.scale == "log" else metric.rule.matters / 2
-    boards = ((key, key.board if key.board != UNKNOWN_BOARD else f"{key.device}, {UNKNOWN_BOARD}") for key in keys if key.role == "device")
-    for (fleet, board, _), members in sorted(grouped(((key.fleet, board, key.provenance), key) for key, board in boards).items()):
+    boards = (
+        (key, key.board if key.board != UNKNOWN_BOARD else f"{key.device}, {UNKNOWN_BOARD}")
+        for key in keys
+        if key.role == "device"
+    )
+    for (fleet, board, _), members in sorted(
+        grouped(((key.fleet, board, key.provenance), key) for key, board in boards).items()
+    ):
         levels, kind = _levels(history, metric, members)
         if levels:
-            middle = {case: median(of) for case, of in grouped(pair for cases in levels.values() for pair in cases.items()).items()}
-            effects = {device: median(level - middle[case] for case, level in cases.items()) for device, cases in levels.items()}
+            middle = {
+                case: median(of)
+                for case, of in grouped(
+                    pair for cases in levels.values() for pair in cases.items()
+                ).items()
+            }
+            effects = {
+                device: median(level - middle[case] for case, level in cases.items())
+                for device, cases in levels.items()
+            }
             odd = [
-                OddBoard(device, difference(metric, distance), len(levels[device]), score, metric.is_worse(distance, kind))
+                OddBoard(
+                    device,
+                    difference(metric, distance),
+                    len(levels[device]),
+                    score,
+                    metric.is_worse(distance, kind),
+                )
                 for device, distance, score in scores(effects, floor)
                 if score > LIMIT and len(levels) >= FEWEST
             ]
             yield BoardType(fleet, board, name, len(levels), tuple(odd))
 
 
-def _levels(history: History, metric: TrendMetric, members: Sequence[SeriesKey]) -> tuple[dict[str, dict[SeriesKey, float]], str | None]:
+def _levels(
+    history: History, metric: TrendMetric, members: Sequence[SeriesKey]
+) -> tuple[dict[str, dict[SeriesKey, float]], str | None]:
     """Return for each board the median of its recent runs in each case, on the metric's scale, and the kind of the figures."""
-    runs = history.columns(members, names_of([metric]), max(map(history.last_day, members)) - LATELY_DAYS + 1)
+    runs = history.columns(
+        members, names_of([metric]), max(map(history.last_day, members)) - LATELY_DAYS + 1
+    )
     value, (kind, kinds) = runs.values(metric), runs.kinds(metric)
     counts = ~np.isnan(value) & (runs.is_ok | (metric.rule.scale == "share"))
     # Another meter is no defect: the kind (scope, metric) that most runs have; among equals the first by name.
-    usual = min(range(len(kinds)), key=lambda number: (-int((kind[counts] == number).sum()), str(kinds[number])), default=0)
+    usual = min(
+        range(len(kinds)),
+        key=lambda number: (-int((kind[counts] == number).sum()), str(kinds[number])),
+        default=0,
+    )
     counts &= kind == usual
     levels: dict[str, dict[SeriesKey, float]] = defaultdict(dict)
     for key, (begin, end) in zip(members, pairwise(runs.edges), strict=True):
         if counts[begin:end].any():
-            levels[key.device][key.of_type()] = float(np.median(scaled(metric, value[begin:end][counts[begin:end]])))
+            levels[key.device][key.of_type()] = float(
+                np.median(scaled(metric, value[begin:end][counts[begin:end]]))
+            )
     return levels, kinds[usual] if kinds else None
 
 
@@ -78,5 +109,8 @@ def scores(effects: Mapping[str, float], floor: float) -> list[tuple[str, float,
     """Return how far each board is from the median, also in standard deviations (1.4826 MAD); the farthest first."""
     centre = median(effects.values())
     spread = max(1.4826 * median(abs(effect - centre) for effect in effects.values()), floor)
-    distances = ((device, effect - centre, abs(effect - centre) / spread) for device, effect in effects.items())
+    distances = (
+        (device, effect - centre, abs(effect - centre) / spread)
+        for device, effect in effects.items()
+    )
     return sorted(distances, key=lambda entry: -entry[2])

@@ -51,9 +51,15 @@ def restore(copy: Path, ledger: Path) -> LedgerCopy:
         ConfigError: there is no backup, or a ledger exists.
         UnavailableError: it cannot be written, or the backup is damaged.
     """
-    stray = [path for path in (ledger.with_name(f"{ledger.name}{part}") for part in ("", "-wal", "-shm")) if path.exists()]
+    stray = [
+        path
+        for path in (ledger.with_name(f"{ledger.name}{part}") for part in ("", "-wal", "-shm"))
+        if path.exists()
+    ]
     if stray:
-        raise ConfigError(f"{str(stray[0])!r} exists: stop the collector, move the ledger with its -wal and -shm away, then restore")
+        raise ConfigError(
+            f"{str(stray[0])!r} exists: stop the collector, move the ledger with its -wal and -shm away, then restore"
+        )
     result = backup(copy, ledger)
     with sqlite_file.mapped(ledger, LEDGER_FORMAT), closing(sqlite3.connect(ledger)) as connection:
         # A copy is not in WAL mode: readers and the writer would block each other.
@@ -66,19 +72,26 @@ def _copy_file(source: Path, to: Path, form: FileFormat) -> None:
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         part.unlink(missing_ok=True)
-        with closing(sqlite_file.connect(source, form, "read")) as connection, sqlite_file.mapped(source, form):
+        with (
+            closing(sqlite_file.connect(source, form, "read")) as connection,
+            sqlite_file.mapped(source, form),
+        ):
             # The copy is another file; the ledger itself is not written.
             connection.execute("PRAGMA query_only = OFF")
             connection.execute("VACUUM INTO ?", (str(part),))
         with sqlite_file.mapped(part, form), closing(sqlite3.connect(part)) as connection:
             result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if result != "ok":
-            raise UnavailableError(f"the copy of {str(source)!r} is damaged ({result}): check the disk and the {form.what}")
+            raise UnavailableError(
+                f"the copy of {str(source)!r} is damaged ({result}): check the disk and the {form.what}"
+            )
         durable_file.sync(part)
         part.rename(to)
         durable_file.sync(to.parent)
     except OSError as error:
-        raise UnavailableError(f"cannot write the copy {str(to)!r} ({error.strerror}): give a writable folder with enough space") from error
+        raise UnavailableError(
+            f"cannot write the copy {str(to)!r} ({error.strerror}): give a writable folder with enough space"
+        ) from error
     finally:
         for stray in (part, part.with_name(f"{part.name}-journal")):
             with contextlib.suppress(OSError):

@@ -34,7 +34,9 @@ class AskedDevice:
     state: str | None = None
 
 
-def request_again(address: BrokerAddress, ledger: LedgerPlace, devices: Collection[str], since_ns: int) -> list[AskedDevice]:
+def request_again(
+    address: BrokerAddress, ledger: LedgerPlace, devices: Collection[str], since_ns: int
+) -> list[AskedDevice]:
     """Ask `devices` (empty: all that the broker and the ledger know) for the records they kept since then; return those asked.
 
     Raises:
@@ -42,28 +44,47 @@ def request_again(address: BrokerAddress, ledger: LedgerPlace, devices: Collecti
         UnavailableError: the broker does not answer, or refuses us.
     """
     listener = _Listener()
-    session = MqttSession(address, SessionProfile(f"edgemeter-request-{secrets.token_hex(4)}"), listener)
+    session = MqttSession(
+        address, SessionProfile(f"edgemeter-request-{secrets.token_hex(4)}"), listener
+    )
     listener.session = session
     session.connect()
     try:
-        by_name = {(device.fleet, device.device): device for device in (*_of_ledger(ledger), *listener.wait())}
-        asked_devices = [device for _, device in sorted(by_name.items()) if not devices or device.device in devices]
+        by_name = {
+            (device.fleet, device.device): device
+            for device in (*_of_ledger(ledger), *listener.wait())
+        }
+        asked_devices = [
+            device
+            for _, device in sorted(by_name.items())
+            if not devices or device.device in devices
+        ]
         if unknown := sorted(set(devices) - {device.device for device in asked_devices}):
-            raise ConfigError(f"neither the broker nor the ledger knows {', '.join(map(repr, unknown))}: see `edgemeter collector devices`")
+            raise ConfigError(
+                f"neither the broker nor the ledger knows {', '.join(map(repr, unknown))}: see `edgemeter collector devices`"
+            )
         if not asked_devices:
-            raise ConfigError("neither the broker nor the ledger knows any device: check --broker and --ledger")
+            raise ConfigError(
+                "neither the broker nor the ledger knows any device: check --broker and --ledger"
+            )
         numbers = []
         for device in asked_devices:
-            request = messages.encode_message(AgainRequest(again=secrets.token_hex(16), since_ns=since_ns))
+            request = messages.encode_message(
+                AgainRequest(again=secrets.token_hex(16), since_ns=since_ns)
+            )
             topic = str(Topic(device.fleet, device.device, "receipt"))
             numbers.append(session.publish(topic, request, lasting="retained", expires_s=EXPIRES_S))
         session.flush(FLUSH_S)
         if any(session.is_on_its_way(number) for number in numbers):
-            raise UnavailableError(f"the broker at {address} did not confirm every request in {FLUSH_S:.0f} s: repeat the command")
+            raise UnavailableError(
+                f"the broker at {address} did not confirm every request in {FLUSH_S:.0f} s: repeat the command"
+            )
     finally:
         session.close()
     if listener.refusal is not None:
-        raise UnavailableError(f"the broker at {address} refuses {listener.refusal}: use the collector's own user or certificate")
+        raise UnavailableError(
+            f"the broker at {address} refuses {listener.refusal}: use the collector's own user or certificate"
+        )
     return asked_devices
 
 
@@ -74,7 +95,9 @@ def _of_ledger(ledger: LedgerPlace) -> list[AskedDevice]:
         present = {(device.fleet, device.device): device.state for device in opened.devices()}
         names = {(session.fleet, session.device) for session in opened.sessions()} | present.keys()
     return [
-        AskedDevice(fleet, device, present.get((fleet, device))) for fleet, device in names if present.get((fleet, device)) != "revoked"
+        AskedDevice(fleet, device, present.get((fleet, device)))
+        for fleet, device in names
+        if present.get((fleet, device)) != "revoked"
     ]
 
 
@@ -108,7 +131,9 @@ class _Listener(SessionEvents):
             return
         with self._lock:
             self._last_s = time.monotonic()
-            device = self._found.get((topic.fleet, topic.device)) or AskedDevice(topic.fleet, topic.device)
+            device = self._found.get((topic.fleet, topic.device)) or AskedDevice(
+                topic.fleet, topic.device
+            )
             self._found[topic.fleet, topic.device] = replace(device, state=state or device.state)
 
     def answered(self, refusal: str | None) -> None:

@@ -40,7 +40,11 @@ class DeviceActivity:
     def text(self) -> str:
         """The measurement and its start in words, by the time of receipt."""
         since = figures.stamp(self.received_ns)
-        report = f"no report since {since} UTC: it may have ended" if self.is_stale else f"reported {since} UTC"
+        report = (
+            f"no report since {since} UTC: it may have ended"
+            if self.is_stale
+            else f"reported {since} UTC"
+        )
         return f"{self.measuring.text}, {report}"
 
 
@@ -68,11 +72,22 @@ class Activities:
     @property
     def key(self) -> str:
         """A key that changes with the content of the page."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:16] if self.devices or self.jobs else "nothing"
+        return (
+            hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+            if self.devices or self.jobs
+            else "nothing"
+        )
 
     def of(self, fleet: str, device: str) -> DeviceActivity | None:
         """Return the current measurement of a device, None if unknown."""
-        return next((activity for activity in self.devices if (activity.fleet, activity.device) == (fleet, device)), None)
+        return next(
+            (
+                activity
+                for activity in self.devices
+                if (activity.fleet, activity.device) == (fleet, device)
+            ),
+            None,
+        )
 
 
 def read_activities(store: RunStore, now_ns: int) -> Activities:
@@ -80,9 +95,14 @@ def read_activities(store: RunStore, now_ns: int) -> Activities:
     return activities_of(retained_messages, store.devices() if retained_messages else (), now_ns)
 
 
-def activities_of(retained: Sequence[RetainedMessage], present: Sequence[DevicePresence], now_ns: int) -> Activities:
+def activities_of(
+    retained: Sequence[RetainedMessage], present: Sequence[DevicePresence], now_ns: int
+) -> Activities:
     """Return the current measurements: a device that is lost, or whose process was followed by another, measures nothing."""
-    states = {(device_presence.fleet, device_presence.device): device_presence for device_presence in present}
+    states = {
+        (device_presence.fleet, device_presence.device): device_presence
+        for device_presence in present
+    }
     devices, jobs = [], []
     for retained_message in retained:
         age_ns = now_ns - retained_message.received_ns
@@ -92,14 +112,29 @@ def activities_of(retained: Sequence[RetainedMessage], present: Sequence[DeviceP
                 is_old = age_ns > JOB_NS
                 # A stopped or paused job waits for somebody to resume it, a job that devices repeat for nobody.
                 if not is_old or progress.state not in {"done", "cancelled"}:
-                    jobs.append(JobActivity(progress, retained_message.received_ns, is_old and progress.is_current))
+                    jobs.append(
+                        JobActivity(
+                            progress, retained_message.received_ns, is_old and progress.is_current
+                        )
+                    )
                 continue
-            topic, activity = parse_topic(retained_message.topic), decode_activity(retained_message.payload)
+            topic, activity = (
+                parse_topic(retained_message.topic),
+                decode_activity(retained_message.payload),
+            )
         except ConfigError:
             # Written by a later version.
             continue
         state = states.get((topic.fleet, topic.device))
         reported = (state.state, state.session, state.changed_ns) if state else (None, None, None)
         if measuring := activity.current(retained_message.received_ns, *reported):
-            devices.append(DeviceActivity(topic.fleet, topic.device, measuring, retained_message.received_ns, age_ns > ACTIVITY_STALE_NS))
+            devices.append(
+                DeviceActivity(
+                    topic.fleet,
+                    topic.device,
+                    measuring,
+                    retained_message.received_ns,
+                    age_ns > ACTIVITY_STALE_NS,
+                )
+            )
     return Activities(devices, jobs)

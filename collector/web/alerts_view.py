@@ -19,21 +19,43 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
         text = "No alert was ever opened here. Evaluate the rules: `edgemeter trend alerts check --ledger LEDGER`."
         return View("No alerts", context.render("message.html", text=text))
     alerts = sorted(stored, key=lambda alert: (alert.state == "closed", -alert.opened_ns))
-    channels = {number: "; ".join(map(str, rows)) for number, rows in grouped((row.alert, row) for row in notified).items()}
-    by_channel: ViewColumn[Alert] = ViewColumn("channels", "Channels", lambda alert: channels.get(alert.number, ""), is_text=True)
+    channels = {
+        number: "; ".join(map(str, rows))
+        for number, rows in grouped((row.alert, row) for row in notified).items()
+    }
+    by_channel: ViewColumn[Alert] = ViewColumn(
+        "channels", "Channels", lambda alert: channels.get(alert.number, ""), is_text=True
+    )
     shown_alerts = ViewGrid("alerts", [*_COLUMNS, by_channel], [alerts[:SHOWN]])
     waiting, older = undelivered_texts(notified), len(alerts) - SHOWN
-    body = context.render("alerts.html", waiting=waiting, alerts=shown_alerts, page_address=page_address, older=older)
+    body = context.render(
+        "alerts.html", waiting=waiting, alerts=shown_alerts, page_address=page_address, older=older
+    )
     open_alerts = sum(alert.state == "open" for alert in alerts)
-    return View(f"{count(open_alerts, 'open alert')}, {len(alerts) - open_alerts} closed", body, "", (shown_alerts.plain,))
+    return View(
+        f"{count(open_alerts, 'open alert')}, {len(alerts) - open_alerts} closed",
+        body,
+        "",
+        (shown_alerts.plain,),
+    )
 
 
 _COLUMNS: list[ViewColumn[Alert]] = [
     ViewColumn("number", "#", attrgetter("number")),
     ViewColumn("state", "State", attrgetter("state"), is_text=True),
     ViewColumn("severity", "Severity", attrgetter("severity"), is_text=True),
-    ViewColumn("started_at_ns", "Opened (UTC)", attrgetter("opened_ns"), lambda alert: stamp(alert.opened_ns)),
-    ViewColumn("closed_at_ns", "Closed (UTC)", attrgetter("closed_ns"), lambda alert: stamp(alert.closed_ns) if alert.closed_ns else ""),
+    ViewColumn(
+        "started_at_ns",
+        "Opened (UTC)",
+        attrgetter("opened_ns"),
+        lambda alert: stamp(alert.opened_ns),
+    ),
+    ViewColumn(
+        "closed_at_ns",
+        "Closed (UTC)",
+        attrgetter("closed_ns"),
+        lambda alert: stamp(alert.closed_ns) if alert.closed_ns else "",
+    ),
     ViewColumn("rule", "Rule", attrgetter("rule"), is_text=True),
     ViewColumn("alert", "Alert", attrgetter("title"), is_text=True),
     ViewColumn("evidence", "Evidence", attrgetter("text"), is_text=True),

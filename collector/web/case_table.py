@@ -54,7 +54,13 @@ class CaseTable:
     The table has pages, and is in the order of a choice; an export has every case.
     """
 
-    def __init__(self, context: ViewContext, comparison: Comparison, folded: Comparison, by_limits: ChoiceFilter | None) -> None:
+    def __init__(
+        self,
+        context: ViewContext,
+        comparison: Comparison,
+        folded: Comparison,
+        by_limits: ChoiceFilter | None,
+    ) -> None:
         # If boards are one row, a colour is a board type.
         most_devices = 0 if len(folded.rows) < len(comparison.rows) else DEVICES_IN_COLOUR
         self.styles = assign_styles(comparison.rows, most_devices)
@@ -65,11 +71,17 @@ class CaseTable:
 
     def page(self, request: ViewRequest) -> CasePage:
         """Return the selected page of cases, grouped by comparability."""
-        every_page = _pages(self._by_limits.in_order(self._folded.rows) if self._by_limits else self._folded.rows)
+        every_page = _pages(
+            self._by_limits.in_order(self._folded.rows) if self._by_limits else self._folded.rows
+        )
         pages = pager(request, self._links, len(every_page), 1, "Page")
         rows = every_page[pages.page]
         # Interchangeable cases of several models are one list.
-        groups = [self._group(group) for group in ([rows] if self._by_limits else comparable(rows)) if group]
+        groups = [
+            self._group(group)
+            for group in ([rows] if self._by_limits else comparable(rows))
+            if group
+        ]
         return CasePage(pages, groups, any(len(row.boards) > BOARDS_LISTED for row in rows))
 
     def _group(self, rows: Sequence[ComparedCase]) -> CaseGroup:
@@ -88,7 +100,11 @@ class CaseTable:
             "boards": row.boards, "board": is_board, "reference": self.styles.is_reference(row), "disturbed": row.case.disturbed,
             "pick": outcome == "recommended", "out": outcome == "not met",
         }  # fmt: skip
-        return {"id": anchor(row), "class": " ".join(word for word, is_so in words.items() if is_so) or None, **facts(row)}
+        return {
+            "id": anchor(row),
+            "class": " ".join(word for word, is_so in words.items() if is_so) or None,
+            **facts(row),
+        }
 
     def _columns(self, rows: Sequence[ComparedCase]) -> list[ViewColumn[ComparedCase]]:
         """Return the columns of a group, whose cases have names that are unique within it."""
@@ -104,12 +120,17 @@ class CaseTable:
             ViewColumn("case", "Case", name, is_text=True),
             ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, is_text=True),
             *([self._by_limits.column] if self._by_limits else []),
-            *(_figure(entry, rows) for entry in shown_figures([row.case for row in rows], HIGHEST_RANK)),
+            *(
+                _figure(entry, rows)
+                for entry in shown_figures([row.case for row in rows], HIGHEST_RANK)
+            ),
             ViewColumn("runs", "Runs", lambda row: len(row.case.verdicts), needs_width=True),
         ]
 
 
-_PLAIN_COLUMNS = [ViewColumn(name, name, value) for name, value in COLUMNS.items() if name not in OF_RECORDS]
+_PLAIN_COLUMNS = [
+    ViewColumn(name, name, value) for name, value in COLUMNS.items() if name not in OF_RECORDS
+]
 
 
 def _pages(rows: Sequence[ComparedCase]) -> list[list[ComparedCase]]:
@@ -151,7 +172,11 @@ def _figure(entry: Figure, rows: Sequence[ComparedCase]) -> ViewColumn[ComparedC
 
     is_speed = entry.name in set(map(speed_of, cases))
     return ViewColumn(
-        entry.name, figure_heading(entry, cases), value, lambda row: _cell(row, entry), needs_width=not (entry.is_main or is_speed)
+        entry.name,
+        figure_heading(entry, cases),
+        value,
+        lambda row: _cell(row, entry),
+        needs_width=not (entry.is_main or is_speed),
     )
 
 
@@ -159,14 +184,23 @@ def _cell(row: ComparedCase, entry: Figure) -> FigureCell:
     case = row.case
     figure = figure_in_column(entry, case)
     if figure is None:
-        reason = {"accuracy": case.accuracy_reason or "not scored", "energy": case.energy_reason or "not measured"}.get(entry.group)
-        return FigureCell("none" if reason else figures.typeset(figures.ABSENT), absent_reason=reason)
+        reason = {
+            "accuracy": case.accuracy_reason or "not scored",
+            "energy": case.energy_reason or "not measured",
+        }.get(entry.group)
+        return FigureCell(
+            "none" if reason else figures.typeset(figures.ABSENT), absent_reason=reason
+        )
     value, _, bounds = figure_text(entry, figure).partition(" (")
     energy = str(case.energy.ranks_as) if entry.name == ENERGY and case.energy else ""
     is_ranking = entry.name == (TTFT if case.generates else speed_of(case))
     worst = worst_board(row, entry.name) if entry.name in (LATENCY, ENERGY) else None
     decision, amount, interval = row.decisions.get(entry.name), "", ""
-    is_equal = decision and decision.low == decision.high and decision.value == (1 if decision.scale == "ratio" else 0)
+    is_equal = (
+        decision
+        and decision.low == decision.high
+        and decision.value == (1 if decision.scale == "ratio" else 0)
+    )
     if decision and not is_equal:
         amount, interval = map(figures.typeset, change_parts(entry.name, decision))
     return FigureCell(

@@ -12,7 +12,13 @@ from edgemeter.collector.compare.choice import WORST_FIRST, Choice, ChoiceCandid
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.limits import parse_requirements
 from edgemeter.collector.runs.figure_names import JUDGED, figure_called
-from edgemeter.collector.show.words import change_with_interval, listed, recommended_text, requirement_text, requirement_value
+from edgemeter.collector.show.words import (
+    change_with_interval,
+    listed,
+    recommended_text,
+    requirement_text,
+    requirement_value,
+)
 from edgemeter.collector.web.view import FormInput, ViewColumn, ViewRequest
 
 # With more cases than this, every interval would be too wide for a choice.
@@ -39,27 +45,52 @@ class ChoiceFilter:
     def sentence(self) -> str:
         """The recommended case with the reason, and similar ones."""
         text = recommended_text(self.choice)
-        similar = f" Similar: {listed([candidate.name for candidate in self.choice.similar])}." if self.choice.similar else ""
+        similar = (
+            f" Similar: {listed([candidate.name for candidate in self.choice.similar])}."
+            if self.choice.similar
+            else ""
+        )
         return f"{text[0].upper()}{text[1:]}.{similar}"
 
     def in_order(self, rows: Sequence[ComparedCase]) -> list[ComparedCase]:
         """Return the rows of the candidates, best first, without hidden ones."""
         by_case = {id(row.case): row for row in rows}
         hidden = "not met" if self.hides_not_met else None
-        return [by_case[identity] for identity, candidate in self._candidates.items() if candidate.outcome != hidden]
+        return [
+            by_case[identity]
+            for identity, candidate in self._candidates.items()
+            if candidate.outcome != hidden
+        ]
 
     @property
     def hidden(self) -> int:
-        return sum(candidate.outcome == "not met" for candidate in self.choice.candidates) if self.hides_not_met else 0
+        return (
+            sum(candidate.outcome == "not met" for candidate in self.choice.candidates)
+            if self.hides_not_met
+            else 0
+        )
 
     @property
     def column(self) -> ViewColumn[ComparedCase]:
-        return ViewColumn("requirements", "Limits" if self.choice.required.text else "Choice", self.outcome, is_text=True)
+        return ViewColumn(
+            "requirements",
+            "Limits" if self.choice.required.text else "Choice",
+            self.outcome,
+            is_text=True,
+        )
 
     @property
     def table(self) -> ViewTable:
         """The outcome of each case in plain form."""
-        columns = ("case", "device", "outcome", "is_recommended", "is_similar", "not_ranked_reason", "requirements")
+        columns = (
+            "case",
+            "device",
+            "outcome",
+            "is_recommended",
+            "is_similar",
+            "not_ranked_reason",
+            "requirements",
+        )
         rows = [
             (
                 candidate.name,
@@ -85,13 +116,21 @@ class ChoiceFilter:
         """Return the reasons for the outcome of a candidate, and its distance from the recommended one."""
         candidate = self._candidates[id(row.case)]
         # The requirement with the worst outcome decides; a met requirement needs no reason.
-        deciding = min(candidate.requirements, key=lambda requirement: WORST_FIRST.index(requirement.outcome), default=None)
+        deciding = min(
+            candidate.requirements,
+            key=lambda requirement: WORST_FIRST.index(requirement.outcome),
+            default=None,
+        )
         texts = [candidate.out]
         if deciding and deciding.outcome != "met" and not candidate.out:
             texts.append(f"{deciding.limit.text}: {requirement_value(deciding)}")
         best, cheapest = self.choice.recommended, self.choice.cheapest
         # A change against the reference is shown with the figure.
-        if candidate.against_best and best and not (row.reference is best.case and cheapest.name in row.decisions):
+        if (
+            candidate.against_best
+            and best
+            and not (row.reference is best.case and cheapest.name in row.decisions)
+        ):
             change = change_with_interval(cheapest.name, candidate.against_best)
             texts.append(figures.typeset(f"{cheapest.title} {change} against the recommended"))
         texts.append("similar" if self._is_similar(candidate) else "")
@@ -105,17 +144,24 @@ class ChoiceFilter:
         return any(other is candidate for other in self.choice.similar)
 
 
-def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collection[CaseKey]) -> tuple[ChoiceFilter | None, str]:
+def choice_filter(
+    request: ViewRequest, comparison: Comparison, picked: Collection[CaseKey]
+) -> tuple[ChoiceFilter | None, str]:
     """Return the choice in an address among the rows whose cases were selected, and the faults of its limits."""
     limits, cheapest = request.get("require"), request.get("cheapest")
     if not limits and not cheapest:
         return None, ""
     cases = [row.case for row in comparison.rows if row.boards or row.case.key in picked]
     if len(cases) > MOST_CASES:
-        return None, f"There are {len(cases):,} cases: pick a model, a board or a device until at most {MOST_CASES} are left."
+        return (
+            None,
+            f"There are {len(cases):,} cases: pick a model, a board or a device until at most {MOST_CASES} are left.",
+        )
     try:
         figure = figure_called(cheapest, JUDGED.values()).name if cheapest else None
-        return ChoiceFilter(choose(cases, parse_requirements(limits), figure), request.get("show") == HIDDEN), ""
+        return ChoiceFilter(
+            choose(cases, parse_requirements(limits), figure), request.get("show") == HIDDEN
+        ), ""
     except ConfigError as error:
         return None, f"{error}."
 
@@ -123,7 +169,9 @@ def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collecti
 def choice_inputs(request: ViewRequest, comparison: Comparison) -> tuple[FormInput, ...]:
     """Return the fields of the form: the limits, the figure to minimise, and whether all cases are shown."""
     cases = [row.case for row in comparison.rows]
-    valued = [entry for entry in JUDGED.values() if any(entry.name in case.figures for case in cases)]
+    valued = [
+        entry for entry in JUDGED.values() if any(entry.name in case.figures for case in cases)
+    ]
     cheapest = [("", "energy or latency"), *((entry.name, entry.title) for entry in valued)]
     visible = (("", "all cases"), (HIDDEN, "hide not met"))
     return (

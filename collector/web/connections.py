@@ -34,8 +34,12 @@ class _Connections:
     """The connections of a server: those that wait, and the newcomers of each address, oldest first."""
 
     limits: RequestLimits
-    waiting: "WaitingRequests[_LimitedHttp]" = field(default_factory=lambda: WaitingRequests(_LimitedHttp.abort))
-    newcomers: "defaultdict[str, dict[_LimitedHttp, None]]" = field(default_factory=lambda: defaultdict(dict))
+    waiting: "WaitingRequests[_LimitedHttp]" = field(
+        default_factory=lambda: WaitingRequests(_LimitedHttp.abort)
+    )
+    newcomers: "defaultdict[str, dict[_LimitedHttp, None]]" = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     is_watched: bool = False
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:

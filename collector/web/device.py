@@ -8,7 +8,16 @@ from operator import attrgetter
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.energy_provenance import MEASURED
-from edgemeter.agent.contract.figures import ENERGY, LATENCY, TPOT, TTFT, Figure, FigureView, figure, in_view
+from edgemeter.agent.contract.figures import (
+    ENERGY,
+    LATENCY,
+    TPOT,
+    TTFT,
+    Figure,
+    FigureView,
+    figure,
+    in_view,
+)
 from edgemeter.agent.contract.health_issues import health_facts, needs_attention
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import UNKNOWN_BOARD
@@ -31,42 +40,70 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     if case_filter.device is None:
         devices = (case.key.device for case in filter(case_filter.takes, context.book.cases))
         case_filter = replace(case_filter, device=min(devices, default=""))
-    device_cases = picked_cases(context.book, replace(case_filter, board=None, model=None, runtime=None, precision=None))
+    device_cases = picked_cases(
+        context.book, replace(case_filter, board=None, model=None, runtime=None, precision=None)
+    )
     if not device_cases:
-        return View("No run matches", context.render("message.html", text="No run has this device."))
+        return View(
+            "No run matches", context.render("message.html", text="No run has this device.")
+        )
     newest = max(device_cases, key=lambda case: case.newest_ns)
     runs = _runs(context, device_cases)
     body = context.render(
         "device.html",
-        findings=context.events.findings_of({"device": newest.key.device, "fleet": newest.key.fleet}),
+        findings=context.events.findings_of(
+            {"device": newest.key.device, "fleet": newest.key.fleet}
+        ),
         measuring=context.activities.of(newest.key.fleet, newest.key.device),
         machine=_machine(context, newest),
         board=newest.board,
         deviations=context.events.outlying.get((newest.key.fleet, newest.key.device), ()),
-        same_board=None if newest.board == UNKNOWN_BOARD else context.links.to("compare", board=newest.board),
+        same_board=None
+        if newest.board == UNKNOWN_BOARD
+        else context.links.to("compare", board=newest.board),
         trends=_trends(context, device_cases),
         runs=runs,
     )
     simulated = "" if newest.key.provenance == "measured" else f", {newest.key.provenance}"
     counted = f"{figures.count(sum(case.runs for case in device_cases), 'run')} of {figures.count(len(device_cases), 'case')}"
-    lead = f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {counted}."
+    lead = (
+        f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {counted}."
+    )
     return View(newest.key.device, body, lead, (runs.plain,))
 
 
 def _machine(context: ViewContext, newest: BookedCase) -> dict[str, str | None]:
     device_name = (newest.key.fleet, newest.key.device)
-    presence = next((device for device in context.store.devices() if (device.fleet, device.device) == device_name), None)
-    state = f"{presence.state or 'not reported'}, since {figures.stamp(presence.changed_ns)} UTC" if presence else None
-    facts = machine_facts(context.store.record(context.store.runs_of(newest.members).values_of("row")[-1]))
+    presence = next(
+        (
+            device
+            for device in context.store.devices()
+            if (device.fleet, device.device) == device_name
+        ),
+        None,
+    )
+    state = (
+        f"{presence.state or 'not reported'}, since {figures.stamp(presence.changed_ns)} UTC"
+        if presence
+        else None
+    )
+    facts = machine_facts(
+        context.store.record(context.store.runs_of(newest.members).values_of("row")[-1])
+    )
     if presence and presence.health:
         now_ns = time.time_ns()
-        facts |= {"Needs attention": "; ".join(needs_attention(presence.health, now_ns)) or "nothing"}
+        facts |= {
+            "Needs attention": "; ".join(needs_attention(presence.health, now_ns)) or "nothing"
+        }
         facts |= health_facts(presence.health, now_ns)
     return {"State": state} | facts
 
 
 def _trends(context: ViewContext, device_cases: Sequence[BookedCase]) -> list[Chart]:
-    span = (float(min(case.first_ns for case in device_cases)), float(max(case.newest_ns for case in device_cases) + 1))
+    span = (
+        float(min(case.first_ns for case in device_cases)),
+        float(max(case.newest_ns for case in device_cases) + 1),
+    )
     groups = series_groups(device_cases)
     return [
         charted.chart
@@ -77,7 +114,11 @@ def _trends(context: ViewContext, device_cases: Sequence[BookedCase]) -> list[Ch
 
 
 def _runs(context: ViewContext, device_cases: Sequence[BookedCase]) -> ViewGrid[RunFigures]:
-    runs = [run for case in device_cases for run in context.store.runs_of(case.members).part(slice(-RUNS_SHOWN, None)).each()]
+    runs = [
+        run
+        for case in device_cases
+        for run in context.store.runs_of(case.members).part(slice(-RUNS_SHOWN, None)).each()
+    ]
     columns: list[ViewColumn[RunFigures]] = [
         ViewColumn(
             "run",
@@ -87,9 +128,17 @@ def _runs(context: ViewContext, device_cases: Sequence[BookedCase]) -> ViewGrid[
             leads_to=("run", {"id": attrgetter("id")}),
             is_text=True,
         ),
-        ViewColumn("started_at_ns", "Started (UTC)", attrgetter("started_at_ns"), lambda run: figures.stamp(run.started_at_ns)),
+        ViewColumn(
+            "started_at_ns",
+            "Started (UTC)",
+            attrgetter("started_at_ns"),
+            lambda run: figures.stamp(run.started_at_ns),
+        ),
         ViewColumn("verdict", "Verdict", attrgetter("verdict.state"), is_text=True),
-        *(ViewColumn(name, name.capitalize(), attrgetter(f"subject.key.{name}"), is_text=True) for name in ("model", "precision")),
+        *(
+            ViewColumn(name, name.capitalize(), attrgetter(f"subject.key.{name}"), is_text=True)
+            for name in ("model", "precision")
+        ),
         ViewColumn(
             "runtime",
             "Runtime",
@@ -97,7 +146,10 @@ def _runs(context: ViewContext, device_cases: Sequence[BookedCase]) -> ViewGrid[
             small=lambda run: figures.count(run.subject.key.threads, "thread"),
             is_text=True,
         ),
-        *(ViewColumn(hidden, "", attrgetter(f"subject.key.{hidden}")) for hidden in ("backend", "threads", "batch")),
+        *(
+            ViewColumn(hidden, "", attrgetter(f"subject.key.{hidden}"))
+            for hidden in ("backend", "threads", "batch")
+        ),
         *(column for entry in in_view(FigureView.LIST) for column in _figure_columns(entry)),
         ViewColumn("energy_provenance", "", attrgetter("subject.energy_provenance")),
     ]
@@ -118,9 +170,21 @@ def _figure_columns(entry: Figure) -> list[ViewColumn[RunFigures]]:
 
     def provenance(run: RunFigures) -> str | None:
         energy_provenance = run.subject.energy_provenance
-        return energy_provenance if entry.group == "energy" and energy_provenance != MEASURED else None
+        return (
+            energy_provenance if entry.group == "energy" and energy_provenance != MEASURED else None
+        )
 
-    columns = [ViewColumn(entry.name, entry.heading, plain, text, provenance, is_text=entry.is_truth, needs_width=not entry.is_main)]
+    columns = [
+        ViewColumn(
+            entry.name,
+            entry.heading,
+            plain,
+            text,
+            provenance,
+            is_text=entry.is_truth,
+            needs_width=not entry.is_main,
+        )
+    ]
     if entry.u:
         columns.append(ViewColumn(with_part(entry.name, "_u"), "", lambda run: run.u(entry)))
     return columns

@@ -18,7 +18,15 @@ from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
-from edgemeter.collector.trend.trend_text import amount_text, drift_text, event_of, event_text, modes_text, step_text, trend_verdict
+from edgemeter.collector.trend.trend_text import (
+    amount_text,
+    drift_text,
+    event_of,
+    event_text,
+    modes_text,
+    step_text,
+    trend_verdict,
+)
 from edgemeter.collector.trend.watch import TrendResults, trends_of
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, watch_file_beside
 from edgemeter.collector.units.odd_boards import board_types
@@ -63,10 +71,15 @@ class FindingShown:
     def fields(self) -> dict[str, str]:
         """The fields of the trend that shows its series in its period: one board and one model, or all."""
         alone = {"board": self.boards, "model": self.models, "metric": (self.metric,)}
-        fields = {name: values[0] for name, values in alone.items() if len(values) == 1 and values[0]}
+        fields = {
+            name: values[0] for name, values in alone.items() if len(values) == 1 and values[0]
+        }
         if len(self.devices) == 1:
             fields |= {"fleet": self.devices[0][0], "device": self.devices[0][1]}
-        return {**fields, "between": ",".join(str((self.day + apart) * 86_400_000) for apart in (-14, 15))}
+        return {
+            **fields,
+            "between": ",".join(str((self.day + apart) * 86_400_000) for apart in (-14, 15)),
+        }
 
 
 class TrendEvents:
@@ -100,7 +113,10 @@ class TrendEvents:
             for annotation in annotations
             if not annotation.begins_level and annotation.is_about(key, metric)
         ]
-        return sorted([*(event for trend in trends for event in _steps(trend)), *remarks], key=lambda event: event.at_ns)
+        return sorted(
+            [*(event for trend in trends for event in _steps(trend)), *remarks],
+            key=lambda event: event.at_ns,
+        )
 
     def findings_of(self, picked: Mapping[str, str]) -> list[FindingShown]:
         """Return the changes that affected the selection (a device, a fleet, a board type, a model), newest first."""
@@ -124,7 +140,9 @@ class TrendEvents:
             # Every write to a server's tables changes the version of the ledger.
             return f"{self._seen} {self._store.version()}" if self._store else ""
         path = watch_file_beside(str(ledger))
-        stamps = [f"{file.stat().st_mtime_ns}" for file in (path, Path(f"{path}-wal")) if file.exists()]
+        stamps = [
+            f"{file.stat().st_mtime_ns}" for file in (path, Path(f"{path}-wal")) if file.exists()
+        ]
         return " ".join([self._seen, *stamps])
 
     def refresh(self) -> None:
@@ -135,7 +153,10 @@ class TrendEvents:
             return
         history = History(store)
         # In the order that needs less memory: trends are dropped before runs are read.
-        findings, outlying = _findings(history, self._annotations(), self._results), _outlying(history)
+        findings, outlying = (
+            _findings(history, self._annotations(), self._results),
+            _outlying(history),
+        )
         with self._lock:
             self._history, self._seen = history, version
             self.outlying, self.findings = outlying, findings
@@ -158,13 +179,29 @@ def _outlying(history: History) -> Mapping[tuple[str, str], Sequence[str]]:
     )
 
 
-def _findings(history: History, annotations: Sequence[Annotation], results: TrendResults) -> tuple[FindingShown, ...]:
+def _findings(
+    history: History, annotations: Sequence[Annotation], results: TrendResults
+) -> tuple[FindingShown, ...]:
     """Return the newest step of each series in the last weeks; the steps of an event appear once."""
     trends = trends_of(history, annotations, FOLLOWED, results=results)
     oldest = max((trend.last_day for trend in trends), default=0) - FINDING_DAYS
-    newest = ((trend, next((step for step in reversed(trend.steps) if is_event(trend.metric, step)), None)) for trend in trends)
-    events = step_events([EventMember(trend, step) for trend, step in newest if step is not None and step.day >= oldest])
-    return tuple(sorted(map(_finding, events), key=lambda finding: (-finding.day, -len(finding.devices))))
+    newest = (
+        (
+            trend,
+            next((step for step in reversed(trend.steps) if is_event(trend.metric, step)), None),
+        )
+        for trend in trends
+    )
+    events = step_events(
+        [
+            EventMember(trend, step)
+            for trend, step in newest
+            if step is not None and step.day >= oldest
+        ]
+    )
+    return tuple(
+        sorted(map(_finding, events), key=lambda finding: (-finding.day, -len(finding.devices)))
+    )
 
 
 def _finding(event: TrendEvent) -> FindingShown:
@@ -183,9 +220,14 @@ def _finding(event: TrendEvent) -> FindingShown:
 
 def _steps(trend: SeriesTrend) -> list[SeriesEvent]:
     steps = [*trend.steps, *([trend.unconfirmed] if trend.unconfirmed else [])]
-    texts = [(step.day, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step") for step in steps]
+    texts = [
+        (step.day, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step")
+        for step in steps
+    ]
     if trend.drift:
         texts.append((trend.drift.day, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
     if trend.modes:
-        texts.append((trend.modes.day, f"two modes: {modes_text(trend.metric, trend.modes)}", "remark"))
+        texts.append(
+            (trend.modes.day, f"two modes: {modes_text(trend.metric, trend.modes)}", "remark")
+        )
     return [SeriesEvent(day * NS_PER_DAY, text, kind) for day, text, kind in texts]

@@ -18,21 +18,39 @@ def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
     """Return the jobs, newest report first, or one with its runs; raises ConfigError if that one is unknown."""
     reported = sorted(context.activities.jobs, key=lambda activity: -activity.received_ns)
     if name := request.get("job"):
-        return _job_view(context, name, next((activity for activity in reported if activity.progress.job == name), None))
+        return _job_view(
+            context,
+            name,
+            next((activity for activity in reported if activity.progress.job == name), None),
+        )
     table = ViewGrid("jobs", _JOB_COLUMNS, [reported]).plain
     open_count = sum(activity.progress.state == "running" for activity in reported)
-    title = f"{figures.count(len(reported), 'job')}, {open_count} running" if reported else "No jobs"
+    title = (
+        f"{figures.count(len(reported), 'job')}, {open_count} running" if reported else "No jobs"
+    )
     return View(title, context.render("jobs.html", reported=reported), "", (table,))
 
 
 def _job_view(context: ViewContext, name: str, activity: JobActivity | None) -> View:
-    job_runs = sorted(context.store.select("job = ?", name), key=attrgetter("started_at_ns", "row"), reverse=True)[:RUNS_SHOWN]
+    job_runs = sorted(
+        context.store.select("job = ?", name), key=attrgetter("started_at_ns", "row"), reverse=True
+    )[:RUNS_SHOWN]
     if activity is None and not job_runs:
-        raise ConfigError(f"there is no job {name!r}, or it ended more than a day ago and left no run")
+        raise ConfigError(
+            f"there is no job {name!r}, or it ended more than a day ago and left no run"
+        )
     executions = activity.progress.executions if activity else ()
-    runs, devices = ViewGrid("runs", _RUN_COLUMNS, [job_runs]), ViewGrid("devices", _EXECUTION_COLUMNS, [executions])
+    runs, devices = (
+        ViewGrid("runs", _RUN_COLUMNS, [job_runs]),
+        ViewGrid("devices", _EXECUTION_COLUMNS, [executions]),
+    )
     body = context.render(
-        "job.html", activity=activity, devices=devices if executions else None, runs=runs, count=len(job_runs), most=RUNS_SHOWN
+        "job.html",
+        activity=activity,
+        devices=devices if executions else None,
+        runs=runs,
+        count=len(job_runs),
+        most=RUNS_SHOWN,
     )
     return View(name, body, "", (runs.plain, *([devices.plain] if executions else [])))
 
@@ -40,7 +58,10 @@ def _job_view(context: ViewContext, name: str, activity: JobActivity | None) -> 
 _JOB_COLUMNS: list[ViewColumn[JobActivity]] = [
     ViewColumn("job", "Job", attrgetter("progress.job")),
     ViewColumn("title", "What", attrgetter("progress.title")),
-    *(ViewColumn(name, name.capitalize(), attrgetter(f"progress.{name}")) for name in ("state", *COUNTS)),
+    *(
+        ViewColumn(name, name.capitalize(), attrgetter(f"progress.{name}"))
+        for name in ("state", *COUNTS)
+    ),
     ViewColumn("received_ns", "Reported (UTC)", attrgetter("received_ns")),
 ]
 
@@ -60,7 +81,9 @@ _EXECUTION_COLUMNS: list[ViewColumn[ExecutionProgress]] = [
         attrgetter("done_ratio"),
         lambda execution: "" if execution.done_ratio is None else f"{execution.done_ratio:.0%}",
     ),
-    ViewColumn("note", "Note", attrgetter("note"), lambda execution: execution.note or "", is_text=True),
+    ViewColumn(
+        "note", "Note", attrgetter("note"), lambda execution: execution.note or "", is_text=True
+    ),
 ]
 _OF_DEVICE = {name: attrgetter(f"subject.key.{name}") for name in ("fleet", "device")}
 _RUN_COLUMNS: list[ViewColumn[RunFigures]] = [
@@ -72,8 +95,17 @@ _RUN_COLUMNS: list[ViewColumn[RunFigures]] = [
         leads_to=("run", {"id": attrgetter("id")}),
     ),
     ViewColumn("id", "", attrgetter("id")),
-    ViewColumn("device", "Device", attrgetter("subject.key.device"), leads_to=("device", _OF_DEVICE), is_text=True),
-    *(ViewColumn(name, name.capitalize(), attrgetter(f"subject.key.{name}"), is_text=True) for name in ("model", "precision", "runtime")),
+    ViewColumn(
+        "device",
+        "Device",
+        attrgetter("subject.key.device"),
+        leads_to=("device", _OF_DEVICE),
+        is_text=True,
+    ),
+    *(
+        ViewColumn(name, name.capitalize(), attrgetter(f"subject.key.{name}"), is_text=True)
+        for name in ("model", "precision", "runtime")
+    ),
     ViewColumn("latency_p50_ms", "p50 ms", lambda run: run.value(LATENCY)),
     ViewColumn("verdict", "Verdict", attrgetter("verdict.state"), is_text=True),
 ]

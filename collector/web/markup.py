@@ -63,12 +63,19 @@ def _prose(text: object) -> Markup:
         return text
     return Markup(
         _COMMAND_OR_DAY.sub(
-            lambda match: f"<code>{match[1]}</code>" if match[1] else f'<span class="whole">{match[2]}</span>', escape(printable(str(text)))
+            lambda match: (
+                f"<code>{match[1]}</code>" if match[1] else f'<span class="whole">{match[2]}</span>'
+            ),
+            escape(printable(str(text))),
         )
     )
 
 
 def _attributes(attributes: Attributes) -> Markup:
     """Return ` name="value"` for each attribute that is not None."""
-    present = ((name, escape(printable(str(value)))) for name, value in attributes.items() if value is not None)
+    present = (
+        (name, escape(printable(str(value))))
+        for name, value in attributes.items()
+        if value is not None
+    )
     return Markup("".join(f' {name}="{value}"' for name, value in present))

@@ -15,7 +15,15 @@ from edgemeter.collector.runs.store import RunStore
 from edgemeter.collector.web.case_table import CASES_SHOWN
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import Markup
-from edgemeter.collector.web.queries import FACETS, REFERENCE, CaseFilter, ViewContext, live_chart, picked_cases, reference_names
+from edgemeter.collector.web.queries import (
+    FACETS,
+    REFERENCE,
+    CaseFilter,
+    ViewContext,
+    live_chart,
+    picked_cases,
+    reference_names,
+)
 from edgemeter.collector.web.site import content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import Links, ViewRequest, read_address
 
@@ -33,12 +41,16 @@ class FileChoice:
     reference: str | None = None
 
 
-def write_file_of(store: RunStore, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
+def write_file_of(
+    store: RunStore, path: Path, choice: FileChoice, progress: Tell = no_progress
+) -> int:
     """Write the page of a store as one file and return its size in bytes; raises ConfigError if `choice` selects no run, or on failure."""
     case_filter, book = choice.case_filter, book_of(store, progress)
     if book.cases and not any(map(case_filter.takes, book.cases)):
         request = ", ".join(f"{name} {value!r}" for name, value in _fixed(case_filter).items())
-        raise ConfigError(f"no run has {request}: nothing is written; `edgemeter runs` shows what is kept")
+        raise ConfigError(
+            f"no run has {request}: nothing is written; `edgemeter runs` shows what is kept"
+        )
     events = TrendEvents(store)
     events.refresh()
     text = whole_page(book, events, choice, progress)
@@ -46,7 +58,9 @@ def write_file_of(store: RunStore, path: Path, choice: FileChoice, progress: Tel
         return path.write_bytes(text.encode())
 
 
-def whole_page(book: CaseBook, events: TrendEvents, choice: FileChoice, progress: Tell = no_progress) -> str:
+def whole_page(
+    book: CaseBook, events: TrendEvents, choice: FileChoice, progress: Tell = no_progress
+) -> str:
     addresses, left_away = _held(ViewContext(book, Links(()), events), choice)
     written_views: list[tuple[str, Markup, str]] = []
 
@@ -58,17 +72,31 @@ def whole_page(book: CaseBook, events: TrendEvents, choice: FileChoice, progress
     choices = offered(context)
     for count, text in enumerate(addresses, start=1):
         request = read_address(text)
-        view = show(context, ViewRequest(request.view, {**_fixed(choice.case_filter), **request.fields}))
-        written_views.append((text, content(view, request, choices, context.links, held_exports(view, request)), view.title))
+        view = show(
+            context, ViewRequest(request.view, {**_fixed(choice.case_filter), **request.fields})
+        )
+        written_views.append(
+            (
+                text,
+                content(view, request, choices, context.links, held_exports(view, request)),
+                view.title,
+            )
+        )
         progress("making views", count, len(addresses))
     left_out = f" Not in this file: {'; '.join(left_away)}." if left_away else ""
     remark = f"Written on {figures.stamp(time.time_ns())} UTC: {figures.count(len(written_views), 'view')} in one file.{left_out}"
-    return one_file_page(written_views[0], [(text, inside) for text, inside, _ in written_views[1:]], remark)
+    return one_file_page(
+        written_views[0], [(text, inside) for text, inside, _ in written_views[1:]], remark
+    )
 
 
 def _fixed(case_filter: CaseFilter) -> dict[str, str]:
     fields = {name: getattr(case_filter, name) for name in CaseFilter.__slots__}
-    return {name: str(value) for name, value in fields.items() if value is not None and (name, value) != ("level", "current")}
+    return {
+        name: str(value)
+        for name, value in fields.items()
+        if value is not None and (name, value) != ("level", "current")
+    }
 
 
 def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str]]:
@@ -80,10 +108,16 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     offered_references = {REFERENCE, *(device for _, device in devices), *role_devices}
     every_reference = [name for name in reference_names(context.book) if name in offered_references]
     references = every_reference if choice.reference is None else [choice.reference]
-    kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:REFERENCES]
+    kept_models, kept_devices, kept_references = (
+        models[:MODELS],
+        devices[:DEVICES],
+        references[:REFERENCES],
+    )
     # The newest run of each case, ordered by what a comparison needs: references first.
     ordered = sorted(every_case, key=lambda case: (case.key.role != "reference", -case.newest_ns))
-    newest = [context.store.runs_of(case.members).values_of("id")[-1] for case in ordered[: choice.runs]]
+    newest = [
+        context.store.runs_of(case.members).values_of("id")[-1] for case in ordered[: choice.runs]
+    ]
     # The first page for the other references.
     pages = min(PAGES, -(-len(every_case) // CASES_SHOWN))
     requests = [
@@ -91,12 +125,27 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         ViewRequest("overview"),
         # Published figures use other names for models and devices: the filter of a file does not apply to them.
         *([] if _fixed(choice.case_filter).keys() & set(FACETS) else [ViewRequest("published")]),
-        *(ViewRequest("compare", {"reference": name}) for name in kept_references if name != choice.reference),
-        *(ViewRequest("compare", {"reference": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),
+        *(
+            ViewRequest("compare", {"reference": name})
+            for name in kept_references
+            if name != choice.reference
+        ),
+        *(
+            ViewRequest("compare", {"reference": name, "page": str(page)})
+            for name in kept_references[:1]
+            for page in range(2, pages + 1)
+        ),
         # With one model this would repeat that model's trend.
         *([ViewRequest("trend")] if len(kept_models) > 1 else []),
-        *(ViewRequest("trend", {"model": name, "metric": metric}) for name in kept_models for metric in METRICS),
-        *(ViewRequest("device", {"fleet": fleet, "device": device}) for fleet, device in kept_devices),
+        *(
+            ViewRequest("trend", {"model": name, "metric": metric})
+            for name in kept_models
+            for metric in METRICS
+        ),
+        *(
+            ViewRequest("device", {"fleet": fleet, "device": device})
+            for fleet, device in kept_devices
+        ),
         *(ViewRequest("run", {"id": name}) for name in newest),
         *([ViewRequest("alerts")] if context.events.alerts()[0] else []),
     ]
@@ -107,5 +156,7 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         (len(every_case) - PAGES * CASES_SHOWN, "case"),
         (sum(case.runs for case in every_case) - len(newest), "run"),
     ]
-    away = [f"{figures.count(number, f'more {noun}')}" for number, noun in left_counts if number > 0]
+    away = [
+        f"{figures.count(number, f'more {noun}')}" for number, noun in left_counts if number > 0
+    ]
     return [request.address for request in requests], away

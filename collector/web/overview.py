@@ -35,21 +35,34 @@ DEVICES_SHOWN = 250
 class _DeviceLine:
     """A device: a summary of its cases, its reports, and its difference from others of its type (empty if there is none)."""
 
-    def __init__(self, members: Sequence[BookedCase], presence: DevicePresence | None, outlying: Sequence[str], newest_ns: int) -> None:
+    def __init__(
+        self,
+        members: Sequence[BookedCase],
+        presence: DevicePresence | None,
+        outlying: Sequence[str],
+        newest_ns: int,
+    ) -> None:
         newest = max(members, key=lambda case: case.newest_ns)
         self.name = self.fleet, self.device = newest.key.fleet, newest.key.device
         self.board, self.role, self.last_ns = newest.board, newest.key.role, newest.newest_ns
         self.runs, self.disturbed, self.throttled, self.throttling_known = (
-            sum(getattr(case, name) for case in members) for name in ("runs", "disturbed", "throttled", "throttling_known")
+            sum(getattr(case, name) for case in members)
+            for name in ("runs", "disturbed", "throttled", "throttling_known")
         )
         self.invalid = self.runs - sum(case.usable for case in members)
         hot = [case.temperature_max_c for case in members if case.temperature_max_c is not None]
         self.temperature_max_c = max(hot, default=None)
         self.models = sorted({case.key.model for case in members})
         self.state, self.health = (presence.state, presence.health) if presence else (None, None)
-        self.is_silent = self.state != "revoked" and newest_ns - self.last_ns > SILENT_DAYS * NS_PER_DAY
+        self.is_silent = (
+            self.state != "revoked" and newest_ns - self.last_ns > SILENT_DAYS * NS_PER_DAY
+        )
         self.outlying = outlying
-        words = {"silent": self.is_silent or self.state == "lost", "deviates": bool(outlying), "throttled": self.throttled > 0}
+        words = {
+            "silent": self.is_silent or self.state == "lost",
+            "deviates": bool(outlying),
+            "throttled": self.throttled > 0,
+        }
         # Worst first; empty if there is none.
         self.condition = ", ".join(word for word, is_so in words.items() if is_so)
         self.rank = *(not is_so for is_so in words.values()), self.role != "reference", *self.name
@@ -60,8 +73,11 @@ class _DeviceLine:
         reasons = {
             "its connection was lost": self.state == "lost",
             f"no run since {figures.stamp(self.last_ns)[:10]}": self.is_silent,
-            **dict.fromkeys(needs_attention(self.health, time.time_ns()) if self.health else (), True),
-            f"throttled in {self.throttled} of the {figures.count(self.throttling_known, 'run')} that reported it": self.throttled > 0,
+            **dict.fromkeys(
+                needs_attention(self.health, time.time_ns()) if self.health else (), True
+            ),
+            f"throttled in {self.throttled} of the {figures.count(self.throttling_known, 'run')} that reported it": self.throttled
+            > 0,
             figures.count(self.invalid, "invalid run"): self.invalid > 0,
         }
         return [*self.outlying, *(text for text, is_so in reasons.items() if is_so)]
@@ -72,7 +88,11 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     activities = context.activities
     now = {
         "jobs": [job for job in activities.jobs if job.progress.is_current],
-        "measuring": [activity for activity in activities.devices if case_filter.fleet in (None, activity.fleet)],
+        "measuring": [
+            activity
+            for activity in activities.devices
+            if case_filter.fleet in (None, activity.fleet)
+        ],
     }
     if not every_case:
         return View("Nothing here yet", context.render("overview.html", newest=None, **now))
@@ -81,15 +101,26 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     of_devices = grouped(((case.key.fleet, case.key.device), case) for case in every_case)
     lines = sorted(
         (
-            _DeviceLine(members, present.get(name), context.events.outlying.get(name, ()), newest.newest_ns)
+            _DeviceLine(
+                members, present.get(name), context.events.outlying.get(name, ()), newest.newest_ns
+            )
             for name, members in of_devices.items()
         ),
         key=attrgetter("rank"),
     )
     common, common_cases = _common_case(every_case, lines[:DEVICES_SHOWN], case_filter)
-    devices, covered = _device_table(lines[:DEVICES_SHOWN], common_cases), _coverage(every_case, newest.newest_ns)
-    totals = {name: sum(getattr(case, name) for case in every_case) for name in ("runs", "usable", "disturbed")}
-    boards, models = sorted({case.board for case in every_case}), {case.key.model for case in every_case}
+    devices, covered = (
+        _device_table(lines[:DEVICES_SHOWN], common_cases),
+        _coverage(every_case, newest.newest_ns),
+    )
+    totals = {
+        name: sum(getattr(case, name) for case in every_case)
+        for name in ("runs", "usable", "disturbed")
+    }
+    boards, models = (
+        sorted({case.board for case in every_case}),
+        {case.key.model for case in every_case},
+    )
     alerts, notified = context.events.alerts()
     body = context.render(
         "overview.html",
@@ -102,7 +133,8 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         models=len(models),
         waiting=undelivered_texts(notified),
         open_alerts=sorted(
-            (alert for alert in reversed(alerts) if alert.state == "open"), key=lambda alert: SEVERITIES.index(alert.severity)
+            (alert for alert in reversed(alerts) if alert.state == "open"),
+            key=lambda alert: SEVERITIES.index(alert.severity),
         ),
         page_address=page_address,
         findings=context.events.findings_of(request.fields),
@@ -117,7 +149,11 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         hidden_devices=len(lines) - DEVICES_SHOWN,
     )
     is_simulated = any(case.key.fleet == "simulated" for case in every_case)
-    simulated = " The fleet named simulated is simulated: none of its figures was measured." if is_simulated else ""
+    simulated = (
+        " The fleet named simulated is simulated: none of its figures was measured."
+        if is_simulated
+        else ""
+    )
     lead = (
         f"{figures.count(totals['runs'], 'run')} of {figures.count(len(every_case), 'case')} on {listed(boards)};"
         f" {totals['usable']:,} of the runs may be compared. The newest is of {figures.stamp(newest.newest_ns)} UTC.{simulated}"
@@ -132,7 +168,11 @@ def _common_case(
 ) -> tuple[str, Mapping[tuple[str, str], CaseSummary]]:
     """Return the case that most devices ran, in words, and its figures by fleet and device for the listed ones."""
     alike = grouped((like_with_like(case.key), case) for case in every_case if case.usable)
-    members = max(alike.values(), key=lambda members: len({(case.key.fleet, case.key.device) for case in members}), default=[])
+    members = max(
+        alike.values(),
+        key=lambda members: len({(case.key.fleet, case.key.device) for case in members}),
+        default=[],
+    )
     if not members:
         return "no case", {}
     listed_devices = {line.name for line in lines}
@@ -142,29 +182,53 @@ def _common_case(
     return f"{key.model}, {key.precision} on {key.runtime}", common_cases
 
 
-def _device_table(lines: Sequence[_DeviceLine], common_cases: Mapping[tuple[str, str], CaseSummary]) -> ViewGrid[_DeviceLine]:
+def _device_table(
+    lines: Sequence[_DeviceLine], common_cases: Mapping[tuple[str, str], CaseSummary]
+) -> ViewGrid[_DeviceLine]:
     def of_common(name: str) -> ViewColumn[_DeviceLine]:
-        with_figure = {device: case for device, case in common_cases.items() if name in case.figures}
+        with_figure = {
+            device: case for device, case in common_cases.items() if name in case.figures
+        }
 
         def value(line: _DeviceLine) -> float | None:
             return with_figure[line.name].figures[name].value if line.name in with_figure else None
 
         def text(line: _DeviceLine) -> str:
             is_there = line.name in with_figure
-            return figure_text(figure(name), with_figure[line.name].figures[name]) if is_there else figures.typeset(figures.ABSENT)
+            return (
+                figure_text(figure(name), with_figure[line.name].figures[name])
+                if is_there
+                else figures.typeset(figures.ABSENT)
+            )
 
         def rank(line: _DeviceLine) -> str | None:
             # Energies rank with their own class only.
-            energy = with_figure[line.name].energy if name == ENERGY and line.name in with_figure else None
+            energy = (
+                with_figure[line.name].energy
+                if name == ENERGY and line.name in with_figure
+                else None
+            )
             return str(energy.ranks_as) if energy else None
 
         return ViewColumn(name, figure(name).heading, value, text, rank)
 
-    def of_health(name: str, heading: str, value: Callable[[Health], Plain], **settings: Any) -> ViewColumn[_DeviceLine]:
-        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, needs_width=True, **settings)
+    def of_health(
+        name: str, heading: str, value: Callable[[Health], Plain], **settings: Any
+    ) -> ViewColumn[_DeviceLine]:
+        return ViewColumn(
+            name,
+            heading,
+            lambda line: value(line.health) if line.health else None,
+            needs_width=True,
+            **settings,
+        )
 
     def of_runs(line: _DeviceLine) -> str:
-        return ", ".join(f"{count:,} {name}" for name in ("disturbed", "invalid", "throttled") if (count := getattr(line, name)))
+        return ", ".join(
+            f"{count:,} {name}"
+            for name in ("disturbed", "invalid", "throttled")
+            if (count := getattr(line, name))
+        )
 
     now_ns = time.time_ns()
     columns: list[ViewColumn[_DeviceLine]] = [
@@ -172,15 +236,28 @@ def _device_table(lines: Sequence[_DeviceLine], common_cases: Mapping[tuple[str,
         ViewColumn("fleet", "", attrgetter("fleet")),
         ViewColumn("board", "Board", attrgetter("board"), is_text=True),
         ViewColumn("role", "", attrgetter("role")),
-        ViewColumn("state", "State", attrgetter("state"), lambda line: line.state or "not reported", is_text=True),
+        ViewColumn(
+            "state",
+            "State",
+            attrgetter("state"),
+            lambda line: line.state or "not reported",
+            is_text=True,
+        ),
         ViewColumn("condition", "", lambda line: line.condition or None),
         of_common(LATENCY),
         of_common(ENERGY),
-        ViewColumn("last_started_at_ns", "Last run (UTC)", attrgetter("last_ns"), lambda line: figures.stamp(line.last_ns)[:16]),
+        ViewColumn(
+            "last_started_at_ns",
+            "Last run (UTC)",
+            attrgetter("last_ns"),
+            lambda line: figures.stamp(line.last_ns)[:16],
+        ),
         ViewColumn("runs", "Runs", attrgetter("runs"), small=of_runs, needs_width=True),
         *(ViewColumn(count, "", attrgetter(count)) for count in ("disturbed", "invalid")),
         ViewColumn("throttled", "", lambda line: line.throttled if line.throttling_known else None),
-        ViewColumn("temperature_max_c", "Max °C", attrgetter("temperature_max_c"), needs_width=True),
+        ViewColumn(
+            "temperature_max_c", "Max °C", attrgetter("temperature_max_c"), needs_width=True
+        ),
         of_health(
             "agent",
             "Agent",
@@ -188,18 +265,36 @@ def _device_table(lines: Sequence[_DeviceLine], common_cases: Mapping[tuple[str,
             small=lambda line: f"clock {clock_text(line.health)}" if line.health else None,
             is_text=True,
         ),
-        of_health("certificate_days", "Certificate, days left", lambda health: certificate_days(health, now_ns)),
+        of_health(
+            "certificate_days",
+            "Certificate, days left",
+            lambda health: certificate_days(health, now_ns),
+        ),
         of_health("clock", "", clock_text),
-        of_health("disk_free_gb", "Disk free, GB", lambda health: health.disk.free_bytes and health.disk.free_bytes / 1e9),
+        of_health(
+            "disk_free_gb",
+            "Disk free, GB",
+            lambda health: health.disk.free_bytes and health.disk.free_bytes / 1e9,
+        ),
         ViewColumn(
-            "models", "Models", lambda line: JOINT.join(line.models), lambda line: listed(line.models), is_text=True, needs_width=True
+            "models",
+            "Models",
+            lambda line: JOINT.join(line.models),
+            lambda line: listed(line.models),
+            is_text=True,
+            needs_width=True,
         ),
     ]
     return ViewGrid(
         "devices",
         columns,
         [lines],
-        lambda line: {"data-fleet": line.fleet, "data-device": line.device, "data-board": line.board, "data-at": str(line.last_ns)},
+        lambda line: {
+            "data-fleet": line.fleet,
+            "data-device": line.device,
+            "data-board": line.board,
+            "data-at": str(line.last_ns),
+        },
     )
 
 
@@ -224,6 +319,9 @@ def _coverage(every_case: Sequence[BookedCase], newest_ns: int) -> list[_Covered
         members = members_of.get((model, board), [])
         last_ns = max((case.newest_ns for case in members), default=None)
         is_stale = None if last_ns is None else newest_ns - last_ns > STALE_DAYS * NS_PER_DAY
-        devices, runs = len({(case.key.fleet, case.key.device) for case in members}), sum(case.runs for case in members)
+        devices, runs = (
+            len({(case.key.fleet, case.key.device) for case in members}),
+            sum(case.runs for case in members),
+        )
         covered.append(_Covered(model, board, devices, runs, last_ns, is_stale, len(members)))
     return covered

@@ -38,7 +38,12 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
     # By verdict and name, never by value.
     every_figure = sorted(
         judge(rows),
-        key=lambda figure: (STATES.index(figure.state), figure.row.model.casefold(), figure.row.device.casefold(), figure.row.figure),
+        key=lambda figure: (
+            STATES.index(figure.state),
+            figure.row.model.casefold(),
+            figure.row.device.casefold(),
+            figure.row.figure,
+        ),
     )
     judged = [
         figure
@@ -63,33 +68,69 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
         count=len(judged),
         is_file=is_file,
     )
-    tables = (ViewGrid("published", columns, [elsewhere]).plain, ViewGrid("published_mlperf", columns, [official]).plain, _findings(judged))
+    tables = (
+        ViewGrid("published", columns, [elsewhere]).plain,
+        ViewGrid("published_mlperf", columns, [official]).plain,
+        _findings(judged),
+    )
     return View(
-        figures.count(len(judged), "published figure"), body, LEAD, tables, inputs=_inputs(every_figure, request, can_search=not is_file)
+        figures.count(len(judged), "published figure"),
+        body,
+        LEAD,
+        tables,
+        inputs=_inputs(every_figure, request, can_search=not is_file),
     )
 
 
 def _facets(figure: JudgedFigure) -> dict[str, str]:
-    return {"model": figure.row.model, "device": figure.row.device, "verdict": figure.state, "source": figure.row.source}
+    return {
+        "model": figure.row.model,
+        "device": figure.row.device,
+        "verdict": figure.state,
+        "source": figure.row.source,
+    }
 
 
 def _text(figure: JudgedFigure) -> str:
     row = figure.row
-    parts = (row.model, row.precision, row.runtime, row.backend, row.device, figure_text(row), row.source, row.version, row.stated_by)
+    parts = (
+        row.model,
+        row.precision,
+        row.runtime,
+        row.backend,
+        row.device,
+        figure_text(row),
+        row.source,
+        row.version,
+        row.stated_by,
+    )
     return " ".join(filter(None, (*parts, figure.state, figure.sentence))).casefold()
 
 
-def _inputs(judged: Sequence[JudgedFigure], request: ViewRequest, *, can_search: bool) -> tuple[FormInput, ...]:
+def _inputs(
+    judged: Sequence[JudgedFigure], request: ViewRequest, *, can_search: bool
+) -> tuple[FormInput, ...]:
     inputs = [FormInput("q", "Search", request.get("q"), "words")] if can_search else []
     for name in ("model", "device", "verdict", "source"):
-        values = STATES if name == "verdict" else sorted({_facets(figure)[name] for figure in judged}, key=str.casefold)
+        values = (
+            STATES
+            if name == "verdict"
+            else sorted({_facets(figure)[name] for figure in judged}, key=str.casefold)
+        )
         options = (("", "all"), *((value, value) for value in values))
         inputs.append(FormInput(name, name.capitalize(), request.get(name), options=options))
     return tuple(inputs)
 
 
-def _grid(name: str, columns: Sequence[ViewColumn[JudgedFigure]], judged: Sequence[JudgedFigure]) -> ViewGrid[JudgedFigure]:
-    return ViewGrid(name, columns, [judged], lambda figure: {f"data-{facet}": value for facet, value in _facets(figure).items()})
+def _grid(
+    name: str, columns: Sequence[ViewColumn[JudgedFigure]], judged: Sequence[JudgedFigure]
+) -> ViewGrid[JudgedFigure]:
+    return ViewGrid(
+        name,
+        columns,
+        [judged],
+        lambda figure: {f"data-{facet}": value for facet, value in _facets(figure).items()},
+    )
 
 
 def _columns(runs_by_key: OwnRunsByKey) -> list[ViewColumn[JudgedFigure]]:
@@ -99,13 +140,21 @@ def _columns(runs_by_key: OwnRunsByKey) -> list[ViewColumn[JudgedFigure]]:
         return [own_text(run, figure.row.kind.unit) for run in runs_by_key[figure.row.key]]
 
     def settings(figure: JudgedFigure) -> str:
-        return ", ".join(filter(None, (figure.row.precision, figure.row.runtime, figure.row.backend)))
+        return ", ".join(
+            filter(None, (figure.row.precision, figure.row.runtime, figure.row.backend))
+        )
 
     shown_columns = [
         ViewColumn("verdict", "Verdict", attrgetter("state"), is_text=True),
         ViewColumn("model", "Model", of_row["model"], None, settings, is_text=True),
         ViewColumn("device", "Device", of_row["device"], is_text=True),
-        ViewColumn("value", "As published", of_row["value"], lambda figure: figure_text(figure.row), is_text=True),
+        ViewColumn(
+            "value",
+            "As published",
+            of_row["value"],
+            lambda figure: figure_text(figure.row),
+            is_text=True,
+        ),
         ViewColumn("sentence", "Decided by", attrgetter("sentence"), is_text=True),
         ViewColumn("own_runs", "Own runs", own_texts, is_text=True),
         ViewColumn("source", "Source", of_row["source"], is_text=True),
@@ -120,5 +169,9 @@ def _columns(runs_by_key: OwnRunsByKey) -> list[ViewColumn[JudgedFigure]]:
 
 def _findings(judged: Sequence[JudgedFigure]) -> ViewTable:
     fields = ("law", "state", "sentence", "value", "limit", "unit")
-    rows = [(figure.row.model, figure.row.figure, *map(entry.__getattribute__, fields)) for figure in judged for entry in figure.findings]
+    rows = [
+        (figure.row.model, figure.row.figure, *map(entry.__getattribute__, fields))
+        for figure in judged
+        for entry in figure.findings
+    ]
     return ViewTable("published_findings", ("model", "figure", *fields), tuple(rows))

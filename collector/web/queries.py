@@ -27,7 +27,9 @@ REFERENCE = "reference"
 FACETS = ("fleet", "device", "board", "model", "runtime", "precision")
 LEVELS: dict[DaysCounted, str] = {"current": "current level", "all": "all levels"}
 PERIODS = {"7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}
-_in_order = attrgetter("key.model", "key.fleet", "key.device", "key.precision", "key.runtime", "first_ns")
+_in_order = attrgetter(
+    "key.model", "key.fleet", "key.device", "key.precision", "key.runtime", "first_ns"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,9 @@ def parse_filter(fields: Mapping[str, str]) -> CaseFilter:
         raise ConfigError(f"days={days!r} is not a period: give a number of days, such as days=30")
     level = fields.get("level", "current")
     if level not in LEVELS:
-        raise ConfigError(f"level={level!r} is unknown: give level=all for every run, or leave it out for the current level")
+        raise ConfigError(
+            f"level={level!r} is unknown: give level=all for every run, or leave it out for the current level"
+        )
     picked = {name: fields.get(name) or None for name in FACETS}
     return CaseFilter(**picked, days=int(days) if days else None, level=level)
 
@@ -66,7 +70,11 @@ def facet(case: BookedCase, name: str) -> str:
 def picked_cases(book: CaseBook, case_filter: CaseFilter) -> list[BookedCase]:
     """Return the cases, counted over all their runs, or over those of the period."""
     picked = sorted(filter(case_filter.takes, book.cases), key=_in_order)
-    return picked if case_filter.days is None else book.within(since_ns(book, case_filter.days), picked)
+    return (
+        picked
+        if case_filter.days is None
+        else book.within(since_ns(book, case_filter.days), picked)
+    )
 
 
 def of_every_board(cases: Sequence[BookedCase]) -> list[BookedCase]:
@@ -89,7 +97,12 @@ def since_ns(book: CaseBook, days: int) -> int:
 
 def live_chart(chart: Chart, fallback: str = "") -> Markup:
     """Return a chart that the page's script draws; `fallback` (SVG) is for browsers without scripts."""
-    return render("chart.html", chart=chart, fallback=Markup(fallback), document=Markup(script_data(chart.document())))
+    return render(
+        "chart.html",
+        chart=chart,
+        fallback=Markup(fallback),
+        document=Markup(script_data(chart.document())),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +138,12 @@ def reference_names(book: CaseBook, model: str | None = None) -> list[str]:
     return list(dict.fromkeys([*roles, *(device for _, device in devices)]))
 
 
-def compare(context: ViewContext, cases_to_compare: Sequence[BookedCase], case_filter: CaseFilter, reference: str) -> Comparison:
+def compare(
+    context: ViewContext,
+    cases_to_compare: Sequence[BookedCase],
+    case_filter: CaseFilter,
+    reference: str,
+) -> Comparison:
     """Return the comparison of these cases with those of `reference` (a device, or the role), independent of the filter."""
 
     def belongs(key: CaseKey) -> bool:

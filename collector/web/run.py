@@ -57,17 +57,29 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         distribution=distribution_chart(record, POINTS // 8),
         latency=_latency(record) | (_tokens(record.generation) if record.generation else {}),
         held_out=held_out,
-        steady_facts={name.capitalize(): text for name, text in steady_facts(record, record.steady).items()} if record.steady else {},
-        over_time=charts_of(record.sustained, of_frames=record.steady is not None) if record.sustained else [],
+        steady_facts={
+            name.capitalize(): text for name, text in steady_facts(record, record.steady).items()
+        }
+        if record.steady
+        else {},
+        over_time=charts_of(record.sustained, of_frames=record.steady is not None)
+        if record.sustained
+        else [],
         energy_provenance=energy_provenance(record) or "not stated to be measured",
         accuracy=_accuracy(record),
-        conditions=[(condition.when.capitalize(), facts_of(condition)) for condition in record.conditions],
+        conditions=[
+            (condition.when.capitalize(), facts_of(condition)) for condition in record.conditions
+        ],
         machine=machine_facts(record),
         # Line by line, so that control characters are removed and line breaks stay.
         lines=json_document(msgspec.structs.replace(record, samples=())).split("\n"),
     )
     provenance = record.provenance.get("latency", "")
-    label = "" if provenance == "measured" else f" {provenance.capitalize()}: none of its figures was measured in this run."
+    label = (
+        ""
+        if provenance == "measured"
+        else f" {provenance.capitalize()}: none of its figures was measured in this run."
+    )
     p50 = figures.significant(record.latency.p50_ms)
     lead = f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} queries, {verdict.state}.{label}"
     return View(f"Run {record.id}", body, lead, _tables(record))
@@ -89,40 +101,83 @@ def _time_line(record: RunRecord, latencies: Sequence[float]) -> tuple[str, Char
     ]
     if not has_moments:
         spec = run_time_line((), (), [row["latency_ms"] for row in rows], "query")
-        return "Latency, query by query", Chart("Latency of every query, in order", spec, rows_table(rows), kind="wide")
+        return "Latency, query by query", Chart(
+            "Latency of every query, in order", spec, rows_table(rows), kind="wide"
+        )
     sensors = []
     for trace in record.power_traces:
-        power, at_ns = values_of(record, f"power.{trace.name}"), values_of(record, f"power_at.{trace.name}")
+        power, at_ns = (
+            values_of(record, f"power.{trace.name}"),
+            values_of(record, f"power_at.{trace.name}"),
+        )
         # Without the times a reading has no position.
         if power and at_ns and len(power) == len(at_ns):
             sensors.append(trace.name)
             rows += [
-                {"at_s": at_ns[index] * NS_S, "latency_ms": None, "power_w": value, "sensor": trace.name, "query": None}
+                {
+                    "at_s": at_ns[index] * NS_S,
+                    "latency_ms": None,
+                    "power_w": value,
+                    "sensor": trace.name,
+                    "query": None,
+                }
                 for index, value in thinned(power, POINTS)
             ]
     end_s = (starts[-1] + latencies[-1]) * NS_S
     bands = _bands(record, end_s)
     spec = run_time_line(sensors, bands, [row["latency_ms"] for row in rows])
-    shaded = {"idle (grey)" if str(band["name"]).startswith("idle") else "warm-up": None for band in bands if band["name"] != "timed"}
-    text = f"Shaded: {' and '.join(shaded)}; the machine's conditions then are in the tooltip and below." if shaded else ""
-    subject, title = ("Latency and power", "Latency of every query, and power") if sensors else ("Latency", "Latency of every query")
+    shaded = {
+        "idle (grey)" if str(band["name"]).startswith("idle") else "warm-up": None
+        for band in bands
+        if band["name"] != "timed"
+    }
+    text = (
+        f"Shaded: {' and '.join(shaded)}; the machine's conditions then are in the tooltip and below."
+        if shaded
+        else ""
+    )
+    subject, title = (
+        ("Latency and power", "Latency of every query, and power")
+        if sensors
+        else ("Latency", "Latency of every query")
+    )
     return f"{subject}, query by query", Chart(title, spec, rows_table(rows), text, kind="wide")
 
 
 def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
     """Return the stretches of a run in s since the first timed query: idle as recorded, and the preceding warm-up."""
     words: dict[str, str] = {
-        condition.when: ", ".join(f"{name} {text}" for name, text in facts_of(condition).items() if text) for condition in record.conditions
+        condition.when: ", ".join(
+            f"{name} {text}" for name, text in facts_of(condition).items() if text
+        )
+        for condition in record.conditions
     }
     windows, warm_s = record.windows, record.warm_up.duration_ms / 1000
     begin_s = windows.idle_before_ns[0] * NS_S if windows and windows.idle_before_ns else 0.0
-    stretches: list[tuple[str, float, float, str]] = [("timed", 0.0, end_s, words.get("during", ""))]
+    stretches: list[tuple[str, float, float, str]] = [
+        ("timed", 0.0, end_s, words.get("during", ""))
+    ]
     if warm_s > 0:
-        stretches.append(("warm-up", begin_s - warm_s, begin_s, "steady" if record.warm_up.steady else "never steady"))
-    for name, stretch_ns in (("before", windows and windows.idle_before_ns), ("after", windows and windows.idle_after_ns)):
+        stretches.append(
+            (
+                "warm-up",
+                begin_s - warm_s,
+                begin_s,
+                "steady" if record.warm_up.steady else "never steady",
+            )
+        )
+    for name, stretch_ns in (
+        ("before", windows and windows.idle_before_ns),
+        ("after", windows and windows.idle_after_ns),
+    ):
         if stretch_ns:
-            stretches.append((f"idle {name}", stretch_ns[0] * NS_S, stretch_ns[1] * NS_S, words.get(name, "")))
-    return [{"name": name, "start": start, "end": end, "text": text or "not reported"} for name, start, end, text in stretches]
+            stretches.append(
+                (f"idle {name}", stretch_ns[0] * NS_S, stretch_ns[1] * NS_S, words.get(name, ""))
+            )
+    return [
+        {"name": name, "start": start, "end": end, "text": text or "not reported"}
+        for name, start, end, text in stretches
+    ]
 
 
 def _latency(record: RunRecord) -> Facts:
@@ -130,7 +185,9 @@ def _latency(record: RunRecord) -> Facts:
     facts: Facts = {}
     for name in LEVELS:
         value_ms = getattr(latency, f"{name}_ms")
-        facts[name] = "too few queries" if value_ms is None else f"{figures.significant(value_ms)} ms"
+        facts[name] = (
+            "too few queries" if value_ms is None else f"{figures.significant(value_ms)} ms"
+        )
     facts |= {
         "Mean": f"{figures.significant(latency.mean_ms)} ms",
         "Highest": f"{figures.significant(latency.max_ms)} ms",
@@ -140,7 +197,9 @@ def _latency(record: RunRecord) -> Facts:
     if no_times := record.reasons.get(UNSTREAMED):
         facts["No times of tokens"] = no_times
     if record.load and record.load.failures:
-        facts["Failed queries"] = ", ".join(f"{count:,} {kind}" for kind, count in record.load.failures.items())
+        facts["Failed queries"] = ", ".join(
+            f"{count:,} {kind}" for kind, count in record.load.failures.items()
+        )
     return facts
 
 
@@ -151,17 +210,30 @@ def _tokens(generation: Generation) -> Facts:
     shorter = ""
     if generation.ended_early and lengths:
         shorter = f" at most ({lengths.min_tokens:,} to {lengths.max_tokens:,}, mean {lengths.mean_tokens:.4g})"
-    drafted = "" if generation.accepted_ratio is None else f"{generation.accepted_ratio:.0%} of the drafted tokens accepted"
+    drafted = (
+        ""
+        if generation.accepted_ratio is None
+        else f"{generation.accepted_ratio:.0%} of the drafted tokens accepted"
+    )
     rates = {
         f"pp {generation.prompt_tokens}": generation.prefill_tokens_per_s,
         f"tg {generation.output_tokens}": generation.decode_tokens_per_s,
     }
     return {
-        "Prompts": generation.prompts_sha256 and f"{generation.prompts} (sha256 {generation.prompts_sha256[:12]})",
+        "Prompts": generation.prompts_sha256
+        and f"{generation.prompts} (sha256 {generation.prompts_sha256[:12]})",
         "Tokens": f"{generation.lengths} (prompt + generated){shorter}",
         "Speculation": ": ".join(filter(None, (generation.speculative, drafted))) or None,
-        **{name: f"{figures.significant(rate)} t/s" for name, rate in rates.items() if rate is not None},
-        **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
+        **{
+            name: f"{figures.significant(rate)} t/s"
+            for name, rate in rates.items()
+            if rate is not None
+        },
+        **{
+            name: f"{figures.significant(p50_ms)} ms"
+            for name, time in times.items()
+            if time and (p50_ms := time.p50_ms) is not None
+        },
     }
 
 
@@ -173,11 +245,19 @@ def _accuracy(record: RunRecord) -> Facts | None:
     if accuracy.low is not None:
         bounds = f", {figures.accuracy(accuracy.low)} to {figures.accuracy(accuracy.high)} (95%)"
     facts: Facts = {
-        metric_name(accuracy.metric): f"{figures.accuracy(accuracy.value)} over {figures.count(accuracy.images, 'image')}{bounds}"
+        metric_name(
+            accuracy.metric
+        ): f"{figures.accuracy(accuracy.value)} over {figures.count(accuracy.images, 'image')}{bounds}"
     }
-    facts |= {metric_words(name): figures.accuracy(value) for name, value in accuracy.detail.items() if value is not None}
+    facts |= {
+        metric_words(name): figures.accuracy(value)
+        for name, value in accuracy.detail.items()
+        if value is not None
+    }
     if accuracy.needed_value is not None:
-        facts["Gate"] = f"{'passed' if accuracy.passes_gate else 'not passed'}: needed {figures.accuracy(accuracy.needed_value)}"
+        facts["Gate"] = (
+            f"{'passed' if accuracy.passes_gate else 'not passed'}: needed {figures.accuracy(accuracy.needed_value)}"
+        )
     return facts
 
 
@@ -189,15 +269,26 @@ def _tables(record: RunRecord) -> tuple[ViewTable, ...]:
             rows += [(series.name, series.unit, index, value) for index, value in enumerate(values)]
     document = msgspec.to_builtins(msgspec.structs.replace(record, samples=()))
     flat = tuple((name, value) for name, value in _flat("", document))
-    return ViewTable("samples", ("series", "unit", "index", "value"), tuple(rows)), ViewTable("record", ("field", "value"), flat)
+    return ViewTable("samples", ("series", "unit", "index", "value"), tuple(rows)), ViewTable(
+        "record", ("field", "value"), flat
+    )
 
 
 def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool | None]]:
     if isinstance(value, dict):
-        return [pair for key, part in value.items() for pair in _flat(f"{name}.{key}" if name else str(key), part)]
+        return [
+            pair
+            for key, part in value.items()
+            for pair in _flat(f"{name}.{key}" if name else str(key), part)
+        ]
     if isinstance(value, list | tuple):
         return [pair for index, part in enumerate(value) for pair in _flat(f"{name}.{index}", part)]
-    return [(name, value if isinstance(value, str | int | float | bool) or value is None else str(value))]
+    return [
+        (
+            name,
+            value if isinstance(value, str | int | float | bool) or value is None else str(value),
+        )
+    ]
 
 
 def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:
@@ -215,16 +306,31 @@ def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:
     ]  # fmt: skip
     charts = []
     for pair in _PAIRS:
-        present = [(field, title) for field, title in pair if any(row[field] is not None for row in rows)]
+        present = [
+            (field, title) for field, title in pair if any(row[field] is not None for row in rows)
+        ]
         if not present:
             continue
         # For frames, the p50 is the model's time without the wait in the queue.
-        named = [(field, "model's own time p50, ms" if of_frames and field == "p50_ms" else title) for field, title in present]
-        spec = over_the_run(named[0], named[1] if named[1:] else None, sustained.throttled_after_s, has_bars=named[0][0] == "missed")
+        named = [
+            (field, "model's own time p50, ms" if of_frames and field == "p50_ms" else title)
+            for field, title in present
+        ]
+        spec = over_the_run(
+            named[0],
+            named[1] if named[1:] else None,
+            sustained.throttled_after_s,
+            has_bars=named[0][0] == "missed",
+        )
         title = " and ".join(title.partition(",")[0] for _, title in named)
         columns = ("at_s", "end_s", *(field for field, _ in named))
         charts.append(
-            Chart(f"{title[0].upper()}{title[1:]}", spec, rows_table([{name: row[name] for name in columns} for row in rows]), kind="wide")
+            Chart(
+                f"{title[0].upper()}{title[1:]}",
+                spec,
+                rows_table([{name: row[name] for name in columns} for row in rows]),
+                kind="wide",
+            )
         )
     return charts
 
@@ -270,7 +376,9 @@ def _in(unit: str, per: float = 1.0) -> Callable[[float], str]:
 
 
 def _each(unit: str = "") -> Callable[[Mapping[str, float]], str]:
-    return lambda values: ", ".join(f"{name} {figures.significant(value)}{unit}" for name, value in values.items())
+    return lambda values: ", ".join(
+        f"{name} {figures.significant(value)}{unit}" for name, value in values.items()
+    )
 
 
 def _process(shares: Mapping[str, float]) -> str:
@@ -300,14 +408,21 @@ FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
 def facts_of(condition: Condition) -> Facts:
     """Return the readings of the machine, by name."""
     names = (name for name in condition.__struct_fields__ if name != "when")
-    values = {name: value for name in names if (value := getattr(condition, name)) not in (None, {}, ())}
-    return {called: text(value) for name, value in values.items() for called, text in [FIELDS[name]]}
+    values = {
+        name: value for name in names if (value := getattr(condition, name)) not in (None, {}, ())
+    }
+    return {
+        called: text(value) for name, value in values.items() for called, text in [FIELDS[name]]
+    }
 
 
 def machine_facts(run: RunRecord) -> Facts:
 
     def reported(*fields: str) -> str | None:
-        return " ".join(text for field in fields if (text := environment([run.environment], field))) or None
+        return (
+            " ".join(text for field in fields if (text := environment([run.environment], field)))
+            or None
+        )
 
     return {
         "Board": reported("board"),
@@ -321,5 +436,8 @@ def machine_facts(run: RunRecord) -> Facts:
         "Virtualisation": reported("virtualisation"),
         "Attached": reported("attached"),
         "Agent": reported("agent"),
-        "Libraries": ", ".join(f"{name} {version}" for name, version in run.environment.libraries.items()) or None,
+        "Libraries": ", ".join(
+            f"{name} {version}" for name, version in run.environment.libraries.items()
+        )
+        or None,
     }

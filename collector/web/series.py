@@ -28,7 +28,14 @@ from edgemeter.collector.runs.case_runs import CaseRuns, joined
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.figure_names import figure_called
 from edgemeter.collector.web.events import SeriesEvent
-from edgemeter.collector.web.queries import FACETS, CaseFilter, ViewContext, of_every_board, picked_cases, since_ns
+from edgemeter.collector.web.queries import (
+    FACETS,
+    CaseFilter,
+    ViewContext,
+    of_every_board,
+    picked_cases,
+    since_ns,
+)
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest, pager
 
 # With more runs than this a dot is a day; the limit of dots on a page.
@@ -75,12 +82,21 @@ def series(
 ) -> SeriesShown | None:
     """Return the series of the cases, all of one device, None if no run has that figure; with more runs than `dots` a dot is a day."""
     case = max(members, key=lambda case: case.newest_ns)
-    runs = joined([context.store.runs_of(member.members).part(slice(-RUNS_READ, None)) for member in members])
-    started_ns, since = runs.columns["started_at_ns"], span[0] if days is not None and span is not None else 0
+    runs = joined(
+        [context.store.runs_of(member.members).part(slice(-RUNS_READ, None)) for member in members]
+    )
+    started_ns, since = (
+        runs.columns["started_at_ns"],
+        span[0] if days is not None and span is not None else 0,
+    )
     order = np.argsort(started_ns, kind="stable")
     runs = runs.part(order[(runs.columns["is_usable"] & (started_ns >= since))[order]])
     having = runs.having(entry.name)
-    valued = [(run, value) for run in having.of_newest_kind(entry.group).each() if (value := run.value(entry.name)) is not None]
+    valued = [
+        (run, value)
+        for run in having.of_newest_kind(entry.group).each()
+        if (value := run.value(entry.name)) is not None
+    ]
     if not valued:
         return None
     is_daily = entry.is_truth or len(valued) > dots
@@ -91,14 +107,22 @@ def series(
     changes = [
         change
         for change in _changes(runs)
-        if not any(abs(event.at_ns - change.at_ns) <= NS_PER_DAY and change.text in event.text for event in noted)
+        if not any(
+            abs(event.at_ns - change.at_ns) <= NS_PER_DAY and change.text in event.text
+            for event in noted
+        )
     ]
     events = sorted([*changes, *noted], key=lambda event: event.at_ns)[:MARKS]
     marks = [
-        {"at": event.at_ns / 1e6, "text": event.text, "kind": event.kind, "number": str(number)} for number, event in enumerate(events, 1)
+        {"at": event.at_ns / 1e6, "text": event.text, "kind": event.kind, "number": str(number)}
+        for number, event in enumerate(events, 1)
     ]
     title = title or _title(case.key)
-    name = metric_name(newest.accuracy.metric) if entry.group == "accuracy" and newest.accuracy else entry.heading
+    name = (
+        metric_name(newest.accuracy.metric)
+        if entry.group == "accuracy" and newest.accuracy
+        else entry.heading
+    )
     spec = over_time(
         name,
         levels=_levels(valued, entry, events),
@@ -108,13 +132,17 @@ def series(
         has_bars=any(row["low"] is not None for row in rows),
     )
     names = ("fleet", "device", "model", "precision", "runtime")
-    facts = {f"data-{name}": str(getattr(case.key, name)) for name in names} | {"data-board": case.board}
+    facts = {f"data-{name}": str(getattr(case.key, name)) for name in names} | {
+        "data-board": case.board
+    }
     text = _words(valued, entry, len(having) - len(valued), is_daily=is_daily)
     chart = Chart(title, spec, rows_table(rows), text, brushes=True, facts=facts, events=events)
     return SeriesShown(chart, _plain(case, entry, valued))
 
 
-def _words(valued: Sequence[tuple[RunFigures, float]], entry: Figure, absent: int, *, is_daily: bool) -> str:
+def _words(
+    valued: Sequence[tuple[RunFigures, float]], entry: Figure, absent: int, *, is_daily: bool
+) -> str:
     newest, per_day, apart, of_energy = valued[-1][0], "", "", ""
     if is_daily and not entry.is_truth:
         per_day = " A dot is a day with the 95% interval over its runs."
@@ -133,30 +161,56 @@ def _title(key: CaseKey) -> str:
 
 def _dot(run: RunFigures, value: float, entry: Figure) -> dict[str, Plain]:
     low, high = run.bounds(entry)
-    return {"started_at_ns": run.started_at_ns, "value": value, "low": low, "high": high, "verdict": run.verdict.state, "run": run.id}
+    return {
+        "started_at_ns": run.started_at_ns,
+        "value": value,
+        "low": low,
+        "high": high,
+        "verdict": run.verdict.state,
+        "run": run.id,
+    }
 
 
 def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[dict[str, Plain]]:
     rows: list[dict[str, Plain]] = []
-    for day, values in grouped((run.started_at_ns // NS_PER_DAY, value) for run, value in valued).items():
+    for day, values in grouped(
+        (run.started_at_ns // NS_PER_DAY, value) for run, value in valued
+    ).items():
         interval = None if entry.is_truth or entry.is_rare else interval_over_runs(values, 0.0)
-        middle = fmean(values) if entry.is_truth else interval.middle if interval else middle_of(values)
+        middle = (
+            fmean(values) if entry.is_truth else interval.middle if interval else middle_of(values)
+        )
         low, high = (interval.low, interval.high) if interval else (None, None)
         at_ns = day * NS_PER_DAY + NS_PER_DAY // 2
         words = figures.count(len(values), "run")
-        rows.append({"started_at_ns": at_ns, "value": middle, "low": low, "high": high, "verdict": words, "run": None})
+        rows.append(
+            {
+                "started_at_ns": at_ns,
+                "value": middle,
+                "low": low,
+                "high": high,
+                "verdict": words,
+                "run": None,
+            }
+        )
     return rows
 
 
 def _changes(runs: CaseRuns) -> list[SeriesEvent]:
     changes = []
     for index in (np.flatnonzero(np.diff(runs.columns["subject"])) + 1).tolist():
-        text = "; ".join(runs.subject(index - 1).fingerprint.changes_to(runs.subject(index).fingerprint))
-        changes += [SeriesEvent(int(runs.columns["started_at_ns"][index]), text, "change")] if text else []
+        text = "; ".join(
+            runs.subject(index - 1).fingerprint.changes_to(runs.subject(index).fingerprint)
+        )
+        changes += (
+            [SeriesEvent(int(runs.columns["started_at_ns"][index]), text, "change")] if text else []
+        )
     return changes
 
 
-def _levels(valued: Sequence[tuple[RunFigures, float]], entry: Figure, series_events: Sequence[SeriesEvent]) -> list[dict[str, Plain]]:
+def _levels(
+    valued: Sequence[tuple[RunFigures, float]], entry: Figure, series_events: Sequence[SeriesEvent]
+) -> list[dict[str, Plain]]:
     """Return the level of each stretch between changes and steps; for a series without any its level throughout."""
     steps = [series_event.at_ns for series_event in series_events if series_event.kind != "remark"]
     edges = [valued[0][0].started_at_ns, *steps, valued[-1][0].started_at_ns + 1]
@@ -167,18 +221,28 @@ def _levels(valued: Sequence[tuple[RunFigures, float]], entry: Figure, series_ev
         if stretch:
             # As the figure of a case in the tables: of the ok runs, if there are enough.
             ok = [(run, value) for run, value in stretch if run.verdict.state == "ok"]
-            values = [RunValue(value, "", run.day) for run, value in (ok if len(ok) >= FEWEST else stretch)]
+            values = [
+                RunValue(value, "", run.day)
+                for run, value in (ok if len(ok) >= FEWEST else stretch)
+            ]
             level = figure_of_values(values, "points" if has_points else "ratio").value
             levels.append({"start": start / 1e6, "end": end / 1e6, "value": level})
     return levels
 
 
-def _plain(case: BookedCase, entry: Figure, valued: Sequence[tuple[RunFigures, float]]) -> ViewTable:
+def _plain(
+    case: BookedCase, entry: Figure, valued: Sequence[tuple[RunFigures, float]]
+) -> ViewTable:
     column = entry.name if entry.unit or entry.is_truth else "value"
     names = ("fleet", "device", "board", *CASE_COLUMNS)
     key = tuple(case.board if name == "board" else getattr(case.key, name) for name in names)
-    rows = tuple((run.id, *key, run.started_at_ns, value, *run.bounds(entry), run.verdict.state) for run, value in valued)
-    return ViewTable("points", ("run", *names, "started_at_ns", column, "low", "high", "verdict"), rows)
+    rows = tuple(
+        (run.id, *key, run.started_at_ns, value, *run.bounds(entry), run.verdict.state)
+        for run, value in valued
+    )
+    return ViewTable(
+        "points", ("run", *names, "started_at_ns", column, "low", "high", "verdict"), rows
+    )
 
 
 # A series may have several cases, one for each version of the runtime.
@@ -203,14 +267,27 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     shown_series = [
         charted
         for members, title in zip(groups, titles(groups), strict=True)
-        if (charted := series(context, members, entry, days=case_filter.days, span=span, title=title, dots=dots))
+        if (
+            charted := series(
+                context, members, entry, days=case_filter.days, span=span, title=title, dots=dots
+            )
+        )
     ]
     # Changed series come first; a series of one day shows little.
-    shown_series.sort(key=lambda charted: (all(event.kind != "step" for event in charted.chart.events), -len(charted.table.dicts())))
+    shown_series.sort(
+        key=lambda charted: (
+            all(event.kind != "step" for event in charted.chart.events),
+            -len(charted.table.dicts()),
+        )
+    )
     if not shown_series:
         body = context.render("message.html", text=f"No run here has this figure: {entry.heading}.")
         return View(f"Trend: {entry.heading}", body)
-    table = ViewTable("points", shown_series[0].table.columns, tuple(row for charted in shown_series for row in charted.table.rows))
+    table = ViewTable(
+        "points",
+        shown_series[0].table.columns,
+        tuple(row for charted in shown_series for row in charted.table.rows),
+    )
     newest = sorted(table.dicts(), key=lambda row: -int(str(row["started_at_ns"])))
     body = context.render(
         "trend.html",
@@ -221,7 +298,10 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
             "runs",
             _run_columns(table.columns[-4], newest[:RUNS_LISTED]),
             [newest[:RUNS_LISTED]],
-            lambda row: {"data-at": str(row["started_at_ns"])} | {f"data-{name}": str(row[name]) for name in FACETS},
+            lambda row: (
+                {"data-at": str(row["started_at_ns"])}
+                | {f"data-{name}": str(row[name]) for name in FACETS}
+            ),
         ),
         count=len(newest),
         listed=RUNS_LISTED,
@@ -232,15 +312,22 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
 def _run_columns(figure: str, rows: Sequence[dict[str, Plain]]) -> list[RowColumn]:
     # A phone has room only for columns that distinguish the rows; threads and such are hidden unless they do.
     telling = {name for name in CASE_COLUMNS if len({row[name] for row in rows}) > 1}
-    shown_names = [name for name in CASE_COLUMNS if name in telling | {"model", "precision", "runtime"}]
+    shown_names = [
+        name for name in CASE_COLUMNS if name in telling | {"model", "precision", "runtime"}
+    ]
 
     def column(name: str, heading: str = "", **settings: Any) -> RowColumn:
         return ViewColumn(name, heading or name.capitalize(), itemgetter(name), **settings)
 
     return [
         column("run", leads_to=("run", {"id": itemgetter("run")}), is_text=True),
-        column("started_at_ns", "Started (UTC)", cell=lambda row: figures.stamp(row["started_at_ns"])),
+        column(
+            "started_at_ns", "Started (UTC)", cell=lambda row: figures.stamp(row["started_at_ns"])
+        ),
         *(column(name, is_text=True) for name in ("verdict", "device")),
         *(column(name, is_text=True, needs_width=name not in telling) for name in shown_names),
-        *(column(name, heading) for name, heading in ((figure, "Value"), ("low", "from"), ("high", "to"))),
+        *(
+            column(name, heading)
+            for name, heading in ((figure, "Value"), ("low", "from"), ("high", "to"))
+        ),
     ]

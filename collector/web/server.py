@@ -21,7 +21,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from edgemeter.agent.base.documents import json_document
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    TransientError,
+    UnavailableError,
+)
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
@@ -34,7 +39,15 @@ from edgemeter.collector.web.connections import PageHttp, RequestLimits
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import render, text_of
 from edgemeter.collector.web.queries import ViewContext
-from edgemeter.collector.web.site import SERVED_POLICY, STYLE_SHEET, content, offered, script, served_page, show
+from edgemeter.collector.web.site import (
+    SERVED_POLICY,
+    STYLE_SHEET,
+    content,
+    offered,
+    script,
+    served_page,
+    show,
+)
 from edgemeter.collector.web.view import Links, ViewRequest, address, read_address, read_period
 
 logger = logging.getLogger(__name__)
@@ -75,14 +88,18 @@ class PageServer:
     _http: PageHttp | None = field(init=False, default=None)
     _threads: list[threading.Thread] = field(init=False, default_factory=list)
     _ended: threading.Event = field(init=False, default_factory=threading.Event)
-    _making: threading.Semaphore = field(init=False, default_factory=lambda: threading.Semaphore(MADE_AT_ONCE))
+    _making: threading.Semaphore = field(
+        init=False, default_factory=lambda: threading.Semaphore(MADE_AT_ONCE)
+    )
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not self.token:
             ways = "set a token (--token-file FILE, or EDGEMETER_WEB_TOKEN), or listen at 127.0.0.1"
             raise ConfigError(f"{self.host!r} can be reached from other machines: {ways}")
         routes = [
-            Route(f"/{STYLE_SHEET}", lambda _: Response(text_of(STYLE_SHEET), media_type="text/css")),
+            Route(
+                f"/{STYLE_SHEET}", lambda _: Response(text_of(STYLE_SHEET), media_type="text/css")
+            ),
             Route("/page.js", lambda _: Response(script(), media_type="text/javascript")),
             Route("/charts-{digest}.js", _charts),
             *(Route(path, self._view) for path in ("/", "/{view}")),
@@ -91,7 +108,11 @@ class PageServer:
             Middleware(BaseHTTPMiddleware, dispatch=self._guard),
             Middleware(GZipMiddleware, minimum_size=COMPRESS_FROM_BYTES, compresslevel=3),
         ]
-        self.app = Starlette(routes=routes, middleware=guards, exception_handlers={EdgemeterError: _refused, HTTPException: _absent})
+        self.app = Starlette(
+            routes=routes,
+            middleware=guards,
+            exception_handlers={EdgemeterError: _refused, HTTPException: _absent},
+        )
 
     @property
     def url(self) -> str:
@@ -104,15 +125,22 @@ class PageServer:
             UnavailableError: the address cannot be listened at.
         """
         try:
-            listener = socket.create_server((self.host, self.port), family=socket.AF_INET6 if ":" in self.host else socket.AF_INET)
+            listener = socket.create_server(
+                (self.host, self.port),
+                family=socket.AF_INET6 if ":" in self.host else socket.AF_INET,
+            )
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             problem = f"cannot listen at {self.host!r}, port {self.port} ({reason})"
-            raise UnavailableError(f"{problem}: name another address with --port or --listen") from error
+            raise UnavailableError(
+                f"{problem}: name another address with --port or --listen"
+            ) from error
         self.port = listener.getsockname()[1]
         self._http = PageHttp(self.app, self.limits)
         self._threads = [
-            threading.Thread(target=self._http.run, args=([listener],), name="edgemeter-http", daemon=True),
+            threading.Thread(
+                target=self._http.run, args=([listener],), name="edgemeter-http", daemon=True
+            ),
             threading.Thread(target=self._keep_up, name="edgemeter-page", daemon=True),
         ]
         for thread in self._threads:
@@ -146,10 +174,19 @@ class PageServer:
                 return Response(json_document(document), media_type="application/json")
             if form == "csv" and view.tables:
                 name = f'attachment; filename="edgemeter-{request.view}.csv"'
-                return Response(view.tables[0].to_csv(), media_type="text/csv", headers={"Content-Disposition": name})
+                return Response(
+                    view.tables[0].to_csv(),
+                    media_type="text/csv",
+                    headers={"Content-Disposition": name},
+                )
             if form:
-                raise ConfigError(f"format={form!r}: there are csv and json, and csv only where a view has figures")
-            exports = {name: f"/{address(request.view, {**request.fields, 'format': name})}" for name in ("csv", "json")}
+                raise ConfigError(
+                    f"format={form!r}: there are csv and json, and csv only where a view has figures"
+                )
+            exports = {
+                name: f"/{address(request.view, {**request.fields, 'format': name})}"
+                for name in ("csv", "json")
+            }
             inside = content(view, request, offered(context), context.links, exports)
         return HTMLResponse(served_page(view.title, inside, self._remark(), tag))
 
@@ -181,21 +218,41 @@ class PageServer:
 
     def _remark(self) -> str:
         (stored,) = self.book.store.query("SELECT count(*) FROM runs")[0]
-        booked, left_out = sum(case.runs for case in self.book.cases), self.book.store.left_out_count()
+        booked, left_out = (
+            sum(case.runs for case in self.book.cases),
+            self.book.store.left_out_count(),
+        )
         reading = f" {stored - booked:,} more are being read." if stored > booked else ""
-        refused = f" {count(left_out, 'message')} left out, named below the comparison." if left_out else ""
+        refused = (
+            f" {count(left_out, 'message')} left out, named below the comparison."
+            if left_out
+            else ""
+        )
         return f"{count(booked, 'record')}.{reading}{refused}"
 
     def _view(self, http: Request) -> Response:
         request = read_address(f"{http.path_params.get('view', '')}?{http.url.query}")
         form = request.get("format")
-        request = replace(request, fields={name: value for name, value in request.fields.items() if name not in {"format", "token"}})
+        request = replace(
+            request,
+            fields={
+                name: value
+                for name, value in request.fields.items()
+                if name not in {"format", "token"}
+            },
+        )
         tag = self.tag(request, form)
-        response = Response(status_code=304) if http.headers.get("If-None-Match") == tag else self.answer(request, form)
+        response = (
+            Response(status_code=304)
+            if http.headers.get("If-None-Match") == tag
+            else self.answer(request, form)
+        )
         response.headers["ETag"] = tag
         return response
 
-    async def _guard(self, http: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    async def _guard(
+        self, http: Request, call_next: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
         response = self._refusal(http) or await call_next(http)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
@@ -207,20 +264,30 @@ class PageServer:
         if self.token is None:
             # Another host name would be a page elsewhere that reads ours through the browser.
             if is_loopback(self.host) and _hostname(http) not in LOOPBACK_NAMES:
-                return _message(421, "Not for this server", "The page is served to this machine only, under the name localhost.")
+                return _message(
+                    421,
+                    "Not for this server",
+                    "The page is served to this machine only, under the name localhost.",
+                )
             return None
         digest = hashlib.sha256(self.token.encode()).hexdigest()
         if _equal(http.query_params.get("token", ""), self.token):
             # The token is removed from the address, where it would be stored and passed on; a cookie keeps a digest of it, inaccessible to
             # scripts.
-            response = RedirectResponse(str(http.url.remove_query_params("token").replace(scheme="", netloc="")), 303)
+            response = RedirectResponse(
+                str(http.url.remove_query_params("token").replace(scheme="", netloc="")), 303
+            )
             response.set_cookie(COOKIE, digest, httponly=True, samesite="strict")
             return response
         kind, _, credential = http.headers.get("Authorization", "").partition(" ")
         is_bearer = kind.lower() == "bearer" and _equal(credential.strip(), self.token)
         if is_bearer or _equal(http.cookies.get(COOKIE, ""), digest):
             return None
-        return _message(401, "A token is needed", "Add ?token=TOKEN to the address once, or send it as a bearer token.")
+        return _message(
+            401,
+            "A token is needed",
+            "Add ?token=TOKEN to the address once, or send it as a bearer token.",
+        )
 
 
 def _charts(http: Request) -> Response:
@@ -231,16 +298,24 @@ def _charts(http: Request) -> Response:
 
 def _refused(_: Request, error: Exception) -> Response:
     is_passing = isinstance(error, TransientError | UnavailableError)
-    return _message(503, "Try again", str(error)) if is_passing else _message(404, "This cannot be shown", str(error))
+    return (
+        _message(503, "Try again", str(error))
+        if is_passing
+        else _message(404, "This cannot be shown", str(error))
+    )
 
 
 def _absent(http: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
-    return _message(status, "There is no such page", f"{http.method} {http.url.path} is not supported.")
+    return _message(
+        status, "There is no such page", f"{http.method} {http.url.path} is not supported."
+    )
 
 
 def _message(status: int, title: str, text: str) -> Response:
-    return HTMLResponse(served_page(title, render("error.html", title=title, text=text), ""), status)
+    return HTMLResponse(
+        served_page(title, render("error.html", title=title, text=text), ""), status
+    )
 
 
 def _hostname(http: Request) -> str | None:

@@ -18,12 +18,29 @@ from edgemeter.collector.compare.differences import better_of, deciding, speed_o
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show import words
-from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, anchor, energy_against_accuracy, latency_against_accuracy
+from edgemeter.collector.show.comparison_charts import (
+    HOW_TO_READ_MARKS,
+    anchor,
+    energy_against_accuracy,
+    latency_against_accuracy,
+)
 from edgemeter.collector.show.series_style import GLYPHS
-from edgemeter.collector.show.words import assumed_in_changes, decisions_text, figure_name, figure_text, listed
+from edgemeter.collector.show.words import (
+    assumed_in_changes,
+    decisions_text,
+    figure_name,
+    figure_text,
+    listed,
+)
 from edgemeter.collector.web.case_table import CaseTable
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
-from edgemeter.collector.web.queries import CaseFilter, ViewContext, compare, picked_cases, reference_names
+from edgemeter.collector.web.queries import (
+    CaseFilter,
+    ViewContext,
+    compare,
+    picked_cases,
+    reference_names,
+)
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 # With more devices than this the title counts them, and a lead would be too long.
@@ -59,11 +76,18 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         rows=comparison.rows,
         cases=[row.case for row in comparison.rows],
         fewest=FEWEST,
-        galleries=[make(folded, table.styles, with_boards=is_file) for make in (latency_against_accuracy, energy_against_accuracy)],
+        galleries=[
+            make(folded, table.styles, with_boards=is_file)
+            for make in (latency_against_accuracy, energy_against_accuracy)
+        ],
         how_to_read_marks=HOW_TO_READ_MARKS,
         modes=[(answer.title, _mode_table(answer)) for answer in answers_of(comparison)],
         marks=_marks(comparison),
-        assumed=list(assumed_in_changes(decision for row in comparison.rows for decision in row.decisions.values())),
+        assumed=list(
+            assumed_in_changes(
+                decision for row in comparison.rows for decision in row.decisions.values()
+            )
+        ),
         not_compared=len(comparison.left_out),
         left_out=left_out,
         words=words,
@@ -73,9 +97,20 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     # Replayed or simulated runs do not share the headline with measured ones, unless nothing was measured.
     measured = tuple(row for row in comparison.rows if row.case.key.provenance == "measured")
     has_measured = any(not row.is_reference for row in measured)
-    text = by_limits.sentence if by_limits else _lead(replace(comparison, rows=measured) if has_measured else comparison)
+    text = (
+        by_limits.sentence
+        if by_limits
+        else _lead(replace(comparison, rows=measured) if has_measured else comparison)
+    )
     tables = (table.plain, by_limits.table) if by_limits else (table.plain,)
-    return View(_title(comparison), body, text, tables, picked, () if is_file else choice_inputs(request, comparison))
+    return View(
+        _title(comparison),
+        body,
+        text,
+        tables,
+        picked,
+        () if is_file else choice_inputs(request, comparison),
+    )
 
 
 def _title(comparison: Comparison) -> str:
@@ -87,14 +122,23 @@ def _title(comparison: Comparison) -> str:
         return "Nothing could be compared"
     is_short = len(devices) <= NAMED
     subject = f"{listed(models, NAMED)} on {listed(devices) if is_short else figures.count(len(devices), 'device')}"
-    return f"{subject}, against {listed(references, NAMED)}" if compared and devices != references else subject
+    return (
+        f"{subject}, against {listed(references, NAMED)}"
+        if compared and devices != references
+        else subject
+    )
 
 
 def _lead(comparison: Comparison) -> str:
     """Return a summary of the models on the devices, if these are few."""
     identity = attrgetter("fleet", "device", "model", "dataset_sha256", "scenario")
-    groups = grouped((identity(row.case.key), row) for row in comparison.compared or comparison.rows).values()
-    fastest = [min(rows, key=lambda row: (row.not_ranked is not None, _duration(row.case))) for rows in groups]
+    groups = grouped(
+        (identity(row.case.key), row) for row in comparison.compared or comparison.rows
+    ).values()
+    fastest = [
+        min(rows, key=lambda row: (row.not_ranked is not None, _duration(row.case)))
+        for rows in groups
+    ]
     return " ".join(map(_sentence, fastest)) if len(fastest) <= NAMED else ""
 
 
@@ -109,10 +153,13 @@ def _sentence(row: ComparedCase) -> str:
     """Return the figures of a case, and their differences from those of its reference."""
     case, other = row.case, row.reference
     texts = [
-        f"{figure_name(name, case)} {figure_text(figure(name), case.figures[name], figure(name).unit)}" for name in deciding(case, case)
+        f"{figure_name(name, case)} {figure_text(figure(name), case.figures[name], figure(name).unit)}"
+        for name in deciding(case, case)
     ]
     kind = f"{case.key.precision} on {case.key.runtime_text}"
-    text = f"{case.key.device} with {case.key.model}, {kind}: {', '.join(texts) or 'too few queries'}."
+    text = (
+        f"{case.key.device} with {case.key.model}, {kind}: {', '.join(texts) or 'too few queries'}."
+    )
     if row.is_reference:
         return text
     against = f"{other.key.precision} on {other.key.runtime_text}, {other.key.device}"
@@ -130,10 +177,16 @@ def _mode_table(answer: ModeAnswer) -> ViewGrid[tuple[str, ...]]:
 def _marks(comparison: Comparison) -> list[tuple[str, int, str]]:
     """Return the marks of the rows that need an explanation: each with its number of cases, and its meaning."""
     counts = Counter(mark for row in comparison.rows for mark in row.marks)
-    return [(mark, counts[mark], text) for mark, text in MARKS.items() if counts[mark] and mark not in {"reference", "disturbed"}]
+    return [
+        (mark, counts[mark], text)
+        for mark, text in MARKS.items()
+        if counts[mark] and mark not in {"reference", "disturbed"}
+    ]
 
 
-def _left_out(comparison: Comparison, shown_cases: Sequence[BookedCase]) -> list[tuple[str, Sequence[str]]]:
+def _left_out(
+    comparison: Comparison, shown_cases: Sequence[BookedCase]
+) -> list[tuple[str, Sequence[str]]]:
     """Return each reason why runs are left out with their names, empty if unknown, the most frequent first."""
     runs_by_reason = grouped((entry.reason, entry.name) for entry in comparison.left_out)
     if unusable := sum(case.runs - case.usable for case in shown_cases):

@@ -44,14 +44,23 @@ STYLE_SHEET = "page.css"
 def script() -> str:
     """Return the script; everything is readable without it."""
     constants = {"THEME": vega.theme(), "GLYPHS": GLYPHS, "ROUTES": ROUTES, "FACETS": FACETS}
-    return "".join(f"const {name} = {script_data(value)};\n" for name, value in constants.items()) + text_of("page.js")
+    return "".join(
+        f"const {name} = {script_data(value)};\n" for name, value in constants.items()
+    ) + text_of("page.js")
 
 
 def served_page(title: str, content: Markup, remark: str, tag: str = "") -> str:
     """Return a page that loads its style and scripts, and checks for a newer version by its `tag`, if given."""
     charts = vega.bundle_name() if "chart-data" in content else None
     return render(
-        "page.html", title=title, content=content, remark=remark, tag=tag, charts=charts, is_file=False, version=version("edgemeter")
+        "page.html",
+        title=title,
+        content=content,
+        remark=remark,
+        tag=tag,
+        charts=charts,
+        is_file=False,
+        version=version("edgemeter"),
     )
 
 
@@ -60,12 +69,17 @@ def packed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str, Markup]], remark: str) -> str:
+def one_file_page(
+    first: tuple[str, Markup, str], held_views: Sequence[tuple[str, Markup]], remark: str
+) -> str:
     """Return a page that loads nothing: it shows the `first` view (address, content, title), and contains the others as templates.
 
     Its policy names the scripts that may run: a device's text stays text.
     """
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (vega.bundle(), script())]
+    digests = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (vega.bundle(), script())
+    ]
     return render(
         "page.html",
         is_file=True,
@@ -98,7 +112,10 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
 # The facets of a view's form, and those that are folded until one of them is selected.
 FILTERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "overview": (("fleet", "board", "days", "level"), ()),
-    "compare": ((), ("reference", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")),
+    "compare": (
+        (),
+        ("reference", "model", "board", "device", "fleet", "precision", "runtime", "days", "level"),
+    ),
     "trend": (("metric", "model"), ("board", "device", "fleet", "precision", "runtime", "days")),
     "device": (("device", "fleet", "days", "level"), ()),
 }
@@ -115,13 +132,25 @@ def offered(context: ViewContext) -> FormChoices:
     """Return the options of the forms, from the present data; in a file only its content."""
     book, links = context.book, context.links
     offers: dict[str, Mapping[str, str]] = {
-        name: {value: value for value in sorted({facet(case, name) for case in book.cases})} for name in FACETS
+        name: {value: value for value in sorted({facet(case, name) for case in book.cases})}
+        for name in FACETS
     }
-    references = {name: "role reference" if name == REFERENCE else name for name in reference_names(book)}
-    offers["reference"] = {name: text for name, text in references.items() if links.to("compare", reference=name)}
-    offers["metric"] = {name: entry.heading for name, entry in FOLLOWED.items() if name == LATENCY or links.to("trend", metric=name)}
+    references = {
+        name: "role reference" if name == REFERENCE else name for name in reference_names(book)
+    }
+    offers["reference"] = {
+        name: text for name, text in references.items() if links.to("compare", reference=name)
+    }
+    offers["metric"] = {
+        name: entry.heading
+        for name, entry in FOLLOWED.items()
+        if name == LATENCY or links.to("trend", metric=name)
+    }
     if not links.is_file:
-        offers["days"], offers["level"] = PERIODS, {name: text for name, text in LEVELS.items() if name != "current"}
+        offers["days"], offers["level"] = (
+            PERIODS,
+            {name: text for name, text in LEVELS.items() if name != "current"},
+        )
     return offers
 
 
@@ -150,21 +179,45 @@ def content(
         route=ROUTES[request.view],
         # Without a script the form has a button.
         action=links.to(request.view),
-        fields=[*view.inputs, *(_field(name, current, values) for name in filters if (values := choices_here.get(name)))],
-        more_fields=[_field(name, current, values) for name in more_filters if (values := choices_here.get(name))],
-        picked_more=", ".join(choices_here.get(name, {}).get(value, value) for name in more_filters if (value := request.get(name))),
+        fields=[
+            *view.inputs,
+            *(
+                _field(name, current, values)
+                for name in filters
+                if (values := choices_here.get(name))
+            ),
+        ],
+        more_fields=[
+            _field(name, current, values)
+            for name in more_filters
+            if (values := choices_here.get(name))
+        ],
+        picked_more=", ".join(
+            choices_here.get(name, {}).get(value, value)
+            for name in more_filters
+            if (value := request.get(name))
+        ),
         exports=exports,
     )
 
 
 def navigation(request: ViewRequest, links: Links) -> list[dict[str, object]]:
     """Return the links to the views, with the present selection."""
-    picked = {name: value for name, value in request.fields.items() if name in {"model", "device", "fleet", "board", "reference"}}
+    picked = {
+        name: value
+        for name, value in request.fields.items()
+        if name in {"model", "device", "fleet", "board", "reference"}
+    }
     return [
         {"reference": reference, "text": name.capitalize(), "is_current": name == request.view}
         for name in VIEWS
         if name != "run"
-        if (reference := links.to(name, **{field: picked[field] for field in ROUTES[name] if field in picked}) or links.to(name))
+        if (
+            reference := links.to(
+                name, **{field: picked[field] for field in ROUTES[name] if field in picked}
+            )
+            or links.to(name)
+        )
     ]
 
 
@@ -173,7 +226,11 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
     if not view.tables:
         return {}
     tables = [
-        {"name": table.name, "columns": table.columns, "rows": [[short(value, DIGITS_HELD) for value in row] for row in table.rows]}
+        {
+            "name": table.name,
+            "columns": table.columns,
+            "rows": [[short(value, DIGITS_HELD) for value in row] for row in table.rows],
+        }
         for table in view.tables
     ]
     return {"tables": Markup(script_data({"view": request.address, "tables": tables}))}
@@ -181,11 +238,21 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
 
 def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> FormInput:
     """Return the form field of a facet, or of another choice of a view."""
-    label, picked, hint = LABELS.get(name, name.capitalize()), request.get(name), f"all {len(values):,}"
+    label, picked, hint = (
+        LABELS.get(name, name.capitalize()),
+        request.get(name),
+        f"all {len(values):,}",
+    )
     if len(values) > MOST_CHOICES:
         return FormInput(name, label, picked, hint)
     # A required field is never empty: the first option is used until you pick another.
     is_fixed = name in {"reference", "metric"} or (name, request.view) == ("device", "device")
     blank = () if is_fixed else (("", BLANK.get(name, "all")),)
     missing = ((picked, f"{picked} (nothing here)"),) if picked and picked not in values else ()
-    return FormInput(name, label, picked or (LATENCY if name == "metric" else ""), hint, (*blank, *values.items(), *missing))
+    return FormInput(
+        name,
+        label,
+        picked or (LATENCY if name == "metric" else ""),
+        hint,
+        (*blank, *values.items(), *missing),
+    )

@@ -56,8 +56,13 @@ def read_address(text: str) -> ViewRequest:
     """Return the request in an address (without its leading slash); raises ConfigError for more than `MOST_FIELDS` fields."""
     view, _, query = text.partition("?")
     if query.count("&") >= MOST_FIELDS:
-        raise ConfigError(f"the address has {query.count('&') + 1} fields: leave all but {MOST_FIELDS} away")
-    return ViewRequest(view or "overview", {name: value[:LONGEST_FIELD] for name, value in parse_qsl(query) if value})
+        raise ConfigError(
+            f"the address has {query.count('&') + 1} fields: leave all but {MOST_FIELDS} away"
+        )
+    return ViewRequest(
+        view or "overview",
+        {name: value[:LONGEST_FIELD] for name, value in parse_qsl(query) if value},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,10 @@ class Links:
         if not self.is_file:
             return f"/{address(view, fields)}"
         route = {name: value for name, value in fields.items() if name in ROUTES[view]}
-        fits = any(all(held_fields.get(name, "") == value for name, value in route.items()) for held_fields in self._views.get(view, ()))
+        fits = any(
+            all(held_fields.get(name, "") == value for name, value in route.items())
+            for held_fields in self._views.get(view, ())
+        )
         return f"#/{address(view, fields)}" if fits else None
 
 
@@ -114,7 +122,9 @@ def pager(request: ViewRequest, links: Links, count: int, size: int, noun: str =
     page = min(max(number, 1), last)
     fields = {name: value for name, value in request.fields.items() if name != "page"}
     before = links.to(request.view, **fields, page=str(page - 1) if page > 2 else "")
-    return Pager(page - 1, count, size, noun, before, links.to(request.view, **fields, page=str(page + 1)))
+    return Pager(
+        page - 1, count, size, noun, before, links.to(request.view, **fields, page=str(page + 1))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +170,26 @@ class ViewColumn(Generic[Item]):
 
     @property
     def css_class(self) -> str | None:
-        return " ".join(name for name, is_so in (("text", self.is_text), ("needs-width", self.needs_width)) if is_so) or None
+        return (
+            " ".join(
+                name
+                for name, is_so in (("text", self.is_text), ("needs-width", self.needs_width))
+                if is_so
+            )
+            or None
+        )
 
     def attributes(self, item: Item) -> Attributes:
         """Return the attributes of a cell: its sort key, and its heading, which a phone shows only here."""
         value = self.value(item)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and not self.is_text
-        return {"class": self.css_class, "data-label": self.heading, "data-value": f"{value:.9g}" if is_number else None}
+        is_number = (
+            isinstance(value, int | float) and not isinstance(value, bool) and not self.is_text
+        )
+        return {
+            "class": self.css_class,
+            "data-label": self.heading,
+            "data-value": f"{value:.9g}" if is_number else None,
+        }
 
     def reference(self, links: Links, item: Item) -> str | None:
         """Return the link to the view of a cell; None if it has none, or the view is not there."""
@@ -183,7 +206,9 @@ class ViewColumn(Generic[Item]):
             return figures.typeset(figures.ABSENT)
         if isinstance(value, float):
             return figures.significant(value)
-        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        return (
+            f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +234,16 @@ class ViewGrid(Generic[Item]):
     @property
     def shown_columns(self) -> Sequence[ViewColumn[Item]]:
         items = [item for group in self.groups for item in group]
-        return [column for column in self.columns if column.heading and any(column.value(item) is not None for item in items)]
+        return [
+            column
+            for column in self.columns
+            if column.heading and any(column.value(item) is not None for item in items)
+        ]
 
     @property
     def plain(self) -> ViewTable:
         """The table in plain form, including hidden columns."""
         items = [item for group in self.groups for item in group]
-        return ViewTable(self.name, tuple(column.name for column in self.columns), PlainRows(self.columns, items))
+        return ViewTable(
+            self.name, tuple(column.name for column in self.columns), PlainRows(self.columns, items)
+        )

@@ -16,7 +16,9 @@ def main(a: str, b: str, runs: str = "5") -> None:
     print(comparison)
     stored = edgemeter.load(columns=["id", "latency_p50_ms"])
     p50_ms = dict(zip(stored["id"], stored["latency_p50_ms"], strict=True))
-    slowest_ms = max(p50_ms[run] for row in comparison.rows for run in row.case.runs.values_of("id"))
+    slowest_ms = max(
+        p50_ms[run] for row in comparison.rows for run in row.case.runs.values_of("id")
+    )
     for row in comparison.rows:
         print(f"{row.name}: {row.case.key.model}")
         for run in row.case.runs.values_of("id"):

@@ -48,7 +48,10 @@ def _jpeg(photo: Image.Image, quality: float, _draw: np.random.RandomState) -> I
     return Image.open(file)
 
 
-CORRUPTIONS: dict[str, tuple[Callable[[Image.Image, float, np.random.RandomState], Image.Image], tuple[float, ...]]] = {
+CORRUPTIONS: dict[
+    str,
+    tuple[Callable[[Image.Image, float, np.random.RandomState], Image.Image], tuple[float, ...]],
+] = {
     "gaussian_noise": (_noise, (0.08, 0.12, 0.18, 0.26, 0.38)),
     "gaussian_blur": (_blur, (1, 2, 3, 4, 6)),
     "contrast": (_contrast, (0.4, 0.3, 0.2, 0.1, 0.05)),
@@ -59,7 +62,9 @@ CORRUPTIONS: dict[str, tuple[Callable[[Image.Image, float, np.random.RandomState
 
 def main(photographs: str, out: str) -> None:
     """Write a folder OUT/KIND-SEVERITY for each kind and each severity from 1 to 5, with the same folders of classes."""
-    for path in sorted(path for path in Path(photographs).rglob("*") if path.suffix.lower() in SUFFIXES):
+    for path in sorted(
+        path for path in Path(photographs).rglob("*") if path.suffix.lower() in SUFFIXES
+    ):
         name = path.relative_to(photographs)
         photo = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
         for kind, (corrupted, strengths) in CORRUPTIONS.items():
@@ -68,7 +73,9 @@ def main(photographs: str, out: str) -> None:
                 target = Path(out, f"{kind}-{severity}", name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 draw = np.random.RandomState(np.frombuffer(seed, "<u4"))
-                corrupted(photo, strength, draw).convert("RGB").save(target, quality=100, subsampling=0)
+                corrupted(photo, strength, draw).convert("RGB").save(
+                    target, quality=100, subsampling=0
+                )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import edgemeter
 def main(model: str, images: str | None = None, annotations: str | None = None) -> None:
     """Measure for a moment (`rapid`). Use `normal` for a figure that you will quote."""
     record = edgemeter.measure(model, data=images, annotations=annotations, mode="rapid")
-    print(f"{record.model.name} on {record.environment.board or record.device}: {record.verdict.state}")
+    print(
+        f"{record.model.name} on {record.environment.board or record.device}: {record.verdict.state}"
+    )
     for rule in record.verdict.rules:
         print(f"  {rule}")
     latency = record.latency
@@ -20,11 +22,15 @@ def main(model: str, images: str | None = None, annotations: str | None = None) 
     if record.accuracy is None:
         print(f"no accuracy: {record.reasons['accuracy']}")
     else:
-        print(f"accuracy: {record.accuracy.value:.3f} {record.accuracy.metric} on {record.accuracy.images} images")
+        print(
+            f"accuracy: {record.accuracy.value:.3f} {record.accuracy.metric} on {record.accuracy.images} images"
+        )
     if record.energy is None:
         print(f"no energy: {record.reasons['energy']}")
     else:
-        print(f"energy: {record.energy.gross_mj:.4g} mJ per inference, measured by {record.energy.sensor} ({record.energy.scope})")
+        print(
+            f"energy: {record.energy.gross_mj:.4g} mJ per inference, measured by {record.energy.sensor} ({record.energy.scope})"
+        )
 
 
 if __name__ == "__main__":

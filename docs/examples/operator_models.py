@@ -22,18 +22,32 @@ CONVOLUTIONS = [
 ]  # fmt: skip
 
 
-def write(kind: str, first: list[int], second: list[int], output: list[int], folder: Path, stride: int = 1) -> str:
+def write(
+    kind: str, first: list[int], second: list[int], output: list[int], folder: Path, stride: int = 1
+) -> str:
     """Write a model of one operator with random weights, and return its name."""
-    name = f"{kind}_{'x'.join(map(str, first))}_by_{'x'.join(map(str, second))}" + (f"_stride_{stride}" if stride > 1 else "")
+    name = f"{kind}_{'x'.join(map(str, first))}_by_{'x'.join(map(str, second))}" + (
+        f"_stride_{stride}" if stride > 1 else ""
+    )
     weights = np.random.default_rng(0).standard_normal(second).astype(np.float32)
     graph = helper.make_graph(
-        [helper.make_node(kind, ["x", "weights"], ["y"], **({"strides": [stride, stride]} if kind == "Conv" else {}))],
+        [
+            helper.make_node(
+                kind,
+                ["x", "weights"],
+                ["y"],
+                **({"strides": [stride, stride]} if kind == "Conv" else {}),
+            )
+        ],
         name,
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, first)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)],
         [numpy_helper.from_array(weights, "weights")],
     )
-    save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]), folder / f"{name}.onnx")
+    save(
+        helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)]),
+        folder / f"{name}.onnx",
+    )
     return name
 
 
@@ -43,7 +57,16 @@ def main(folder: Path) -> None:
     names = [write("MatMul", [n, k], [k, m], [n, m], folder) for m, n, k in PRODUCTS]
     for side, channels, filters, stride in CONVOLUTIONS:
         size = (side - 1) // stride + 1
-        names.append(write("Conv", [1, channels, side, side], [filters, channels, 1, 1], [1, filters, size, size], folder, stride))
+        names.append(
+            write(
+                "Conv",
+                [1, channels, side, side],
+                [filters, channels, 1, 1],
+                [1, filters, size, size],
+                folder,
+                stride,
+            )
+        )
     cases = [f'[[case]]\nmodel = "{name}.onnx"\nmode = "rapid"\n' for name in names]
     (folder / "operators.toml").write_text('name = "operators"\n\n' + "\n".join(cases))
 

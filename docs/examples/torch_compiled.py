@@ -8,7 +8,9 @@ from edgemeter.plugin import PythonModel
 def make(compiled: str = "yes", threads: int = 1) -> PythonModel:
     """Return the model. Options arrive as text; with the backend `compile`, the record has the time of compilation."""
     torch.set_num_threads(threads)
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)).eval()
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)
+    ).eval()
     if compiled == "yes":
         net = torch.compile(net)
     call = torch.inference_mode()(lambda images: net(torch.from_numpy(images)))

@@ -73,9 +73,13 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.member is not None and self.address is None:
             raise ValueError(f"{self.name}: member needs the address of an archive")
         if self.address is not None and self.input is None and self.task != GENERATION:
-            raise ValueError(f"{self.name}: a model that is fetched needs an input, unless its task is {GENERATION!r}")
+            raise ValueError(
+                f"{self.name}: a model that is fetched needs an input, unless its task is {GENERATION!r}"
+            )
         if self.labels is not None and self.labels not in label_maps():
-            raise ValueError(f"{self.name}: unknown label map {self.labels!r}: choose one of {', '.join(label_maps())}")
+            raise ValueError(
+                f"{self.name}: unknown label map {self.labels!r}: choose one of {', '.join(label_maps())}"
+            )
 
     @property
     def is_verified(self) -> bool:
@@ -103,12 +107,16 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 @functools.cache
 def label_maps() -> Mapping[str, tuple[str, ...]]:
     """Return the names of classes in class order, by the name of the map; an unused class has an empty name."""
-    return msgspec.toml.decode(Path(__file__).with_name("label_maps.toml").read_bytes(), type=dict[str, tuple[str, ...]])
+    return msgspec.toml.decode(
+        Path(__file__).with_name("label_maps.toml").read_bytes(), type=dict[str, tuple[str, ...]]
+    )
 
 
 def own_file() -> Path:
     """Return the path of the user's own catalogue: $EDGEMETER_CATALOGUE, else in the agent's home."""
-    return Path(os.environ.get("EDGEMETER_CATALOGUE") or config.home() / "catalogue.toml").expanduser()
+    return Path(
+        os.environ.get("EDGEMETER_CATALOGUE") or config.home() / "catalogue.toml"
+    ).expanduser()
 
 
 def read_catalogue(path: Path) -> Catalogue:
@@ -120,13 +128,19 @@ def read_catalogue(path: Path) -> Catalogue:
     catalogue = read_toml(path, Catalogue, "catalogue") if path.exists() else Catalogue()
     names = [entry.name for entry in catalogue.entry]
     if doubled := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"catalogue {str(path)!r}: duplicate entry {', '.join(doubled)}: remove one")
+        raise ConfigError(
+            f"catalogue {str(path)!r}: duplicate entry {', '.join(doubled)}: remove one"
+        )
     return catalogue
 
 
 def all_entries() -> Mapping[str, CatalogueEntry]:
     """Return all entries by name, the user's before ours; raises as `read_catalogue`."""
-    return {entry.name: entry for path in (CATALOGUE_FILE, own_file()) for entry in read_catalogue(path).entry}
+    return {
+        entry.name: entry
+        for path in (CATALOGUE_FILE, own_file())
+        for entry in read_catalogue(path).entry
+    }
 
 
 def find_entry(name: str) -> CatalogueEntry:
@@ -146,7 +160,9 @@ def card_of(entry: CatalogueEntry, sha256: str) -> Card:
     The accuracy is left out: it belongs to another data set, and a card's accuracy is what a run here must reach.
     """
     if entry.input is None:
-        raise ConfigError(f"{entry.name!r} is a language model: its file describes itself, there is no card")
+        raise ConfigError(
+            f"{entry.name!r} is a language model: its file describes itself, there is no card"
+        )
     labels = label_maps()[entry.labels] if entry.labels else entry.output.labels
     return Card(
         name=entry.model,
@@ -169,9 +185,15 @@ def change_catalogue(entry: CatalogueEntry) -> None:
         ConfigError: it cannot be read or written.
     """
     path = own_file()
-    with os_error_as(ConfigError, f"cannot write the catalogue {str(path)!r}", "name another file in EDGEMETER_CATALOGUE"):
+    with os_error_as(
+        ConfigError,
+        f"cannot write the catalogue {str(path)!r}",
+        "name another file in EDGEMETER_CATALOGUE",
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(f".{path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            entries = tuple(other for other in read_catalogue(path).entry if other.name != entry.name)
+            entries = tuple(
+                other for other in read_catalogue(path).entry if other.name != entry.name
+            )
             write_toml(path, toml_document(msgspec.to_builtins(Catalogue(entry=(*entries, entry)))))

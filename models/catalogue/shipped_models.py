@@ -54,7 +54,9 @@ def find_model(model: str | Path) -> ModelFile:
         path = SHIPPED_FOLDER / path
     if not path.is_file():
         names = ", ".join(sorted(p.stem for p in SHIPPED_FOLDER.glob("*.toml")))
-        raise ConfigError(f"no file and no shipped model {str(model)!r}: give a path, or one of {names}")
+        raise ConfigError(
+            f"no file and no shipped model {str(model)!r}: give a path, or one of {names}"
+        )
     return ModelFile(path, read_card(card_path(path)))
 
 
@@ -64,7 +66,11 @@ def write_sample(folder: Path) -> list[str]:
     Raises:
         ConfigError: the folder exists and is not empty, or cannot be written.
     """
-    with os_error_as(ConfigError, f"cannot write the sample to {str(folder)!r}", "free some space, or choose another folder"):
+    with os_error_as(
+        ConfigError,
+        f"cannot write the sample to {str(folder)!r}",
+        "free some space, or choose another folder",
+    ):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigError(f"{str(folder)!r} is there already: name a new folder")
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, config_option, format_option, matters_option, quiet_option, save_option, trusted_option
+from edgemeter.agent.base.options import (
+    PATH,
+    config_option,
+    format_option,
+    matters_option,
+    quiet_option,
+    save_option,
+    trusted_option,
+)
 from edgemeter.agent.base.progress import note, warn
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option
@@ -28,9 +36,22 @@ _RECOMMEND = "edgemeter.collector.cli.compare:recommend_format"
 
 @click.command()
 @click.argument("model")
-@click.option("-o", "--output", "out", type=PATH, default=Path("converted"), help="Output folder. Default: converted.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    type=PATH,
+    default=Path("converted"),
+    help="Output folder. Default: converted.",
+)
 @click.option("--calibration", type=PATH, help="Images to set int8 ranges, other than --data.")
-@click.option("--calibration-images", metavar="N", type=click.IntRange(1), default=200, help="Calibration images at most. Default: 200.")
+@click.option(
+    "--calibration-images",
+    metavar="N",
+    type=click.IntRange(1),
+    default=200,
+    help="Calibration images at most. Default: 200.",
+)
 @matters_option
 @case_options(*OPTIONS, mode=RAPID)
 @power_option
@@ -39,7 +60,9 @@ _RECOMMEND = "edgemeter.collector.cli.compare:recommend_format"
 @config_option
 @quiet_option
 @format_option()
-def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted: bool, **options: Any) -> None:
+def benchmark(
+    model: str, out: Path, matters: float, *, form: Format, is_trusted: bool, **options: Any
+) -> None:
     """Convert a model to each format of this board, measure all, recommend one.
 
     MODEL is a PyTorch, ONNX or LiteRT file in fp32, or a shipped model.
@@ -57,30 +80,48 @@ def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted
 
     source = find_source(model)
     if runtime_for(source) in GENERATORS:
-        raise ConfigError(f"{source.name!r} is a language model, which is not converted: compare its files with `edgemeter compare A B`")
+        raise ConfigError(
+            f"{source.name!r} is a language model, which is not converted: compare its files with `edgemeter compare A B`"
+        )
     # A wrong model, data set or sensor fails before the conversions, which take minutes.
     settings = config.read(options["config"])
     check_sensors(options["power"], settings.power, settings.sensors)
     checks.check(_suite_of([(source, None)], options), opens=True)
     try:
-        board_formats = convert_all(FormatRequest(source, out, options["calibration"], options["calibration_images"], is_trusted), note)
+        board_formats = convert_all(
+            FormatRequest(
+                source, out, options["calibration"], options["calibration_images"], is_trusted
+            ),
+            note,
+        )
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted while converting: what was written is in {str(out)!r}, nothing is measured") from None
+        raise KeyboardInterrupt(
+            f"interrupted while converting: what was written is in {str(out)!r}, nothing is measured"
+        ) from None
     candidates = board_formats.candidates(source)
     suite = _suite_of(candidates.values(), options)
     refused = refusals(suite)
     left_out = by_reason(suite, refused)
     notes = [f"no {text}" for text in _not_converted(board_formats)]
-    cases = {name: case for number, (name, case) in enumerate(zip(candidates, suite.cases, strict=True)) if number not in refused}
+    cases = {
+        name: case
+        for number, (name, case) in enumerate(zip(candidates, suite.cases, strict=True))
+        if number not in refused
+    }
     if len(cases) == 1:
         for line in (*map(str, left_out), *notes):
             click.echo(line, err=True)
-        raise ConfigError(f"nothing to choose from but {source.name!r} itself: install or give what the lines above list")
+        raise ConfigError(
+            f"nothing to choose from but {source.name!r} itself: install or give what the lines above list"
+        )
     for reason in left_out:
         warn(f"edgemeter: left out: {reason}")
     if board_formats.written:
         notes.append(f"the converted files are in {str(out.resolve())!r}")
-    document = {"files": {name: str(path) for name, path in board_formats.written.items()}, "not_converted": board_formats.reasons}
+    document = {
+        "files": {name: str(path) for name, path in board_formats.written.items()},
+        "not_converted": board_formats.reasons,
+    }
     resolve_name(_RECOMMEND)(cases, options, matters, form, notes, document)
 
 
@@ -88,7 +129,13 @@ def _suite_of(candidates: Iterable[tuple[Path, str | None]], options: Mapping[st
     from edgemeter.agent.cli import run_session
     from edgemeter.agent.contract.suite import Suite
 
-    return Suite("benchmark", tuple(run_session.single_case(path, {**options, "runtime": runtime}) for path, runtime in candidates))
+    return Suite(
+        "benchmark",
+        tuple(
+            run_session.single_case(path, {**options, "runtime": runtime})
+            for path, runtime in candidates
+        ),
+    )
 
 
 def _not_converted(board_formats: "BoardFormats") -> list[str]:
@@ -97,4 +144,7 @@ def _not_converted(board_formats: "BoardFormats") -> list[str]:
     for name, reason in board_formats.reasons.items():
         # The converter names the requested format.
         names.setdefault(reason.replace(name, "it"), []).append(name)
-    return [f"{', '.join(of)}: {reason if len(of) > 1 else board_formats.reasons[of[0]]}" for reason, of in names.items()]
+    return [
+        f"{', '.join(of)}: {reason if len(of) > 1 else board_formats.reasons[of[0]]}"
+        for reason, of in names.items()
+    ]

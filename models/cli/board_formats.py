@@ -56,7 +56,11 @@ class BoardFormats:
         for name, path in {source.name: source, **self.written}.items():
             runtime = FORMATS[name].runtime if name in FORMATS else runtime_for(path)
             # An Edge TPU runs only files compiled for it.
-            other_runtimes = set() if runtime == "edgetpu" else READERS.get(path.suffix.lower(), set()) - {runtime, "edgetpu"}
+            other_runtimes = (
+                set()
+                if runtime == "edgetpu"
+                else READERS.get(path.suffix.lower(), set()) - {runtime, "edgetpu"}
+            )
             rows[name] = (path, runtime)
             rows |= {f"{name}, {other}": (path, other) for other in sorted(other_runtimes)}
         return rows
@@ -74,16 +78,22 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
     other_formats = [goal for goal in FORMATS.values() if goal.name not in (INTERMEDIATE, form)]
     goals = [goal for goal in other_formats if formats.steps_to(form, goal.name)]
     if not goals:
-        raise ConfigError(f"cannot convert {request.source.name!r} ({runtime}): give a PyTorch, ONNX or LiteRT file in fp32")
+        raise ConfigError(
+            f"cannot convert {request.source.name!r} ({runtime}): give a PyTorch, ONNX or LiteRT file in fp32"
+        )
     reason = "made from a PyTorch model only (.pt2 or TorchScript): give that"
-    board_formats = BoardFormats(reasons={goal.name: reason for goal in other_formats if goal not in goals})
+    board_formats = BoardFormats(
+        reasons={goal.name: reason for goal in other_formats if goal not in goals}
+    )
     for number, goal in enumerate(goals, 1):
         try:
             _require(goal, request, board_formats)
             report(f"[{number}/{len(goals)}] converting {request.source.name} to {goal.name}")
             # From the file of the previous format, so that each step is done once.
             brings = goal.is_calibrated and request.brings_images
-            base = request.source if brings else board_formats.written.get(goal.base, request.source)
+            base = (
+                request.source if brings else board_formats.written.get(goal.base, request.source)
+            )
             board_formats.written[goal.name] = _convert(base, goal, request)
         except UnavailableError as error:
             board_formats.reasons[goal.name] = str(error)
@@ -104,12 +114,32 @@ def _require(goal: ModelFormat, request: FormatRequest, board_formats: BoardForm
 
 
 def _convert(base: Path, goal: ModelFormat, request: FormatRequest) -> Path:
-    words = ["models", "convert", str(base), "--to", goal.name, "--output", str(request.out), "--format", "json"]
+    words = [
+        "models",
+        "convert",
+        str(base),
+        "--to",
+        goal.name,
+        "--output",
+        str(request.out),
+        "--format",
+        "json",
+    ]
     if request.calibration is not None:
-        words += ["--calibration", str(request.calibration), "--calibration-images", str(request.calibration_images)]
-    read = (*model_files(base), *(data_files(request.calibration, None) if request.calibration else ()))
+        words += [
+            "--calibration",
+            str(request.calibration),
+            "--calibration-images",
+            str(request.calibration_images),
+        ]
+    read = (
+        *model_files(base),
+        *(data_files(request.calibration, None) if request.calibration else ()),
+    )
     pipe = subprocess.PIPE
-    with confined(words, read, request.out, is_trusted=request.is_trusted, stdout=pipe, stderr=pipe) as process:
+    with confined(
+        words, read, request.out, is_trusted=request.is_trusted, stdout=pipe, stderr=pipe
+    ) as process:
         output, errors = interrupts.communicate(process)
     try:
         document = decode_json(output, dict[str, Any])
@@ -120,5 +150,11 @@ def _convert(base: Path, goal: ModelFormat, request: FormatRequest) -> Path:
             raise UnavailableError(f"ruined: {row['reason']}")
         return Path(row["file"])
     lines = [*document.get("errors", ()), *reversed(errors.decode(errors="replace").splitlines())]
-    died = f"the converter died (signal {-process.status}): is there too little memory?" if process.status < 0 else "it failed"
-    raise UnavailableError(next((line.removeprefix("edgemeter: ") for line in lines if line.strip()), died))
+    died = (
+        f"the converter died (signal {-process.status}): is there too little memory?"
+        if process.status < 0
+        else "it failed"
+    )
+    raise UnavailableError(
+        next((line.removeprefix("edgemeter: ") for line in lines if line.strip()), died)
+    )

@@ -18,13 +18,20 @@ from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import UNSURE_FAMILY, card_path
 from edgemeter.models.catalogue.catalogue import all_entries, own_file
-from edgemeter.models.catalogue.shipped_models import find_model, shipped_language, shipped_models, write_sample
+from edgemeter.models.catalogue.shipped_models import (
+    find_model,
+    shipped_language,
+    shipped_models,
+    write_sample,
+)
 from edgemeter.models.fetch.fetching import local_file
 from edgemeter.models.fetch.local_files import named_model
 
 
 @click.command("list")
-@format_option('{"models": [shipped models], "language_models": [...], "catalogue": [entries]}; CSV holds the catalogue')
+@format_option(
+    '{"models": [shipped models], "language_models": [...], "catalogue": [entries]}; CSV holds the catalogue'
+)
 def list_models(*, form: Format) -> None:
     """List the shipped models, and those that you can fetch or make.
 
@@ -32,9 +39,17 @@ def list_models(*, form: Format) -> None:
     """
     models, language, entries = shipped_models(), shipped_language(), all_entries().values()
     document = {
-        "models": [{"file": model.path.name, **msgspec.to_builtins(model.about)} for model in models],
+        "models": [
+            {"file": model.path.name, **msgspec.to_builtins(model.about)} for model in models
+        ],
         "language_models": language,
-        "catalogue": [{**msgspec.to_builtins(entry), "status": "verified" if entry.is_verified else "unverified"} for entry in entries],
+        "catalogue": [
+            {
+                **msgspec.to_builtins(entry),
+                "status": "verified" if entry.is_verified else "unverified",
+            }
+            for entry in entries
+        ],
     }
     if print_data(form, document, rows="catalogue"):
         return
@@ -43,7 +58,13 @@ def list_models(*, form: Format) -> None:
     # The names leave little room on 80 columns.
     table.gap = 1 if console.is_terminal else BETWEEN_COLUMNS
     for model in models:
-        table.add_row(model.path.name, model.about.licence or "", (model.about.sha256 or "")[:8], _score(model.about.accuracy), "ships")
+        table.add_row(
+            model.path.name,
+            model.about.licence or "",
+            (model.about.sha256 or "")[:8],
+            _score(model.about.accuracy),
+            "ships",
+        )
     for file in language:
         table.add_row(file["file"], file["licence"], file["sha256"][:8], "", "ships")
     for entry in entries:
@@ -83,7 +104,9 @@ def show(model: str, *, form: Format) -> None:
     card = find_model(path).about
     actual = model_file.sha256(path)
     if card.sha256 not in (None, actual):
-        raise ConfigError(f"{str(path)!r} has sha256 {actual}, but its card has {card.sha256}: the file was changed, fetch it again")
+        raise ConfigError(
+            f"{str(path)!r} has sha256 {actual}, but its card has {card.sha256}: the file was changed, fetch it again"
+        )
     if not print_data(form, {"file": str(path), "size_bytes": path.stat().st_size, "card": card}):
         click.echo(card_path(path).read_text(encoding="utf-8"), nl=False)
 
@@ -105,7 +128,9 @@ def sample(folder: Path) -> None:
 @click.option("--licence", help="Licence of the model. Default: the file's metadata.")
 @click.option("--source", help="Where the model comes from.")
 @click.option("--replace", is_flag=True, help="Replace an entry of the same name.")
-@format_option('{"entry": ..., "inputs": [...], "outputs": [...], "guesses": [...]}', "table", "json")
+@format_option(
+    '{"entry": ..., "inputs": [...], "outputs": [...], "guesses": [...]}', "table", "json"
+)
 def add(file: Path, *, replace: bool, form: Format, **options: str | None) -> None:
     """Add a model file to your catalogue. Shapes, quantisation, labels and metadata are read from the file.
 
@@ -117,12 +142,25 @@ def add(file: Path, *, replace: bool, form: Format, **options: str | None) -> No
     entry, loaded, guesses = add_model(file, **options, replace=replace)
     for guess in guesses:
         click.echo(f"edgemeter: {guess}", err=True)
-    if print_data(form, {"entry": entry, "inputs": loaded.inputs, "outputs": loaded.outputs, "guesses": guesses}):
+    if print_data(
+        form,
+        {"entry": entry, "inputs": loaded.inputs, "outputs": loaded.outputs, "guesses": guesses},
+    ):
         return
     for kind, tensors in (("input", loaded.inputs), ("output", loaded.outputs)):
         for tensor in tensors:
-            scale = "" if tensor.scale is None else f", real = {tensor.scale:.6g} x (q - {tensor.zero_point or 0})"
-            click.echo(f"{kind} {tensor.name}: {tensor.dtype} {list(tensor.shape)}{scale}".replace("None", "?"))
+            scale = (
+                ""
+                if tensor.scale is None
+                else f", real = {tensor.scale:.6g} x (q - {tensor.zero_point or 0})"
+            )
+            click.echo(
+                f"{kind} {tensor.name}: {tensor.dtype} {list(tensor.shape)}{scale}".replace(
+                    "None", "?"
+                )
+            )
     family = entry.family + "?" * any(guess.kind == UNSURE_FAMILY for guess in guesses)
-    click.echo(f"{entry.name}: {entry.task}, {family}, {entry.precision}, {len(entry.output.labels)} labels, sha256 {entry.sha256}")
+    click.echo(
+        f"{entry.name}: {entry.task}, {family}, {entry.precision}, {len(entry.output.labels)} labels, sha256 {entry.sha256}"
+    )
     click.echo(f"entry written to {own_file()}, card next to the file", err=True)

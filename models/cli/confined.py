@@ -12,7 +12,14 @@ import click
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.progress import warn
-from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, SandboxProcess, is_narrow, is_started, no_sandbox, started
+from edgemeter.agent.sandbox.bubblewrap import (
+    SandboxGrant,
+    SandboxProcess,
+    is_narrow,
+    is_started,
+    no_sandbox,
+    started,
+)
 
 # Programs that a conversion may start, outside the system's folders.
 PROGRAMS = ("edgetpu_compiler", "trtexec")
@@ -56,7 +63,9 @@ def confined(
     """
     if gap := no_sandbox():
         if not is_trusted:
-            raise UnavailableError(f"no sandbox, because {gap.reason}: {gap.remedy}, or convert a model that you trust with --trusted")
+            raise UnavailableError(
+                f"no sandbox, because {gap.reason}: {gap.remedy}, or convert a model that you trust with --trusted"
+            )
         warn(f"edgemeter: no sandbox, because {gap.reason}: {gap.remedy}")
     if not is_narrow(out.resolve()):
         raise ConfigError(
@@ -67,7 +76,14 @@ def confined(
     programs = (Path(path) for name in PROGRAMS if (path := shutil.which(name)))
     grant = SandboxGrant(read=(*filter(None, read), *programs), write=(out,))
     try:
-        with started("edgemeter.agent.cli", words, grant, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr) as process:
+        with started(
+            "edgemeter.agent.cli",
+            words,
+            grant,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+        ) as process:
             yield process
     finally:
         if is_new:

@@ -20,13 +20,47 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("source")
-@click.option("--to", "goals", multiple=True, required=True, help="Format: onnx-fp16, litert-int8, edgetpu, ... Repeatable.")
-@click.option("-o", "--output", "out", type=PATH, default=Path("converted"), show_default=True, help="Output folder.")
+@click.option(
+    "--to",
+    "goals",
+    multiple=True,
+    required=True,
+    help="Format: onnx-fp16, litert-int8, edgetpu, ... Repeatable.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    type=PATH,
+    default=Path("converted"),
+    show_default=True,
+    help="Output folder.",
+)
 @click.option("--calibration", type=PATH, help="Folder of images to measure int8 ranges on.")
-@click.option("--calibration-images", metavar="N", type=click.IntRange(1), default=200, help="Calibration images at most. Default: 200.")
-@click.option("-d", "--data", "images", type=PATH, help="Folder of images to compare on. Default: half of the calibration images.")
-@click.option("-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides.")
-@click.option("--subset", "limit", metavar="N", type=click.IntRange(1), help="Compare on a random subset of N images.")
+@click.option(
+    "--calibration-images",
+    metavar="N",
+    type=click.IntRange(1),
+    default=200,
+    help="Calibration images at most. Default: 200.",
+)
+@click.option(
+    "-d",
+    "--data",
+    "images",
+    type=PATH,
+    help="Folder of images to compare on. Default: half of the calibration images.",
+)
+@click.option(
+    "-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides."
+)
+@click.option(
+    "--subset",
+    "limit",
+    metavar="N",
+    type=click.IntRange(1),
+    help="Compare on a random subset of N images.",
+)
 @trusted_option
 @format_option('{"conversions": [...], "errors": [...]}')
 def convert(
@@ -66,18 +100,34 @@ def convert(
     path = sources.find_source(source)
     if FORMATS.get(path.suffix) == "pytorch":
         require_extra("convert", f"converting {source!r} needs PyTorch and its converters", "torch")
-    data = (*(data_files(calibration, None) if calibration else ()), *(data_files(images, annotations) if images else ()))
+    data = (
+        *(data_files(calibration, None) if calibration else ()),
+        *(data_files(images, annotations) if images else ()),
+    )
     run_confined(path, (*model_files(path), *data), out, is_trusted=is_trusted)
     with progress_bar() as report:
         model = sources.load_source(path)
         routes = conversion.routes_to(goals, model)
         is_calibrated = any(step.is_calibrated for route in routes for step in route)
-        measured = sources.open_calibration(model, calibration, calibration_images) if is_calibrated else None
-        pictures = open_folder(images, annotations, subset=limit) if images else sources.shipped_scenes() if model.is_shipped else None
+        measured = (
+            sources.open_calibration(model, calibration, calibration_images)
+            if is_calibrated
+            else None
+        )
+        pictures = (
+            open_folder(images, annotations, subset=limit)
+            if images
+            else sources.shipped_scenes()
+            if model.is_shipped
+            else None
+        )
         request = ConversionRequest(model, routes, out, split(measured, pictures))
         conversions, errors = conversion.convert(request, report)
     rows = [report_row(entry, request) for entry in conversions]
-    if not print_data(form, {"conversions": rows, "errors": [str(error) for error in errors]}) and conversions:
+    if (
+        not print_data(form, {"conversions": rows, "errors": [str(error) for error in errors]})
+        and conversions
+    ):
         _print_table(conversions, request, console_for(form))
     for text in _notes(conversions, request):
         note(text)
@@ -107,23 +157,38 @@ def _notes(conversions: "Sequence[Conversion]", request: "ConversionRequest") ->
         if "left_on_cpu" in conversion.facts:
             yield f"{name}: {conversion.facts['cpu_operations']} operations run on the CPU: {conversion.facts['left_on_cpu']}"
         if conversion.is_ruined:
-            yield click.style(f"RUINED: {conversion.path.name} is not written: {verdict.reason}; {remedy(conversion)}", fg="red", bold=True)
+            yield click.style(
+                f"RUINED: {conversion.path.name} is not written: {verdict.reason}; {remedy(conversion)}",
+                fg="red",
+                bold=True,
+            )
         elif verdict.state != "ok":
             advice = f"; {remedy(conversion)}" if verdict.state == "degraded" else ""
             yield f"{verdict.state}: {conversion.path.name}: {verdict.reason}{advice}"
 
 
-def _print_table(conversions: "Sequence[Conversion]", request: "ConversionRequest", console: "Console") -> None:
+def _print_table(
+    conversions: "Sequence[Conversion]", request: "ConversionRequest", console: "Console"
+) -> None:
     from edgemeter.agent.base.metrics import metric_name
     from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width
     from edgemeter.models.convert.conversion_report import report_cells
 
     before = conversions[0].parity.before
     title = f"{request.source.path.name}, {request.source.path.stat().st_size / 1000:.0f} kB"
-    print_text(console, f"{title}, {metric_name(before.metric)} {before.value:.4f} on {before.images} images" if before else title)
+    print_text(
+        console,
+        f"{title}, {metric_name(before.metric)} {before.value:.4f} on {before.images} images"
+        if before
+        else title,
+    )
     rows = [report_cells(conversion) for conversion in conversions]
     columns = [
-        TableColumn(heading, [row.get(heading, "-") for row in rows], "left" if heading in {"file", "verdict"} else "right")
+        TableColumn(
+            heading,
+            [row.get(heading, "-") for row in rows],
+            "left" if heading in {"file", "verdict"} else "right",
+        )
         for heading in dict.fromkeys(heading for row in rows for heading in row)
     ]
     console.print(fitted_table(columns, table_width(console)))

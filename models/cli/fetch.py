@@ -24,7 +24,11 @@ from edgemeter.models.fetch.local_files import verify_models
 
 @click.command()
 @click.argument("name", nargs=-1, required=True, shell_complete=completes(model_names))
-@click.option("--accept-unverified", is_flag=True, help="Also fetch models without a sha256 in the catalogue; their hash is recorded.")
+@click.option(
+    "--accept-unverified",
+    is_flag=True,
+    help="Also fetch models without a sha256 in the catalogue; their hash is recorded.",
+)
 @format_option('{"fetched": [...]}', "table", "json")
 def fetch(name: tuple[str, ...], *, accept_unverified: bool, form: Format) -> None:
     """Fetch and verify models of the catalogue. Each gets a card, and its path is printed.
@@ -40,13 +44,18 @@ def fetch(name: tuple[str, ...], *, accept_unverified: bool, form: Format) -> No
         try:
             entry = find_entry(model_name)
             with progress_bar("bytes") as report:
-                path, digest, is_new = fetching.fetch(entry, report, accepts_unverified=accept_unverified)
+                path, digest, is_new = fetching.fetch(
+                    entry, report, accepts_unverified=accept_unverified
+                )
         except EdgemeterError as error:
             # The others can still be fetched.
             errors.append(type(error)(f"cannot fetch {model_name}: {error}"))
             continue
         if entry.sha256 is None:
-            click.echo(f"edgemeter: {entry.name} could not be checked; recorded sha256 {digest}: later downloads must match it", err=True)
+            click.echo(
+                f"edgemeter: {entry.name} could not be checked; recorded sha256 {digest}: later downloads must match it",
+                err=True,
+            )
         row = {"name": entry.name, "path": str(path), "sha256": digest, "address": entry.address}
         rows.append(row | {"is_new": is_new, "was_verified": entry.sha256 is not None})
     if not print_data(form, {"fetched": rows}):
@@ -67,8 +76,14 @@ def verify(name: tuple[str, ...], *, form: Format) -> None:
     print_table(form, "files", rows, {"name": "name", "state": "state"})
     wrong = [row for row in rows if row["state"] != "ok"]
     for row in wrong:
-        problem = f"has sha256 {row['actual']}, expected {row['expected']}" if row["actual"] else "is missing"
-        click.echo(f"edgemeter: {row['name']}: {row['path']!r} {problem}: fetch or add it again", err=True)
+        problem = (
+            f"has sha256 {row['actual']}, expected {row['expected']}"
+            if row["actual"]
+            else "is missing"
+        )
+        click.echo(
+            f"edgemeter: {row['name']}: {row['path']!r} {problem}: fetch or add it again", err=True
+        )
     if wrong:
         sys.exit(FAILED)
 
@@ -93,8 +108,20 @@ def list_cache(*, form: Format) -> None:
         files = [file for file in folder.iterdir() if file.is_file()]
         is_whole = any(not file.name.startswith(".") and file.suffix != ".toml" for file in files)
         size_mb = round(sum(file.stat().st_size for file in files) / 1e6, 1)
-        rows.append({"name": name, "state": "fetched" if is_whole else "unfinished", "size_mb": size_mb, "folder": str(folder)})
-    print_table(form, "models", rows, {"name": "name", "state": "state", "size_mb": "MB", "folder": "folder"})
+        rows.append(
+            {
+                "name": name,
+                "state": "fetched" if is_whole else "unfinished",
+                "size_mb": size_mb,
+                "folder": str(folder),
+            }
+        )
+    print_table(
+        form,
+        "models",
+        rows,
+        {"name": "name", "state": "state", "size_mb": "MB", "folder": "folder"},
+    )
     if not rows:
         note(f"the cache {str(cache_folder())!r} is empty")
 
@@ -108,9 +135,14 @@ def clear(name: tuple[str, ...]) -> None:
     """
     cached = _cached()
     if absent := sorted(set(name) - cached.keys()):
-        raise ConfigError(f"the cache {str(cache_folder())!r} has no {', '.join(absent)}: `edgemeter models cache list` shows its models")
+        raise ConfigError(
+            f"the cache {str(cache_folder())!r} has no {', '.join(absent)}: `edgemeter models cache list` shows its models"
+        )
     for model_name in name or cached:
-        with os_error_as(ConfigError, f"cannot remove {model_name}"), (cached[model_name] / LOCK).open("a") as lock:
+        with (
+            os_error_as(ConfigError, f"cannot remove {model_name}"),
+            (cached[model_name] / LOCK).open("a") as lock,
+        ):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

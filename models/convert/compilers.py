@@ -51,10 +51,14 @@ def make_edgetpu(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFa
         status, output = _run([program, "-s", "-o", folder, str(base)], base, _EDGETPU_LIMIT_S)
         compiled = Path(folder) / f"{base.stem}_edgetpu.tflite"
         if status != 0 or not compiled.is_file():
-            raise ConfigError(f"{EDGETPU_COMPILER} compiled no {base.name!r} (status {status}): {_last_line(output)}; {remedy}")
+            raise ConfigError(
+                f"{EDGETPU_COMPILER} compiled no {base.name!r} (status {status}): {_last_line(output)}; {remedy}"
+            )
         facts = read_coverage(output)
         if facts.get("edgetpu_operations") == 0:
-            raise ConfigError(f"no operation of {base.name!r} runs on the Edge TPU ({facts['left_on_cpu']}): {remedy}")
+            raise ConfigError(
+                f"no operation of {base.name!r} runs on the Edge TPU ({facts['left_on_cpu']}): {remedy}"
+            )
         shutil.copyfile(compiled, target)
     return facts
 
@@ -69,7 +73,9 @@ def read_coverage(output: str) -> ConversionFacts:
         facts["edgetpu_operations"] = sum(count for _, count, status in rows if status == _MAPPED)
         facts["cpu_operations"] = sum(count for _, count, _ in on_cpu)
         if on_cpu:
-            facts["left_on_cpu"] = "; ".join(f"{count} {name}: {status}" for name, count, status in on_cpu)
+            facts["left_on_cpu"] = "; ".join(
+                f"{count} {name}: {status}" for name, count, status in on_cpu
+            )
     return facts
 
 
@@ -96,7 +102,9 @@ def build_engine(base: Path, target: Path, flag: str, jetson: str = JETSON) -> C
             f"{TRTEXEC} is neither on the PATH nor in {jetson}: install TensorRT (on a Jetson: apt install tensorrt), "
             "and convert on the machine that runs the engine"
         )
-    status, output = _run([program, f"--onnx={base}", f"--saveEngine={target}", flag], base, _TRTEXEC_LIMIT_S)
+    status, output = _run(
+        [program, f"--onnx={base}", f"--saveEngine={target}", flag], base, _TRTEXEC_LIMIT_S
+    )
     if status != 0 or not target.is_file():
         kind = UnavailableError if "no CUDA-capable device" in output else ConfigError
         match = _TRTEXEC_ERROR.search(output)
@@ -122,10 +130,14 @@ def _run(command: list[str], source: Path, limit_s: float) -> tuple[int, str]:
     try:
         process = subprocess.run(command, capture_output=True, check=False, timeout=limit_s)
     except OSError as error:
-        raise UnavailableError(f"cannot run {command[0]!r}: {error.strerror}; install it again") from error
+        raise UnavailableError(
+            f"cannot run {command[0]!r}: {error.strerror}; install it again"
+        ) from error
     except subprocess.TimeoutExpired as error:
         program = Path(command[0]).name
-        raise UnavailableError(f"{program} did not end within {limit_s:.0f} s on {source.name!r}: use a smaller model") from error
+        raise UnavailableError(
+            f"{program} did not end within {limit_s:.0f} s on {source.name!r}: use a smaller model"
+        ) from error
     return process.returncode, (process.stdout + process.stderr).decode(errors="replace")
 
 

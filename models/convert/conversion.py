@@ -22,7 +22,12 @@ from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.runtimes import Array, TensorInfo
 from edgemeter.agent.vision.preprocess import Preprocessor
 from edgemeter.models.convert import formats, parity
-from edgemeter.models.convert.conversion_report import Conversion, ConversionRequest, card_of, input_card
+from edgemeter.models.convert.conversion_report import (
+    Conversion,
+    ConversionRequest,
+    card_of,
+    input_card,
+)
 from edgemeter.models.convert.converter_output import converter_errors, quiet
 from edgemeter.models.convert.formats import ConversionFacts, MakerInputs, ModelFormat
 from edgemeter.models.convert.parity import Parity, ParityInputs, image_inputs, noise_inputs
@@ -42,19 +47,25 @@ def routes_to(goals: Iterable[str], source: ModelSource) -> list[list[ModelForma
             advice = "it is not an fp32 file; give the fp32 file that it was made from"
             if source.form.endswith("-fp32"):
                 advice = "give the PyTorch model that it was exported from (.pt2 or TorchScript)"
-            raise ConfigError(f"cannot convert {source.path.name!r} ({source.form}) to {goal}: {advice}")
+            raise ConfigError(
+                f"cannot convert {source.path.name!r} ({source.form}) to {goal}: {advice}"
+            )
         routes.append(route)
     return routes
 
 
-def convert(request: ConversionRequest, report: Tell) -> tuple[list[Conversion], list[EdgemeterError]]:
+def convert(
+    request: ConversionRequest, report: Tell
+) -> tuple[list[Conversion], list[EdgemeterError]]:
     """Make every requested format, and return the conversions, and the errors of those that failed.
 
     Raises:
         ConfigError: `out` cannot be written.
         EdgemeterError: the source itself cannot be run on the photographs.
     """
-    with os_error_as(ConfigError, f"cannot write to {str(request.out)!r}", "choose another folder with --output"):
+    with os_error_as(
+        ConfigError, f"cannot write to {str(request.out)!r}", "choose another folder with --output"
+    ):
         request.out.mkdir(parents=True, exist_ok=True)
     conversions, errors = list[Conversion](), list[EdgemeterError]()
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
@@ -86,7 +97,11 @@ class _Converter:
         goal, photos = route[-1], self._request.photos
         result, stand_in = self._compare(goal)
         verdict = result.verdict
-        if any(step.is_calibrated for step in route) and not photos.is_apart and verdict.state != "ruined":
+        if (
+            any(step.is_calibrated for step in route)
+            and not photos.is_apart
+            and verdict.state != "ruined"
+        ):
             reason = f"too few photographs to compare on others than those of its ranges; on these {verdict.reason}"
             result = replace(result, verdict=replace(verdict, state="inconclusive", reason=reason))
         return self._write(goal, result, stand_in)
@@ -98,15 +113,28 @@ class _Converter:
         if step.is_calibrated:
             if data is None:
                 reason = f"{step.name} needs images to measure ranges on"
-                raise ConfigError(f"{reason}: give --calibration FOLDER with a few hundred images like those that the model will see")
-            calibration = {"calibration": data.name, "calibration_images": len(data.items), "calibration_sha256": data.sha256}
+                raise ConfigError(
+                    f"{reason}: give --calibration FOLDER with a few hundred images like those that the model will see"
+                )
+            calibration = {
+                "calibration": data.name,
+                "calibration_images": len(data.items),
+                "calibration_sha256": data.sha256,
+            }
         # Converters derive names in the file from the input's name.
         target = self._folder / f"{source.name}{step.ending}"
         packages = ", ".join(f"{package} {_version(package)}" for package in step.packages)
         self._report(f"making {step.name}", 0, 1)
         task = f"converting {source.path.name!r} to {step.name} ({packages})"
-        with quiet(), converter_errors(task, f"export {source.path.name!r} again in another way, or leave this format out"):
-            facts = resolve_name(step.maker)(base, target, MakerInputs(partial(self._calibration_inputs, step), source.shape))
+        with (
+            quiet(),
+            converter_errors(
+                task, f"export {source.path.name!r} again in another way, or leave this format out"
+            ),
+        ):
+            facts = resolve_name(step.maker)(
+                base, target, MakerInputs(partial(self._calibration_inputs, step), source.shape)
+            )
         tools = ", ".join(filter(None, (str(before.get("with", "")), packages)))
         self._files[step.name] = (target, {**before, **calibration, **facts, "with": tools})
 
@@ -117,7 +145,10 @@ class _Converter:
             return
         image_input = input_card(source.about, step, source.form).image
         sides = (image_input.height, image_input.width)
-        shape = (runtimes.fixed_batch(source.loaded), *((*sides, 3) if image_input.layout == "NHWC" else (3, *sides)))
+        shape = (
+            runtimes.fixed_batch(source.loaded),
+            *((*sides, 3) if image_input.layout == "NHWC" else (3, *sides)),
+        )
         preprocessor = Preprocessor(image_input, TensorInfo("calibration", shape, "float32"))
         for index, item in enumerate(data.items, 1):
             yield preprocessor.load(item.file)[0]
@@ -131,7 +162,9 @@ class _Converter:
             if goal.program is None:
                 raise
             base = formats.FORMATS.get(goal.base, goal)
-            return self._parity(base), f"{base.name}, from which it was compiled: it does not run here ({error})"
+            return self._parity(
+                base
+            ), f"{base.name}, from which it was compiled: it does not run here ({error})"
 
     def _parity(self, form: ModelFormat) -> Parity:
         if form.runtime not in runtimes.names():
@@ -140,7 +173,9 @@ class _Converter:
         inputs = self._inputs(None)
         with (
             parity.running(path, runtime_for(path), inputs) as source,
-            parity.running(self._files[form.name][0], form.runtime, self._inputs(form)) as conversion,
+            parity.running(
+                self._files[form.name][0], form.runtime, self._inputs(form)
+            ) as conversion,
         ):
             return parity.compare(source, conversion, inputs.count, form.precision, self._report)
 
@@ -148,18 +183,32 @@ class _Converter:
         """Return the photographs for a file of this format (None: the source), or noise if there are none or the model is unknown."""
         source, data = self._request.source, self._request.photos.compared
         if source.about is not None and data is not None:
-            return image_inputs(source.about if form is None else input_card(source.about, form, source.form), data)
+            return image_inputs(
+                source.about if form is None else input_card(source.about, form, source.form), data
+            )
         return noise_inputs(source.loaded, source.shape() if len(source.loaded.inputs) <= 1 else ())
 
     def _write(self, goal: ModelFormat, result: Parity, stand_in: str | None) -> Conversion:
         request = self._request
         target = request.out / f"{request.source.name}{goal.ending}"
         if target.exists() and target.samefile(request.source.path):
-            raise ConfigError(f"{str(target)!r} is the source itself: choose another folder with --output")
+            raise ConfigError(
+                f"{str(target)!r} is the source itself: choose another folder with --output"
+            )
         made_at, facts = self._files[goal.name]
-        conversion = Conversion(goal, target, facts, result, stand_in, model_file.sha256(made_at), made_at.stat().st_size)
+        conversion = Conversion(
+            goal,
+            target,
+            facts,
+            result,
+            stand_in,
+            model_file.sha256(made_at),
+            made_at.stat().st_size,
+        )
         text, card = card_of(conversion, request), card_path(target)
-        with os_error_as(ConfigError, f"cannot write {str(target)!r}", "choose another folder with --output"):
+        with os_error_as(
+            ConfigError, f"cannot write {str(target)!r}", "choose another folder with --output"
+        ):
             if conversion.is_ruined:
                 target.unlink(missing_ok=True)
                 card.unlink(missing_ok=True)

@@ -52,8 +52,12 @@ class Conversion:
 def input_card(about: Card, form: ModelFormat, source_form: str) -> Card:
     """Return the source's card for a file of this format: same preparation, its own precision and layout."""
     is_channels_last = form.runtime in ("litert", "edgetpu") and source_form == formats.TORCH
-    prepared = msgspec.structs.replace(about.image, layout="NHWC") if is_channels_last else about.input
-    return msgspec.structs.replace(about, precision=form.precision, input=prepared, sha256=None, made={}, accuracy={})
+    prepared = (
+        msgspec.structs.replace(about.image, layout="NHWC") if is_channels_last else about.input
+    )
+    return msgspec.structs.replace(
+        about, precision=form.precision, input=prepared, sha256=None, made={}, accuracy={}
+    )
 
 
 def card_of(conversion: Conversion, request: ConversionRequest) -> str:
@@ -61,14 +65,23 @@ def card_of(conversion: Conversion, request: ConversionRequest) -> str:
     source, after = request.source, conversion.parity.after
     if source.about is None:
         return ""
-    accuracy = {} if after is None or conversion.stand_in else figures(after, conversion.parity.runtime)
+    accuracy = (
+        {} if after is None or conversion.stand_in else figures(after, conversion.parity.runtime)
+    )
     about = input_card(source.about, conversion.format, source.form)
-    return card_text(msgspec.structs.replace(about, sha256=conversion.sha256, made=made_facts(conversion, request), accuracy=accuracy))
+    return card_text(
+        msgspec.structs.replace(
+            about, sha256=conversion.sha256, made=made_facts(conversion, request), accuracy=accuracy
+        )
+    )
 
 
 def figures(accuracy: Accuracy, runtime: str) -> Values:
     """Return an accuracy as a card's table `accuracy`."""
-    parts = {"value": accuracy.value, **{name: accuracy.detail.get(name) for name in ("ap50", "ap75", "top5")}}
+    parts = {
+        "value": accuracy.value,
+        **{name: accuracy.detail.get(name) for name in ("ap50", "ap75", "top5")},
+    }
     return {
         "metric": accuracy.metric,
         **{name: round(value, 4) for name, value in parts.items() if value is not None},
@@ -81,19 +94,32 @@ def figures(accuracy: Accuracy, runtime: str) -> Values:
 def made_facts(conversion: Conversion, request: ConversionRequest) -> Values:
     """Return a card's table `made`: the source, the tools, and the comparison with the source."""
     source, parity, compared = request.source, conversion.parity, request.photos.compared
-    values: Values = {"by": "edgemeter models convert", "format": conversion.format.name, "from": source.path.name}
+    values: Values = {
+        "by": "edgemeter models convert",
+        "format": conversion.format.name,
+        "from": source.path.name,
+    }
     values |= {"from_sha256": source.sha256, **conversion.facts}
     values |= made_by_guessing(source.guesses)
     values |= {"verdict": parity.verdict.state, "reason": parity.verdict.reason}
     values |= {"compared": conversion.stand_in} if conversion.stand_in else {}
     if parity.before is not None and parity.after is not None:
-        values |= {"metric": parity.before.metric, "before": round(parity.before.value, 4), "after": round(parity.after.value, 4)}
+        values |= {
+            "metric": parity.before.metric,
+            "before": round(parity.before.value, 4),
+            "after": round(parity.after.value, 4),
+        }
     same, snr_db = parity.agreement.same_answer_ratio, parity.agreement.snr_db
     values |= {} if same is None else {"same_answer_ratio": round(same, 4)}
     values |= {} if snr_db is None or not math.isfinite(snr_db) else {"snr_db": round(snr_db, 1)}
     if compared is None or source.about is None:
         return {**values, "compared_on": "noise", "compared_inputs": parity.agreement.inputs}
-    return {**values, "compared_on": compared.name, "compared_images": len(compared.items), "compared_sha256": compared.sha256}
+    return {
+        **values,
+        "compared_on": compared.name,
+        "compared_images": len(compared.items),
+        "compared_sha256": compared.sha256,
+    }
 
 
 def report_row(conversion: Conversion, request: ConversionRequest) -> dict[str, Any]:
@@ -123,8 +149,13 @@ def report_cells(conversion: Conversion) -> dict[str, str]:
         lost = gain(before.value, before.better) - gain(after.value, after.better)
         cells |= {metric_name(after.metric): f"{after.value:.4f}", "lost": f"{lost:+.4f}"}
     cells |= {} if same is None else {"same": f"{same:.1%}"}
-    cells |= {} if snr_db is None else {"SNR dB": "identical" if snr_db == math.inf else f"{snr_db:.1f}"}
-    return {**cells, "verdict": "RUINED, not written" if conversion.is_ruined else parity.verdict.state}
+    cells |= (
+        {} if snr_db is None else {"SNR dB": "identical" if snr_db == math.inf else f"{snr_db:.1f}"}
+    )
+    return {
+        **cells,
+        "verdict": "RUINED, not written" if conversion.is_ruined else parity.verdict.state,
+    }
 
 
 def remedy(conversion: Conversion) -> str:

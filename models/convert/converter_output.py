@@ -53,7 +53,17 @@ def without_warnings() -> Iterator[None]:
         logging.disable(level)
 
 
-_BUILT_IN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+_BUILT_IN = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 # Errors of these libraries that derive from Exception directly.
 _LIBRARIES = frozenset({
@@ -72,9 +82,14 @@ def converter_errors(task: str, advice: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise UnavailableError(f"{task} failed: {one_line(error)}; to install what it needs: {install_command('convert')}") from error
+        raise UnavailableError(
+            f"{task} failed: {one_line(error)}; to install what it needs: {install_command('convert')}"
+        ) from error
     except BaseException as error:
-        if not isinstance(error, _BUILT_IN) and type(error).__module__.partition(".")[0] not in _LIBRARIES:
+        if (
+            not isinstance(error, _BUILT_IN)
+            and type(error).__module__.partition(".")[0] not in _LIBRARIES
+        ):
             raise
         reason = one_line(error).rstrip(".") or type(error).__name__
         raise ConfigError(f"{task} failed: {type(error).__name__}: {reason}; {advice}") from error

@@ -90,7 +90,9 @@ def steps_to(start: str, goal: str) -> list[ModelFormat] | None:
     return steps or None
 
 
-def unweighted_tail(operations: Sequence[tuple[bool, Iterable[Hashable], Iterable[Hashable]]]) -> list[int]:
+def unweighted_tail(
+    operations: Sequence[tuple[bool, Iterable[Hashable], Iterable[Hashable]]],
+) -> list[int]:
     """Return the indices of the operations after the last one with weights: they cost next to nothing, and their values are the outputs.
 
     Args:

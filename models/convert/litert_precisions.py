@@ -12,7 +12,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.models.convert.converter_output import without_warnings
 from edgemeter.models.convert.formats import ConversionFacts, MakerInputs, unweighted_tail
 
-_WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL"})
+_WEIGHTED = frozenset(
+    {"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL"}
+)
 # At a larger ratio, the smaller values would keep fewer than 64 of the 256 steps.
 _UNLIKE_RANGES = 4.0
 
@@ -24,10 +26,14 @@ def make_fp16(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts
 
     weights = qtyping.TensorQuantizationConfig(num_bits=16, dtype=qtyping.TensorDataType.FLOAT)
     settings = qtyping.OpQuantizationConfig(
-        weight_tensor_config=weights, compute_precision=qtyping.ComputePrecision.FLOAT, explicit_dequantize=True
+        weight_tensor_config=weights,
+        compute_precision=qtyping.ComputePrecision.FLOAT,
+        explicit_dequantize=True,
     )
     quantiser = quantizer.Quantizer(str(base))
-    quantiser.update_quantization_recipe(".*", qtyping.TFLOperationName.ALL_SUPPORTED, settings, "float_casting")
+    quantiser.update_quantization_recipe(
+        ".*", qtyping.TFLOperationName.ALL_SUPPORTED, settings, "float_casting"
+    )
     _export(quantiser.quantize(), target)
     return {}
 
@@ -49,10 +55,17 @@ def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
         for array in inputs.calibration():
             paths.append(Path(folder) / f"{len(paths)}.npy")
             np.save(paths[-1], array)
-        ranges = quantiser.calibrate({signature: [{input_name: np.load(path, mmap_mode="r")} for path in paths]}, num_threads=1)
+        ranges = quantiser.calibrate(
+            {signature: [{input_name: np.load(path, mmap_mode="r")} for path in paths]},
+            num_threads=1,
+        )
     tail = _unlike_tail(base, ranges)
     for scope in tail:
-        quantiser.update_quantization_recipe(f"^{re.escape(scope)}$", qtyping.TFLOperationName.ALL_SUPPORTED, algorithm_key="no_quantize")
+        quantiser.update_quantization_recipe(
+            f"^{re.escape(scope)}$",
+            qtyping.TFLOperationName.ALL_SUPPORTED,
+            algorithm_key="no_quantize",
+        )
     _export(quantiser.quantize(ranges), target)
     return {"settings": "weights per channel, ranges min-max", "float_nodes": len(tail)}
 
@@ -70,17 +83,42 @@ def _unlike_tail(model: Path, ranges: Mapping[str, Mapping[str, Any]]) -> list[s
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415 - extra `convert`
 
-    interpreter = Interpreter(str(model), experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+    interpreter = Interpreter(
+        str(model), experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    )
     names = {entry["index"]: str(entry["name"]) for entry in interpreter.get_tensor_details()}
     # The library has no public API for its operations.
     operations = interpreter._get_ops_details()  # noqa: SLF001
-    flow = [(operation["op_name"] in _WEIGHTED, operation["inputs"].tolist(), operation["outputs"].tolist()) for operation in operations]
+    flow = [
+        (
+            operation["op_name"] in _WEIGHTED,
+            operation["inputs"].tolist(),
+            operation["outputs"].tolist(),
+        )
+        for operation in operations
+    ]
     tail = [operations[index] for index in unweighted_tail(flow)]
     for operation in tail:
-        joined = [ranges[names[index]] for index in operation["inputs"].tolist() if names.get(index) in ranges]
-        largest = [max(float(np.abs(entry["min"]).max()), float(np.abs(entry["max"]).max())) for entry in joined]
-        if operation["op_name"] == "CONCATENATION" and largest and max(largest) > _UNLIKE_RANGES * min(filter(None, largest), default=0.0):
-            return ["".join(f"{names[index]};" for index in step["outputs"].tolist() if names.get(index)) for step in tail]
+        joined = [
+            ranges[names[index]]
+            for index in operation["inputs"].tolist()
+            if names.get(index) in ranges
+        ]
+        largest = [
+            max(float(np.abs(entry["min"]).max()), float(np.abs(entry["max"]).max()))
+            for entry in joined
+        ]
+        if (
+            operation["op_name"] == "CONCATENATION"
+            and largest
+            and max(largest) > _UNLIKE_RANGES * min(filter(None, largest), default=0.0)
+        ):
+            return [
+                "".join(
+                    f"{names[index]};" for index in step["outputs"].tolist() if names.get(index)
+                )
+                for step in tail
+            ]
     return []
 
 
@@ -89,7 +127,9 @@ def _signature(model: Path) -> tuple[str, str]:
     from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - extra `convert`
 
     signatures = Interpreter(str(model)).get_signature_list()
-    inputs = [(name, tensor) for name, tensors in signatures.items() for tensor in tensors["inputs"]]
+    inputs = [
+        (name, tensor) for name, tensors in signatures.items() for tensor in tensors["inputs"]
+    ]
     if len(inputs) != 1:
         raise ConfigError(
             f"{str(model)!r} has {len(signatures)} signatures with {len(inputs)} inputs, calibration takes one of each: export it so"

@@ -41,7 +41,9 @@ def make_int8_symmetric(base: Path, target: Path, inputs: MakerInputs) -> Conver
 
 
 @without_warnings()
-def _static_int8(base: Path, target: Path, inputs: MakerInputs, *, is_symmetric: bool) -> ConversionFacts:
+def _static_int8(
+    base: Path, target: Path, inputs: MakerInputs, *, is_symmetric: bool
+) -> ConversionFacts:
     from onnxruntime.quantization import QuantType, quantize_static  # noqa: PLC0415 - extra `convert`
 
     kinds = "all signed, zero points 0, biases float" if is_symmetric else "activations uint8"
@@ -56,9 +58,18 @@ def _static_int8(base: Path, target: Path, inputs: MakerInputs, *, is_symmetric:
             activation_type=QuantType.QInt8 if is_symmetric else QuantType.QUInt8,
             weight_type=QuantType.QInt8,
             nodes_to_exclude=tail,
-            extra_options={"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False} if is_symmetric else {},
+            extra_options={
+                "ActivationSymmetric": True,
+                "WeightSymmetric": True,
+                "QuantizeBias": False,
+            }
+            if is_symmetric
+            else {},
         )
-    return {"settings": f"QDQ, weights per channel, {kinds}, ranges min-max; input and outputs float32", "float_nodes": len(tail)}
+    return {
+        "settings": f"QDQ, weights per channel, {kinds}, ranges min-max; input and outputs float32",
+        "float_nodes": len(tail),
+    }
 
 
 def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
@@ -68,7 +79,13 @@ def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
 
     target = folder / "prepared.onnx"
     model = onnx.load(str(source))
-    if min((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=_OPSET) < _OPSET:
+    if (
+        min(
+            (entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
+            default=_OPSET,
+        )
+        < _OPSET
+    ):
         source = folder / "newer.onnx"
         onnx.save(onnx.version_converter.convert_version(model, _OPSET), str(source))
     quant_pre_process(str(source), str(target), skip_symbolic_shape=True)
@@ -76,7 +93,11 @@ def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
     names = {node.name for node in model.graph.node}
     for index, node in enumerate(model.graph.node):
         if not node.name:
-            node.name = next(name for name in (f"{node.op_type}_{index}", f"unnamed_{node.op_type}_{index}") if name not in names)
+            node.name = next(
+                name
+                for name in (f"{node.op_type}_{index}", f"unnamed_{node.op_type}_{index}")
+                if name not in names
+            )
     onnx.save(model, str(target))
     return target, model
 
@@ -84,7 +105,12 @@ def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
 def _joined_tail(model: Any) -> list[str]:
     """Return the nodes after the last weights if one of them joins tensors, else none."""
     nodes = model.graph.node
-    tail = [nodes[index] for index in unweighted_tail([(node.op_type in _WEIGHTED, node.input, node.output) for node in nodes])]
+    tail = [
+        nodes[index]
+        for index in unweighted_tail(
+            [(node.op_type in _WEIGHTED, node.input, node.output) for node in nodes]
+        )
+    ]
     return [node.name for node in tail] if any(node.op_type == "Concat" for node in tail) else []
 
 

@@ -56,7 +56,11 @@ def noise_inputs(loaded: Loaded, shape: Sequence[int]) -> ParityInputs:
     dtype = np.dtype(loaded.inputs[0].dtype if loaded.inputs else "float32")
     draw = np.random.default_rng(0)
     is_plain = len(loaded.inputs) <= 1 and dtype.kind == "f"
-    arrays = [[draw.random(shape, dtype=np.float32).astype(dtype)] for _ in range(noise.COUNT)] if is_plain else noise.inputs(loaded, 0)
+    arrays = (
+        [[draw.random(shape, dtype=np.float32).astype(dtype)] for _ in range(noise.COUNT)]
+        if is_plain
+        else noise.inputs(loaded, 0)
+    )
     return ParityInputs(len(arrays), lambda opened: _NoiseTask(arrays, opened))
 
 
@@ -70,18 +74,28 @@ class _NoiseTask:
         arrays = self._arrays[index]
         if not self._infos:
             return [{f"input {index}": array for index, array in enumerate(arrays)}]
-        return [{info.name: _laid_out(array, info) for array, info in zip(arrays, self._infos, strict=True)}]
+        return [
+            {
+                info.name: _laid_out(array, info)
+                for array, info in zip(arrays, self._infos, strict=True)
+            }
+        ]
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> None: ...
 
-    def same_predictions(self, index: int, first: Sequence[Outputs], other: Sequence[Outputs]) -> None: ...
+    def same_predictions(
+        self, index: int, first: Sequence[Outputs], other: Sequence[Outputs]
+    ) -> None: ...
 
     def score(self, parts: str = "all") -> None: ...
 
 
 def _laid_out(array: Array, info: TensorInfo) -> Array:
     """Return the array with its channels last if the input's shape requires it."""
-    is_channels_last = array.ndim == 4 and tuple(info.shape[1:]) == (*array.shape[2:], array.shape[1]) != array.shape[1:]
+    is_channels_last = (
+        array.ndim == 4
+        and tuple(info.shape[1:]) == (*array.shape[2:], array.shape[1]) != array.shape[1:]
+    )
     return np.ascontiguousarray(array.transpose(0, 2, 3, 1)) if is_channels_last else array
 
 
@@ -118,13 +132,17 @@ def running(model: Path, runtime: str, inputs: ParityInputs) -> Iterator[ModelRu
     opened = runtimes.create(runtime)
     try:
         with quiet():
-            loaded = opened.load(model, runtimes.Options(threads=1, sha256=model_file.sha256(model)))
+            loaded = opened.load(
+                model, runtimes.Options(threads=1, sha256=model_file.sha256(model))
+            )
         yield ModelRun(opened, loaded, inputs.open(loaded))
     finally:
         opened.close()
 
 
-def score(model: Path, runtime: str, inputs: ParityInputs, report: Tell) -> tuple[Accuracy | None, str]:
+def score(
+    model: Path, runtime: str, inputs: ParityInputs, report: Tell
+) -> tuple[Accuracy | None, str]:
     """Return the accuracy of a file, and package and version of its runtime."""
     with running(model, runtime, inputs) as run:
         for index in range(inputs.count):
@@ -157,13 +175,24 @@ class Agreement:
     def add(self, source_outputs: Sequence[Floats], other_outputs: Sequence[Floats]) -> None:
         """Add the outputs of both for an input, in the same order."""
         self.inputs += 1
-        is_finite, is_other_finite = (all(np.isfinite(part).all() for part in outputs) for outputs in (source_outputs, other_outputs))
+        is_finite, is_other_finite = (
+            all(np.isfinite(part).all() for part in outputs)
+            for outputs in (source_outputs, other_outputs)
+        )
         self.not_finite += is_finite and not is_other_finite
         shapes = [[part.shape for part in outputs] for outputs in (source_outputs, other_outputs)]
-        if self.signal is None or self.noise is None or shapes[0] != shapes[1] or not (is_finite and is_other_finite):
+        if (
+            self.signal is None
+            or self.noise is None
+            or shapes[0] != shapes[1]
+            or not (is_finite and is_other_finite)
+        ):
             self.signal = self.noise = None
             return
-        pairs = [(part.astype(np.float64), other) for part, other in zip(source_outputs, other_outputs, strict=True)]
+        pairs = [
+            (part.astype(np.float64), other)
+            for part, other in zip(source_outputs, other_outputs, strict=True)
+        ]
         self.signal = self.signal + [float((part**2).sum()) for part, _ in pairs]
         self.noise = self.noise + [float(((part - other) ** 2).sum()) for part, other in pairs]
 
@@ -173,7 +202,11 @@ class Agreement:
         if self.signal is None or self.noise is None:
             return None
         with np.errstate(divide="ignore"):
-            ratios = [10 * np.log10(signal / noise) for signal, noise in zip(self.signal, self.noise, strict=True) if noise]
+            ratios = [
+                10 * np.log10(signal / noise)
+                for signal, noise in zip(self.signal, self.noise, strict=True)
+                if noise
+            ]
         return float(min(ratios, default=math.inf))
 
     @property
@@ -220,20 +253,33 @@ def compare(source: ModelRun, other: ModelRun, count: int, precision: str, repor
         # Value by value an item is compared by its first call.
         agreement.add(calls[0], other_calls[0])
         # The source's task decodes both: real values are raw values only if the source has no scale of its own.
-        if all(output.dtype.kind == "f" for output in raw_calls[0]) and _can_decode(calls, other_calls):
+        if all(output.dtype.kind == "f" for output in raw_calls[0]) and _can_decode(
+            calls, other_calls
+        ):
             same = source.task.same_predictions(index, calls, other_calls)
             agreement.same.extend([] if same is None else [same])
-            is_repeated = _can_decode(first_calls, other_calls) and source.task.same_predictions(index, other_calls, first_calls) == 1
+            is_repeated = (
+                _can_decode(first_calls, other_calls)
+                and source.task.same_predictions(index, other_calls, first_calls) == 1
+            )
             agreement.repeats.append(is_repeated)
     before, after = source.task.score(), other.task.score()
-    values = (before.value if before else None, after.value if after else None, before.better if before else "higher")
-    return Parity(judge_conversion(precision, agreement, *values), agreement, before, after, other.package)
+    values = (
+        before.value if before else None,
+        after.value if after else None,
+        before.better if before else "higher",
+    )
+    return Parity(
+        judge_conversion(precision, agreement, *values), agreement, before, after, other.package
+    )
 
 
 def _can_decode(calls: Sequence[Sequence[Floats]], other_calls: Sequence[Sequence[Floats]]) -> bool:
     """Return whether a task can decode the second like the first: as many tensors, with as many axes, all finite."""
     axes = [[[part.ndim for part in outputs] for outputs in each] for each in (calls, other_calls)]
-    return axes[0] == axes[1] and all(bool(np.isfinite(part).all()) for outputs in other_calls for part in outputs)
+    return axes[0] == axes[1] and all(
+        bool(np.isfinite(part).all()) for outputs in other_calls for part in outputs
+    )
 
 
 def _order(outputs: Sequence[Floats], other_outputs: Sequence[Floats]) -> list[int]:
@@ -247,13 +293,19 @@ def _order(outputs: Sequence[Floats], other_outputs: Sequence[Floats]) -> list[i
         total = 0.0
         for output, position in zip(outputs, order, strict=True):
             size = float(np.abs(output).max(initial=0.0)) or 1.0
-            difference = np.nan_to_num(np.abs(output - other_outputs[position]), nan=size, posinf=size)
+            difference = np.nan_to_num(
+                np.abs(output - other_outputs[position]), nan=size, posinf=size
+            )
             total += float(difference.mean()) / size if output.size else 0.0
         return total
 
     if len(outputs) != len(other_outputs) or len(other_outputs) > _PERMUTED:
         return plain
-    fitting = [order for order in permutations(plain) if all(outputs[a].shape == other_outputs[b].shape for a, b in enumerate(order))]
+    fitting = [
+        order
+        for order in permutations(plain)
+        if all(outputs[a].shape == other_outputs[b].shape for a, b in enumerate(order))
+    ]
     return list(min(fitting, key=distance, default=plain))
 
 
@@ -293,30 +345,49 @@ class ConversionVerdict:
 
 
 def judge_conversion(
-    precision: str, agreement: Agreement, before: float | None, after: float | None, better: Better = "higher"
+    precision: str,
+    agreement: Agreement,
+    before: float | None,
+    after: float | None,
+    better: Better = "higher",
 ) -> ConversionVerdict:
     """Return the verdict; `before` and `after` are the accuracies of source and conversion, None without ground truth."""
     limits = LIMITS[precision]
     if agreement.not_finite:
-        return ConversionVerdict("ruined", f"its outputs are NaN or infinite for {agreement.not_finite} of {agreement.inputs} inputs")
+        return ConversionVerdict(
+            "ruined",
+            f"its outputs are NaN or infinite for {agreement.not_finite} of {agreement.inputs} inputs",
+        )
     gives_one_answer = len(agreement.repeats) == agreement.inputs and all(agreement.repeats)
     wrong = sum(same < _DIFFERENT for same in agreement.same)
     if gives_one_answer and wrong >= max(_WRONG_LEAST, _WRONG_RATIO * agreement.inputs):
-        return ConversionVerdict("ruined", f"it gives one answer for all {agreement.inputs} inputs, the source different ones")
+        return ConversionVerdict(
+            "ruined",
+            f"it gives one answer for all {agreement.inputs} inputs, the source different ones",
+        )
     verdict = _by_evidence(limits, agreement, before, after, better)
     if verdict.state == "ok" and gives_one_answer:
         number = f"all {agreement.inputs} inputs" if agreement.inputs > 1 else "the only input"
         reason = f"source and conversion give the same answer for {number}, which proves nothing: give others with --data"
         return ConversionVerdict("inconclusive", reason)
     snr_db = agreement.snr_db
-    if verdict.state == "ok" and limits.is_rounding and snr_db is not None and snr_db < limits.snr_ok_db:
+    if (
+        verdict.state == "ok"
+        and limits.is_rounding
+        and snr_db is not None
+        and snr_db < limits.snr_ok_db
+    ):
         excess = f"its outputs differ by more than {precision} explains: {snr_db:.1f} dB, {limits.snr_ok_db:.0f} expected"
         return ConversionVerdict("degraded", f"{verdict.reason}; but {excess}")
     return verdict
 
 
 def _by_evidence(
-    limits: ConversionLimits, agreement: Agreement, before: float | None, after: float | None, better: Better
+    limits: ConversionLimits,
+    agreement: Agreement,
+    before: float | None,
+    after: float | None,
+    better: Better,
 ) -> ConversionVerdict:
     if before is not None and after is not None and before > 0:
         lost = gain(before, better) - gain(after, better)
@@ -327,11 +398,20 @@ def _by_evidence(
         return ConversionVerdict("degraded" if lost > min(limits.lost, tenth) else "ok", reason)
     if agreement.same_answer_ratio is not None:
         ratio = agreement.same_answer_ratio
-        return ConversionVerdict(_state(ratio, limits.same_ok, limits.same_ruined), f"{ratio:.1%} of the predictions in common")
+        return ConversionVerdict(
+            _state(ratio, limits.same_ok, limits.same_ruined),
+            f"{ratio:.1%} of the predictions in common",
+        )
     snr_db = agreement.snr_db
     if snr_db is None:
-        return ConversionVerdict("degraded", "its outputs have other shapes than the source's and cannot be compared")
-    reason = "identical outputs" if snr_db == math.inf else f"outputs {snr_db:.1f} dB above the differences"
+        return ConversionVerdict(
+            "degraded", "its outputs have other shapes than the source's and cannot be compared"
+        )
+    reason = (
+        "identical outputs"
+        if snr_db == math.inf
+        else f"outputs {snr_db:.1f} dB above the differences"
+    )
     return ConversionVerdict(_state(snr_db, limits.snr_ok_db, limits.snr_ruined_db), reason)
 
 

@@ -50,11 +50,21 @@ class ModelSource:
         """
         if len(self.loaded.inputs) > 1:
             names = ", ".join(info.name for info in self.loaded.inputs)
-            raise ConfigError(f"{str(self.path)!r} takes {len(self.loaded.inputs)} inputs ({names}): export it with one tensor as input")
-        sizes = [1 if index == 0 and size is None else size for info in self.loaded.inputs for index, size in enumerate(info.shape)]
+            raise ConfigError(
+                f"{str(self.path)!r} takes {len(self.loaded.inputs)} inputs ({names}): export it with one tensor as input"
+            )
+        sizes = [
+            1 if index == 0 and size is None else size
+            for info in self.loaded.inputs
+            for index, size in enumerate(info.shape)
+        ]
         if self.about is not None and (not sizes or None in sizes):
             image = self.about.image
-            return (1, 3, image.height, image.width) if image.layout == "NCHW" else (1, image.height, image.width, 3)
+            return (
+                (1, 3, image.height, image.width)
+                if image.layout == "NCHW"
+                else (1, image.height, image.width, 3)
+            )
         if not sizes or None in sizes:
             raise ConfigError(
                 f"{str(self.path)!r} does not declare the shape of its input: write a card next to it, {card_path(self.path).name!r}"
@@ -94,7 +104,9 @@ def load_source(path: Path) -> ModelSource:
         if card_path(path).exists():
             raise
         unknown = str(error)
-    return ModelSource(path, _form(path, name, loaded), loaded, about, guesses, unknown, model_file.sha256(path))
+    return ModelSource(
+        path, _form(path, name, loaded), loaded, about, guesses, unknown, model_file.sha256(path)
+    )
 
 
 def _form(path: Path, runtime: str, loaded: Loaded) -> str:
@@ -103,11 +115,15 @@ def _form(path: Path, runtime: str, loaded: Loaded) -> str:
         return formats.TORCH
     if runtime in ("onnx", "litert"):
         return f"{runtime}-{loaded.precision or 'unknown'}"
-    raise ConfigError(f"{str(path)!r} is for the runtime {runtime!r}, whose files cannot be converted: give a PyTorch, ONNX or LiteRT file")
+    raise ConfigError(
+        f"{str(path)!r} is for the runtime {runtime!r}, whose files cannot be converted: give a PyTorch, ONNX or LiteRT file"
+    )
 
 
 def shipped_scenes() -> Dataset:
-    return replace(open_folder(SCENES / "images", SCENES / "annotations.json"), name="shipped scenes")
+    return replace(
+        open_folder(SCENES / "images", SCENES / "annotations.json"), name="shipped scenes"
+    )
 
 
 def open_calibration(source: ModelSource, folder: Path | None, limit: int) -> Dataset | None:

@@ -45,7 +45,11 @@ class _ConstantFolder(torch.fx.Transformer):  # type: ignore[misc]
     """Rebuilds a program with known shapes: everything independent of the input becomes a constant, and a square a product."""
 
     def run_node(self, n: Any) -> Any:
-        return n.args[0].meta["tensor_meta"].shape[n.args[1]] if "sym_size" in str(n.target) else super().run_node(n)
+        return (
+            n.args[0].meta["tensor_meta"].shape[n.args[1]]
+            if "sym_size" in str(n.target)
+            else super().run_node(n)
+        )
 
     def get_attr(self, target: Any, _args: Any, _kwargs: Any) -> Any:
         return self.fetch_attr(target).detach()
@@ -54,7 +58,9 @@ class _ConstantFolder(torch.fx.Transformer):  # type: ignore[misc]
         if not any(isinstance(leaf, torch.fx.Proxy) for leaf in tree_leaves((args, kwargs))):
             return target(*args, **kwargs)
         exponent: Any = args[1] if "pow" in str(target) else None
-        is_number = isinstance(exponent, int | float) or (isinstance(exponent, Tensor) and exponent.ndim == 0)
+        is_number = isinstance(exponent, int | float) or (
+            isinstance(exponent, Tensor) and exponent.ndim == 0
+        )
         if is_number and float(exponent) == 2:
             return torch.ops.aten.mul.Tensor(args[0], args[0])
         return super().call_function(target, args, kwargs)
@@ -80,7 +86,14 @@ def make_onnx(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
     )
     written = onnx.load(str(target))
     # The exporter adds the source lines, with their paths, to every node.
-    for part in (written, written.graph, *written.graph.node, *written.graph.value_info, *written.graph.input, *written.graph.output):
+    for part in (
+        written,
+        written.graph,
+        *written.graph.node,
+        *written.graph.value_info,
+        *written.graph.input,
+        *written.graph.output,
+    ):
         del part.metadata_props[:]
     onnx.save(written, str(target))
     return {}
@@ -107,7 +120,9 @@ def _load_program(model: Path, shape: Sequence[int]) -> tuple[Any, Tensor]:
     if pytorch.read_archive(model).kind == "torchscript":
         from torch._export.converter import TS2EPConverter  # noqa: PLC0415 - extra `convert`
 
-        read = TS2EPConverter(torch.jit.load(str(model), map_location="cpu").eval(), (example,)).convert()
+        read = TS2EPConverter(
+            torch.jit.load(str(model), map_location="cpu").eval(), (example,)
+        ).convert()
     else:
         read = torch.export.load(str(model))
     module = read.run_decompositions({}).module(check_guards=False)
@@ -116,7 +131,9 @@ def _load_program(model: Path, shape: Sequence[int]) -> tuple[Any, Tensor]:
         weight.data = weight.data.contiguous()
     calls = [node for node in module.graph.nodes if node.op == "call_function"]
     # A tensor that the program writes into must not become a constant.
-    if not any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in calls):
+    if not any(
+        getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in calls
+    ):
         with torch.no_grad():
             ShapeProp(module).propagate(example)
             module = _ConstantFolder(module).transform()

@@ -13,13 +13,24 @@ import msgspec
 
 from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.download import download, redacted
-from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError, one_line, os_error_as
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    TransientError,
+    UnavailableError,
+    one_line,
+    os_error_as,
+)
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.base.toml import write_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import card_path, read_card
 from edgemeter.agent.contract.model_file import BROKEN_ZIP
-from edgemeter.models.catalogue.catalogue import GENERATION, CatalogueEntry, card_of, change_catalogue
+from edgemeter.models.catalogue.catalogue import (
+    GENERATION,
+    CatalogueEntry,
+    card_of,
+    change_catalogue,
+)
 from edgemeter.models.catalogue.shipped_models import card_text
 
 # Marks a folder as the cache's, and keeps two processes from fetching into it at once: a folder without it is never listed or removed.
@@ -40,7 +51,9 @@ def local_file(entry: CatalogueEntry) -> Path:
     return Path(entry.path) if entry.path else cache_folder() / entry.name / entry.file
 
 
-def fetch(entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = False) -> tuple[Path, str, bool]:
+def fetch(
+    entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = False
+) -> tuple[Path, str, bool]:
     """Return the entry's file, its sha256 and whether it was fetched now: if it was missing, or did not match the catalogue.
 
     A card is written next to it. An entry that was accepted without a hash is recorded with it: later files must match it.
@@ -56,7 +69,9 @@ def fetch(entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = Fal
             raise UnavailableError(entry.how_to_get)
         return path, entry.sha256, False
     if entry.sha256 is None and not accepts_unverified:
-        raise ConfigError("it is unverified and requires --accept-unverified; later downloads must match the first hash")
+        raise ConfigError(
+            "it is unverified and requires --accept-unverified; later downloads must match the first hash"
+        )
     remedy = "make room (`edgemeter models cache`), or name another folder in EDGEMETER_MODELS"
     with os_error_as(TransientError, f"cannot write to the cache {str(path.parent)!r}", remedy):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +139,9 @@ def _extract(archive: Path, member: str, out: Path, limit_bytes: int) -> None:
                 # Many are packed with `tar czf x.tgz .`, which puts ./ before every name.
                 files = {info.name.removeprefix("./"): info for info in tar if info.isfile()}
                 sizes = {name: info.size for name, info in files.items()}
-                if sizes.get(member, limit_bytes + 1) <= limit_bytes and (packed := tar.extractfile(files[member])):
+                if sizes.get(member, limit_bytes + 1) <= limit_bytes and (
+                    packed := tar.extractfile(files[member])
+                ):
                     with out.open("wb") as file:
                         return shutil.copyfileobj(packed, file)
     except _BROKEN as error:
@@ -132,9 +149,13 @@ def _extract(archive: Path, member: str, out: Path, limit_bytes: int) -> None:
         if getattr(error, "errno", None):
             # The disk failed, not the archive.
             raise
-        raise UnavailableError(f"the archive with {member!r} cannot be read: {one_line(error)}") from error
+        raise UnavailableError(
+            f"the archive with {member!r} cannot be read: {one_line(error)}"
+        ) from error
     listed = ", ".join(f"{name} ({size} bytes)" for name, size in list(sizes.items())[:5])
-    raise UnavailableError(f"the archive has no file {member!r} of at most {limit_bytes} bytes, but {listed or 'none at all'}")
+    raise UnavailableError(
+        f"the archive has no file {member!r} of at most {limit_bytes} bytes, but {listed or 'none at all'}"
+    )
 
 
 def _write_card(entry: CatalogueEntry, model: Path, digest: str) -> None:

@@ -24,7 +24,9 @@ def named_model(name: str) -> Path:
     if Path(name).suffix.lower() in FORMATS and name not in all_entries():
         # Suffixes alone are no similarity.
         if hint := did_you_mean(name, shipped, alike=0.8):
-            raise ConfigError(f"there is no model {name!r}, neither as a file nor among those that ship: {hint}")
+            raise ConfigError(
+                f"there is no model {name!r}, neither as a file nor among those that ship: {hint}"
+            )
         return Path(name)
     entry = find_entry(name)
     if not local_file(entry).is_file():
@@ -46,12 +48,28 @@ def verify_models(names: Sequence[str]) -> list[dict[str, str | None]]:
         ConfigError: the catalogue cannot be read, or has no such name.
     """
     shipped = {model.path.name: (model.path, model.about.sha256) for model in shipped_models()}
-    entries = {name: find_entry(name) for name in names if name not in shipped} if names else all_entries()
+    entries = (
+        {name: find_entry(name) for name in names if name not in shipped}
+        if names
+        else all_entries()
+    )
     files = shipped | {name: (local_file(entry), entry.sha256) for name, entry in entries.items()}
     rows = []
-    for name in names or [name for name, (path, _) in files.items() if path.is_file() or (name in entries and entries[name].path)]:
+    for name in names or [
+        name
+        for name, (path, _) in files.items()
+        if path.is_file() or (name in entries and entries[name].path)
+    ]:
         path, expected = files[name]
         actual = model_file.sha256(path) if path.is_file() else None
         state = "absent" if actual is None else "ok" if expected in (None, actual) else "changed"
-        rows.append({"name": name, "path": str(path), "state": state, "expected": expected, "actual": actual})
+        rows.append(
+            {
+                "name": name,
+                "path": str(path),
+                "state": state,
+                "expected": expected,
+                "actual": actual,
+            }
+        )
     return rows

@@ -15,7 +15,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    TransientError,
+    UnavailableError,
+)
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract.identity import join_file_text
 from edgemeter.provisioning.apply import bring
@@ -82,7 +87,9 @@ class Applying:
     is_dry: bool = False
     rejoins: bool = False
 
-    def to_all(self, targets: Sequence[SshTarget], jobs: int, report: ReportStep) -> list[ApplyOutcome]:
+    def to_all(
+        self, targets: Sequence[SshTarget], jobs: int, report: ReportStep
+    ) -> list[ApplyOutcome]:
         """Return the outcome of each device, in the order of `targets`; `report` is called from several threads."""
         pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="apply")
         try:
@@ -98,7 +105,10 @@ class Applying:
 
         def add(step: ApplyStep) -> None:
             steps.append(step)
-            report(target.name, f"{step.step}: {step.state}" + (f" ({step.detail})" if step.detail else ""))
+            report(
+                target.name,
+                f"{step.step}: {step.state}" + (f" ({step.detail})" if step.detail else ""),
+            )
             if step.state == "failed":
                 raise UnavailableError(step.detail)
 
@@ -113,7 +123,9 @@ class Applying:
         report(target.name, outcome.state + (f": {remedy}" if remedy else ""))
         return outcome
 
-    def _apply(self, board: Board, add: Callable[[ApplyStep], None], report: Callable[[str], None]) -> None:
+    def _apply(
+        self, board: Board, add: Callable[[ApplyStep], None], report: Callable[[str], None]
+    ) -> None:
         """Do all steps in order; raises EdgemeterError at the first that fails."""
         facts = board.facts
         board.check_root()
@@ -125,11 +137,17 @@ class Applying:
         version = release.manifest.version
         has_newer = False
         with contextlib.suppress(RefusedError):
-            has_newer = facts.current is not None and version_key(facts.current) > version_key(version)
+            has_newer = facts.current is not None and version_key(facts.current) > version_key(
+                version
+            )
         lacks = not (has_newer or (facts.current == version and bring.is_installed(release, facts)))
         if lacks and not self.is_dry:
             copied_bytes = bring.copy_release(board, release, report)
-            add(ApplyStep("copy", "changed" if copied_bytes else "ok", f"{copied_bytes / MB:.1f} MB"))
+            add(
+                ApplyStep(
+                    "copy", "changed" if copied_bytes else "ok", f"{copied_bytes / MB:.1f} MB"
+                )
+            )
         plan: dict[str, object] = {
             "dry": self.is_dry,
             "public_key": self.public_key,
@@ -138,7 +156,9 @@ class Applying:
             "rejoin": self.rejoins,
             "install": bring.install_command(facts, python) if lacks else None,
             "installer": bring.INSTALLER.read_text() if lacks else "",
-            "release": f"{facts.current} is installed, newer than {version}" if has_newer else f"{facts.current} -> {version}",
+            "release": f"{facts.current} is installed, newer than {version}"
+            if has_newer
+            else f"{facts.current} -> {version}",
             "is_newer": has_newer,
         }
         last_steps = ["owner", "start"]
@@ -153,7 +173,9 @@ class Applying:
             add(step)
         board.run(["rm", "-f", f"{facts.home}/{bring.STAGED}"])
 
-    def _on_device(self, board: Board, python: Interpreter, plan: dict[str, object], names: list[str]) -> Iterator[ApplyStep]:
+    def _on_device(
+        self, board: Board, python: Interpreter, plan: dict[str, object], names: list[str]
+    ) -> Iterator[ApplyStep]:
         """Yield the results of these steps, which `on_device.py` runs as root on the device."""
         # JSON within a Python string: the content of a plan is data on the device, never code.
         steps = json.dumps(json.dumps(plan | {"steps": names}))
@@ -166,7 +188,9 @@ class Applying:
                 completed.append(decode_json(line, ApplyStep))
         yield from completed
         if len(completed) < len(names) and not any(step.state == "failed" for step in completed):
-            raise TransientError(f"{names[len(completed)]} ended on the device ({last_line(result.stderr)}): run it again")
+            raise TransientError(
+                f"{names[len(completed)]} ended on the device ({last_line(result.stderr)}): run it again"
+            )
 
 
 def read_targets(folder: FleetFolder, selection: str) -> list[SshTarget]:
@@ -178,7 +202,11 @@ def read_targets(folder: FleetFolder, selection: str) -> list[SshTarget]:
     for name in names:
         entry = inventory.device.get(name)
         if entry is None or entry.host is None:
-            lacking = f'`host = "..."` to [device.{name}]' if entry else f'[device.{name}] with `host = "..."`'
+            lacking = (
+                f'`host = "..."` to [device.{name}]'
+                if entry
+                else f'[device.{name}] with `host = "..."`'
+            )
             raise ConfigError(f"fleet.toml has no host for {name!r}: add {lacking}")
         targets.append(SshTarget(name, entry.host, entry.user, entry.port))
     return targets
@@ -188,4 +216,6 @@ def make_join_file(folder: FleetFolder, device: str) -> str:
     """Return join.toml for `device`, with a new token, which replaces its last; raises ConfigError as `invite`."""
     inventory = read(folder.fleet_file)
     with open_registry(folder) as registry, registry.transaction() as statements:
-        return join_file_text(invite(folder, registry, statements, inventory, device, TOKEN_HOURS, time.time_ns())[0])
+        return join_file_text(
+            invite(folder, registry, statements, inventory, device, TOKEN_HOURS, time.time_ns())[0]
+        )

@@ -18,7 +18,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgemeter.agent.base import interrupts
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    TransientError,
+    UnavailableError,
+)
 from edgemeter.provisioning.apply.facts import LOOK, BoardFacts, parse_facts
 from edgemeter.provisioning.apply.on_device import last_line
 
@@ -84,7 +89,9 @@ class SshTarget:
 def parse_target(text: str) -> SshTarget:
     """Return the board at `ssh://[USER@]HOST[:PORT]`, the value of `--on`; raises ConfigError, with the form to write, if it is invalid."""
     if re.match(r"ssh://[^@/]*:[^@]*@", text, re.IGNORECASE):
-        raise ConfigError(f"--on 'ssh://...@{text.rpartition('@')[2]}': passwords are rejected; use a key (`ssh-copy-id`), and {FORM}")
+        raise ConfigError(
+            f"--on 'ssh://...@{text.rpartition('@')[2]}': passwords are rejected; use a key (`ssh-copy-id`), and {FORM}"
+        )
     parts = _ADDRESS.fullmatch(text)
     port = int(parts[4]) if parts and parts[4] else None
     if parts is None or not (port is None or 0 < port < 1 << 16):
@@ -96,28 +103,44 @@ def parse_target(text: str) -> SshTarget:
 class Board(contextlib.AbstractContextManager["Board"]):
     """Commands on one board over one master connection, which ends with the `with` block; `options` are for `ssh -o` and come first."""
 
-    def __init__(self, target: SshTarget, options: Sequence[str] = (), sudo_password: str | None = None) -> None:
+    def __init__(
+        self, target: SshTarget, options: Sequence[str] = (), sudo_password: str | None = None
+    ) -> None:
         if shutil.which("ssh") is None:
-            raise UnavailableError("`ssh` is not installed here: install OpenSSH's client (Debian: `apt install openssh-client`)")
+            raise UnavailableError(
+                "`ssh` is not installed here: install OpenSSH's client (Debian: `apt install openssh-client`)"
+            )
         self.target, self._sudo_password = target, sudo_password
         # The path of a Unix socket is limited to 107 bytes: it is not below TMPDIR, which may be long.
-        self._folder = tempfile.TemporaryDirectory(prefix="edgemeter-ssh-", dir="/tmp", ignore_cleanup_errors=True)
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="edgemeter-ssh-", dir="/tmp", ignore_cleanup_errors=True
+        )
         master = ("ControlMaster=auto", f"ControlPath={self._folder.name}/%C", "ControlPersist=30")
         port = ["-p", str(target.port)] if target.port else []
         self._ssh = ["ssh", *(f"-o{option}" for option in (*options, *OPTIONS, *master)), *port]
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run([*self._ssh, "-O", "exit", "--", self.target.login], capture_output=True, check=False, timeout=CONNECT_S)
+            subprocess.run(
+                [*self._ssh, "-O", "exit", "--", self.target.login],
+                capture_output=True,
+                check=False,
+                timeout=CONNECT_S,
+            )
         self._folder.cleanup()
 
     def look(self, root: str) -> BoardFacts:
         """Return the facts of the board and its releases in `root`; raises UnavailableError if the system is not supported, or as `run`."""
         result = self.run(["sh", "-s", "--", root], LOOK.read_bytes())
-        self.facts = parse_facts(result.stdout, f"{self.target.login} responds {(result.stderr or result.stdout)[:200]!r}")
+        self.facts = parse_facts(
+            result.stdout,
+            f"{self.target.login} responds {(result.stderr or result.stdout)[:200]!r}",
+        )
         return self.facts
 
-    def run(self, command: list[str], stdin: bytes | IO[bytes] = b"", timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, command: list[str], stdin: bytes | IO[bytes] = b"", timeout_s: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
         """Return the result of `command` on the board, with `stdin` (bytes, or a file from its position) on its standard input.
 
         Raises:
@@ -127,12 +150,16 @@ class Board(contextlib.AbstractContextManager["Board"]):
         line = [*self._ssh, "--", self.target.login, shlex.join(command)]
         input_: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
         try:
-            completed = subprocess.run(line, capture_output=True, check=False, timeout=timeout_s, **input_)
+            completed = subprocess.run(
+                line, capture_output=True, check=False, timeout=timeout_s, **input_
+            )
         except subprocess.TimeoutExpired as error:
             raise TransientError(
                 f"{self.target.login}: no result within {timeout_s:g} s: check the board's load and network, and run it again"
             ) from error
-        output, errors = (content.decode(errors="replace") for content in (completed.stdout, completed.stderr))
+        output, errors = (
+            content.decode(errors="replace") for content in (completed.stdout, completed.stderr)
+        )
         if completed.returncode == LOST:
             raise self.why_lost(errors)
         return subprocess.CompletedProcess(command, completed.returncode, output, errors.strip())
@@ -145,17 +172,27 @@ class Board(contextlib.AbstractContextManager["Board"]):
     def why_lost(self, errors: str) -> EdgemeterError:
         """Return the error for ssh's output after it could not connect, or the connection ended."""
         target = self.target
-        known_host = target.host if target.port in {None, 22} else shlex.quote(f"[{target.host}]:{target.port}")
+        known_host = (
+            target.host
+            if target.port in {None, 22}
+            else shlex.quote(f"[{target.host}]:{target.port}")
+        )
         for reason, remedy in REMEDIES.items():
             if reason in errors:
-                return UnavailableError(f"{target.login}: {remedy.format(known_host=known_host, address=target.address)}")
-        return TransientError(f"{target.login}: {last_line(errors)}; try `ssh {target.address}` by hand, then run it again")
+                return UnavailableError(
+                    f"{target.login}: {remedy.format(known_host=known_host, address=target.address)}"
+                )
+        return TransientError(
+            f"{target.login}: {last_line(errors)}; try `ssh {target.address}` by hand, then run it again"
+        )
 
     def check_root(self) -> None:
         """Check that programs run as root; raises UnavailableError without a permitted sudo, ConfigError without its password."""
         login = self.target.login
         if self.facts.rights == "none":
-            raise UnavailableError(f"{login} is not root and has no sudo: install sudo and allow this user to use it, or log in as root")
+            raise UnavailableError(
+                f"{login} is not root and has no sudo: install sudo and allow this user to use it, or log in as root"
+            )
         if self.facts.rights != "password":
             return
         remedy = "with --sudo-password-file FILE, or - to type it"
@@ -168,14 +205,20 @@ class Board(contextlib.AbstractContextManager["Board"]):
                 f"or let the user use sudo (`adduser {self.target.user or 'USER'} sudo` as root there)"
             )
 
-    def run_as_root(self, interpreter: list[str], program: bytes, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    def run_as_root(
+        self, interpreter: list[str], program: bytes, timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
         """Return the result of `program`, which `interpreter` reads from standard input as root.
 
         A password is passed to sudo over standard input: no process list and no log shows it.
         """
         rights = self.facts.rights
         password = f"{self._sudo_password}\n".encode() if rights == "password" else b""
-        return self.run([*_SUDO[rights], "sh", "-c", _SKIP, "sh", *interpreter], password + _BEGIN + program, timeout_s)
+        return self.run(
+            [*_SUDO[rights], "sh", "-c", _SKIP, "sh", *interpreter],
+            password + _BEGIN + program,
+            timeout_s,
+        )
 
     def copied_bytes(self, file: Path, path: str) -> int:
         """Return how many bytes of `file` are at `path` on the board; 0 for another file, or none.
@@ -189,7 +232,11 @@ class Board(contextlib.AbstractContextManager["Board"]):
         # A login shell may have printed something before.
         match = re.search(r"^([0-9a-f]{64})\b.*\n *(\d+)$", result.stdout, re.MULTILINE)
         size_bytes = int(match[2]) if match else 0
-        if match is None or not 0 < size_bytes <= file.stat().st_size or _hash_of_start(file, size_bytes) != match[1]:
+        if (
+            match is None
+            or not 0 < size_bytes <= file.stat().st_size
+            or _hash_of_start(file, size_bytes) != match[1]
+        ):
             return 0
         return size_bytes
 
@@ -198,17 +245,28 @@ class Board(contextlib.AbstractContextManager["Board"]):
         size_bytes = file.stat().st_size
         with file.open("rb") as content:
             content.seek(from_byte)
-            result = self.run(["sh", "-c", _WRITE, "sh", path, str(from_byte)], content, 120 + size_bytes / SLOWEST_BYTES_PER_S)
+            result = self.run(
+                ["sh", "-c", _WRITE, "sh", path, str(from_byte)],
+                content,
+                120 + size_bytes / SLOWEST_BYTES_PER_S,
+            )
         if result.returncode != 0:
             raise self._refused(path, result.stderr)
         if self.copied_bytes(file, path) != size_bytes:
-            raise TransientError(f"{self.target.login}: {path} arrived corrupted: run it again, and check the board's card and memory")
+            raise TransientError(
+                f"{self.target.login}: {path} arrived corrupted: run it again, and check the board's card and memory"
+            )
 
     def _refused(self, path: str, errors: str) -> UnavailableError:
         remedy = "free some room there" if "No space left" in errors else "check its folder"
-        return UnavailableError(f"{self.target.login}: cannot write {path!r} ({errors[-300:] or 'no message'}); {remedy}")
+        return UnavailableError(
+            f"{self.target.login}: cannot write {path!r} ({errors[-300:] or 'no message'}); {remedy}"
+        )
 
 
 def _hash_of_start(path: Path, size_bytes: int) -> str:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ) as start:
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ) as start,
+    ):
         return hashlib.sha256(start).hexdigest()

@@ -15,7 +15,12 @@ from edgemeter.agent.base.errors import UnavailableError, os_error_as
 from edgemeter.provisioning.apply.board import MB, Board
 from edgemeter.provisioning.apply.facts import BoardFacts, Interpreter
 from edgemeter.provisioning.release import install, release_file, wheels
-from edgemeter.provisioning.release.boards import OLDEST_GLIBC, ReleaseTarget, board_of_model, numbers
+from edgemeter.provisioning.release.boards import (
+    OLDEST_GLIBC,
+    ReleaseTarget,
+    board_of_model,
+    numbers,
+)
 from edgemeter.provisioning.release.release_file import ReleaseFile
 
 INSTALLER = Path(install.__file__)
@@ -26,14 +31,20 @@ CACHED = 4
 
 
 def is_installed(release: ReleaseFile, facts: BoardFacts) -> bool:
-    return facts.releases.get(release.manifest.version) == hashlib.sha256(release.document).hexdigest()
+    return (
+        facts.releases.get(release.manifest.version) == hashlib.sha256(release.document).hexdigest()
+    )
 
 
-def choose_release(releases: Sequence[ReleaseFile], facts: BoardFacts, address: str) -> tuple[ReleaseFile, Interpreter]:
+def choose_release(
+    releases: Sequence[ReleaseFile], facts: BoardFacts, address: str
+) -> tuple[ReleaseFile, Interpreter]:
     """Return the first release that fits, and the interpreter for it; raises UnavailableError, with the remedy, if none does."""
     pythons = facts.usable_pythons(address)
     for release in releases:
-        if release.manifest.arch == facts.arch and (facts.glibc or (0, 0)) >= numbers(release.manifest.glibc):
+        if release.manifest.arch == facts.arch and (facts.glibc or (0, 0)) >= numbers(
+            release.manifest.glibc
+        ):
             for python in pythons:
                 if python.version == release.manifest.python:
                     return release, python
@@ -48,7 +59,9 @@ def choose_release(releases: Sequence[ReleaseFile], facts: BoardFacts, address: 
     )
 
 
-def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...], report: Callable[[str], None]) -> ReleaseFile:
+def made_release(
+    facts: BoardFacts, python: Interpreter, extras: tuple[str, ...], report: Callable[[str], None]
+) -> ReleaseFile:
     """Return a release of the local installation, built for the board now or by an earlier call.
 
     Raises:
@@ -56,7 +69,11 @@ def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...]
         UnavailableError: no release can be built or stored here.
     """
     target, cache = _target(facts, python), config.home() / "elsewhere"
-    keeping = os_error_as(UnavailableError, f"cannot keep releases in {str(cache)!r}", "set EDGEMETER_HOME to a folder that can be written")
+    keeping = os_error_as(
+        UnavailableError,
+        f"cannot keep releases in {str(cache)!r}",
+        "set EDGEMETER_HOME to a folder that can be written",
+    )
     with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as scratch, keeping:
         wheel = wheels.make_own_wheel(Path(scratch))
         identity = json.dumps([sha256_of(wheel), extras, target.markers(), target.glibc_text])
@@ -66,7 +83,9 @@ def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...]
             path.touch()
         else:
             release_file.build_release(target, extras, path, report, wheel=wheel)
-        for older in sorted(cache.glob("*.tar"), key=lambda file: file.stat().st_mtime, reverse=True)[CACHED:]:
+        for older in sorted(
+            cache.glob("*.tar"), key=lambda file: file.stat().st_mtime, reverse=True
+        )[CACHED:]:
             older.unlink(missing_ok=True)
         return release_file.read_release(path, None)
 

@@ -53,13 +53,20 @@ class BoardFacts:
     def usable_pythons(self, address: str) -> list[Interpreter]:
         """Return the interpreters that the agent runs on; raises UnavailableError, with the remedy at `address`, if there is none."""
         if self.arch not in {"aarch64", "x86_64"}:
-            raise UnavailableError(f"no release fits {self.words}, because runtimes exist for 64-bit systems only: install one")
+            raise UnavailableError(
+                f"no release fits {self.words}, because runtimes exist for 64-bit systems only: install one"
+            )
         if self.glibc is None or self.glibc < OLDEST_GLIBC:
             oldest = ".".join(map(str, OLDEST_GLIBC))
-            raise UnavailableError(f"no release fits {self.words}, because wheels need glibc {oldest} or newer: install a newer system")
+            raise UnavailableError(
+                f"no release fits {self.words}, because wheels need glibc {oldest} or newer: install a newer system"
+            )
         usable = [python for python in self.pythons if numbers(python.version) >= OLDEST_PYTHON]
         if not usable:
-            folder, sudo = f"{self.root}/pythons/3.11", "" if self.root.startswith(f"{self.home}/") else "sudo "
+            folder, sudo = (
+                f"{self.root}/pythons/3.11",
+                "" if self.root.startswith(f"{self.home}/") else "sudo ",
+            )
             raise UnavailableError(
                 f"no Python >= 3.10 with venv in {self.system}: install one (Debian: `sudo apt install python3-venv`), or unpack one: "
                 f"`ssh {address} '{sudo}mkdir -p {folder} && {sudo}tar -xz -C {folder} --strip-components=1' < FILE`, where FILE is a "
@@ -76,7 +83,9 @@ def parse_facts(text: str, otherwise: str) -> BoardFacts:
         values[key].append(on_one_line(value))
     last = {key: lines[-1] for key, lines in values.items()}
     if last.get("end") != "yes":
-        raise UnavailableError(f"{otherwise}: it has to be a Linux with a POSIX shell and a login without a dialogue")
+        raise UnavailableError(
+            f"{otherwise}: it has to be a Linux with a POSIX shell and a login without a dialogue"
+        )
     # A 64-bit kernel may run a 32-bit system (as Raspberry Pi OS does).
     machine = last.get("arch", "")
     libc = re.fullmatch(r"glibc (\d+)\.(\d+).*", last.get("libc", ""))
@@ -85,7 +94,9 @@ def parse_facts(text: str, otherwise: str) -> BoardFacts:
         arch=ARCH_32_BIT.get(machine, machine) if last.get("bits") == "32" else machine,
         system=last.get("os") or "unknown system",
         model=last.get("model") or None,
-        pythons=tuple(Interpreter(*value.split(" ", 1)) for value in values["python"] if " " in value),
+        pythons=tuple(
+            Interpreter(*value.split(" ", 1)) for value in values["python"] if " " in value
+        ),
         glibc=(int(libc[1]), int(libc[2])) if libc else None,
         rights=last["rights"] if last.get("rights") in get_args(Rights) else "none",  # type: ignore[arg-type]
         has_openssl=bool(last.get("openssl")),
@@ -93,5 +104,8 @@ def parse_facts(text: str, otherwise: str) -> BoardFacts:
         root=last.get("root", ""),
         free_bytes=int(free_kb) * 1024 if free_kb.isdecimal() else 0,
         current=Path(last["current"]).name if last.get("current") else None,
-        releases={Path(folder).name: sha256 for sha256, _, folder in (value.partition(" ") for value in values["release"])},
+        releases={
+            Path(folder).name: sha256
+            for sha256, _, folder in (value.partition(" ") for value in values["release"])
+        },
     )

@@ -70,7 +70,10 @@ class LocalDevice:
 
     def do(self, *command: str, timeout_s: float = 120.0, stdin: str = "") -> None:
         """Run a command, except in a dry run; raises StepError if it fails."""
-        if not self.is_dry and (completed := run(*command, timeout_s=timeout_s, stdin=stdin)).returncode != 0:
+        if (
+            not self.is_dry
+            and (completed := run(*command, timeout_s=timeout_s, stdin=stdin)).returncode != 0
+        ):
             words = " ".join((Path(command[0]).name, *command[1:3]))
             raise StepError(f"`{words}` failed: {last_line(completed.stderr or completed.stdout)}")
 
@@ -111,13 +114,17 @@ class LocalDevice:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             os.fchmod(descriptor, 0o666)
             os.close(descriptor)
-        with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as lock:
+        with os.fdopen(
+            os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb"
+        ) as lock:
             while True:
                 with contextlib.suppress(BlockingIOError):
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 if time.monotonic() > until_s:
-                    raise StepError("a measurement is going on there and must not be disturbed: run it again later")
+                    raise StepError(
+                        "a measurement is going on there and must not be disturbed: run it again later"
+                    )
                 time.sleep(0.2)
             yield
 
@@ -127,12 +134,21 @@ class LocalDevice:
         if not accounts.is_file():
             return "skipped", "no accounts below the prefix"
         where = ["--prefix", self.prefix] if self.prefix else []
-        members = {line.split(":")[0]: line.split(":")[-1].split(",") for line in groups.read_text().splitlines()}
+        members = {
+            line.split(":")[0]: line.split(":")[-1].split(",")
+            for line in groups.read_text().splitlines()
+        }
         changed = []
         if not any(line.startswith(f"{USER}:") for line in accounts.read_text().splitlines()):
             changed.append(f"user {USER}")
             group = ["--gid", USER] if USER in members else ["--user-group"]
-            home = ["--home-dir", "/var/lib/edgemeter", "--no-create-home", "--shell", "/usr/sbin/nologin"]
+            home = [
+                "--home-dir",
+                "/var/lib/edgemeter",
+                "--no-create-home",
+                "--shell",
+                "/usr/sbin/nologin",
+            ]
             self.do("useradd", *where, "--system", *group, *home, USER)
         lacking = [name for name in DEVICE_GROUPS if name in members and USER not in members[name]]
         if lacking:
@@ -143,7 +159,11 @@ class LocalDevice:
 
     def release(self) -> StepResult:
         """Install the copied release and make it current, if the device needs it."""
-        changed = ["release.pub"] if self.put(self.root / "release.pub", self.plan["public_key"].encode()) else []
+        changed = (
+            ["release.pub"]
+            if self.put(self.root / "release.pub", self.plan["public_key"].encode())
+            else []
+        )
         if self.plan["install"]:
             changed.append(self.plan["release"])
             self.mark()
@@ -154,9 +174,15 @@ class LocalDevice:
     def units(self) -> StepResult:
         """Write the units and udev rules of the release, apply the rules to attached devices, and enable the units."""
         changed = ["those of the release"] if self.is_dry and self.plan["install"] else []
-        for pattern, folder in () if changed else (("*.service", self.systemd), ("*.rules", self.below("/etc/udev/rules.d"))):
+        for pattern, folder in (
+            ()
+            if changed
+            else (("*.service", self.systemd), ("*.rules", self.below("/etc/udev/rules.d")))
+        ):
             files = sorted((self.root / "current/units").glob(pattern))
-            changed += [file.name for file in files if self.put(folder / file.name, file.read_bytes())]
+            changed += [
+                file.name for file in files if self.put(folder / file.name, file.read_bytes())
+            ]
         drop_in = SUPERVISOR_DROP_IN.format(self.plan["python"]).encode()
         if self.put(self.systemd / f"{SUPERVISOR}.d" / "python.conf", drop_in):
             changed.append("the supervisor's Python")
@@ -167,7 +193,11 @@ class LocalDevice:
         if not shutil.which("systemctl"):
             return outcome(changed, "no systemd here: nothing is enabled")
         where = [f"--root={self.prefix}"] if self.prefix else []
-        disabled = [unit for unit in (AGENT, SUPERVISOR) if run("systemctl", *where, "is-enabled", unit).stdout.strip() != "enabled"]
+        disabled = [
+            unit
+            for unit in (AGENT, SUPERVISOR)
+            if run("systemctl", *where, "is-enabled", unit).stdout.strip() != "enabled"
+        ]
         if disabled:
             # This reloads the units, too.
             self.do("systemctl", *where, "enable", *disabled)
@@ -186,11 +216,25 @@ class LocalDevice:
         if self.plan["join"]:
             self.put(path, self.plan["join"].encode(), 0o600)
         join_s = self.plan["join_s"]
-        where = ["--home", str(self.home), "--config", str(self.etc / "config.toml"), "--timeout", str(join_s)]
+        where = [
+            "--home",
+            str(self.home),
+            "--config",
+            str(self.etc / "config.toml"),
+            "--timeout",
+            str(join_s),
+        ]
         # All of the above is on the disk before the board is marked as joined.
         os.sync()
         try:
-            self.do(str(self.root / "current/bin/edgemeter"), "agent", "join", str(path), *where, timeout_s=join_s + 60)
+            self.do(
+                str(self.root / "current/bin/edgemeter"),
+                "agent",
+                "join",
+                str(path),
+                *where,
+                timeout_s=join_s + 60,
+            )
         finally:
             # The token is used, or expires within the hour.
             if self.plan["join"]:
@@ -212,7 +256,11 @@ class LocalDevice:
         """Start the agent and its supervisor, or restart them with the installed release."""
         if not self.below("/run/systemd/system").is_dir():
             return "skipped", "no systemd is running here: nothing is started"
-        idle = [unit for unit in (SUPERVISOR, AGENT) if run("systemctl", "is-active", unit).stdout.strip() != "active"]
+        idle = [
+            unit
+            for unit in (SUPERVISOR, AGENT)
+            if run("systemctl", "is-active", unit).stdout.strip() != "active"
+        ]
         if not idle and not self.restart.exists():
             return "ok", "running"
         with self.quiet():
@@ -221,7 +269,9 @@ class LocalDevice:
                 completed = run("systemctl", "restart", unit, timeout_s=400)
                 if completed.returncode != 0:
                     log = run("journalctl", "-u", unit, "-n", "3", "-o", "cat").stdout
-                    raise StepError(f"{unit} does not start ({last_line(log or completed.stderr)}): see `journalctl -u {unit}` there")
+                    raise StepError(
+                        f"{unit} does not start ({last_line(log or completed.stderr)}): see `journalctl -u {unit}` there"
+                    )
             if not self.is_dry:
                 self.restart.unlink(missing_ok=True)
         return "changed", "started" if idle else "restarted"
@@ -232,7 +282,9 @@ def outcome(changed: list[str], why: str = "") -> StepResult:
     return ("changed" if changed else "ok"), "; ".join(filter(None, [", ".join(changed), why]))
 
 
-def run(*command: str, timeout_s: float = 120.0, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+def run(
+    *command: str, timeout_s: float = 120.0, stdin: str = ""
+) -> "subprocess.CompletedProcess[str]":
     """Run a command; raises StepError if it cannot, or takes too long."""
     try:
         return subprocess.run(
@@ -244,7 +296,9 @@ def run(*command: str, timeout_s: float = 120.0, stdin: str = "") -> "subprocess
 
 
 def last_line(text: str) -> str:
-    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no message"])[-1][:300]
+    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no message"])[-1][
+        :300
+    ]
 
 
 def main(plan: dict[str, Any]) -> int:

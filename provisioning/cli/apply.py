@@ -27,17 +27,33 @@ from edgemeter.provisioning.release import release_file
     help="Release (.tar) to install. Repeatable: each device gets the first that fits.",
 )  # fmt: skip
 @click.option(
-    "--jobs", metavar="N", type=click.IntRange(1, 256), default=8, show_default=True, help="Number of devices handled in parallel."
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(1, 256),
+    default=8,
+    show_default=True,
+    help="Number of devices handled in parallel.",
 )
-@click.option("--sudo-password-file", type=FILE, help="File whose first line is the sudo password of the devices; - asks for it.")
+@click.option(
+    "--sudo-password-file",
+    type=FILE,
+    help="File whose first line is the sudo password of the devices; - asks for it.",
+)
 @click.option(
     "--ssh-option", "ssh_options", multiple=True, metavar="KEY=VALUE",
     help="Option as of `ssh -o`, such as IdentityFile=FILE. Repeatable.",
 )  # fmt: skip
-@click.option("--rejoin", "rejoins", is_flag=True, help="Also join boards that have joined already, with a new token.")
+@click.option(
+    "--rejoin",
+    "rejoins",
+    is_flag=True,
+    help="Also join boards that have joined already, with a new token.",
+)
 @dry_run_option
 @format_option('{"devices": [...]}')
-def apply(selection: str, folder: FleetFolder, jobs: int, *, dry_run: bool, form: Format, **options: Any) -> None:
+def apply(
+    selection: str, folder: FleetFolder, jobs: int, *, dry_run: bool, form: Format, **options: Any
+) -> None:
     """Install the agent on running boards over SSH. Repeating it changes nothing; an interrupted run is resumed.
 
     Example: edgemeter fleet apply --on 'pi5-*' --release edgemeter-pi5.tar
@@ -45,7 +61,10 @@ def apply(selection: str, folder: FleetFolder, jobs: int, *, dry_run: bool, form
     targets = applying.read_targets(folder, selection)
     console = Console(sys.stderr)
     application = Applying(
-        releases=[release_file.read_release(release, folder.release_public_key) for release in options["releases"]],
+        releases=[
+            release_file.read_release(release, folder.release_public_key)
+            for release in options["releases"]
+        ],
         public_key=folder.release_public_key.read_text(),
         join_file=lambda device: applying.make_join_file(folder, device),
         ssh_options=options["ssh_options"],
@@ -53,10 +72,17 @@ def apply(selection: str, folder: FleetFolder, jobs: int, *, dry_run: bool, form
         is_dry=dry_run,
         rejoins=options["rejoins"],
     )
-    outcomes = application.to_all(targets, jobs, lambda device, activity: print_text(console, f"{device}: {activity}"))
+    outcomes = application.to_all(
+        targets, jobs, lambda device, activity: print_text(console, f"{device}: {activity}")
+    )
     changed = "would change" if dry_run else "changed"
     rows = [_row(outcome, changed) for outcome in outcomes]
-    print_table(form, "devices", rows, {name: name for name in ("device", "result", changed, "skipped", "found")})
+    print_table(
+        form,
+        "devices",
+        rows,
+        {name: name for name in ("device", "result", changed, "skipped", "found")},
+    )
     sys.exit(FAILED if any(outcome.state == "failed" for outcome in outcomes) else DONE)
 
 
@@ -65,7 +91,11 @@ def _sudo_password(file: Path | None) -> str | None:
         return str(click.prompt("sudo password of the devices", hide_input=True, err=True))
     if file is None:
         return None
-    with os_error_as(ConfigError, f"cannot read {str(file)!r}", "give a file with the sudo password of the devices"):
+    with os_error_as(
+        ConfigError,
+        f"cannot read {str(file)!r}",
+        "give a file with the sudo password of the devices",
+    ):
         password = file.read_bytes().decode(errors="replace").partition("\n")[0].rstrip("\r")
     if not password.strip():
         raise ConfigError(f"{str(file)!r} has no password in its first line: write it there")
@@ -74,6 +104,14 @@ def _sudo_password(file: Path | None) -> str | None:
 
 def _row(outcome: ApplyOutcome, changed: str) -> dict[str, Any]:
     """Return the outcome with the names of its steps by their states."""
-    names = {state: ", ".join(step.step for step in outcome.steps if step.state == state) or "-" for state in ("changed", "skipped")}
+    names = {
+        state: ", ".join(step.step for step in outcome.steps if step.state == state) or "-"
+        for state in ("changed", "skipped")
+    }
     result = changed if outcome.state == "changed" else outcome.state
-    return {**asdict(outcome), "result": result, changed: names["changed"], "skipped": names["skipped"]}
+    return {
+        **asdict(outcome),
+        "result": result,
+        changed: names["changed"],
+        "skipped": names["skipped"],
+    }

@@ -38,16 +38,24 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format) -> None:
     with open_registry(folder, read_only=True) as registry:
         lines = [line for line in overview.read(folder, registry, now_ns) if fits(line.device)]
     problems = server_issues(folder, now_ns)
-    if print_data(form, {"devices": [overview_document(line) for line in lines], "server": problems}):
+    if print_data(
+        form, {"devices": [overview_document(line) for line in lines], "server": problems}
+    ):
         return
     console = console_for(form)
     visible = lines[:MOST_ROWS] if console.is_terminal else lines
     if visible:
         console.print(fleet_table(visible, now_ns, console.width))
     if len(visible) < len(lines):
-        print_text(console, f"... and {len(lines) - len(visible)} less urgent ones: narrow the list with --on, or pipe it")
+        print_text(
+            console,
+            f"... and {len(lines) - len(visible)} less urgent ones: narrow the list with --on, or pipe it",
+        )
     counts = Counter(line.state for line in lines).most_common()
-    print_text(console, f"{count(len(lines), 'device')}: {', '.join(f'{number} {state}' for state, number in counts) or 'none'}")
+    print_text(
+        console,
+        f"{count(len(lines), 'device')}: {', '.join(f'{number} {state}' for state, number in counts) or 'none'}",
+    )
     print_notes(problems)
 
 
@@ -62,10 +70,21 @@ def show(device: str, folder: FleetFolder, *, form: Format) -> None:
     """
     now_ns = time.time_ns()
     with open_registry(folder, read_only=True) as registry:
-        line = next((line for line in overview.read(folder, registry, now_ns) if line.device.device == device), None)
+        line = next(
+            (
+                line
+                for line in overview.read(folder, registry, now_ns)
+                if line.device.device == device
+            ),
+            None,
+        )
         reported = find_presence(registry, device)
     if line is None:
         raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
     # With its health as reported, plausible or not.
-    if not print_data(form, {**overview_document(line), "said": to_builtins(reported and reported.health)}, rows=""):
+    if not print_data(
+        form,
+        {**overview_document(line), "said": to_builtins(reported and reported.health)},
+        rows="",
+    ):
         print_lines(console_for(form), device_sheet(line, now_ns))

@@ -32,7 +32,10 @@ MOST_LINES = 3
 
 @click.command()
 @in_folder
-@click.option("--broker", help="Host name or address of the broker, as devices reach it. Required for a new fleet.")
+@click.option(
+    "--broker",
+    help="Host name or address of the broker, as devices reach it. Required for a new fleet.",
+)
 @click.option(
     "--broker-name",
     "names",
@@ -41,9 +44,23 @@ MOST_LINES = 3
     help="Further name or address for the certificate of broker and service. Repeatable.",
 )
 @click.option("--fleet", help="Name of the fleet. Default: default.")
-@click.option("--port", "broker_port", metavar="N", type=click.IntRange(1, 65535), help="The broker's port. Default: 8883.")
-@click.option("--service", help="Host name or address of the service, as devices reach it. Default: that of the broker.")
-@click.option("--https-port", metavar="N", type=click.IntRange(1, 65535), help="The service's port. Default: 8443.")
+@click.option(
+    "--port",
+    "broker_port",
+    metavar="N",
+    type=click.IntRange(1, 65535),
+    help="The broker's port. Default: 8883.",
+)
+@click.option(
+    "--service",
+    help="Host name or address of the service, as devices reach it. Default: that of the broker.",
+)
+@click.option(
+    "--https-port",
+    metavar="N",
+    type=click.IntRange(1, 65535),
+    help="The service's port. Default: 8443.",
+)
 @click.option(
     "--release-public-key",
     type=FILE,
@@ -51,7 +68,13 @@ MOST_LINES = 3
 )
 @format_option("", "table", "json")
 def init(
-    folder: FleetFolder, fleet: str | None, names: tuple[str, ...], release_public_key: Path | None, *, form: Format, **server: Any
+    folder: FleetFolder,
+    fleet: str | None,
+    names: tuple[str, ...],
+    release_public_key: Path | None,
+    *,
+    form: Format,
+    **server: Any,
 ) -> None:
     """Create a fleet. It gets an authority, certificates, a release key and broker configuration; existing files stay.
 
@@ -62,7 +85,13 @@ def init(
 
     work = FleetInit(folder, datetime.now(timezone.utc), fleet, names, release_public_key, server)
     notes = work.run()
-    if print_data(form, {"folder": str(folder.path), "made": [{"path": str(path), "why": why} for path, why in work.made.items()]}):
+    if print_data(
+        form,
+        {
+            "folder": str(folder.path),
+            "made": [{"path": str(path), "why": why} for path, why in work.made.items()],
+        },
+    ):
         pass
     elif not work.made:
         click.echo(f"nothing to make: the fleet in {str(folder.path)!r} is complete")
@@ -70,7 +99,12 @@ def init(
         for path, why in work.made.items():
             click.echo(f"made {path}: {why}")
     else:
-        top_names = (name for path in work.made if path.is_relative_to(folder.path) for name in path.relative_to(folder.path).parts[:1])
+        top_names = (
+            name
+            for path in work.made
+            if path.is_relative_to(folder.path)
+            for name in path.relative_to(folder.path).parts[:1]
+        )
         click.echo(f"made in {folder.path}: {', '.join(dict.fromkeys(top_names))}")
         click.echo("start broker, service and collector, now and with the system:", err=True)
         for line in install_lines(folder):
@@ -83,7 +117,13 @@ def init(
 @click.command()
 @devices_argument
 @in_folder
-@click.option("--hours", default=24.0, show_default=True, type=FiniteRange(0.01, 24 * 365), help="Validity, in hours.")
+@click.option(
+    "--hours",
+    default=24.0,
+    show_default=True,
+    type=FiniteRange(0.01, 24 * 365),
+    help="Validity, in hours.",
+)
 @click.option(
     "-o",
     "--output",
@@ -93,7 +133,9 @@ def init(
     help="Folder for the join files. Default: the current one.",
 )
 @format_option("", "table", "json")
-def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path, *, form: Format) -> None:
+def token(
+    devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path, *, form: Format
+) -> None:
     """Create a one-time token and join file for each device. Earlier tokens of the device end.
 
     Example: edgemeter fleet token pi5-01 pi5-02 --hours 48 --output cards
@@ -109,7 +151,9 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
             path = out / f"{device}.join.toml"
             try:
                 with registry.transaction() as statements:
-                    join, expires_ns = admission.invite(folder, registry, statements, inventory, device, hours, time.time_ns())
+                    join, expires_ns = admission.invite(
+                        folder, registry, statements, inventory, device, hours, time.time_ns()
+                    )
                     durable_file.write(path, join_file_text(join).encode())
             except EdgemeterError as error:
                 # This device keeps its previous token; the others continue.
@@ -118,7 +162,9 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
                 lines.append(f"{device}: no token: {error}")
             else:
                 until = datetime.fromtimestamp(expires_ns / NS_PER_S).astimezone()
-                documents.append({"device": device, "join_file": str(path), "expires_ns": expires_ns})
+                documents.append(
+                    {"device": device, "join_file": str(path), "expires_ns": expires_ns}
+                )
                 lines.append(f"{device}: {path}, valid until {until:%Y-%m-%d %H:%M %Z}")
     if len(failed) == len(lines):
         raise failed[devices[0]]
@@ -149,29 +195,48 @@ def requests(folder: FleetFolder, *, form: Format) -> None:
     table = Table("request", "device", "serial", "board", "why")
     for request in waiting:
         serial = f"{request.serial} ({request.serial_source})"
-        table.add_row(*map(Text, (request.request[:12], request.device, serial, request.board or "-", request.why)))
+        table.add_row(
+            *map(
+                Text,
+                (request.request[:12], request.device, serial, request.board or "-", request.why),
+            )
+        )
     console_for(form).print(table)
 
 
 @click.command()
 @devices_argument
 @in_folder
-@click.option("--as", "name", metavar="NAME", help="Name for the board. Required for a copied card.")
+@click.option(
+    "--as", "name", metavar="NAME", help="Name for the board. Required for a copied card."
+)
 @format_option("", "table", "json")
-def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, form: Format) -> None:
+def accept(
+    devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, form: Format
+) -> None:
     """Approve pending requests. This also re-admits revoked devices and ends bans.
 
     Example: edgemeter fleet accept pi5-01
     """
     if name is not None and len(devices) > 1:
         raise click.UsageError("--as names one board: accept one at a time")
-    _decide_each(folder, devices, lambda registry, statements, device: admission.accept(registry, statements, device, name), form=form)
+    _decide_each(
+        folder,
+        devices,
+        lambda registry, statements, device: admission.accept(registry, statements, device, name),
+        form=form,
+    )
 
 
 @click.command()
 @devices_argument
 @in_folder
-@click.option("--reason", default="revoked by hand", show_default=True, help="Reason, stored with the certificates.")
+@click.option(
+    "--reason",
+    default="revoked by hand",
+    show_default=True,
+    help="Reason, stored with the certificates.",
+)
 @format_option("", "table", "json")
 def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, form: Format) -> None:
     """Revoke devices, or reject pending requests. Certificates and tokens of the devices end now.
@@ -180,11 +245,22 @@ def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, form: 
     """
     fleet = fleet_file.read(folder.fleet_file).fleet
     _decide_each(
-        folder, devices, lambda registry, statements, device: admission.revoke(registry, statements, device, reason, fleet), form=form
+        folder,
+        devices,
+        lambda registry, statements, device: admission.revoke(
+            registry, statements, device, reason, fleet
+        ),
+        form=form,
     )
 
 
-def _decide_each(folder: FleetFolder, names: tuple[str, ...], decide: Callable[[Registry, Statements, str], str], *, form: Format) -> None:
+def _decide_each(
+    folder: FleetFolder,
+    names: tuple[str, ...],
+    decide: Callable[[Registry, Statements, str], str],
+    *,
+    form: Format,
+) -> None:
     signing = broker_files.authority(folder)
     outcomes: dict[str, str] = {}
     with open_registry(folder) as registry:
@@ -194,7 +270,10 @@ def _decide_each(folder: FleetFolder, names: tuple[str, ...], decide: Callable[[
             if form != "json":
                 click.echo(f"{name}: {outcomes[name]}")
         if Enforcement(folder, registry, signing).enforce(datetime.now(timezone.utc)):
-            click.echo("the broker does not answer: `edgemeter fleet serve` disconnects them when it does", err=True)
+            click.echo(
+                "the broker does not answer: `edgemeter fleet serve` disconnects them when it does",
+                err=True,
+            )
         elif broker_process(folder) is None:
             click.echo(ELSEWHERE, err=True)
     print_data(form, [{"device": name, "done": outcome} for name, outcome in outcomes.items()])

@@ -15,7 +15,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 devices_argument = click.argument("devices", nargs=-1, required=True, metavar="DEVICE...")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would be done, and change nothing."
+)
 
 
 def in_folder(command: _Command) -> _Command:
@@ -43,7 +45,13 @@ def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_C
     if otherwise is None:
         # A default of None would be a value, and the option no longer required (click 8.3).
         return click.option("--on", "selection", metavar="SELECTION", required=True, help=text)
-    return click.option("--on", "selection", metavar="SELECTION", default=otherwise, help=f"{text} Default: {otherwise}.")
+    return click.option(
+        "--on",
+        "selection",
+        metavar="SELECTION",
+        default=otherwise,
+        help=f"{text} Default: {otherwise}.",
+    )
 
 
 def print_notes(notes: Iterable[str]) -> None:

@@ -29,12 +29,31 @@ def release() -> None:
 @release.command(short_help="Build a signed release for a board.")
 @in_folder
 @click.option(
-    "--board", required=True, metavar="NAME", help="Board to build for, as in docs/tasks/fleet.md: pi5, jetson-orin, arm64, pc, ..."
+    "--board",
+    required=True,
+    metavar="NAME",
+    help="Board to build for, as in docs/tasks/fleet.md: pi5, jetson-orin, arm64, pc, ...",
 )
-@click.option("--python", metavar="X.Y", help="Python version on the board. Default: that of its usual system.")
-@click.option("--glibc", metavar="X.Y", help="glibc version on the board. Default: that of the system with this Python.")
-@click.option("--extras", default="litert", show_default=True, metavar="A,B", help="Runtimes and other extras to include.")
-@click.option("--wheel", type=FILE, help="Wheel of edgemeter. Default: built from this installation.")
+@click.option(
+    "--python",
+    metavar="X.Y",
+    help="Python version on the board. Default: that of its usual system.",
+)
+@click.option(
+    "--glibc",
+    metavar="X.Y",
+    help="glibc version on the board. Default: that of the system with this Python.",
+)
+@click.option(
+    "--extras",
+    default="litert",
+    show_default=True,
+    metavar="A,B",
+    help="Runtimes and other extras to include.",
+)
+@click.option(
+    "--wheel", type=FILE, help="Wheel of edgemeter. Default: built from this installation."
+)
 @click.option(
     "--with",
     "further",
@@ -43,9 +62,23 @@ def release() -> None:
     metavar="FILE.whl",
     help="Further wheel to include, such as a vendor's runtime. Repeatable.",
 )
-@click.option("-o", "--output", "out", type=FILE, help="Output file. Default: a name with version, board and Python.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    type=FILE,
+    help="Output file. Default: a name with version, board and Python.",
+)
 @format_option("", "table", "json")
-def build(*, folder: FleetFolder, board: str, python: str | None, glibc: str | None, form: Format, **options: Any) -> None:
+def build(
+    *,
+    folder: FleetFolder,
+    board: str,
+    python: str | None,
+    glibc: str | None,
+    form: Format,
+    **options: Any,
+) -> None:
     """Build a signed release for a board.
 
     The fleet's release.key signs it. If that key is on another machine, sign the release there.
@@ -55,8 +88,13 @@ def build(*, folder: FleetFolder, board: str, python: str | None, glibc: str | N
     from edgemeter.provisioning.release.boards import release_target
     from edgemeter.provisioning.release.release_file import build_release
 
-    target, key = release_target(board, python, glibc), folder.release_key if folder.release_key.exists() else None
-    extras = list(dict.fromkeys(name.strip() for name in options.pop("extras").split(",") if name.strip()))
+    target, key = (
+        release_target(board, python, glibc),
+        folder.release_key if folder.release_key.exists() else None,
+    )
+    extras = list(
+        dict.fromkeys(name.strip() for name in options.pop("extras").split(",") if name.strip())
+    )
     built = build_release(
         target,
         extras,
@@ -68,13 +106,19 @@ def build(*, folder: FleetFolder, board: str, python: str | None, glibc: str | N
     )
     manifest, size_bytes = built.manifest, built.path.stat().st_size
     files = [file._asdict() for file in manifest.files]
-    if not print_data(form, {"path": str(built.path), "size_bytes": size_bytes, **manifest._asdict(), "files": files}):
+    if not print_data(
+        form,
+        {"path": str(built.path), "size_bytes": size_bytes, **manifest._asdict(), "files": files},
+    ):
         for file in sorted(manifest.files, key=lambda file: -file.size_bytes):
             click.echo(f"{file.size_bytes / 1e6:9.2f} MB  {file.path}")
         click.echo(f"{size_bytes / 1e6:9.2f} MB  {built.path}")
         click.echo(f"release {manifest.version} for {target.words}")
     if key is None:
-        click.echo("not signed yet: sign manifest.json where the release key is, by the command in docs/tasks/fleet-security.md", err=True)
+        click.echo(
+            "not signed yet: sign manifest.json where the release key is, by the command in docs/tasks/fleet-security.md",
+            err=True,
+        )
 
 
 @release.command(short_help="Verify releases, add them to the fleet, and list its releases.")

@@ -33,10 +33,19 @@ def doctor(selection: str, folder: FleetFolder, *, timeout_s: float, form: Forma
 
 @click.command()
 @selection_option("ask")
-@click.option("--lines", metavar="N", type=click.IntRange(1, 2000), default=200, show_default=True, help="Number of lines at most.")
+@click.option(
+    "--lines",
+    metavar="N",
+    type=click.IntRange(1, 2000),
+    default=200,
+    show_default=True,
+    help="Number of lines at most.",
+)
 @timeout_option(default=ANSWER_TIMEOUT_S)
 @change_options
-def logs(selection: str, folder: FleetFolder, *, lines: int, timeout_s: float, form: Format) -> None:
+def logs(
+    selection: str, folder: FleetFolder, *, lines: int, timeout_s: float, form: Format
+) -> None:
     """Print the last log lines of agents.
 
     Example: edgemeter fleet logs --on pi5-01 --lines 50
@@ -46,10 +55,14 @@ def logs(selection: str, folder: FleetFolder, *, lines: int, timeout_s: float, f
 
 @click.command()
 @selection_option("restart")
-@click.option("--reboot", "board", is_flag=True, help="Reboot the board instead of restarting the agent.")
+@click.option(
+    "--reboot", "board", is_flag=True, help="Reboot the board instead of restarting the agent."
+)
 @timeout_option(default=RESTART_TIMEOUT_S)
 @change_options
-def restart(selection: str, folder: FleetFolder, *, board: bool, timeout_s: float, form: Format) -> None:
+def restart(
+    selection: str, folder: FleetFolder, *, board: bool, timeout_s: float, form: Format
+) -> None:
     """Restart agents, or reboot boards. This never happens during a run.
 
     Example: edgemeter fleet restart --on pi5-01 --reboot
@@ -58,7 +71,9 @@ def restart(selection: str, folder: FleetFolder, *, board: bool, timeout_s: floa
     _ask(folder, selection, work, f"restart {work.what}", timeout_s, form=form)
 
 
-def _ask(folder: FleetFolder, selection: str, work: Work, title: str, timeout_s: float, *, form: Format) -> None:
+def _ask(
+    folder: FleetFolder, selection: str, work: Work, title: str, timeout_s: float, *, form: Format
+) -> None:
     with open_registry(folder) as registry:
         accepted, notes = select_accepted(folder, registry, selection)
         print_notes((*notes, *server_issues(folder, time.time_ns())))

@@ -14,7 +14,11 @@ from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.threads import until_stopped
 from edgemeter.provisioning.cli.options import in_folder, print_notes
 from edgemeter.provisioning.https.fleet_server import FleetServer
-from edgemeter.provisioning.identity.enforcement import process_issues, raise_limit, resumption_issues
+from edgemeter.provisioning.identity.enforcement import (
+    process_issues,
+    raise_limit,
+    resumption_issues,
+)
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
@@ -27,7 +31,11 @@ SWITCH_S = 0.0005
 
 @click.command()
 @in_folder
-@click.option("--broker", envvar="EDGEMETER_BROKER", help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: that of fleet.toml.")
+@click.option(
+    "--broker",
+    envvar="EDGEMETER_BROKER",
+    help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: that of fleet.toml.",
+)
 def serve(folder: FleetFolder, broker: str | None) -> None:
     """Run the fleet's service. It serves enrolment, jobs, updates, content and health until Ctrl-C or SIGTERM.
 
@@ -78,7 +86,9 @@ def _is_started(service: FleetService, stopped: threading.Event, manager: Servic
             service.start()
         except (UnavailableError, TransientError) as error:
             if not is_reported:
-                click.echo(f"edgemeter: {error}; retrying until it answers (Ctrl-C stops)", err=True)
+                click.echo(
+                    f"edgemeter: {error}; retrying until it answers (Ctrl-C stops)", err=True
+                )
             is_reported = True
             manager.alive()
             stopped.wait(RETRY_S)

@@ -52,7 +52,9 @@ class ContentStore:
             raise ConfigError(
                 f"{name!r} cannot be the name of content for devices: use letters, digits, dots, dashes and underscores, at most 128"
             )
-        with os_error_as(UnavailableError, f"cannot store {name!r} in the fleet's content, {str(self._folder)!r}"):
+        with os_error_as(
+            UnavailableError, f"cannot store {name!r} in the fleet's content, {str(self._folder)!r}"
+        ):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor, path = tempfile.mkstemp(prefix=_UNFINISHED, dir=self._folder)
             unfinished = Path(path)
@@ -61,7 +63,11 @@ class ContentStore:
                     write(file)
                     file.flush()
                     os.fsync(file.fileno())
-                content = Content(sha256=durable_file.sha256_of(unfinished), size_bytes=unfinished.stat().st_size, name=name)
+                content = Content(
+                    sha256=durable_file.sha256_of(unfinished),
+                    size_bytes=unfinished.stat().st_size,
+                    name=name,
+                )
                 unfinished.replace(self._folder / content.sha256)
                 durable_file.sync(self._folder)
             finally:
@@ -80,7 +86,11 @@ class ContentStore:
             is_content = _SHA256.fullmatch(path.name) or path.name.startswith(_UNFINISHED)
             # Another process may be first, or this one has no permission: the next call tries again.
             with contextlib.suppress(OSError):
-                if is_content and path.name not in named and path.stat().st_mtime_ns <= now_ns - YOUNG_NS:
+                if (
+                    is_content
+                    and path.name not in named
+                    and path.stat().st_mtime_ns <= now_ns - YOUNG_NS
+                ):
                     path.unlink()
                     removed.append(path.name)
         return removed

@@ -62,7 +62,11 @@ class _BoardDocument(msgspec.Struct, frozen=True):
 
 
 def measure_on_boards(
-    on: Sequence[str], written: SuiteFile, folder: Path, options: Mapping[str, Any], report: Callable[[str], None]
+    on: Sequence[str],
+    written: SuiteFile,
+    folder: Path,
+    options: Mapping[str, Any],
+    report: Callable[[str], None],
 ) -> Iterator[RunRecord | EdgemeterError]:
     """Return an iterator of the runs on each board, one board after the other, and of the errors there.
 
@@ -87,7 +91,10 @@ def measure_on_boards(
 
 
 def measure(
-    target: SshTarget, suite: "BoardSuite", options: Mapping[str, Any], report: Callable[[str], None]
+    target: SshTarget,
+    suite: "BoardSuite",
+    options: Mapping[str, Any],
+    report: Callable[[str], None],
 ) -> Iterator[RunRecord | EdgemeterError]:
     """Measure a suite on one board, and yield its runs, then the reasons of failures.
 
@@ -108,11 +115,16 @@ def measure(
         note(f"copying {suite.size_bytes / MB:.1f} MB of models and data")
         power = [] if options.get("power") is None else ["--power", str(options["power"])]
         quiet = ["--quiet"] if is_quiet() else []
-        with tempfile.TemporaryFile() as output, _BoardRun(board, version, [*power, *quiet], output, note) as run:
+        with (
+            tempfile.TemporaryFile() as output,
+            _BoardRun(board, version, [*power, *quiet], output, note) as run,
+        ):
             run.follow(suite)
             output.seek(0)
             records = run.records(output.read())
-    for reason in dict.fromkeys(record.reasons["energy"] for record in records if "energy" in record.reasons):
+    for reason in dict.fromkeys(
+        record.reasons["energy"] for record in records if "energy" in record.reasons
+    ):
         note(f"no energy: {reason}")
     for text in run.errors if run.status == DONE else ():
         note(text)
@@ -124,19 +136,28 @@ def measure(
         yield from map(MeasurementError, run.errors)
 
 
-def _bring_release(board: Board, suite: "BoardSuite", path: Path | None, note: Callable[[str], None]) -> str:
+def _bring_release(
+    board: Board, suite: "BoardSuite", path: Path | None, note: Callable[[str], None]
+) -> str:
     """Return the version of the release that measures the suite on the board, and copy it there if it is missing."""
     facts, address = board.facts, board.target.address
     if path is not None:
-        release, python = bring.choose_release([release_file.read_release(path, None)], facts, address)
+        release, python = bring.choose_release(
+            [release_file.read_release(path, None)], facts, address
+        )
     else:
         usable = facts.usable_pythons(address)
         # There are certainly wheels for this version.
-        python = next((python for python in usable if numbers(python.version) == sys.version_info[:2]), usable[0])
+        python = next(
+            (python for python in usable if numbers(python.version) == sys.version_info[:2]),
+            usable[0],
+        )
         release = bring.made_release(facts, python, extras_of(suite.cases, suite.folder), note)
     version, this_version = release.manifest.version, metadata.version("edgemeter")
     if version.partition("+")[0] != this_version.partition("+")[0]:
-        raise ConfigError(f"--release {version} is not of this edgemeter ({this_version}), which cannot read its results: build one here")
+        raise ConfigError(
+            f"--release {version} is not of this edgemeter ({this_version}), which cannot read its results: build one here"
+        )
     if not bring.is_installed(release, facts):
         copied_bytes = bring.copy_release(board, release, note)
         note(f"copied {copied_bytes / MB:.1f} MB; installing {version}")
@@ -144,9 +165,13 @@ def _bring_release(board: Board, suite: "BoardSuite", path: Path | None, note: C
         result = board.run(command, bring.INSTALLER.read_bytes(), INSTALL_S)
         if result.returncode != DONE:
             how = install.how_it_ended(result.returncode)
-            raise UnavailableError(f"{board.target.login}: the installation {how}: {last_line(result.stderr).removeprefix('install: ')}")
+            raise UnavailableError(
+                f"{board.target.login}: the installation {how}: {last_line(result.stderr).removeprefix('install: ')}"
+            )
         board.run(["rm", "-f", f"{facts.home}/{bring.STAGED}"])
-        note(f"the release stays in {facts.root}/releases/{version} for the next run; `rm -r {facts.root}` there removes it")
+        note(
+            f"the release stays in {facts.root}/releases/{version} for the next run; `rm -r {facts.root}` there removes it"
+        )
     return version
 
 
@@ -181,7 +206,11 @@ class BoardSuite:
                 for entry in opened.infolist():
                     with opened.open(entry) as content:
                         yield f"data/{archive.name}/{entry.filename}", entry.file_size, content
-        names = {path.name for path in self.folder.iterdir()} - {SUITE_NAME} - {archive.name for archive in self._archives}
+        names = (
+            {path.name for path in self.folder.iterdir()}
+            - {SUITE_NAME}
+            - {archive.name for archive in self._archives}
+        )
         for name in (*sorted(names), SUITE_NAME):
             with (self.folder / name).open("rb") as content:
                 yield f"suite/{name}", (self.folder / name).stat().st_size, content
@@ -192,7 +221,11 @@ def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
     offered = set(metadata.metadata("edgemeter").get_all("Provides-Extra") or ())
     extras = set()
     for case in cases:
-        runtimes = [case.runtime] if isinstance(case.runtime, str) else case.runtime or [runtime_for(models / str(case.model))]
+        runtimes = (
+            [case.runtime]
+            if isinstance(case.runtime, str)
+            else case.runtime or [runtime_for(models / str(case.model))]
+        )
         extras |= {EXTRAS.get(runtime, runtime) for runtime in runtimes}
         extras |= {"video"} if is_video(case.data or "") else set()
     return tuple(sorted(extras & offered))
@@ -204,15 +237,40 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
     `interruption`: Ctrl-C or SIGTERM here ended the run there, whose results arrived all the same.
     """
 
-    def __init__(self, board: Board, version: str, options: list[str], output: IO[bytes], note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        board: Board,
+        version: str,
+        options: list[str],
+        output: IO[bytes],
+        note: Callable[[str], None],
+    ) -> None:
         self.errors: list[str] = []
         self.interruption: BaseException | None = None
         self.status: int | None = None
         self._login, self._note, self._last_line = board.target.login, note, "no message"
-        command = [f"{board.facts.root}/releases/{version}/bin/python", "-I", "-B", "-c", PROGRAM.read_text()]
-        arguments = ["run", f"suite/{SUITE_NAME}", "--format", "json", "--no-save", "--config", "settings.toml", *options]
+        command = [
+            f"{board.facts.root}/releases/{version}/bin/python",
+            "-I",
+            "-B",
+            "-c",
+            PROGRAM.read_text(),
+        ]
+        arguments = [
+            "run",
+            f"suite/{SUITE_NAME}",
+            "--format",
+            "json",
+            "--no-save",
+            "--config",
+            "settings.toml",
+            *options,
+        ]
         self._process = board.start([*command, *arguments], output)
-        self._stdin, self._stderr = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stderr)
+        self._stdin, self._stderr = (
+            cast("IO[bytes]", self._process.stdin),
+            cast("IO[bytes]", self._process.stderr),
+        )
         self._is_ending = threading.Event()
 
     def __exit__(self, *_: object) -> None:
@@ -226,7 +284,10 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
     def follow(self, suite: BoardSuite) -> None:
         """Send the suite and report the lines of the run until it ends; Ctrl-C ends it there, a second one ends this."""
         # If the board cannot run our program, it prints the reason.
-        with contextlib.suppress(BrokenPipeError), tarfile.open(fileobj=self._stdin, mode="w|") as tar:
+        with (
+            contextlib.suppress(BrokenPipeError),
+            tarfile.open(fileobj=self._stdin, mode="w|") as tar,
+        ):
             for name, size_bytes, content in suite.files():
                 member = tarfile.TarInfo(name)
                 member.size = size_bytes
@@ -253,10 +314,15 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
         if self.interruption is not None:
             has_reason = isinstance(self.interruption, KeyboardInterrupt) and self.errors
             raise KeyboardInterrupt(self.errors[-1]) if has_reason else self.interruption
-        reason = "; ".join(dict.fromkeys(self.errors)) or f"edgemeter {install.how_it_ended(self.status or 0)} ({self._last_line})"
+        reason = (
+            "; ".join(dict.fromkeys(self.errors))
+            or f"edgemeter {install.how_it_ended(self.status or 0)} ({self._last_line})"
+        )
         if self.status in {INTERRUPTED, TERMINATED}:
             raise TransientError(f"{self._login}: {reason}: somebody ended it there: run it again")
-        raise (ConfigError if self.status == USAGE else UnavailableError)(f"{self._login}: {reason}")
+        raise (ConfigError if self.status == USAGE else UnavailableError)(
+            f"{self._login}: {reason}"
+        )
 
     def _show(self) -> None:
         for line in interrupts.lines(self._stderr):

@@ -79,15 +79,36 @@ def write_settings(path: Path) -> None:
     except EdgemeterError as error:
         report(f"the board's own configuration is not used: {error}")
         settings = config.Config()
-    path.write_text(toml_document({key: getattr(settings, key) for key in ("device", "fleet", "role", "power", "sensors")}))
+    path.write_text(
+        toml_document(
+            {key: getattr(settings, key) for key in ("device", "fleet", "role", "power", "sensors")}
+        )
+    )
 
 
 def measure(command: list[str], folder: Path, lock: int) -> int:
     """Return the status of a command, which ends with standard input at the latest."""
-    inherited = {name: text for name, text in os.environ.items() if name == KEPT_VARIABLE or not name.startswith(DROPPED_VARIABLES)}
+    inherited = {
+        name: text
+        for name, text in os.environ.items()
+        if name == KEPT_VARIABLE or not name.startswith(DROPPED_VARIABLES)
+    }
     home = str(folder / "home")
-    environment = {**inherited, "HOME": home, "EDGEMETER_HOME": home, "TMPDIR": home, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=folder, env=environment, start_new_session=True, pass_fds=(lock,))
+    environment = {
+        **inherited,
+        "HOME": home,
+        "EDGEMETER_HOME": home,
+        "TMPDIR": home,
+        "PYTHONUNBUFFERED": "1",
+    }
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        cwd=folder,
+        env=environment,
+        start_new_session=True,
+        pass_fds=(lock,),
+    )
 
     def end_with_input() -> None:
         while LiveInput().read(1 << 16):

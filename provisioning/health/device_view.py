@@ -21,7 +21,9 @@ def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> Tab
     """Return the devices, a row each, in the columns that have content and fit."""
     rows = []
     for line in lines:
-        state = line.state if line.since_ns is None else f"{line.state} {age(now_ns - line.since_ns)}"
+        state = (
+            line.state if line.since_ns is None else f"{line.state} {age(now_ns - line.since_ns)}"
+        )
         health, reason = line.heard.health, line.job.reason if line.job else None
         issue = "; ".join(filter(None, (*(issue.sentence for issue in line.issues[:1]), reason)))
         board, agent = line.device.board or (health and health.board), health and health.agent
@@ -70,7 +72,9 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "certificate_not_after": iso_stamp(health.certificate_not_after_ns) if health else None,
         "last_run": iso_stamp(health.runs.last_ns) if health else None,
         "last_verdict": health.runs.last_verdict if health else None,
-        "job": None if line.job is None else {name: getattr(line.job, name) for name in ("job", "state", "done_ratio", "reason")},
+        "job": None
+        if line.job is None
+        else {name: getattr(line.job, name) for name in ("job", "state", "done_ratio", "reason")},
         "measuring": msgspec.to_builtins(line.heard.measuring),
     }
 
@@ -82,11 +86,18 @@ def device_sheet(line: DeviceOverview, now_ns: int) -> list[str]:
         "Board": joined(device.board, health and health.board),
         "Serial": device.serial or (health and health.serial),
         "Tags": joined(*device.tags),
-        "Presence": line.since_ns and f"{line.state} since {figures.stamp(line.since_ns)} UTC ({age(now_ns - line.since_ns)})",
+        "Presence": line.since_ns
+        and f"{line.state} since {figures.stamp(line.since_ns)} UTC ({age(now_ns - line.since_ns)})",
         "Job": job and joined(job.job, job.state, job.doing or job.reason),
-        "Measuring": line.heard.measuring and f"{line.heard.measuring.text}{_since_report(line, now_ns)}",
+        "Measuring": line.heard.measuring
+        and f"{line.heard.measuring.text}{_since_report(line, now_ns)}",
     }
     facts |= {"Health": "not reported"} if health is None else health_facts(health, now_ns)
     issues = [issue.sentence for issue in line.issues]
     title = f"{device.device}  {device.fleet}, {line.state}"
-    return [title, *issues, "", *(f"{label + ':':<24}{text}" for label, text in facts.items() if text)]
+    return [
+        title,
+        *issues,
+        "",
+        *(f"{label + ':':<24}{text}" for label, text in facts.items() if text),
+    ]

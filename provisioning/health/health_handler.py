@@ -23,7 +23,13 @@ class FleetHealthHandler:
 
     topics = tuple(topics_of(kind) for kind in ("health", "state", "activity"))
 
-    def __init__(self, _folder: FleetFolder, registry: Registry, _publish: FleetPublish, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        _folder: FleetFolder,
+        registry: Registry,
+        _publish: FleetPublish,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
         self._clock = clock
         self._registry = registry
         # The last report of each kind; a state may be followed by that of another session. Late ones are limited, also while nothing can be

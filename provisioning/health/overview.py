@@ -58,11 +58,19 @@ class DeviceOverview:
 
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
     """Return every device, also one that only reports, the most urgent first, then by fleet and name; raises as `read_devices`."""
-    bans, presences, taken_over = active_bans(registry, now_ns), read_presence(registry), take_overs(registry, now_ns)
-    devices = {name: Device(name, "") for name in bans} | {device.device: device for device in read_devices(folder, registry)}
+    bans, presences, taken_over = (
+        active_bans(registry, now_ns),
+        read_presence(registry),
+        take_overs(registry, now_ns),
+    )
+    devices = {name: Device(name, "") for name in bans} | {
+        device.device: device for device in read_devices(folder, registry)
+    }
     jobs = {execution.device: execution for execution in select_executions(registry, _CURRENT)}
     ends_ns: defaultdict[str, list[int]] = defaultdict(list)
-    for row in registry.query("SELECT device, not_after_ns FROM certificates WHERE revoked_ns IS NULL"):
+    for row in registry.query(
+        "SELECT device, not_after_ns FROM certificates WHERE revoked_ns IS NULL"
+    ):
         ends_ns[row["device"]].append(row["not_after_ns"])
     overviews, ranks = [], [*REMEDIES]
     for name, device in devices.items():
@@ -74,22 +82,38 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
         if name in taken_over:
             times = f"{taken_over[name]} times, each within an hour of the one before"
             issues.append(
-                DeviceIssue("taken over", f"its session was taken over {times}: two boards have its key, or its connection is unstable")
+                DeviceIssue(
+                    "taken over",
+                    f"its session was taken over {times}: two boards have its key, or its connection is unstable",
+                )
             )
         issues.sort(key=lambda issue: ranks.index(issue.kind))
-        remedied = tuple(replace(issue, remedy=REMEDIES[issue.kind].format(device=shlex.quote(name))) for issue in issues)
+        remedied = tuple(
+            replace(issue, remedy=REMEDIES[issue.kind].format(device=shlex.quote(name)))
+            for issue in issues
+        )
         state, since_ns = _state(device, heard, bans.get(name))
         overviews.append(DeviceOverview(device, state, since_ns, heard, remedied, jobs.get(name)))
     overviews.sort(key=lambda line: (line.device.fleet, line.device.device))
-    return sorted(overviews, key=lambda line: ranks.index(line.issues[0].kind) if line.issues else len(ranks))
+    return sorted(
+        overviews, key=lambda line: ranks.index(line.issues[0].kind) if line.issues else len(ranks)
+    )
 
 
 def _believed(presence: Presence, ends_ns: list[int]) -> Presence:
     """Return the plausible reports of a device: its certificate's end must be that of an issued one."""
     end_ns = presence.health.certificate_not_after_ns if presence.health else None
-    if presence.health is None or end_ns is None or not ends_ns or any(abs(end_ns - issued_ns) <= NS_PER_S for issued_ns in ends_ns):
+    if (
+        presence.health is None
+        or end_ns is None
+        or not ends_ns
+        or any(abs(end_ns - issued_ns) <= NS_PER_S for issued_ns in ends_ns)
+    ):
         return presence
-    return replace(presence, health=msgspec.structs.replace(presence.health, certificate_not_after_ns=max(ends_ns)))
+    return replace(
+        presence,
+        health=msgspec.structs.replace(presence.health, certificate_not_after_ns=max(ends_ns)),
+    )
 
 
 def _state(device: Device, heard: Presence, ban: Ban | None) -> tuple[str, int | None]:
@@ -109,18 +133,27 @@ def _issues(device: Device, heard: Presence, now_ns: int, ban: Ban | None) -> It
     if device.trust == "revoked":
         return
     if ban is not None:
-        yield DeviceIssue("banned", f"banned until {stamp(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}")
+        yield DeviceIssue(
+            "banned",
+            f"banned until {stamp(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}",
+        )
     if device.trust == "pending":
         yield DeviceIssue("asks", "waits for approval")
     health, since = heard.health, age(now_ns - (heard.since_ns or now_ns))
     if heard.state == "lost":
         yield DeviceIssue("lost", f"lost for {since}")
     elif heard.state == "offline":
-        yield DeviceIssue("offline", f"it signed off {since} ago{'' if health else ' without a health report'}")
+        yield DeviceIssue(
+            "offline", f"it signed off {since} ago{'' if health else ' without a health report'}"
+        )
     elif heard.state == "online" and heard.challenge is None:
         yield DeviceIssue("orders", "online, but takes no orders")
     if health is None:
         return
     yield from health_issues(health, now_ns)
-    if heard.state == "online" and now_ns - health.told_ns > SILENT_DAYS * NS_PER_DAY and health.clock.is_synchronised:
+    if (
+        heard.state == "online"
+        and now_ns - health.told_ns > SILENT_DAYS * NS_PER_DAY
+        and health.clock.is_synchronised
+    ):
         yield DeviceIssue("silent", f"no health report for {age(now_ns - health.told_ns)}")

@@ -14,11 +14,20 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR, NS_PER_S
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.identity import RESERVED_PREFIX
-from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, EVERY_COLLECTOR_STATE, decode_collector_state
+from edgemeter.agent.contract.messages import (
+    COLLECTOR_STATE_S,
+    EVERY_COLLECTOR_STATE,
+    decode_collector_state,
+)
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.registry.certificates import active_bans, ban_device, note_sessions, put_pending_disconnect
+from edgemeter.provisioning.registry.certificates import (
+    active_bans,
+    ban_device,
+    note_sessions,
+    put_pending_disconnect,
+)
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
 from edgemeter.provisioning.serve.service import CLIENT_ID
@@ -37,26 +46,37 @@ SET count = excluded.count + CASE WHEN last_ns >= ? THEN count ELSE 0 END, last_
 CONNECTS_PER_S, CONNECTS_AT_ONCE = 2.0, 240.0
 # Source: mosquitto 2.0, src/handle_connect.c and src/loop.c, its log lines.
 _TAKEN = re.compile(r"Client (.+) already connected, closing old connection\.\Z")
-_GONE = re.compile(r"Client (.+) (?:disconnected(?:: [A-Za-z ]+)?|closed its connection|has exceeded timeout, disconnecting)\.\Z")
+_GONE = re.compile(
+    r"Client (.+) (?:disconnected(?:: [A-Za-z ]+)?|closed its connection|has exceeded timeout, disconnecting)\.\Z"
+)
 _CAME = re.compile(r"New client connected from \S+ as (.+) \(p\d+, c\d+, k\d+, u'(.*)'\)\.\Z")
 
 
 def take_overs(registry: Registry, now_ns: int) -> dict[str, int]:
     """Return by device how often its own certificate took over its session, each within an hour of the previous one, if unusual."""
     statement = "SELECT device, count FROM take_overs WHERE last_ns >= ? AND count > ?"
-    return {row["device"]: row["count"] for row in registry.query(statement, now_ns - TAKE_OVER_NS, USUAL_TAKE_OVERS)}
+    return {
+        row["device"]: row["count"]
+        for row in registry.query(statement, now_ns - TAKE_OVER_NS, USUAL_TAKE_OVERS)
+    }
 
 
 def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
     """Return which of service, broker and collector is down, with the remedy; without the service the others are unknown."""
     if not is_locked(DeviceLock(folder.registry, CLIENT_ID).path):
-        return ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
+        return [
+            "the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"
+        ]
     with open_registry(folder, read_only=True) as registry:
-        seen_ns = {row["part"]: row["seen_ns"] for row in registry.query("SELECT * FROM server_parts")}
+        seen_ns = {
+            row["part"]: row["seen_ns"] for row in registry.query("SELECT * FROM server_parts")
+        }
     if now_ns - seen_ns.pop("broker", 0) > STALE_NS:
         return ["the broker does not answer the fleet's service: look at its log and start it"]
     if all(now_ns - reported_ns >= COLLECTOR_STALE_NS for reported_ns in seen_ns.values()):
-        return [f"no collector answers, so results stay on the devices: edgemeter collector up --folder {folder.path}"]
+        return [
+            f"no collector answers, so results stay on the devices: edgemeter collector up --folder {folder.path}"
+        ]
     return []
 
 
@@ -66,7 +86,11 @@ class StatusHandler(FleetHandler):
     topics = (EVERY_COLLECTOR_STATE, *LOG_TOPICS)
 
     def __init__(
-        self, _folder: FleetFolder, registry: Registry, _publish: FleetPublish, clock: Callable[[], float] = time.monotonic
+        self,
+        _folder: FleetFolder,
+        registry: Registry,
+        _publish: FleetPublish,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry = registry
         self._written_ns = 0
@@ -87,7 +111,9 @@ class StatusHandler(FleetHandler):
             self._read_log(message.payload.decode(errors="replace"))
             return
         reported, name = decode_collector_state(message.payload), message.topic.split("/")[2]
-        self._offenders |= dict.fromkeys(reported.flooding, f"it sent collector {name} more results than it can store")
+        self._offenders |= dict.fromkeys(
+            reported.flooding, f"it sent collector {name} more results than it can store"
+        )
         self._seen_ns[f"collector {name}"] = time.time_ns() if reported.state == "online" else 0
 
     def poll(self, now_ns: int) -> None:
@@ -102,11 +128,21 @@ class StatusHandler(FleetHandler):
             self._take_overs.clear()
 
     def _note(self, statements: Statements, now_ns: int) -> None:
-        statements.executemany("INSERT OR REPLACE INTO server_parts VALUES (?, ?)", list(self._seen_ns.items()))
-        statements.executemany(_TAKE_OVER, [(device, number, now_ns, now_ns - TAKE_OVER_NS) for device, number in self._take_overs.items()])
+        statements.executemany(
+            "INSERT OR REPLACE INTO server_parts VALUES (?, ?)", list(self._seen_ns.items())
+        )
+        statements.executemany(
+            _TAKE_OVER,
+            [
+                (device, number, now_ns, now_ns - TAKE_OVER_NS)
+                for device, number in self._take_overs.items()
+            ],
+        )
         for device, reason in self._offenders.items():
             ban_device(statements, self._registry, device, reason, now_ns)
-        opened = {client_id: device for client_id, device in self._sessions.items() if device is not None}
+        opened = {
+            client_id: device for client_id, device in self._sessions.items() if device is not None
+        }
         banned = active_bans(self._registry, now_ns)
         for device in set(opened.values()):
             registered = devices.find(self._registry, device)
@@ -129,7 +165,9 @@ class StatusHandler(FleetHandler):
             self._sessions[client_id] = user
             if not self._connects.spend(user):
                 self._offenders[user] = "it connects again and again"
-            registered = {name for name in (user, owner) if devices.find(self._registry, name) is not None}
+            registered = {
+                name for name in (user, owner) if devices.find(self._registry, name) is not None
+            }
             if user != owner and registered == {user, owner}:
                 self._offenders[user] = f"it connected with the client id of {owner!r}"
             elif is_taken and client_id in registered:

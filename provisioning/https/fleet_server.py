@@ -21,7 +21,12 @@ from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
 from edgemeter.agent.base.log_limit import about
-from edgemeter.agent.contract.identity import LARGEST_BYTES, EnrolmentAnswer, decode_request, encode_identity
+from edgemeter.agent.contract.identity import (
+    LARGEST_BYTES,
+    EnrolmentAnswer,
+    decode_request,
+    encode_identity,
+)
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.identity.enrolment import Enrolment
@@ -74,7 +79,12 @@ class FleetServer(HttpServer):
         self._lock = threading.Lock()
         self._allowance = Allowance(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock_s)
         self.store = ContentStore(folder.content)
-        super().__init__(_listening_host(entry.service_host), entry.https_port, _Handler, "https_port in fleet.toml")
+        super().__init__(
+            _listening_host(entry.service_host),
+            entry.https_port,
+            _Handler,
+            "https_port in fleet.toml",
+        )
         self._registry = open_registry(folder)
 
     def stop(self) -> None:
@@ -88,7 +98,9 @@ class FleetServer(HttpServer):
             request.settimeout(_Handler.timeout)
             # TLS takes over its descriptor: the TLS connection waits instead.
             self.end_wait(request)
-            with self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
+            with self.tls.wrap_socket(
+                request, server_side=True, do_handshake_on_connect=False
+            ) as connection:
                 self.await_head(connection)
                 try:
                     connection.do_handshake()
@@ -101,7 +113,9 @@ class FleetServer(HttpServer):
     def answer(self, path: str, body: bytes, certificate: dict[str, Any], address: str) -> bytes:
         """Return the body of the answer to a POST; raises RequestRefusedError, and ConfigError if the request is invalid."""
         if not self._allowance.spend(address):
-            raise RequestRefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests came from this address")
+            raise RequestRefusedError(
+                HTTPStatus.TOO_MANY_REQUESTS, "too many requests came from this address"
+            )
         now_ns = self._clock_ns()
         if path == "/enrol":
             asking = decode_request(body)
@@ -112,7 +126,9 @@ class FleetServer(HttpServer):
         device, number = self.admitted(certificate)
         with self._lock:
             if path == "/renew":
-                return self._encoded(device, self._enrolment().with_certificate(device, decode_request(body), now_ns))
+                return self._encoded(
+                    device, self._enrolment().with_certificate(device, decode_request(body), now_ns)
+                )
             self._enrolment().confirmed(device, number, now_ns)
         return b""
 
@@ -122,14 +138,22 @@ class FleetServer(HttpServer):
         Raises:
             RequestRefusedError: it is not, or there is no certificate.
         """
-        names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+        names = [
+            value
+            for part in certificate.get("subject", ())
+            for key, value in part
+            if key == "commonName"
+        ]
         device = devices.find(self._registry, names[0]) if len(names) == 1 else None
         if device is None or device.trust != "accepted":
-            raise RequestRefusedError(HTTPStatus.FORBIDDEN, "give the certificate of an accepted device of this fleet")
+            raise RequestRefusedError(
+                HTTPStatus.FORBIDDEN, "give the certificate of an accepted device of this fleet"
+            )
         number = f"{int(certificate.get('serialNumber', '0'), 16):x}"
         if certificates.is_refused(self._registry, number, self._clock_ns()):
             raise RequestRefusedError(
-                HTTPStatus.FORBIDDEN, f"this certificate of {device.device!r} is revoked, or the device is banned for now"
+                HTTPStatus.FORBIDDEN,
+                f"this certificate of {device.device!r} is revoked, or the device is banned for now",
             )
         return device.device, number
 
@@ -138,14 +162,21 @@ class FleetServer(HttpServer):
         try:
             # People edit the inventory while the service runs.
             status = path.stat()
-            return Enrolment(self._registry, self._signing, _inventory(path, status.st_mtime_ns, status.st_size))
+            return Enrolment(
+                self._registry, self._signing, _inventory(path, status.st_mtime_ns, status.st_size)
+            )
         except (ConfigError, OSError) as error:
             # It is no fault of the board.
             raise UnavailableError(str(error)) from error
 
     def _encoded(self, asker: str, answer: EnrolmentAnswer) -> bytes:
         if answer.state == "accepted":
-            logger.info("device %r has certificate %s", answer.device, answer.number, extra=about(f"{answer.device} {answer.number}"))
+            logger.info(
+                "device %r has certificate %s",
+                answer.device,
+                answer.number,
+                extra=about(f"{answer.device} {answer.number}"),
+            )
         else:
             logger.warning("%s: %s: %s", asker, answer.state, answer.reason, extra=about(asker))
         return encode_identity(answer)
@@ -180,7 +211,9 @@ class _Handler(HttpHandler):
             self.server.await_head(self.connection)
             body = self.rfile.read(int(length))
             self.server.end_wait(self.connection)
-            answer = self.server.answer(self.path, body, self._certificate(), self.client_address[0])
+            answer = self.server.answer(
+                self.path, body, self._certificate(), self.client_address[0]
+            )
             self.respond(HTTPStatus.OK, answer, [("Content-Type", "application/json")])
 
     @contextmanager
@@ -191,10 +224,20 @@ class _Handler(HttpHandler):
         except RequestRefusedError as error:
             self._refuse(error.status, str(error))
         except ConfigError as error:
-            logger.warning("rejected request from %s: %s", self.client_address[0], error, extra=about(self.client_address[0]))
+            logger.warning(
+                "rejected request from %s: %s",
+                self.client_address[0],
+                error,
+                extra=about(self.client_address[0]),
+            )
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
         except EdgemeterError as error:
-            logger.warning("cannot answer %s: %s", self.client_address[0], error, extra=about(self.client_address[0]))
+            logger.warning(
+                "cannot answer %s: %s",
+                self.client_address[0],
+                error,
+                extra=about(self.client_address[0]),
+            )
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "try again later")
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
@@ -208,7 +251,10 @@ class _Handler(HttpHandler):
         part = _REST.fullmatch(self.headers.get("Range", ""))
         first = int(part[1]) if part else 0
         if part and first >= size_bytes:
-            self.respond(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, headers=[("Content-Range", f"bytes */{size_bytes}")])
+            self.respond(
+                HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+                headers=[("Content-Range", f"bytes */{size_bytes}")],
+            )
             return
         self.send_response(HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK)
         if part:

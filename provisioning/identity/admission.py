@@ -35,16 +35,28 @@ def check_device_name(device: str, registry: Registry) -> None:
             f"{device!r} cannot be a device's name: use letters, digits and ' ._:@-', a letter or digit first, at most {LONGEST_NAME}"
         ) from error
     if len(device) > LONGEST_NAME:
-        raise ConfigError(f"{device!r} has {len(device)} characters, a certificate's name at most {LONGEST_NAME}: choose a shorter one")
+        raise ConfigError(
+            f"{device!r} has {len(device)} characters, a certificate's name at most {LONGEST_NAME}: choose a shorter one"
+        )
     if device.startswith(RESERVED_PREFIX):
-        raise ConfigError(f"{device!r} begins like the names of the fleet's services ({RESERVED_PREFIX}...): choose another")
+        raise ConfigError(
+            f"{device!r} begins like the names of the fleet's services ({RESERVED_PREFIX}...): choose another"
+        )
     registered = devices.find(registry, device)
     if registered is not None and registered.trust == "revoked":
-        raise ConfigError(f"device {device!r} was revoked: `edgemeter fleet accept {device!r}` re-admits it first")
+        raise ConfigError(
+            f"device {device!r} was revoked: `edgemeter fleet accept {device!r}` re-admits it first"
+        )
 
 
 def invite(
-    folder: FleetFolder, registry: Registry, statements: Statements, inventory: FleetFile, device: str, hours: float, now_ns: int
+    folder: FleetFolder,
+    registry: Registry,
+    statements: Statements,
+    inventory: FleetFile,
+    device: str,
+    hours: float,
+    now_ns: int,
 ) -> tuple[JoinFile, int]:
     """Return a join file with a new token, and its expiry (by the server's clock); the device's previous token ends.
 
@@ -62,10 +74,17 @@ def invite(
         ca=broker_files.read(folder.ca_certificate).decode(errors="replace"),
         token=token,
     )
-    certificates.put_token(statements, EnrolmentToken(device, token_id(token), inventory.fleet, expires_ns))
+    certificates.put_token(
+        statements, EnrolmentToken(device, token_id(token), inventory.fleet, expires_ns)
+    )
     if devices.find(registry, device) is None:
         entry = inventory.device.get(device, DeviceEntry())
-        devices.put(statements, Device(device, inventory.fleet, entry.serial, entry.board, entry.tags, "expected", now_ns))
+        devices.put(
+            statements,
+            Device(
+                device, inventory.fleet, entry.serial, entry.board, entry.tags, "expected", now_ns
+            ),
+        )
     return join, expires_ns
 
 
@@ -92,8 +111,14 @@ def accept(registry: Registry, statements: Statements, device: str, name: str | 
     called = name or waiting.device
     check_device_name(called, registry)
     owner = devices.find(registry, called)
-    if waiting.token_id is None and owner is not None and owner.serial not in {None, waiting.serial}:
-        raise ConfigError(f"{called!r} is the board with serial {owner.serial!r}: give this one another name with --as NAME")
+    if (
+        waiting.token_id is None
+        and owner is not None
+        and owner.serial not in {None, waiting.serial}
+    ):
+        raise ConfigError(
+            f"{called!r} is the board with serial {owner.serial!r}: give this one another name with --as NAME"
+        )
     certificates.decide_request(statements, waiting.request, "accepted", called)
     return f"accepted as {called!r}, serial {waiting.serial}: it gets its certificate when it asks again, within a minute"
 
@@ -106,7 +131,11 @@ def revoke(registry: Registry, statements: Statements, device: str, reason: str,
     """
     now_ns = time.time_ns()
     registered = devices.find(registry, device)
-    waiting = certificates.waiting_request(registry, device) if registered is None or registered.trust == "expected" else None
+    waiting = (
+        certificates.waiting_request(registry, device)
+        if registered is None or registered.trust == "expected"
+        else None
+    )
     if waiting is not None:
         certificates.decide_request(statements, waiting.request, "rejected")
         if waiting.token_id is not None:
@@ -121,5 +150,9 @@ def revoke(registry: Registry, statements: Statements, device: str, reason: str,
     certificates.end_token(statements, "device", device)
     devices.put(statements, replace(before, trust="revoked", changed_ns=now_ns))
     certificates.put_pending_disconnect(statements, device, now_ns)
-    known_text = f"with {count} certificate{'s' * (count != 1)}" if registered else "by its name: the registry did not know it"
+    known_text = (
+        f"with {count} certificate{'s' * (count != 1)}"
+        if registered
+        else "by its name: the registry did not know it"
+    )
     return f"revoked, {known_text}"

@@ -23,14 +23,20 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates
 from edgemeter.provisioning.registry.registry import Registry
 
-COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", SERVICE_NAME, "edgemeter-operator"
+COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = (
+    "edgemeter-collector",
+    SERVICE_NAME,
+    "edgemeter-operator",
+)
 MOST_CLIENTS = 50_000
 
 
 def access_rules(fleets: Iterable[str]) -> str:
     """Return the ACL: devices in these `fleets`, and services."""
     of_devices, _, of_services = template("acl").partition("\n\n")
-    return "\n".join([*(of_devices.format(fleet=fleet) for fleet in sorted(fleets)), "", of_services])
+    return "\n".join(
+        [*(of_devices.format(fleet=fleet) for fleet in sorted(fleets)), "", of_services]
+    )
 
 
 def authority(folder: FleetFolder) -> Authority:
@@ -47,7 +53,9 @@ def configuration(folder: FleetFolder, server: ServerEntry) -> str:
     """Return mosquitto's configuration; raises ConfigError if the folder's name is not possible in it."""
     broker = str(folder.broker.absolute())
     if "\n" in broker or broker != broker.strip():
-        raise ConfigError(f"the fleet's folder {broker!r} has a line break, or a space at the end, in its name: rename it")
+        raise ConfigError(
+            f"the fleet's folder {broker!r} has a line break, or a space at the end, in its name: rename it"
+        )
     try:
         # After a reload mosquitto reads its files as the unprivileged user, who has to own them.
         user = f"user {pwd.getpwuid(os.getuid()).pw_name}\n"
@@ -81,7 +89,11 @@ def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now:
         listed = revoked_numbers(previous) if previous is not None else set()
         refused = certificates.refused(registry, int(now.timestamp() * NS_PER_S))
         # A revoked certificate stays revoked, even if the registry was lost and recreated.
-        refused |= {number for number in listed - refused if not registry.query("SELECT 1 FROM certificates WHERE number = ?", number)}
+        refused |= {
+            number
+            for number in listed - refused
+            if not registry.query("SELECT 1 FROM certificates WHERE number = ?", number)
+        }
         if previous is None or refused != listed:
             durable_file.write(folder.revoked, signing.revoked_list(refused, now, previous))
         _announce_list(folder, signing)
@@ -94,7 +106,10 @@ def _announce_list(folder: FleetFolder, signing: Authority) -> None:
     another machine before the list would name the previous list there.
     """
     name, number = folder.revoked_lists / signing.name_hash(), 0
-    with os_error_as(UnavailableError, f"cannot announce the list of revoked certificates in {str(folder.revoked_lists)!r}"):
+    with os_error_as(
+        UnavailableError,
+        f"cannot announce the list of revoked certificates in {str(folder.revoked_lists)!r}",
+    ):
         while (link := name.with_suffix(f".r{number}")).exists():
             if link.samefile(folder.revoked):
                 return
@@ -103,5 +118,9 @@ def _announce_list(folder: FleetFolder, signing: Authority) -> None:
 
 
 def read(path: Path) -> bytes:
-    with os_error_as(ConfigError, f"cannot read {str(path)!r}", "`edgemeter fleet init` makes it; name the fleet's folder with --folder"):
+    with os_error_as(
+        ConfigError,
+        f"cannot read {str(path)!r}",
+        "`edgemeter fleet init` makes it; name the fleet's folder with --folder",
+    ):
         return path.read_bytes()

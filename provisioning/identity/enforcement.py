@@ -44,7 +44,11 @@ def broker_process(folder: FleetFolder, proc: Path = Path("/proc")) -> int | Non
     """Return the process id of the broker, None if its pid file names no mosquitto on this machine."""
     try:
         number = int((folder.broker / "mosquitto.pid").read_text().strip())
-        return number if number > 1 and (proc / str(number) / "comm").read_text().strip() == PROGRAM else None
+        return (
+            number
+            if number > 1 and (proc / str(number) / "comm").read_text().strip() == PROGRAM
+            else None
+        )
     except (OSError, ValueError):
         return None
 
@@ -58,7 +62,9 @@ def raise_limit() -> None:
 def process_issues(folder: FleetFolder) -> list[str]:
     """Return which of service and broker may open too few files, and whether the broker runs elsewhere, with the remedy."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    issues = [f"the service may open {limit:,} files only: {_REMEDY}"] if 0 <= limit < FEWEST else []
+    issues = (
+        [f"the service may open {limit:,} files only: {_REMEDY}"] if 0 <= limit < FEWEST else []
+    )
     broker = broker_process(folder)
     if broker is None:
         return [*issues, ELSEWHERE]
@@ -66,7 +72,9 @@ def process_issues(folder: FleetFolder) -> list[str]:
     with suppress(OSError):
         connections, _ = resource.prlimit(broker, resource.RLIMIT_NOFILE)
         if 0 <= connections < FEWEST:
-            issues.append(f"the broker may hold {connections:,} connections only, so a stranger can take them all: {_REMEDY}")
+            issues.append(
+                f"the broker may hold {connections:,} connections only, so a stranger can take them all: {_REMEDY}"
+            )
     return issues
 
 
@@ -85,12 +93,16 @@ def resumption_issues(folder: FleetFolder, address: BrokerAddress) -> list[str]:
             with (
                 suppress(OSError),
                 socket.create_connection((address.host, address.port), CONNECT_S) as plain,
-                context.wrap_socket(plain, server_hostname=address.host, session=session) as connection,
+                context.wrap_socket(
+                    plain, server_hostname=address.host, session=session
+                ) as connection,
             ):
                 if connection.session_reused:
                     settings = str(folder.broker.absolute() / "openssl.cnf")
                     remedy = f"start it by its systemd unit, or with OPENSSL_CONF={shlex.quote(settings)}"
-                    return [f"the broker at {address} resumes TLS sessions, by which a revoked device comes back for two hours: {remedy}"]
+                    return [
+                        f"the broker at {address} resumes TLS sessions, by which a revoked device comes back for two hours: {remedy}"
+                    ]
                 connection.settimeout(TICKET_S)
                 with suppress(TimeoutError):
                     connection.recv(1)
@@ -122,7 +134,13 @@ def end_session(address: BrokerAddress, client_id: str, state: tuple[str, bytes]
 class Enforcement:
     """Keeps one fleet's broker up to date."""
 
-    def __init__(self, folder: FleetFolder, registry: Registry, signing: Authority, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: FleetFolder,
+        registry: Registry,
+        signing: Authority,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._folder = folder
         self._clock = clock
         self._registry = registry
@@ -170,10 +188,15 @@ class Enforcement:
 
     def _state_after(self, device: str) -> tuple[str, bytes] | None:
         """Return the state to retain for a device whose own state is too late: revoked or banned; None for one that may reconnect."""
-        registered, heard = devices.find(self._registry, device), devices.find_presence(self._registry, device)
+        registered, heard = (
+            devices.find(self._registry, device),
+            devices.find_presence(self._registry, device),
+        )
         fleet = heard.fleet if heard else registered.fleet if registered else None
         is_revoked = registered is not None and registered.trust == "revoked"
-        if fleet is None or not (is_revoked or device in certificates.active_bans(self._registry, time.time_ns())):
+        if fleet is None or not (
+            is_revoked or device in certificates.active_bans(self._registry, time.time_ns())
+        ):
             return None
         session = heard.session if heard and heard.session is not None else 0
         state = messages.DeviceState(state="revoked" if is_revoked else "offline", session=session)

@@ -17,7 +17,11 @@ from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.identity.authority import Authority, SigningRequest
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.registry import certificates, devices, jobs
-from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentRequest, EnrolmentToken
+from edgemeter.provisioning.registry.certificates import (
+    Certificate,
+    EnrolmentRequest,
+    EnrolmentToken,
+)
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.release import boards
@@ -48,23 +52,39 @@ class Enrolment:
                 return EnrolmentAnswer(state="refused", now_ns=now_ns, reason=reason)
             request, enrolment = _read(asking, token.device, token.fleet, now_ns, token.token_id)
             if request.common_name not in {None, token.device}:
-                return _refused(enrolment, f"this token is for device {token.device!r}, not for {request.common_name!r}")
+                return _refused(
+                    enrolment,
+                    f"this token is for device {token.device!r}, not for {request.common_name!r}",
+                )
             if token.key_sha256 not in {None, request.key_sha256}:
-                return _refused(enrolment, "this token was used with another key: make another with `edgemeter fleet token`")
+                return _refused(
+                    enrolment,
+                    "this token was used with another key: make another with `edgemeter fleet token`",
+                )
             if (certificate := self._held(enrolment, token)) is not None:
                 return _accepted(enrolment, certificate, token.fleet)
-            answer = self._by_decision(statements, enrolment, request) or self._judged(statements, enrolment)
+            answer = self._by_decision(statements, enrolment, request) or self._judged(
+                statements, enrolment
+            )
             return answer or self._issue(statements, enrolment, request, token.device)
 
-    def with_certificate(self, device: str, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
+    def with_certificate(
+        self, device: str, asking: CertificateRequest, now_ns: int
+    ) -> EnrolmentAnswer:
         """Return the answer to a device with a certificate: a new one, or pending for another board; raises ConfigError as `_read`."""
         with self.registry.transaction() as statements:
             registered = devices.find(self.registry, device)
-            request, enrolment = _read(asking, device, registered.fleet if registered else "", now_ns)
+            request, enrolment = _read(
+                asking, device, registered.fleet if registered else "", now_ns
+            )
             if request.common_name != device:
-                return _refused(enrolment, f"device {device!r} cannot ask for the name {request.common_name!r}")
+                return _refused(
+                    enrolment, f"device {device!r} cannot ask for the name {request.common_name!r}"
+                )
             if registered is None or registered.trust != "accepted":
-                return _refused(enrolment, f"{device!r} is not an accepted device: ask the fleet's operator")
+                return _refused(
+                    enrolment, f"{device!r} is not an accepted device: ask the fleet's operator"
+                )
             if registered.serial == asking.serial:
                 return self._renewed(statements, enrolment, request)
             return self._cloned(statements, registered, enrolment, request)
@@ -72,21 +92,45 @@ class Enrolment:
     def confirmed(self, device: str, number: str, now_ns: int) -> None:
         """End the token and the earlier certificates of a device that has connected with this certificate."""
         with self.registry.transaction() as statements:
-            used = next((certificate for certificate in self._valid(device) if certificate.number == number), None)
+            used = next(
+                (
+                    certificate
+                    for certificate in self._valid(device)
+                    if certificate.number == number
+                ),
+                None,
+            )
             if used is None:
                 return
             certificates.end_token(statements, "key_sha256", used.key_sha256)
             reason = "the device uses a newer certificate"
-            if certificates.revoke(statements, device, now_ns + RENEWED_GRACE_NS, reason, before=used):
-                logger.info("%r uses certificate %s: its earlier ones end in %d days", device, number, RENEWED_GRACE_NS // NS_PER_DAY)
+            if certificates.revoke(
+                statements, device, now_ns + RENEWED_GRACE_NS, reason, before=used
+            ):
+                logger.info(
+                    "%r uses certificate %s: its earlier ones end in %d days",
+                    device,
+                    number,
+                    RENEWED_GRACE_NS // NS_PER_DAY,
+                )
 
     def _valid(self, device: str) -> list[Certificate]:
-        return [certificate for certificate in certificates.of_device(self.registry, device) if certificate.revoked_ns is None]
+        return [
+            certificate
+            for certificate in certificates.of_device(self.registry, device)
+            if certificate.revoked_ns is None
+        ]
 
-    def _renewed(self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest) -> EnrolmentAnswer:
+    def _renewed(
+        self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest
+    ) -> EnrolmentAnswer:
         valid, now_ns = self._valid(enrolment.device), enrolment.asked_ns
         # A device renews at two thirds of its certificate's lifetime. A request before half of it repeats one whose answer was lost.
-        if valid and valid[0].key_sha256 == request.key_sha256 and 2 * now_ns <= valid[0].issued_ns + valid[0].not_after_ns:
+        if (
+            valid
+            and valid[0].key_sha256 == request.key_sha256
+            and 2 * now_ns <= valid[0].issued_ns + valid[0].not_after_ns
+        ):
             return _accepted(enrolment, valid[0])
         if sum(now_ns - certificate.issued_ns < NS_PER_DAY for certificate in valid) >= MOST_A_DAY:
             reason = f"{MOST_A_DAY} certificates of {enrolment.device!r} were issued within a day: check what this board does"
@@ -95,27 +139,47 @@ class Enrolment:
         certificates.put(statements, issued)
         return _accepted(enrolment, issued)
 
-    def _cloned(self, statements: Statements, registered: Device, enrolment: EnrolmentRequest, request: SigningRequest) -> EnrolmentAnswer:
+    def _cloned(
+        self,
+        statements: Statements,
+        registered: Device,
+        enrolment: EnrolmentRequest,
+        request: SigningRequest,
+    ) -> EnrolmentAnswer:
         owners = certificates.of_key(self.registry, enrolment.key_sha256)
         if any(owner.serial != enrolment.serial for owner in owners):
             board = f"the board {registered.device!r} with serial {registered.serial!r}"
-            return _answer(enrolment, "again", f"this key belongs to {board}; a copied card needs a key of its own")
+            return _answer(
+                enrolment,
+                "again",
+                f"this key belongs to {board}; a copied card needs a key of its own",
+            )
         certificate = next((owner for owner in owners if owner.revoked_ns is None), None)
         if certificate is not None:
             owner = devices.find(self.registry, certificate.device)
             return _accepted(enrolment, certificate, owner.fleet if owner else None)
         why = f"a copied card: it has the key of {registered.device!r}, whose board has serial {registered.serial!r}"
-        return self._by_decision(statements, enrolment, request) or self._pending(statements, enrolment, why)
+        return self._by_decision(statements, enrolment, request) or self._pending(
+            statements, enrolment, why
+        )
 
     def _held(self, enrolment: EnrolmentRequest, token: EnrolmentToken) -> Certificate | None:
         """Return the certificate of this board for this key; it may have been accepted under another name than the token's."""
         for certificate in certificates.of_key(self.registry, enrolment.key_sha256):
-            is_of_claim = certificate.device == token.device or token.key_sha256 == enrolment.key_sha256
-            if certificate.serial == enrolment.serial and is_of_claim and certificate.revoked_ns is None:
+            is_of_claim = (
+                certificate.device == token.device or token.key_sha256 == enrolment.key_sha256
+            )
+            if (
+                certificate.serial == enrolment.serial
+                and is_of_claim
+                and certificate.revoked_ns is None
+            ):
                 return certificate
         return None
 
-    def _by_decision(self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest) -> EnrolmentAnswer | None:
+    def _by_decision(
+        self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest
+    ) -> EnrolmentAnswer | None:
         """Return the answer to a board that waits for a person or was decided on; None for any other, and for another key of it."""
         before = certificates.find_request(self.registry, enrolment.request)
         if before is None:
@@ -129,7 +193,9 @@ class Enrolment:
         certificates.delete_request(statements, before.request)
         return self._issue(statements, enrolment, request, before.name or before.device)
 
-    def _judged(self, statements: Statements, enrolment: EnrolmentRequest) -> EnrolmentAnswer | None:
+    def _judged(
+        self, statements: Statements, enrolment: EnrolmentRequest
+    ) -> EnrolmentAnswer | None:
         """Return a refusal or a pending answer; None if the token is enough."""
         device, serial = enrolment.device, enrolment.serial
         owners = certificates.of_key(self.registry, enrolment.key_sha256)
@@ -138,7 +204,10 @@ class Enrolment:
             return _answer(enrolment, "again", reason)
         registered = devices.find(self.registry, device)
         if registered is not None and registered.trust == "revoked":
-            return _refused(enrolment, f"device {device!r} was revoked: `edgemeter fleet accept {device}` re-admits it")
+            return _refused(
+                enrolment,
+                f"device {device!r} was revoked: `edgemeter fleet accept {device}` re-admits it",
+            )
         other = devices.find_by_serial(self.registry, serial)
         if other is not None and other.device != device and other.trust != "revoked":
             reason = f"the board with serial {serial!r} is device {other.device!r}: make a token for that device"
@@ -154,24 +223,38 @@ class Enrolment:
         if entry.serial is not None and entry.serial != serial:
             return f"fleet.toml names serial {entry.serial!r}, the board reports {serial!r}"
         if registered is not None and registered.serial not in {None, serial}:
-            doubtful = "; that number changes when the card is flashed again" if enrolment.serial_source in {"installation", "made"} else ""
+            doubtful = (
+                "; that number changes when the card is flashed again"
+                if enrolment.serial_source in {"installation", "made"}
+                else ""
+            )
             return f"{enrolment.device!r} is the board with serial {registered.serial!r}, and {serial!r} requests its name{doubtful}"
         if self.fleet_file.server.accept == "hand":
             return "fleet.toml requires approval of every board (accept = 'hand')"
         return None
 
-    def _pending(self, statements: Statements, enrolment: EnrolmentRequest, why: str) -> EnrolmentAnswer:
+    def _pending(
+        self, statements: Statements, enrolment: EnrolmentRequest, why: str
+    ) -> EnrolmentAnswer:
         certificates.put_request(statements, replace(enrolment, why=why))
         return _answer(enrolment, "pending", why)
 
-    def _issue(self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest, device: str) -> EnrolmentAnswer:
+    def _issue(
+        self,
+        statements: Statements,
+        enrolment: EnrolmentRequest,
+        request: SigningRequest,
+        device: str,
+    ) -> EnrolmentAnswer:
         """Give the board its name: earlier certificates of that name are revoked, orders are repeated, the board loses any other name."""
         now_ns = enrolment.asked_ns
         if enrolment.token_id is not None:
             certificates.bind_token(statements, enrolment.token_id, enrolment.key_sha256)
         issued = self.signing.issue_device(request, device, enrolment.serial, now_ns)
         before = devices.find(self.registry, device)
-        revoked_count = certificates.revoke(statements, device, now_ns, "the board enrolled again with another key")
+        revoked_count = certificates.revoke(
+            statements, device, now_ns, "the board enrolled again with another key"
+        )
         if revoked_count and before is not None and before.serial != enrolment.serial:
             # The board that had the name may be connected; if the new one is disconnected instead, it reconnects.
             certificates.put_pending_disconnect(statements, device, now_ns)
@@ -185,7 +268,9 @@ class Enrolment:
             fleet=enrolment.fleet,
             serial=enrolment.serial,
             # The name for releases and selections; an unknown board keeps the name that it reports.
-            board=entry.board or (enrolment.board and (boards.board_of_model(enrolment.board) or enrolment.board)) or previous.board,
+            board=entry.board
+            or (enrolment.board and (boards.board_of_model(enrolment.board) or enrolment.board))
+            or previous.board,
             tags=entry.tags or previous.tags,
             trust="accepted",
             changed_ns=now_ns,
@@ -218,7 +303,9 @@ def _read(
     )
 
 
-def _accepted(enrolment: EnrolmentRequest, certificate: Certificate, fleet: str | None = None) -> EnrolmentAnswer:
+def _accepted(
+    enrolment: EnrolmentRequest, certificate: Certificate, fleet: str | None = None
+) -> EnrolmentAnswer:
     return EnrolmentAnswer(
         state="accepted",
         now_ns=enrolment.asked_ns,
@@ -234,5 +321,7 @@ def _refused(enrolment: EnrolmentRequest, reason: str) -> EnrolmentAnswer:
     return _answer(enrolment, "refused", reason)
 
 
-def _answer(enrolment: EnrolmentRequest, state: Literal["again", "pending", "refused"], reason: str) -> EnrolmentAnswer:
+def _answer(
+    enrolment: EnrolmentRequest, state: Literal["again", "pending", "refused"], reason: str
+) -> EnrolmentAnswer:
     return EnrolmentAnswer(state=state, now_ns=enrolment.asked_ns, reason=reason)

@@ -12,14 +12,20 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 TARGET = "edgemeter-fleet.target"
-BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT = "edgemeter-broker.service", "edgemeter-fleet.service", "edgemeter-collector.service"
+BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT = (
+    "edgemeter-broker.service",
+    "edgemeter-fleet.service",
+    "edgemeter-collector.service",
+)
 
 
 def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, str]:
     """Return the fleet's units by name, run by the Python `program`; raises ConfigError if a unit cannot contain the folder's name."""
     path = folder.path.absolute()
     if not str(path).isprintable():
-        raise ConfigError(f"the name of the fleet's folder {str(path)!r} contains a control character: rename it")
+        raise ConfigError(
+            f"the name of the fleet's folder {str(path)!r} contains a control character: rename it"
+        )
     values = {
         "folder": _quoted(str(path)),
         "home": _quoted(str(config.home().absolute())),
@@ -31,7 +37,10 @@ def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, 
         "clear": _word(f"rm -f {shlex.quote(str(folder.revoked_lists.absolute()))}/*.r*"),
         "hardening": _template("fleet-hardening").format(user=os.getuid()),
     }
-    return {unit: _template(unit).format(**values) for unit in (BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT, TARGET)}
+    return {
+        unit: _template(unit).format(**values)
+        for unit in (BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT, TARGET)
+    }
 
 
 def install_lines(folder: FleetFolder) -> tuple[str, str, str]:
@@ -45,7 +54,9 @@ def install_lines(folder: FleetFolder) -> tuple[str, str, str]:
 
 
 def _template(name: str) -> str:
-    return (Path(provisioning.__file__).with_name("units") / f"{name}.in").read_text(encoding="utf-8")
+    return (Path(provisioning.__file__).with_name("units") / f"{name}.in").read_text(
+        encoding="utf-8"
+    )
 
 
 def _word(argument: str) -> str:

@@ -25,7 +25,9 @@ def decoded(path: Path, name: str, data: bytes) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name!r} on {str(path)!r} is not text: restore it, or write the image again") from error
+        raise ConfigError(
+            f"{name!r} on {str(path)!r} is not text: restore it, or write the image again"
+        ) from error
 
 
 class MountedFolder:
@@ -77,7 +79,10 @@ class ImagePartition:
     def __init__(self, path: Path, offset: int) -> None:
         self.path = path
         self.drive = f"{path}@@{offset}"
-        label = re.search(r"Volume in drive .* is (\S+)", self._mtools("mdir", "::").stdout.decode(errors="replace"))
+        label = re.search(
+            r"Volume in drive .* is (\S+)",
+            self._mtools("mdir", "::").stdout.decode(errors="replace"),
+        )
         self.label = label[1] if label else ""
 
     def names(self) -> set[str]:
@@ -87,10 +92,16 @@ class ImagePartition:
 
     def text(self, name: str) -> str | None:
         """Return a small file as text, None if there is none; raises ConfigError if it is not text."""
-        return decoded(self.path, name, self._mtools("mtype", f"::{name}").stdout) if name in self.names() else None
+        return (
+            decoded(self.path, name, self._mtools("mtype", f"::{name}").stdout)
+            if name in self.names()
+            else None
+        )
 
     def free_bytes(self) -> int:
-        free = re.search(r"([\d ]+) bytes free", self._mtools("mdir", "::").stdout.decode(errors="replace"))
+        free = re.search(
+            r"([\d ]+) bytes free", self._mtools("mdir", "::").stdout.decode(errors="replace")
+        )
         return int(free[1].replace(" ", "")) if free else 0
 
     def remove_folder(self, name: str) -> None:
@@ -108,9 +119,14 @@ class ImagePartition:
 
     def _mtools(self, program: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
         environment = {**os.environ, "LC_ALL": "C"}
-        completed = subprocess.run([program, "-i", self.drive, *words], env=environment, capture_output=True, check=False)
+        completed = subprocess.run(
+            [program, "-i", self.drive, *words], env=environment, capture_output=True, check=False
+        )
         if completed.returncode != 0:
-            reason = one_line(completed.stderr.decode(errors="replace").strip() or f"status {completed.returncode}")
+            reason = one_line(
+                completed.stderr.decode(errors="replace").strip()
+                or f"status {completed.returncode}"
+            )
             raise UnavailableError(
                 f"{program} on the boot partition of {str(self.path)!r} failed ({reason}): unpack the image again, writable"
             )
@@ -123,7 +139,9 @@ BootPartition: TypeAlias = MountedFolder | ImagePartition
 
 def files_below(path: Path) -> Iterator[Path]:
     """Yield the files of a folder, or the file itself."""
-    yield from (file for file in sorted(path.rglob("*")) if file.is_file()) if path.is_dir() else (path,)
+    yield from (
+        (file for file in sorted(path.rglob("*")) if file.is_file()) if path.is_dir() else (path,)
+    )
 
 
 def open_boot_partition(path: Path) -> BootPartition:
@@ -142,14 +160,24 @@ def open_boot_partition(path: Path) -> BootPartition:
             )
     if bare := _fat_at(path, 0):
         return bare
-    listed = subprocess.run([str(shutil.which("sfdisk", path=search)), "--json", str(path)], capture_output=True, check=False)
-    partitions: list[dict[str, Any]] = json.loads(listed.stdout)["partitiontable"].get("partitions", []) if listed.returncode == 0 else []
+    listed = subprocess.run(
+        [str(shutil.which("sfdisk", path=search)), "--json", str(path)],
+        capture_output=True,
+        check=False,
+    )
+    partitions: list[dict[str, Any]] = (
+        json.loads(listed.stdout)["partitiontable"].get("partitions", [])
+        if listed.returncode == 0
+        else []
+    )
     if not partitions:
         raise ConfigError(
             f"{str(path)!r} has neither a partition table nor a FAT file system: give the image of a system for boards, unpacked (`unxz`)"
         )
     if any(entry.get("name") == JETPACK_ROOT for entry in partitions):
-        raise ConfigError(f"{str(path)!r} is an image of JetPack, which reads no file of ours at its first boot: {OVER_SSH}")
+        raise ConfigError(
+            f"{str(path)!r} is an image of JetPack, which reads no file of ours at its first boot: {OVER_SSH}"
+        )
     return _booting(path, partitions)
 
 
@@ -157,8 +185,12 @@ def _booting(path: Path, partitions: list[dict[str, Any]]) -> ImagePartition:
     """Return the only FAT partition; of several, the one with a file that boards boot by."""
     size_bytes = path.stat().st_size
     if any((entry["start"] + entry["size"]) * SECTOR_BYTES > size_bytes for entry in partitions):
-        raise ConfigError(f"{str(path)!r} ends before its last partition: the image is truncated, download or unpack it again")
-    volumes = [volume for entry in partitions if (volume := _fat_at(path, entry["start"] * SECTOR_BYTES))]
+        raise ConfigError(
+            f"{str(path)!r} ends before its last partition: the image is truncated, download or unpack it again"
+        )
+    volumes = [
+        volume for entry in partitions if (volume := _fat_at(path, entry["start"] * SECTOR_BYTES))
+    ]
     if not volumes:
         raise ConfigError(
             f"none of the {len(partitions)} partitions of {str(path)!r} is a FAT that mtools can read: "
@@ -167,7 +199,9 @@ def _booting(path: Path, partitions: list[dict[str, Any]]) -> ImagePartition:
     if len(volumes) > 1:
         volumes = [volume for volume in volumes if BOOT_FILES & volume.names()]
     if len(volumes) != 1:
-        raise ConfigError(f"{str(path)!r} has several FAT partitions: mount the one that boots, and give its folder")
+        raise ConfigError(
+            f"{str(path)!r} has several FAT partitions: mount the one that boots, and give its folder"
+        )
     return volumes[0]
 
 

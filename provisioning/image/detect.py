@@ -33,12 +33,18 @@ def choose_format(boot: BootPartition) -> tuple[BootFormat, str]:
     date = system_date(boot)
     why = f"its {ISSUE} names Raspberry Pi OS of {date}"
     if date is not None and date < FIRST_BOOKWORM:
-        raise ConfigError(f"{str(boot.path)!r} is Raspberry Pi OS of {date}, whose Python is too old: take Bookworm or later")
+        raise ConfigError(
+            f"{str(boot.path)!r} is Raspberry Pi OS of {date}, whose Python is too old: take Bookworm or later"
+        )
     if date is not None:
         return "firstrun" if date <= LAST_FIRSTRUN else "cloudinit", why
     if re.search(r"\binit=\S*/firstboot\b", boot.text(KERNEL_LINE) or ""):
         return "firstrun", f"its {KERNEL_LINE} starts Raspberry Pi OS Bookworm's firstboot"
-    seeds = [name for name in (cloudinit.USER_DATA, cloudinit.META_DATA, cloudinit.NETWORK) if name in names]
+    seeds = [
+        name
+        for name in (cloudinit.USER_DATA, cloudinit.META_DATA, cloudinit.NETWORK)
+        if name in names
+    ]
     if seeds:
         return "cloudinit", f"it has {' and '.join(seeds)}"
     if boot.label.upper() == "CIDATA":
@@ -64,9 +70,13 @@ def misfits(boot: BootPartition, form: BootFormat, arch: str, python: str) -> li
         if name in names and owner != form
     ]
     if form != "firstrun" and "systemd.run=" in (boot.text(KERNEL_LINE) or ""):
-        texts.append(f"systemd.run= in {KERNEL_LINE} runs a command in place of the first boot: delete it")
+        texts.append(
+            f"systemd.run= in {KERNEL_LINE} runs a command in place of the first boot: delete it"
+        )
     if arch == "aarch64" and names & KERNELS_32:
-        texts.append(f"the release is for {arch}, and the system has {min(names & KERNELS_32)}, as one of 32 bits: take the 64-bit image")
+        texts.append(
+            f"the release is for {arch}, and the system has {min(names & KERNELS_32)}, as one of 32 bits: take the 64-bit image"
+        )
     date = system_date(boot)
     system_python = "3.11" if date and date < LAST_FIRSTRUN else "3.13"
     if date is not None and system_python != python:

@@ -5,12 +5,25 @@ Source: rpi-imager doc/os_customisation_formats.md; raspberrypi-sys-mods firstbo
 paths below /boot and the end of the script from its `rm` on.
 """
 
-from edgemeter.provisioning.image.adapter_text import BEGIN, BOOT_FOLDERS, END, KERNEL_LINE, START, WIFI_CONNECTION, text_of, without_ours
+from edgemeter.provisioning.image.adapter_text import (
+    BEGIN,
+    BOOT_FOLDERS,
+    END,
+    KERNEL_LINE,
+    START,
+    WIFI_CONNECTION,
+    text_of,
+    without_ours,
+)
 from edgemeter.provisioning.image.boot_partition import BootPartition
 from edgemeter.provisioning.image.wifi import Wifi
 
 NAME = "firstrun.sh"
-WORDS = ("systemd.run=/boot/firstrun.sh", "systemd.run_success_action=reboot", "systemd.unit=kernel-command-line.target")
+WORDS = (
+    "systemd.run=/boot/firstrun.sh",
+    "systemd.run_success_action=reboot",
+    "systemd.unit=kernel-command-line.target",
+)
 # The kernel line is removed first: with the line but without the script, the board would stop at every boot.
 CLEANED = r"s| systemd\.run[^ ]*||g; s| systemd\.unit=kernel-command-line\.target||g"
 TAIL = f"""for d in {BOOT_FOLDERS}; do
@@ -27,7 +40,11 @@ def adapter_files(boot: BootPartition, wifi: Wifi | None) -> dict[str, str]:
     files = {WIFI_CONNECTION: connection(wifi)} if wifi is not None else {}
     files[NAME] = script(boot.text(NAME) or "", wifi)
     line = (boot.text(KERNEL_LINE) or "").replace("\0", " ")
-    words = [word for word in line.split() if not word.startswith(("systemd.run", "systemd.unit=kernel-command-line"))]
+    words = [
+        word
+        for word in line.split()
+        if not word.startswith(("systemd.run", "systemd.unit=kernel-command-line"))
+    ]
     # Without the line, nothing runs the script.
     files[KERNEL_LINE] = " ".join([*words, *WORDS]) + "\n"
     return files
@@ -41,7 +58,9 @@ def script(text: str, wifi: Wifi | None) -> str:
     if wifi is not None:
         # Its key is in a file of its own, which the first boot overwrites.
         install = f"install -m 600 $d/{WIFI_CONNECTION} /etc/NetworkManager/system-connections/edgemeter.nmconnection"
-        part.append(f"for d in {BOOT_FOLDERS}; do if [ -f $d/{WIFI_CONNECTION} ]; then {install}; break; fi; done")
+        part.append(
+            f"for d in {BOOT_FOLDERS}; do if [ -f $d/{WIFI_CONNECTION} ]; then {install}; break; fi; done"
+        )
         part.append("rfkill unblock wifi")
         if wifi.country:
             part.append(f"raspi-config nonint do_wifi_country {wifi.country}")
@@ -51,7 +70,16 @@ def script(text: str, wifi: Wifi | None) -> str:
 def connection(wifi: Wifi) -> str:
     """Return a NetworkManager connection; the network's name is in bytes, so that no character needs quoting."""
     ssid = "".join(f"{byte};" for byte in wifi.ssid.encode())
-    lines = ["[connection]", "id=edgemeter", "type=wifi", "", "[wifi]", "mode=infrastructure", f"ssid={ssid}", ""]
+    lines = [
+        "[connection]",
+        "id=edgemeter",
+        "type=wifi",
+        "",
+        "[wifi]",
+        "mode=infrastructure",
+        f"ssid={ssid}",
+        "",
+    ]
     if wifi.psk_hex:
         lines += ["[wifi-security]", "key-mgmt=wpa-psk", f"psk={wifi.psk_hex}", ""]
     return text_of([*lines, "[ipv4]", "method=auto", "", "[ipv6]", "method=auto"])

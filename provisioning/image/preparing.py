@@ -17,7 +17,12 @@ from edgemeter.provisioning.image.wifi import Wifi
 from edgemeter.provisioning.release import install, release_file
 
 HERE = Path(__file__).parent
-PROGRAMS = (HERE / "firstboot.sh", HERE / "edgemeter-firstboot.service", Path(on_device.__file__), Path(install.__file__))
+PROGRAMS = (
+    HERE / "firstboot.sh",
+    HERE / "edgemeter-firstboot.service",
+    Path(on_device.__file__),
+    Path(install.__file__),
+)
 NOT_YET = """Edgemeter, first boot
 state:   prepared
 step:    none yet: the board has not started from this card, or its system did not call our script
@@ -41,7 +46,12 @@ class PreparedCard:
 
 
 def prepare_card(
-    boot: BootPartition, tar: Path, public_key: Path, join: Path, wifi: Wifi | None, requested_form: BootFormat | None
+    boot: BootPartition,
+    tar: Path,
+    public_key: Path,
+    join: Path,
+    wifi: Wifi | None,
+    requested_form: BootFormat | None,
 ) -> PreparedCard:
     """Write the card with the release `tar` and the join file, and read every byte back.
 
@@ -49,16 +59,28 @@ def prepare_card(
         ConfigError: the release, the join file or the card is invalid, or its format is unknown.
         UnavailableError: there is not enough room, or a file reads back differently.
     """
-    form, why = (requested_form, "--first-boot requests it") if requested_form else detect.choose_format(boot)
+    form, why = (
+        (requested_form, "--first-boot requests it")
+        if requested_form
+        else detect.choose_format(boot)
+    )
     release = release_file.read_release(tar, public_key)
     if not read_join_file(join).token:
-        raise ConfigError(f"the join file {str(join)!r} has no token, or it has been used: make a new one (`edgemeter fleet token DEVICE`)")
+        raise ConfigError(
+            f"the join file {str(join)!r} has no token, or it has been used: make a new one (`edgemeter fleet token DEVICE`)"
+        )
     if form == "firstrun":
         adapter = firstrun.adapter_files(boot, wifi)
     else:
         # With another token, release or network it is another instance.
-        contents = join.read_bytes() + release.document + repr((wifi, wifi.psk_hex) if wifi else None).encode()
-        adapter = cloudinit.adapter_files(boot, wifi, f"edgemeter-{hashlib.sha256(contents).hexdigest()[:16]}")
+        contents = (
+            join.read_bytes()
+            + release.document
+            + repr((wifi, wifi.psk_hex) if wifi else None).encode()
+        )
+        adapter = cloudinit.adapter_files(
+            boot, wifi, f"edgemeter-{hashlib.sha256(contents).hexdigest()[:16]}"
+        )
     warnings = detect.misfits(boot, form, release.manifest.arch, release.manifest.python)
     with tempfile.TemporaryDirectory(prefix="edgemeter-card-") as scratch:
         staged = Path(scratch) / "staged"
@@ -66,7 +88,11 @@ def prepare_card(
         payload.mkdir(parents=True)
         for program in PROGRAMS:
             shutil.copyfile(program, payload / program.name)
-        for source, name in ((tar, "release.tar"), (join, "join.toml"), (public_key, "release.pub")):
+        for source, name in (
+            (tar, "release.tar"),
+            (join, "join.toml"),
+            (public_key, "release.pub"),
+        ):
             shutil.copyfile(source, payload / name)
         (payload / "status.txt").write_text(NOT_YET)
         for name, text in adapter.items():
@@ -75,13 +101,24 @@ def prepare_card(
         _write(boot, staged, [PAYLOAD, *(name for name in adapter if "/" not in name)], size_bytes)
         _verify(boot, staged, Path(scratch) / "read")
         return PreparedCard(
-            form, why, release.manifest.version, release.manifest.board, warnings, list(adapter), len(list(files_below(staged))), size_bytes
+            form,
+            why,
+            release.manifest.version,
+            release.manifest.board,
+            warnings,
+            list(adapter),
+            len(list(files_below(staged))),
+            size_bytes,
         )
 
 
 def _write(boot: BootPartition, staged: Path, names: list[str], size_bytes: int) -> None:
     """Write the payload first and the files that start it last."""
-    with os_error_as(UnavailableError, f"cannot write to the boot partition {str(boot.path)!r}", "mount it writable for this user"):
+    with os_error_as(
+        UnavailableError,
+        f"cannot write to the boot partition {str(boot.path)!r}",
+        "mount it writable for this user",
+    ):
         boot.remove_folder(PAYLOAD)
         missing = size_bytes + SPARE_BYTES - boot.free_bytes()
         if missing > 0:
@@ -100,4 +137,6 @@ def _verify(boot: BootPartition, staged: Path, scratch: Path) -> None:
     for file in files_below(staged):
         name = file.relative_to(staged)
         if not (read / name).is_file() or not filecmp.cmp(file, read / name, shallow=False):
-            raise UnavailableError(f"{str(name)!r} on {str(boot.path)!r} reads back differently: the card or its reader is faulty")
+            raise UnavailableError(
+                f"{str(name)!r} on {str(boot.path)!r} reads back differently: the card or its reader is faulty"
+            )

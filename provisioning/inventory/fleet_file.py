@@ -32,7 +32,9 @@ class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
 
 
-class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class ServerEntry(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """The addresses for devices: the broker, and the service for certificates and content over HTTPS.
 
     `service` is the service's host if it differs from the broker's; `names` are further ones of both. `accept`: `token` is enough to
@@ -101,7 +103,11 @@ def fleet_broker_address(folder: FleetFolder, client: str = "fleet") -> BrokerAd
     broker = folder.broker_address
     if broker is None:
         broker = read(folder.fleet_file).server.broker_url
-    files = TlsFiles(folder.ca_certificate, folder.certificate(client), folder.key(client)) if broker.startswith("mqtts://") else None
+    files = (
+        TlsFiles(folder.ca_certificate, folder.certificate(client), folder.key(client))
+        if broker.startswith("mqtts://")
+        else None
+    )
     remedy = "start the fleet's broker (`sudo systemctl start edgemeter-broker`), or correct `broker` in fleet.toml"
     return replace(broker_address.parse_address(broker, tls=files), if_silent=remedy)
 

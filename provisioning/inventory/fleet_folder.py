@@ -47,7 +47,11 @@ class FleetFolder:
     @property
     def command(self) -> str:
         """The beginning of commands on this fleet: `edgemeter fleet`, with the folder if it is not the default."""
-        return "edgemeter fleet" if self.path == default().path else f"edgemeter fleet --folder {shlex.quote(str(self.path))}"
+        return (
+            "edgemeter fleet"
+            if self.path == default().path
+            else f"edgemeter fleet --folder {shlex.quote(str(self.path))}"
+        )
 
 
 def default() -> FleetFolder:

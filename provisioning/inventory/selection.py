@@ -38,10 +38,14 @@ _WORD = re.compile(r"[^&|!()='\"]+")
 
 def parse(text: str) -> DeviceTest:
     """Return a selection as a function of a device; raises ConfigError, which names the condition, if it is invalid."""
-    alternatives = [[_condition(text, part) for part in parts.split("&")] for parts in text.split("|")]
+    alternatives = [
+        [_condition(text, part) for part in parts.split("&")] for parts in text.split("|")
+    ]
 
     def fits(device: Device) -> bool:
-        return any(all(condition(device) for condition in conditions) for conditions in alternatives)
+        return any(
+            all(condition(device) for condition in conditions) for conditions in alternatives
+        )
 
     return fits
 
@@ -63,7 +67,9 @@ def _condition(text: str, part: str) -> DeviceTest:
         problem = f"{word!r} is not a condition" if word else "a condition is missing"
     else:
         return fits
-    raise ConfigError(f"selection {text!r}: {problem}; write a name, a tag, all, or KEY=PATTERN (keys: {', '.join(KEYS)}), joined by & | !")
+    raise ConfigError(
+        f"selection {text!r}: {problem}; write a name, a tag, all, or KEY=PATTERN (keys: {', '.join(KEYS)}), joined by & | !"
+    )
 
 
 def read_devices(folder: FleetFolder, registry: Registry) -> list[Device]:
@@ -92,19 +98,34 @@ def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[D
     if not matching:
         boards = ", ".join(sorted({device.board for device in everyone if device.board})) or "none"
         tags = ", ".join(sorted({tag for device in everyone for tag in device.tags})) or "none"
-        remedy = f"`{folder.command} list` lists them" if everyone else f"`{folder.command} token DEVICE` lets one join"
-        raise ConfigError(f"no device matches {text!r} among {len(everyone)} (boards {boards}; tags {tags}): {remedy}")
+        remedy = (
+            f"`{folder.command} list` lists them"
+            if everyone
+            else f"`{folder.command} token DEVICE` lets one join"
+        )
+        raise ConfigError(
+            f"no device matches {text!r} among {len(everyone)} (boards {boards}; tags {tags}): {remedy}"
+        )
     return matching
 
 
-def select_accepted(folder: FleetFolder, registry: Registry, text: str) -> tuple[list[Device], list[str]]:
+def select_accepted(
+    folder: FleetFolder, registry: Registry, text: str
+) -> tuple[list[Device], list[str]]:
     """Return the devices of a selection that accept orders, and notes on the others. Raises ConfigError also if none does."""
     devices = select_devices(folder, registry, text)
     accepted = [device for device in devices if device.trust == "accepted"]
     skipped = [device for device in devices if device.trust != "accepted"]
     if not accepted:
         states = ", ".join(sorted({device.trust for device in skipped}))
-        remedy = "they have to join first" if states == "expected" else "`edgemeter fleet accept` takes them back"
+        remedy = (
+            "they have to join first"
+            if states == "expected"
+            else "`edgemeter fleet accept` takes them back"
+        )
         matching = "1 device matches" if len(devices) == 1 else f"{len(devices)} devices match"
         raise ConfigError(f"{matching} {text!r}, but none accepts orders ({states}): {remedy}")
-    return accepted, [f"{device.device} is skipped: it is {device.trust}, and only accepted devices take orders" for device in skipped]
+    return accepted, [
+        f"{device.device} is skipped: it is {device.trust}, and only accepted devices take orders"
+        for device in skipped
+    ]

@@ -17,12 +17,34 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import DeviceState, Progress, Topic, parse_topic, topics_of
-from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, decode_report, encode_order
+from edgemeter.agent.contract.orders import (
+    FINAL,
+    Cancel,
+    ExecutionReport,
+    Order,
+    ReportReceipt,
+    decode_report,
+    encode_order,
+)
 from edgemeter.agent.contract.sealed import encode_addressed
 from edgemeter.provisioning.identity.authority import ServiceKey
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs.scheduler import JobQueue, WaitingReports, apply_report, drop, expire, needs_sending, start_attempt
-from edgemeter.provisioning.registry.jobs import ON_DEVICE, Execution, Job, find_execution, write_executions
+from edgemeter.provisioning.jobs.scheduler import (
+    JobQueue,
+    WaitingReports,
+    apply_report,
+    drop,
+    expire,
+    needs_sending,
+    start_attempt,
+)
+from edgemeter.provisioning.registry.jobs import (
+    ON_DEVICE,
+    Execution,
+    Job,
+    find_execution,
+    write_executions,
+)
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
@@ -90,7 +112,11 @@ class OrderSender:
 
     def due(self, now_ns: int) -> list[int]:
         """Return the executions whose message is due, and schedule the next."""
-        due = [(execution, content, tries) for execution, (content, tries, next_ns) in self._tries.items() if next_ns <= now_ns]
+        due = [
+            (execution, content, tries)
+            for execution, (content, tries, next_ns) in self._tries.items()
+            if next_ns <= now_ns
+        ]
         for execution, content, tries in due:
             again_ns = now_ns + int(min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0**tries) * NS_PER_S)
             self._tries[execution] = (content, min(tries + 1, MOST_DOUBLINGS), again_ns)
@@ -98,8 +124,18 @@ class OrderSender:
 
 
 def order_message(execution: Execution, job: Job) -> tuple[Topic, Order]:
-    work = Cancel() if execution.requested == "cancel" or execution.state not in ON_DEVICE else job.works[execution.work]
-    order = Order(job=execution.job, attempt=execution.attempt, version=execution.version, work=work, timeout_s=job.timeout_s)
+    work = (
+        Cancel()
+        if execution.requested == "cancel" or execution.state not in ON_DEVICE
+        else job.works[execution.work]
+    )
+    order = Order(
+        job=execution.job,
+        attempt=execution.attempt,
+        version=execution.version,
+        work=work,
+        timeout_s=job.timeout_s,
+    )
     return Topic(execution.fleet, execution.device, "command"), order
 
 
@@ -121,15 +157,31 @@ class DecisionRound:
         """Apply a device's report; in any case the device is sent the stored version."""
         execution = self._queue.find(report.job, topic.device)
         if execution is None:
-            changed = (each for each in self.changed.values() if (each.job, each.device) == (report.job, topic.device))
-            execution = next(changed, None) or find_execution(self._registry, report.job, topic.device)
-        after = None if execution is None else apply_report(execution, self._queue.job(execution), report, self._now_ns)
+            changed = (
+                each
+                for each in self.changed.values()
+                if (each.job, each.device) == (report.job, topic.device)
+            )
+            execution = next(changed, None) or find_execution(
+                self._registry, report.job, topic.device
+            )
+        after = (
+            None
+            if execution is None
+            else apply_report(execution, self._queue.job(execution), report, self._now_ns)
+        )
         if after is not None:
             self.note(after)
             if after.state == "rejected":
                 logger.info("%s rejects %s: %s", topic.device, report.job, report.reason)
-        self.messages.append((replace(topic, kind="command"), _report_receipt(report, after or execution)))
-        given_up = execution is not None and execution.state in {"cancelled", "timed_out"} and report.attempt == execution.attempt
+        self.messages.append(
+            (replace(topic, kind="command"), _report_receipt(report, after or execution))
+        )
+        given_up = (
+            execution is not None
+            and execution.state in {"cancelled", "timed_out"}
+            and report.attempt == execution.attempt
+        )
         if execution is not None and given_up and report.state not in FINAL:
             # It ended here without a report of its device, which still works on it: one that was revoked and has come back.
             self.messages.append(order_message(execution, self._queue.job(execution)))
@@ -154,7 +206,12 @@ def _report_receipt(report: ExecutionReport, execution: Execution | None) -> Rep
     version, state = report.expected_version + 1, report.state
     if execution is not None:
         version = max(version, execution.version)
-        if report.attempt == execution.attempt and execution.state != "held" and execution.state != "queued" and execution.state != "sent":  # noqa: PLR1714 - narrows the type
+        if (
+            report.attempt == execution.attempt  # noqa: PLR1714 - narrows the type
+            and execution.state != "held"
+            and execution.state != "queued"
+            and execution.state != "sent"
+        ):
             state = execution.state
     return ReportReceipt(noted=report.job, attempt=report.attempt, version=version, state=state)
 
@@ -198,7 +255,10 @@ class JobHandler:
             state = messages.decode_state(message.payload)
             if self._sender.reported(topic.device, state):
                 self._moved.add(topic.device)
-                if state.state == "online" and self._sessions.setdefault(topic.device, state.session) != state.session:
+                if (
+                    state.state == "online"
+                    and self._sessions.setdefault(topic.device, state.session) != state.session
+                ):
                     self._sessions[topic.device] = state.session
                     self._replaced.add(topic.device)
                 if state.state == "online" and state.challenge is None:
@@ -213,7 +273,9 @@ class JobHandler:
         is_open = self._queue is not None and self._queue.find(report.job, topic.device) is not None
         if not is_open and find_execution(self._registry, report.job, topic.device) is None:
             self._unknown[topic.device] += 1
-            logger.info("%s reports on unknown job %s", topic.device, report.job, extra=about(topic.device))
+            logger.info(
+                "%s reports on unknown job %s", topic.device, report.job, extra=about(topic.device)
+            )
             self._send(replace(topic, kind="command"), _report_receipt(report, None))
             return
         self._reports.add(topic, report)
@@ -227,7 +289,9 @@ class JobHandler:
             self._revoked_ns = now_ns + int(REVOKED_POLL_S * NS_PER_S)
             revoked = [
                 device
-                for (device,) in self._registry.query("SELECT device FROM devices WHERE trust = 'revoked'")
+                for (device,) in self._registry.query(
+                    "SELECT device FROM devices WHERE trust = 'revoked'"
+                )
                 if queue.of_device(device)
             ]
         self._follow(queue, queue.refresh(), now_ns)
@@ -236,7 +300,13 @@ class JobHandler:
         if now_ns - self._polled_ns > int(PAUSE_S * NS_PER_S):
             self._patient_ns = now_ns + int(PATIENCE_S * NS_PER_S)
         self._polled_ns = now_ns
-        if self._reports or revoked or self._overdue(queue, now_ns) or self._has_candidates(now_ns) or self._has_progress(now_ns):
+        if (
+            self._reports
+            or revoked
+            or self._overdue(queue, now_ns)
+            or self._has_candidates(now_ns)
+            or self._has_progress(now_ns)
+        ):
             self._decide(queue, revoked, now_ns)
         for number in self._sender.due(now_ns):
             execution = queue.open.get(number)
@@ -254,7 +324,10 @@ class JobHandler:
             self._ready.clear()
             self._moved = set(self._sender.online)
             if self._queue.open:
-                logger.info("%s unfinished since the last start", count(len(self._queue.open), "job execution"))
+                logger.info(
+                    "%s unfinished since the last start",
+                    count(len(self._queue.open), "job execution"),
+                )
         return self._queue
 
     def _meet(self, queue: JobQueue, now_ns: int) -> None:
@@ -281,12 +354,22 @@ class JobHandler:
 
     def _find_candidate(self, queue: JobQueue, device: str) -> None:
         # A device that has just connected is handled first.
-        execution = queue.first(device) if self._sender.is_online(device) and device in self._came_ns else None
+        execution = (
+            queue.first(device)
+            if self._sender.is_online(device) and device in self._came_ns
+            else None
+        )
         if execution is None:
             self._ready.pop(device, None)
         else:
-            earliest_ns = self._came_ns[device] + int(BEFORE_RETRY_S * NS_PER_S) if execution.attempt else 0
-            self._ready[device] = (queue.measures(execution), max(execution.due_ns, earliest_ns), execution.id)
+            earliest_ns = (
+                self._came_ns[device] + int(BEFORE_RETRY_S * NS_PER_S) if execution.attempt else 0
+            )
+            self._ready[device] = (
+                queue.measures(execution),
+                max(execution.due_ns, earliest_ns),
+                execution.id,
+            )
         # Something ended or arrived: others may start too.
         self._candidates_ns = 0
 
@@ -311,7 +394,9 @@ class JobHandler:
                     decisions.report(topic, report)
                 for execution in self._overdue(queue, now_ns):
                     decisions.give_up(execution)
-                for execution in (open_one for device in revoked for open_one in queue.of_device(device)):
+                for execution in (
+                    open_one for device in revoked for open_one in queue.of_device(device)
+                ):
                     over = drop(execution, "its device was revoked", now_ns)
                     decisions.note(over)
                     if execution.state in ON_DEVICE:
@@ -336,7 +421,12 @@ class JobHandler:
         """Sign a command for one device and its present challenge, and publish it; an offline device reports again when it is back."""
         challenge = self._sender.challenge(topic.device)
         if challenge is not None:
-            self._publish(str(topic), self._key.seal(encode_addressed(topic.fleet, topic.device, challenge, encode_order(command))))
+            self._publish(
+                str(topic),
+                self._key.seal(
+                    encode_addressed(topic.fleet, topic.device, challenge, encode_order(command))
+                ),
+            )
 
     def _start(self, queue: JobQueue, decisions: DecisionRound, now_ns: int) -> None:
         exclusive = {execution.exclusive for execution in queue.in_flight.values()} - {None}

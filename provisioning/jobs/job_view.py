@@ -31,7 +31,19 @@ STYLES = {
     "held": "dim",
 }
 # The order in which a summary counts the states.
-ORDER = ("done", "repeating", "running", "accepted", "sent", "queued", "held", "failed", "rejected", "timed_out", "cancelled")
+ORDER = (
+    "done",
+    "repeating",
+    "running",
+    "accepted",
+    "sent",
+    "queued",
+    "held",
+    "failed",
+    "rejected",
+    "timed_out",
+    "cancelled",
+)
 WAITING = frozenset({"queued", "held"})
 POLL_S = 0.5
 # If nothing of a job was sent for this long, the reader is told what to check.
@@ -39,7 +51,9 @@ NOTHING_SENT_S = 15.0
 MOST_ROWS = 30
 
 
-def wait_reasons(registry: Registry, executions: Iterable[Execution], now_ns: int) -> dict[int, str]:
+def wait_reasons(
+    registry: Registry, executions: Iterable[Execution], now_ns: int
+) -> dict[int, str]:
     """Return why executions wait, by id, as far as the registry shows it: only the service knows which devices are online."""
     in_flight = select_executions(registry, f"WHERE state IN {tuple(IN_FLIGHT)}")
     busy = {execution.device for execution in in_flight}
@@ -51,7 +65,11 @@ def wait_reasons(registry: Registry, executions: Iterable[Execution], now_ns: in
         elif execution.state == "sent":
             # Its device may have refused this order recently.
             presence = find_presence(registry, execution.device)
-            refused = recently_refused(presence.health) if presence is not None and presence.health is not None else None
+            refused = (
+                recently_refused(presence.health)
+                if presence is not None and presence.health is not None
+                else None
+            )
             if refused is not None:
                 reasons[execution.id] = f"its device refused an order: {refused.reason}"
         elif execution.state == "queued":
@@ -76,9 +94,13 @@ def state_text(execution: Execution) -> str:
 
 def note_text(execution: Execution, wait_reason: str | None = None) -> str:
     """Return a note: the device's activity, why it waits or ended, its number of runs."""
-    runs = count(len(execution.runs), "run") if execution.state == "done" and execution.runs else None
+    runs = (
+        count(len(execution.runs), "run") if execution.state == "done" and execution.runs else None
+    )
     # The device's reason for its end counts the runs too.
-    return one_line("; ".join(part for part in (execution.doing, execution.reason or runs, wait_reason) if part))
+    return one_line(
+        "; ".join(part for part in (execution.doing, execution.reason or runs, wait_reason) if part)
+    )
 
 
 def one_line(text: str) -> str:
@@ -87,13 +109,20 @@ def one_line(text: str) -> str:
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."
 
 
-def executions_table(executions: Iterable[Execution], reasons: Mapping[int, str], now_ns: int, *, by: str = "device") -> Table:
+def executions_table(
+    executions: Iterable[Execution], reasons: Mapping[int, str], now_ns: int, *, by: str = "device"
+) -> Table:
     """Return a table of executions, a row each, named by `device` or by `job`."""
     table = Table()
     for heading in (by, "state", "attempt", "took", "note"):
         # On a terminal of 80 columns a name stays on one line, to be copied.
         justify: Justify = "right" if heading in {"attempt", "took"} else "left"
-        table.add_column(heading, justify, is_whole=heading not in {"state", "note"}, min_width=16 if heading == "note" else 0)
+        table.add_column(
+            heading,
+            justify,
+            is_whole=heading not in {"state", "note"},
+            min_width=16 if heading == "note" else 0,
+        )
     for execution in executions:
         began_ns = execution.running_ns or execution.accepted_ns or execution.sent_ns
         took = ABSENT
@@ -101,12 +130,17 @@ def executions_table(executions: Iterable[Execution], reasons: Mapping[int, str]
             took = f"{((execution.ended_ns or now_ns) - began_ns) / NS_PER_S:.0f} s"
         state = Text(state_text(execution), style=STYLES.get(execution.state, ""))
         note = Text(note_text(execution, reasons.get(execution.id)))
-        table.add_row(Text(getattr(execution, by)), state, str(execution.attempt or ABSENT), took, note)
+        table.add_row(
+            Text(getattr(execution, by)), state, str(execution.attempt or ABSENT), took, note
+        )
     return table
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in ORDER if counts.get(name)) or "none"
+    return (
+        ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in ORDER if counts.get(name))
+        or "none"
+    )
 
 
 def job_outline(job: Job, counts: Mapping[str, int]) -> dict[str, Any]:
@@ -126,17 +160,36 @@ def job_outline(job: Job, counts: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def job_document(job: Job, executions: Sequence[Execution], reasons: Mapping[int, str]) -> dict[str, Any]:
+def job_document(
+    job: Job, executions: Sequence[Execution], reasons: Mapping[int, str]
+) -> dict[str, Any]:
     """Return a job with its executions for JSON."""
-    same = ("device", "fleet", "state", "attempt", "version", "reason", "done_ratio", "doing", "text", "runs")
+    same = (
+        "device",
+        "fleet",
+        "state",
+        "attempt",
+        "version",
+        "reason",
+        "done_ratio",
+        "doing",
+        "text",
+        "runs",
+    )
     times = ("sent", "accepted", "running", "ended")
     documents = [
         {name: getattr(execution, name) for name in same}
         | {name: iso_stamp(getattr(execution, f"{name}_ns")) for name in times}
-        | {"wave": execution.wave + 1, "waits": reasons.get(execution.id), "is_to_be_cancelled": execution.requested == "cancel"}
+        | {
+            "wave": execution.wave + 1,
+            "waits": reasons.get(execution.id),
+            "is_to_be_cancelled": execution.requested == "cancel",
+        }
         for execution in executions
     ]
-    return job_outline(job, Counter(execution.state for execution in executions)) | {"executions": documents}
+    return job_outline(job, Counter(execution.state for execution in executions)) | {
+        "executions": documents
+    }
 
 
 def follow_job(registry: Registry, name: str, console: Console) -> list[Execution]:
@@ -149,25 +202,39 @@ def follow_job(registry: Registry, name: str, console: Console) -> list[Executio
     live = LiveLines(console) if console.is_terminal else None
     with live or nullcontext():
         while True:
-            for execution in select_executions(registry, "WHERE job = ? AND serial > ? ORDER BY serial", name, serial):
+            for execution in select_executions(
+                registry, "WHERE job = ? AND serial > ? ORDER BY serial", name, serial
+            ):
                 serial = execution.serial
                 if live is None:
                     _print_change(console, executions.get(execution.device), execution)
                 executions[execution.device] = execution
             if live is not None:
                 live.draw(console.lines(_live_table(registry, list(executions.values()))))
-            states = {execution.state for execution in executions.values() if not execution.is_settled}
-            if not states or (states.isdisjoint(IN_FLIGHT) and jobs.find(registry, name).state != "running"):
+            states = {
+                execution.state for execution in executions.values() if not execution.is_settled
+            }
+            if not states or (
+                states.isdisjoint(IN_FLIGHT) and jobs.find(registry, name).state != "running"
+            ):
                 return [executions[device] for device in sorted(executions)]
-            if time.monotonic() > warn_s and not any(execution.attempt for execution in executions.values()):
+            if time.monotonic() > warn_s and not any(
+                execution.attempt for execution in executions.values()
+            ):
                 warn_s = math.inf
-                console.print("nothing sent yet: is `edgemeter fleet serve` running, and are the devices online?")
+                console.print(
+                    "nothing sent yet: is `edgemeter fleet serve` running, and are the devices online?"
+                )
             interrupts.sleep(POLL_S)
 
 
 def _print_change(console: Console, before: Execution | None, now: Execution) -> None:
     """Print a line, unless only the progress changed."""
-    if before is None or (before.state, before.attempt, before.requested) != (now.state, now.attempt, now.requested):
+    if before is None or (before.state, before.attempt, before.requested) != (
+        now.state,
+        now.attempt,
+        now.requested,
+    ):
         # Activity is shown on a terminal only, as it changes: here it would be out of date.
         note = note_text(replace(now, doing=None))
         console.print(f"{now.device}: {state_text(now)}{f': {note}' if note else ''}")
@@ -176,7 +243,9 @@ def _print_change(console: Console, before: Execution | None, now: Execution) ->
 def _live_table(registry: Registry, executions: Sequence[Execution]) -> Table:
     """Return the present table; with many devices it shows those that are busy or failed."""
     now_ns = time.time_ns()
-    rows = sorted(executions, key=lambda execution: (execution.state in {"done", *WAITING}, execution.device))[:MOST_ROWS]
+    rows = sorted(
+        executions, key=lambda execution: (execution.state in {"done", *WAITING}, execution.device)
+    )[:MOST_ROWS]
     table = executions_table(rows, wait_reasons(registry, rows, now_ns), now_ns)
     table.caption = Text(counts_text(Counter(execution.state for execution in executions)))
     return table

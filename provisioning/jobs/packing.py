@@ -42,7 +42,9 @@ FindModel = Callable[[str], Path]
 SENT = order_suite.KEYS | {"annotations", "options"}
 
 
-def pack_data(store: ContentStore, cases: Iterable[Settings], folder: Path) -> dict[tuple[str, str | None], Data]:
+def pack_data(
+    store: ContentStore, cases: Iterable[Settings], folder: Path
+) -> dict[tuple[str, str | None], Data]:
     """Return the data sets of these cases for orders, by `data` and `annotations` of the cases.
 
     Raises:
@@ -53,12 +55,20 @@ def pack_data(store: ContentStore, cases: Iterable[Settings], folder: Path) -> d
     parts: dict[tuple[str, str | None], set[tuple[int | None, int]]] = {}
     for case in cases:
         if case.data is not None:
-            parts.setdefault((case.data, case.annotations), set()).add((case.subset, case.seed or 0))
+            parts.setdefault((case.data, case.annotations), set()).add(
+                (case.subset, case.seed or 0)
+            )
     packed = {}
     for (images_name, annotations_name), subsets in parts.items():
-        images, annotations = folder / images_name, None if annotations_name is None else folder / annotations_name
+        images, annotations = (
+            folder / images_name,
+            None if annotations_name is None else folder / annotations_name,
+        )
         files = _files(images, annotations, subsets)
-        size_bytes = sum(path.stat().st_size + 2 * len(name.encode(errors="replace")) + _ENTRY_BYTES for name, path in files.items())
+        size_bytes = sum(
+            path.stat().st_size + 2 * len(name.encode(errors="replace")) + _ENTRY_BYTES
+            for name, path in files.items()
+        )
         if size_bytes > LARGEST_DATA_BYTES or len(files) > data_archive.MOST_FILES:
             raise ConfigError(
                 f"the data set {str(images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} MB, an order carries at most "
@@ -67,7 +77,9 @@ def pack_data(store: ContentStore, cases: Iterable[Settings], folder: Path) -> d
         content = store.put_written(partial(write_archive, files), "photographs.zip")
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(images))[:_LONGEST_NAME]
         name = f"{content.sha256[:8]}-{plain}.zip"
-        packed[images_name, annotations_name] = Data(sha256=content.sha256, size_bytes=content.size_bytes, name=name)
+        packed[images_name, annotations_name] = Data(
+            sha256=content.sha256, size_bytes=content.size_bytes, name=name
+        )
     return packed
 
 
@@ -94,7 +106,9 @@ def write_archive(files: Mapping[str, Path], target: IO[bytes]) -> None:
                     entry.write(data)
 
 
-def _files(images: Path, annotations: Path | None, parts: Iterable[tuple[int | None, int]]) -> dict[str, Path]:
+def _files(
+    images: Path, annotations: Path | None, parts: Iterable[tuple[int | None, int]]
+) -> dict[str, Path]:
     """Return the files of the archive by name: opened as in a run, so that a missing file is noticed here."""
     if not images.exists():
         raise ConfigError(f"no folder of images at {str(images)!r}: correct the path")
@@ -107,22 +121,33 @@ def _files(images: Path, annotations: Path | None, parts: Iterable[tuple[int | N
     if images.is_file():
         return {f"{IMAGES}/{images.name}": images} | _ground_truth(images, annotations, ())
     within = f"{IMAGES}/{_folder_name(images)}"
-    photographs = {path.relative_to(images).as_posix(): path for data in opened for path in data.needed}
-    return {f"{within}/{name}": path for name, path in photographs.items()} | _ground_truth(images, annotations, photographs)
+    photographs = {
+        path.relative_to(images).as_posix(): path for data in opened for path in data.needed
+    }
+    return {f"{within}/{name}": path for name, path in photographs.items()} | _ground_truth(
+        images, annotations, photographs
+    )
 
 
-def _ground_truth(images: Path, annotations: Path | None, photographs: Iterable[str]) -> dict[str, Path]:
+def _ground_truth(
+    images: Path, annotations: Path | None, photographs: Iterable[str]
+) -> dict[str, Path]:
     if annotations is None:
         return {}
     if readers.Maps().recognises(images, annotations):
-        return {f"{ANNOTATIONS}/{annotations.name}/{path.name}": path for path in readers.read_maps(images, annotations)[0].values()}
+        return {
+            f"{ANNOTATIONS}/{annotations.name}/{path.name}": path
+            for path in readers.read_maps(images, annotations)[0].values()
+        }
     if not yolo.Yolo().recognises(images, annotations):
         return {f"{ANNOTATIONS}/{annotations.name}": annotations}
     # Labels may be in several places relative to the images; one folder with all of them is among these.
     labels = yolo.find_labels(images, annotations)
     names = "classes.txt" if labels.names.suffix.lower() not in (".yaml", ".yml") else "data.yaml"
     texts = [path for path in map(labels.of, photographs) if path.is_file()]
-    return {f"{ANNOTATIONS}/labels/{path.name}": path for path in texts} | {f"{ANNOTATIONS}/labels/{names}": labels.names}
+    return {f"{ANNOTATIONS}/labels/{path.name}": path for path in texts} | {
+        f"{ANNOTATIONS}/labels/{names}": labels.names
+    }
 
 
 def _folder_name(images: Path) -> str:
@@ -138,7 +163,9 @@ def size_note(work: Measure) -> str:
     return f"each device downloads at most {sum(sizes.values()) / 1e6:.1f} MB{images} and nothing that it has already"
 
 
-def pack(written: SuiteFile, folder: Path, store: ContentStore, find: FindModel | None = None) -> Measure:
+def pack(
+    written: SuiteFile, folder: Path, store: ContentStore, find: FindModel | None = None
+) -> Measure:
     """Return a suite, whose paths start in `folder`, as work for devices; its models are searched there, then in the catalogue.
 
     Raises:
@@ -153,30 +180,53 @@ def pack(written: SuiteFile, folder: Path, store: ContentStore, find: FindModel 
         if order_suite.is_code(None, merged.runtime):
             raise ConfigError(f"{where}: {order_suite.CODE}")
         if merged.options:
-            raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
+            raise ConfigError(
+                f"{where}: options are library settings of one machine, which an order cannot contain: leave them out"
+            )
         if unsent := [key for key in set_keys(merged) if key not in SENT]:
-            raise ConfigError(f"{where}: an order cannot contain {unsent[0]}: leave it out, or measure on the board itself")
+            raise ConfigError(
+                f"{where}: an order cannot contain {unsent[0]}: leave it out, or measure on the board itself"
+            )
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
         case_models = merged.model if isinstance(merged.model, list) else [merged.model]
-        cases += [msgspec.structs.replace(merged, model=models.name(model)) for model in case_models]
+        cases += [
+            msgspec.structs.replace(merged, model=models.name(model)) for model in case_models
+        ]
     packed = pack_data(store, cases, folder)
     # Annotations are in the archive of their data.
     named = [
-        msgspec.structs.replace(case, data=None if case.data is None else packed[case.data, case.annotations].name, annotations=None)
+        msgspec.structs.replace(
+            case,
+            data=None if case.data is None else packed[case.data, case.annotations].name,
+            annotations=None,
+        )
         for case in cases
     ]
     suite = store.put_bytes(_document(written, named, models), SUITE_NAME)
     by_hash = {data.sha256: data for data in packed.values()}
-    return Measure(suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values()))
+    return Measure(
+        suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values())
+    )
 
 
 def fetch_model(name: str) -> Path:
     """Return the file of a catalogue's model, verified by `edgemeter models fetch`; raises UnavailableError if it cannot be fetched."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "models", "fetch", name, "--format", "json"]
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli.main",
+        "models",
+        "fetch",
+        name,
+        "--format",
+        "json",
+    ]
     printed = ""
     try:
-        completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=FETCH_S)
+        completed = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=FETCH_S
+        )
         printed = completed.stderr.decode(errors="replace").strip().removeprefix("edgemeter: ")
         return Path(json.loads(completed.stdout)["fetched"][0]["path"])
     except (OSError, subprocess.TimeoutExpired, ValueError, LookupError) as error:
@@ -211,10 +261,14 @@ class _SuiteModels:
             stored = [(self._store.put(part, _fitting(part.name)), part) for part in parts]
             # A prefix if another model has the name already.
             prefix = (
-                "" if all(self.contents.get(content.name, content) == content for content, _ in stored) else f"{stored[0][0].sha256[:8]}-"
+                ""
+                if all(self.contents.get(content.name, content) == content for content, _ in stored)
+                else f"{stored[0][0].sha256[:8]}-"
             )
             for content, _ in stored:
-                self.contents[prefix + content.name] = msgspec.structs.replace(content, name=prefix + content.name)
+                self.contents[prefix + content.name] = msgspec.structs.replace(
+                    content, name=prefix + content.name
+                )
             self._names[path] = prefix + stored[0][0].name
             self._paths[self._names[path]] = path
         return self._names[path]
@@ -228,10 +282,17 @@ class _SuiteModels:
         path = self._paths[str(case.model)]
         if case.name or case.model == path.name:
             return case
-        (single, *_) = expand(SuiteFile(name="named", case=[msgspec.structs.replace(self.local(case), together=None)]), self.folder).cases
+        (single, *_) = expand(
+            SuiteFile(
+                name="named", case=[msgspec.structs.replace(self.local(case), together=None)]
+            ),
+            self.folder,
+        ).cases
         if single.output_tokens is not None:
             return msgspec.structs.replace(case, name=language_model_name(path))
-        return case if card_path(path).exists() else msgspec.structs.replace(case, name=name_of(path))
+        return (
+            case if card_path(path).exists() else msgspec.structs.replace(case, name=name_of(path))
+        )
 
     def _path(self, model: str) -> Path:
         if order_suite.is_code(model, None):
@@ -240,7 +301,9 @@ class _SuiteModels:
             if path.is_file():
                 return path.resolve()
         if "/" in model or Path(model).suffix.lower() in FORMATS:
-            raise ConfigError(f"no model at {str(self.folder / model)!r}: correct the path, or name one of the catalogue")
+            raise ConfigError(
+                f"no model at {str(self.folder / model)!r}: correct the path, or name one of the catalogue"
+            )
         return self._find(model).resolve()
 
 
@@ -249,11 +312,19 @@ def _document(written: SuiteFile, cases: list[Settings], models: _SuiteModels) -
     document = _toml(written, cases)
     order_suite.read(document)
     expand(SuiteFile(name=written.name, case=[models.local(case) for case in cases]), models.folder)
-    return document if (named := [models.named(case) for case in cases]) == cases else _toml(written, named)
+    return (
+        document
+        if (named := [models.named(case) for case in cases]) == cases
+        else _toml(written, named)
+    )
 
 
 def _toml(written: SuiteFile, cases: list[Settings]) -> bytes:
-    suite = {"name": written.name, "matters_ratio": written.matters_ratio, "case": [msgspec.structs.asdict(case) for case in cases]}
+    suite = {
+        "name": written.name,
+        "matters_ratio": written.matters_ratio,
+        "case": [msgspec.structs.asdict(case) for case in cases],
+    }
     return toml_document(suite).encode()
 
 

@@ -5,10 +5,23 @@ from collections.abc import Sequence
 
 from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
-from edgemeter.agent.contract.messages import JOB_STATE, ExecutionProgress, JobProgress, encode_message
+from edgemeter.agent.contract.messages import (
+    JOB_STATE,
+    ExecutionProgress,
+    JobProgress,
+    encode_message,
+)
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs.waves import advance, by_state
-from edgemeter.provisioning.registry.jobs import FAILURES, IN_FLIGHT, Job, count_states, last_serial, select_executions, select_jobs
+from edgemeter.provisioning.registry.jobs import (
+    FAILURES,
+    IN_FLIGHT,
+    Job,
+    count_states,
+    last_serial,
+    select_executions,
+    select_jobs,
+)
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
 
@@ -54,7 +67,11 @@ class JobProgressHandler(FleetHandler):
 
     def _advance(self, now_ns: int) -> None:
         serial = last_serial(self._registry)
-        changed = {row["job"] for row in self._registry.query(_CHANGED, self._serial)} if serial > self._serial else set()
+        changed = (
+            {row["job"] for row in self._registry.query(_CHANGED, self._serial)}
+            if serial > self._serial
+            else set()
+        )
         unfinished = select_jobs(self._registry, "WHERE ended_ns IS NULL ORDER BY made_ns")
         for job in unfinished:
             if job.job not in changed and self._seen.get(job.job) == job:
@@ -63,7 +80,9 @@ class JobProgressHandler(FleetHandler):
             if after is not None and after.state == "stopped":
                 logger.warning("job %s: stopped: %s", job.job, after.reason)
             elif after is not None:
-                logger.info("job %s: %s, wave %d of %d", job.job, after.state, after.wave + 1, after.waves)
+                logger.info(
+                    "job %s: %s, wave %d of %d", job.job, after.state, after.wave + 1, after.waves
+                )
         self._seen = {job.job: job for job in unfinished}
         self._serial = serial
         self._changed |= changed
@@ -71,11 +90,18 @@ class JobProgressHandler(FleetHandler):
     def _report(self, now_ns: int) -> None:
         """Publish changes, and clear the topics of jobs that ended a day ago or are followed by many others."""
         published_now: dict[str, tuple[Job, bytes]] = {}
-        for index, job in enumerate(select_jobs(self._registry, "ORDER BY made_ns DESC, job LIMIT ?", 2 * MOST_JOBS)):
-            is_past = index >= MOST_JOBS or (job.ended_ns is not None and now_ns - job.ended_ns > KEPT_NS)
+        for index, job in enumerate(
+            select_jobs(self._registry, "ORDER BY made_ns DESC, job LIMIT ?", 2 * MOST_JOBS)
+        ):
+            is_past = index >= MOST_JOBS or (
+                job.ended_ns is not None and now_ns - job.ended_ns > KEPT_NS
+            )
             before, payload = self._published.get(job.job, (None, None))
             if is_past or before != job or job.job in self._changed:
-                published, payload = payload, b"" if is_past else encode_message(job_progress(self._registry, job))
+                published, payload = (
+                    payload,
+                    b"" if is_past else encode_message(job_progress(self._registry, job)),
+                )
                 # Also jobs that ended while the service was away: their message may still exist.
                 if payload != published:
                     self._publish(JOB_STATE.format(job=job.job), payload, lasting="retained")

@@ -41,7 +41,9 @@ MOST_OF_ONE = 32
 
 def needs_sending(execution: Execution) -> bool:
     """Return whether its device has yet to receive something: the order, or the request to cancel it."""
-    return execution.state == "sent" or (execution.state in ON_DEVICE and execution.requested == "cancel")
+    return execution.state == "sent" or (
+        execution.state in ON_DEVICE and execution.requested == "cancel"
+    )
 
 
 def start_attempt(execution: Execution, job: Job, now_ns: int) -> Execution:
@@ -60,7 +62,9 @@ def start_attempt(execution: Execution, job: Job, now_ns: int) -> Execution:
     )
 
 
-def apply_report(execution: Execution, job: Job, report: ExecutionReport, now_ns: int) -> Execution | None:
+def apply_report(
+    execution: Execution, job: Job, report: ExecutionReport, now_ns: int
+) -> Execution | None:
     """Return the execution after a report of its device; None for a stale report, which changes nothing.
 
     A report of the current attempt counts if it expects the stored version, or is further on than the stored state: a lost
@@ -70,7 +74,11 @@ def apply_report(execution: Execution, job: Job, report: ExecutionReport, now_ns
         return None
     if execution.state not in ON_DEVICE:
         # Given up and not sent again yet: a late result is accepted, and not measured twice.
-        return _ended(execution, report, now_ns) if report.state == "done" and execution.attempt else None
+        return (
+            _ended(execution, report, now_ns)
+            if report.state == "done" and execution.attempt
+            else None
+        )
     rank = _RANK.get(report.state, _LAST_RANK)
     expects = report.expected_version >= execution.version
     if rank < _RANK[execution.state] or (rank == _RANK[execution.state] and not expects):
@@ -85,8 +93,14 @@ def apply_report(execution: Execution, job: Job, report: ExecutionReport, now_ns
         version=version,
         reason=report.reason,
         accepted_ns=now_ns if is_new else execution.accepted_ns,
-        running_ns=now_ns if report.state == "running" and execution.running_ns is None else execution.running_ns,
-        deadline_ns=None if report.state == "repeating" else now_ns + _ns(job.timeout_s + GRACE_S) if is_new else execution.deadline_ns,
+        running_ns=now_ns
+        if report.state == "running" and execution.running_ns is None
+        else execution.running_ns,
+        deadline_ns=None
+        if report.state == "repeating"
+        else now_ns + _ns(job.timeout_s + GRACE_S)
+        if is_new
+        else execution.deadline_ns,
     )
 
 
@@ -96,7 +110,9 @@ def expire(execution: Execution, job: Job, now_ns: int) -> Execution:
     where = f"no answer to the order within {waited}" if execution.state == "sent" else overran
     if execution.requested == "cancel":
         return replace(_closed(execution, now_ns), state="cancelled", reason=f"cancelled; {where}")
-    return _again_or(execution, job, now_ns, replace(_closed(execution, now_ns), state="timed_out", reason=where))
+    return _again_or(
+        execution, job, now_ns, replace(_closed(execution, now_ns), state="timed_out", reason=where)
+    )
 
 
 def drop(execution: Execution, reason: str | None, now_ns: int) -> Execution:
@@ -110,7 +126,9 @@ def _final(execution: Execution, job: Job, report: ExecutionReport, now_ns: int)
         # A device that does not know the job, or lost it half way, has done what was requested.
         return ended if report.state == "done" else replace(ended, state="cancelled")
     # Another attempt may succeed.
-    if report.state == "timed_out" or (report.state == "failed" and (report.reason or "").startswith(INTERRUPTED)):
+    if report.state == "timed_out" or (
+        report.state == "failed" and (report.reason or "").startswith(INTERRUPTED)
+    ):
         return _again_or(execution, job, now_ns, ended)
     return ended
 
@@ -127,16 +145,26 @@ def _ended(execution: Execution, report: ExecutionReport, now_ns: int) -> Execut
 
 
 def _closed(execution: Execution, now_ns: int) -> Execution:
-    return replace(execution, version=execution.version + 1, ended_ns=now_ns, deadline_ns=None, doing=None)
+    return replace(
+        execution, version=execution.version + 1, ended_ns=now_ns, deadline_ns=None, doing=None
+    )
 
 
 def _again_or(execution: Execution, job: Job, now_ns: int, ended: Execution) -> Execution:
-    if execution.attempt > (job.retries if ended.state == "timed_out" else INTERRUPTIONS_PER_RETRY * job.retries):
+    if execution.attempt > (
+        job.retries if ended.state == "timed_out" else INTERRUPTIONS_PER_RETRY * job.retries
+    ):
         return ended
     pause_s = RETRY_PAUSE_S * 2.0 ** (execution.attempt - 1)
     reason = f"attempt {execution.attempt} {ended.state.replace('_', ' ')}: {ended.reason or 'no reason given'}"
     return replace(
-        execution, state="queued", version=ended.version, reason=reason, due_ns=now_ns + _ns(pause_s), deadline_ns=None, doing=None
+        execution,
+        state="queued",
+        version=ended.version,
+        reason=reason,
+        due_ns=now_ns + _ns(pause_s),
+        deadline_ns=None,
+        doing=None,
     )
 
 
@@ -159,7 +187,9 @@ class JobQueue:
 
     def refresh(self) -> list[Execution]:
         """Read the executions changed since the last call, and return them."""
-        changed = select_executions(self._registry, "WHERE serial > ? ORDER BY serial", self._serial)
+        changed = select_executions(
+            self._registry, "WHERE serial > ? ORDER BY serial", self._serial
+        )
         for execution in changed:
             self._serial = execution.serial
             self.take(execution)
@@ -182,7 +212,9 @@ class JobQueue:
         return self._job(execution.job)
 
     def find(self, job: str, device: str) -> Execution | None:
-        return next((execution for execution in self.of_device(device) if execution.job == job), None)
+        return next(
+            (execution for execution in self.of_device(device) if execution.job == job), None
+        )
 
     def of_device(self, device: str) -> list[Execution]:
         return list(self._of_device.get(device, {}).values())
@@ -192,7 +224,11 @@ class JobQueue:
         if device in self.in_flight:
             return None
         waiting = (execution for execution in self.of_device(device) if execution.state == "queued")
-        return min(waiting, key=lambda execution: (self.measures(execution), execution.due_ns, execution.id), default=None)
+        return min(
+            waiting,
+            key=lambda execution: (self.measures(execution), execution.due_ns, execution.id),
+            default=None,
+        )
 
     def measures(self, execution: Execution) -> bool:
         """Return whether it measures now, which takes long; a repeated measurement is only noted."""
@@ -201,7 +237,11 @@ class JobQueue:
 
     def overdue(self, now_ns: int) -> list[Execution]:
         """Return the executions in flight whose deadline has passed."""
-        return [each for each in self.in_flight.values() if each.deadline_ns is not None and each.deadline_ns <= now_ns]
+        return [
+            each
+            for each in self.in_flight.values()
+            if each.deadline_ns is not None and each.deadline_ns <= now_ns
+        ]
 
     def _find_job(self, name: str) -> Job:
         return select_jobs(self._registry, "WHERE job = ?", name)[0]

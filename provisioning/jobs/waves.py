@@ -13,7 +13,14 @@ from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.orders import FINAL
 from edgemeter.provisioning.jobs.scheduler import drop
 from edgemeter.provisioning.registry import jobs
-from edgemeter.provisioning.registry.jobs import FAILURES, ON_DEVICE, ExecutionState, Job, select_executions, write_executions
+from edgemeter.provisioning.registry.jobs import (
+    FAILURES,
+    ON_DEVICE,
+    ExecutionState,
+    Job,
+    select_executions,
+    write_executions,
+)
 from edgemeter.provisioning.registry.registry import Registry
 
 JobChange: TypeAlias = Literal["pause", "resume", "cancel"]
@@ -38,9 +45,13 @@ def in_waves(kinds: Mapping[str, Hashable], ends: Sequence[str]) -> dict[str, in
     by_kind = defaultdict(list)
     for device, kind in kinds.items():
         by_kind[kind].append(device)
-    ordered = [device for row in zip_longest(*by_kind.values()) for device in row if device is not None]
+    ordered = [
+        device for row in zip_longest(*by_kind.values()) for device in row if device is not None
+    ]
     total = len(ordered)
-    counts = (math.ceil(float(end[:-1]) * total / 100) if end.endswith("%") else int(end) for end in ends)
+    counts = (
+        math.ceil(float(end[:-1]) * total / 100) if end.endswith("%") else int(end) for end in ends
+    )
     bounds = sorted({min(count, total) for count in counts} - {0})
     return {device: bisect_right(bounds, index) for index, device in enumerate(ordered)}
 
@@ -52,20 +63,32 @@ def next_step(job: Job, counts: Counts, judged: Counts, now_ns: int) -> Job | No
     """
     if all(state in FINAL for _, state in counts):
         is_cancelled = all(state == "cancelled" for _, state in counts)
-        return replace(job, state="cancelled" if is_cancelled or job.state == "cancelled" else "done", ended_ns=now_ns)
+        return replace(
+            job,
+            state="cancelled" if is_cancelled or job.state == "cancelled" else "done",
+            ended_ns=now_ns,
+        )
     if job.state != "running":
         return None
     for wave in range(job.wave + 1):
         failed_count = sum(judged.get((wave, state), 0) for state in FAILURES)
         done_count = counts.get((wave, "done"), 0) + counts.get((wave, "repeating"), 0)
         # Cancelled executions do not count, nor failures before it was resumed.
-        open_count = sum(count for (of, state), count in counts.items() if of == wave and state not in {*FINAL, "repeating"})
+        open_count = sum(
+            count
+            for (of, state), count in counts.items()
+            if of == wave and state not in {*FINAL, "repeating"}
+        )
         total = done_count + open_count + failed_count
         may_fail = job.max_failed_ratio * total + _EPSILON
         if failed_count > may_fail:
             why = f"wave {wave + 1} of {job.waves}: {failed_count} of {total} failed, at most {job.max_failed_ratio:.0%} may"
             return replace(job, state="stopped", reason=why)
-    return replace(job, wave=job.wave + 1) if job.wave + 1 < job.waves and failed_count + open_count <= may_fail else None
+    return (
+        replace(job, wave=job.wave + 1)
+        if job.wave + 1 < job.waves and failed_count + open_count <= may_fail
+        else None
+    )
 
 
 def advance(registry: Registry, name: str, now_ns: int) -> Job | None:
@@ -73,7 +96,10 @@ def advance(registry: Registry, name: str, now_ns: int) -> Job | None:
     with registry.transaction() as statements:
         # It may have been paused since.
         job = jobs.find(registry, name)
-        counts, judged = jobs.count_states(registry, name), jobs.count_states(registry, name, job.judged_from)
+        counts, judged = (
+            jobs.count_states(registry, name),
+            jobs.count_states(registry, name, job.judged_from),
+        )
         after = next_step(job, counts, judged, now_ns)
         if after is not None:
             jobs.write_progress(statements, after)
@@ -85,14 +111,24 @@ def advance(registry: Registry, name: str, now_ns: int) -> Job | None:
     return after
 
 
-def _move(registry: Registry, statements: Statements, job: Job, before: ExecutionState, after: ExecutionState) -> int:
+def _move(
+    registry: Registry,
+    statements: Statements,
+    job: Job,
+    before: ExecutionState,
+    after: ExecutionState,
+) -> int:
     """Hold or queue the executions of the waves that may start, within the caller's transaction; return how many."""
-    executions = select_executions(registry, "WHERE job = ? AND wave <= ? AND state = ? ORDER BY id", job.job, job.wave, before)
+    executions = select_executions(
+        registry, "WHERE job = ? AND wave <= ? AND state = ? ORDER BY id", job.job, job.wave, before
+    )
     write_executions(statements, [replace(execution, state=after) for execution in executions])
     return len(executions)
 
 
-def change_job(registry: Registry, name: str, change: JobChange, device: str | None, now_ns: int) -> str:
+def change_job(
+    registry: Registry, name: str, change: JobChange, device: str | None, now_ns: int
+) -> str:
     """Pause, resume or cancel a job manually, cancel also on one device only; return what was done. Raises ConfigError if it is over."""
     with registry.transaction() as statements:
         job = jobs.find(registry, name)
@@ -111,12 +147,18 @@ def change_job(registry: Registry, name: str, change: JobChange, device: str | N
         return f"resumed with wave {job.wave + 1} of {job.waves}, {count} executions queued"
 
 
-def _cancel(registry: Registry, statements: Statements, job: Job, device: str | None, now_ns: int) -> str:
+def _cancel(
+    registry: Registry, statements: Statements, job: Job, device: str | None, now_ns: int
+) -> str:
     """Cancel the open executions of a job, on one device or all: those never sent end at once."""
     cancelled = [
-        replace(execution, requested="cancel") if execution.state in ON_DEVICE else drop(execution, None, now_ns)
+        replace(execution, requested="cancel")
+        if execution.state in ON_DEVICE
+        else drop(execution, None, now_ns)
         for execution in jobs.executions_of_job(registry, job.job)
-        if device in {None, execution.device} and not execution.is_final and execution.requested is None
+        if device in {None, execution.device}
+        and not execution.is_final
+        and execution.requested is None
     ]
     write_executions(statements, cancelled)
     if device is None and job.ended_ns is None:

@@ -34,33 +34,48 @@ class Certificate:
 
 
 def put(statements: Statements, certificate: Certificate) -> None:
-    statements.execute("INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(certificate))
+    statements.execute(
+        "INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(certificate)
+    )
 
 
 def of_device(registry: Registry, device: str) -> list[Certificate]:
     """Return every certificate of a device, the newest first."""
-    rows = registry.query("SELECT * FROM certificates WHERE device = ? ORDER BY issued_ns DESC, number", device)
+    rows = registry.query(
+        "SELECT * FROM certificates WHERE device = ? ORDER BY issued_ns DESC, number", device
+    )
     return [Certificate(**row) for row in rows]
 
 
 def of_key(registry: Registry, key_sha256: str) -> list[Certificate]:
     """Return every certificate of a key, the newest first."""
-    rows = registry.query("SELECT * FROM certificates WHERE key_sha256 = ? ORDER BY issued_ns DESC, number", key_sha256)
+    rows = registry.query(
+        "SELECT * FROM certificates WHERE key_sha256 = ? ORDER BY issued_ns DESC, number",
+        key_sha256,
+    )
     return [Certificate(**row) for row in rows]
 
 
-def revoke(statements: Statements, device: str, end_ns: int, reason: str, before: Certificate | None = None) -> int:
+def revoke(
+    statements: Statements, device: str, end_ns: int, reason: str, before: Certificate | None = None
+) -> int:
     """Revoke the certificates of a device that do not end by `end_ns`, or those issued `before` that one; return how many."""
     statement = """UPDATE certificates SET revoked_ns = ?, reason = ?
     WHERE device = ? AND (revoked_ns IS NULL OR revoked_ns > ?) AND (? IS NULL OR issued_ns < ?)"""
     before_ns = before and before.issued_ns
-    return int(statements.execute(statement, (end_ns, reason, device, end_ns, before_ns, before_ns)).rowcount)
+    return int(
+        statements.execute(
+            statement, (end_ns, reason, device, end_ns, before_ns, before_ns)
+        ).rowcount
+    )
 
 
 def refused(registry: Registry, now_ns: int) -> set[str]:
     """Return the numbers of the certificates refused at `now_ns`: revoked, or of a banned device."""
     revoked = registry.query("SELECT number FROM certificates WHERE revoked_ns <= ?", now_ns)
-    banned = registry.query("SELECT number FROM certificates JOIN bans USING (device) WHERE until_ns > ?", now_ns)
+    banned = registry.query(
+        "SELECT number FROM certificates JOIN bans USING (device) WHERE until_ns > ?", now_ns
+    )
     return {row["number"] for row in (*revoked, *banned)}
 
 
@@ -88,15 +103,25 @@ def put_token(statements: Statements, token: EnrolmentToken) -> None:
 
 
 def find_token(registry: Registry, token_id: str) -> EnrolmentToken | None:
-    return next((EnrolmentToken(**row) for row in registry.query("SELECT * FROM tokens WHERE token_id = ?", token_id)), None)
+    return next(
+        (
+            EnrolmentToken(**row)
+            for row in registry.query("SELECT * FROM tokens WHERE token_id = ?", token_id)
+        ),
+        None,
+    )
 
 
 def bind_token(statements: Statements, token_id: str, key_sha256: str) -> None:
     """Store the key that the token was used with: it is valid for no other."""
-    statements.execute("UPDATE tokens SET key_sha256 = ? WHERE token_id = ?", (key_sha256, token_id))
+    statements.execute(
+        "UPDATE tokens SET key_sha256 = ? WHERE token_id = ?", (key_sha256, token_id)
+    )
 
 
-def end_token(statements: Statements, column: Literal["device", "token_id", "key_sha256"], value: str) -> None:
+def end_token(
+    statements: Statements, column: Literal["device", "token_id", "key_sha256"], value: str
+) -> None:
     """End the token of a device, that of an id, or the one that was used with a key."""
     statements.execute(f"DELETE FROM tokens WHERE {column} = ?", (value,))  # noqa: S608 - our own names
 
@@ -124,17 +149,34 @@ class EnrolmentRequest:
 
 def put_request(statements: Statements, request: EnrolmentRequest) -> None:
     """Write a request, replacing the previous one of this board; at most `KEPT_UNDECIDED` are kept in all."""
-    statements.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(request))
+    statements.execute(
+        "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        astuple(request),
+    )
     oldest = "SELECT asked_ns FROM requests WHERE decision IS NULL ORDER BY asked_ns DESC LIMIT 1 OFFSET ?"
-    statements.execute(f"DELETE FROM requests WHERE decision IS NULL AND asked_ns <= ({oldest})", (KEPT_UNDECIDED,))  # noqa: S608 - our own text
+    statements.execute(
+        f"DELETE FROM requests WHERE decision IS NULL AND asked_ns <= ({oldest})",  # noqa: S608 - our own text
+        (KEPT_UNDECIDED,),
+    )
 
 
 def find_request(registry: Registry, request: str) -> EnrolmentRequest | None:
-    return next((EnrolmentRequest(**row) for row in registry.query("SELECT * FROM requests WHERE request = ?", request)), None)
+    return next(
+        (
+            EnrolmentRequest(**row)
+            for row in registry.query("SELECT * FROM requests WHERE request = ?", request)
+        ),
+        None,
+    )
 
 
 def undecided_requests(registry: Registry) -> list[EnrolmentRequest]:
-    return [EnrolmentRequest(**row) for row in registry.query("SELECT * FROM requests WHERE decision IS NULL ORDER BY asked_ns, request")]
+    return [
+        EnrolmentRequest(**row)
+        for row in registry.query(
+            "SELECT * FROM requests WHERE decision IS NULL ORDER BY asked_ns, request"
+        )
+    ]
 
 
 def waiting_request(registry: Registry, name: str) -> EnrolmentRequest | None:
@@ -148,14 +190,22 @@ def waiting_request(registry: Registry, name: str) -> EnrolmentRequest | None:
         request for request in waiting if len(name) >= 4 and request.request.startswith(name)
     ]
     if len(matching) > 1:
-        which = ", ".join(f"{request.request[:12]} (serial {request.serial})" for request in matching)
-        raise ConfigError(f"{len(matching)} pending requests match {name!r}: name one by its request: {which}")
+        which = ", ".join(
+            f"{request.request[:12]} (serial {request.serial})" for request in matching
+        )
+        raise ConfigError(
+            f"{len(matching)} pending requests match {name!r}: name one by its request: {which}"
+        )
     return matching[0] if matching else None
 
 
-def decide_request(statements: Statements, request: str, decision: RequestDecision, name: str | None = None) -> None:
+def decide_request(
+    statements: Statements, request: str, decision: RequestDecision, name: str | None = None
+) -> None:
     """Store a decision, which the board gets when it asks again."""
-    statements.execute("UPDATE requests SET decision = ?, name = ? WHERE request = ?", (decision, name, request))
+    statements.execute(
+        "UPDATE requests SET decision = ?, name = ? WHERE request = ?", (decision, name, request)
+    )
 
 
 def delete_request(statements: Statements, request: str) -> None:
@@ -163,15 +213,21 @@ def delete_request(statements: Statements, request: str) -> None:
     statements.execute("DELETE FROM requests WHERE request = ?", (request,))
 
 
-def note_sessions(statements: Statements, opened: Mapping[str, str], closed: Collection[str]) -> None:
+def note_sessions(
+    statements: Statements, opened: Mapping[str, str], closed: Collection[str]
+) -> None:
     """Store the client ids that devices connected with (`opened`, device by client id), and those whose session ended."""
     statements.executemany("INSERT OR REPLACE INTO sessions VALUES (?, ?)", list(opened.items()))
-    statements.executemany("DELETE FROM sessions WHERE client_id = ?", [(client_id,) for client_id in closed])
+    statements.executemany(
+        "DELETE FROM sessions WHERE client_id = ?", [(client_id,) for client_id in closed]
+    )
 
 
 def client_ids(registry: Registry, device: str) -> list[str]:
     """Return the known client ids with which a device is connected; its name is the usual one."""
-    rows = registry.query("SELECT client_id FROM sessions WHERE device = ? ORDER BY client_id", device)
+    rows = registry.query(
+        "SELECT client_id FROM sessions WHERE device = ? ORDER BY client_id", device
+    )
     return [device, *(row["client_id"] for row in rows if row["client_id"] != device)]
 
 
@@ -182,7 +238,12 @@ def put_pending_disconnect(statements: Statements, device: str, now_ns: int) -> 
 
 def pending_disconnects(registry: Registry) -> list[str]:
     """Return the devices that are still to be disconnected, oldest first."""
-    return [row["device"] for row in registry.query("SELECT device FROM pending_disconnects ORDER BY since_ns, device")]
+    return [
+        row["device"]
+        for row in registry.query(
+            "SELECT device FROM pending_disconnects ORDER BY since_ns, device"
+        )
+    ]
 
 
 def delete_pending_disconnect(statements: Statements, device: str) -> None:
@@ -209,12 +270,18 @@ class Ban:
     reason: str
 
 
-def ban_device(statements: Statements, registry: Registry, device: str, reason: str, now_ns: int) -> Ban | None:
+def ban_device(
+    statements: Statements, registry: Registry, device: str, reason: str, now_ns: int
+) -> Ban | None:
     """Ban a device within the caller's transaction, longer than the last time; return the ban, None if it is banned already."""
-    before = next((Ban(**row) for row in registry.query("SELECT * FROM bans WHERE device = ?", device)), None)
+    before = next(
+        (Ban(**row) for row in registry.query("SELECT * FROM bans WHERE device = ?", device)), None
+    )
     if before is not None and before.until_ns > now_ns:
         return None
-    count = before.count + 1 if before is not None and now_ns - before.until_ns < FORGOTTEN_NS else 1
+    count = (
+        before.count + 1 if before is not None and now_ns - before.until_ns < FORGOTTEN_NS else 1
+    )
     length_ns = min(LONGEST_BAN_NS, FIRST_BAN_NS * GROWTH ** min(count - 1, 10))
     ban = Ban(device, count, now_ns, now_ns + length_ns, reason)
     statements.execute("INSERT OR REPLACE INTO bans VALUES (?, ?, ?, ?, ?)", astuple(ban))
@@ -229,4 +296,7 @@ def end_ban(statements: Statements, device: str) -> None:
 
 
 def active_bans(registry: Registry, now_ns: int) -> dict[str, Ban]:
-    return {row["device"]: Ban(**row) for row in registry.query("SELECT * FROM bans WHERE until_ns > ? ORDER BY device", now_ns)}
+    return {
+        row["device"]: Ban(**row)
+        for row in registry.query("SELECT * FROM bans WHERE until_ns > ? ORDER BY device", now_ns)
+    }

@@ -49,9 +49,20 @@ class Device:
 
 def put(statements: Statements, device: Device) -> None:
     # A board has one name: another loses its number.
-    statements.execute("UPDATE devices SET serial = NULL WHERE serial = ? AND device <> ?", (device.serial, device.device))
+    statements.execute(
+        "UPDATE devices SET serial = NULL WHERE serial = ? AND device <> ?",
+        (device.serial, device.device),
+    )
     tags = msgspec.json.encode(device.tags).decode()
-    values = (device.device, device.fleet, device.serial, device.board, tags, device.trust, device.changed_ns)
+    values = (
+        device.device,
+        device.fleet,
+        device.serial,
+        device.board,
+        tags,
+        device.trust,
+        device.changed_ns,
+    )
     statements.execute("INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
 
@@ -60,11 +71,15 @@ def read(registry: Registry) -> list[Device]:
 
 
 def find(registry: Registry, device: str) -> Device | None:
-    return next(map(_device, registry.query("SELECT * FROM devices WHERE device = ?", device)), None)
+    return next(
+        map(_device, registry.query("SELECT * FROM devices WHERE device = ?", device)), None
+    )
 
 
 def find_by_serial(registry: Registry, serial: str) -> Device | None:
-    return next(map(_device, registry.query("SELECT * FROM devices WHERE serial = ?", serial)), None)
+    return next(
+        map(_device, registry.query("SELECT * FROM devices WHERE serial = ?", serial)), None
+    )
 
 
 def _device(row: sqlite3.Row) -> Device:
@@ -111,7 +126,10 @@ def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None
         message = report.message
         values: tuple[object, ...]
         if isinstance(message, DeviceState):
-            statement, values = _STATE, (message.state, message.session, message.challenge, report.heard_ns, report.device)
+            statement, values = (
+                _STATE,
+                (message.state, message.session, message.challenge, report.heard_ns, report.device),
+            )
         elif isinstance(message, Activity):
             statement, values = _ACTIVITY, (msgspec.json.encode(message), report.heard_ns)
         else:
@@ -121,18 +139,29 @@ def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None
 
 def put_offline(statements: Statements, device: str, now_ns: int) -> None:
     """Mark a device as offline, within the caller's transaction, if it cannot report that itself."""
-    statements.execute("UPDATE presence SET state = 'offline', since_ns = ? WHERE device = ? AND state = 'online'", (now_ns, device))
+    statements.execute(
+        "UPDATE presence SET state = 'offline', since_ns = ? WHERE device = ? AND state = 'online'",
+        (now_ns, device),
+    )
 
 
 def read_presence(registry: Registry) -> dict[str, Presence]:
     """Return every device that ever reported, by name."""
-    return {row["device"]: _presence(row) for row in registry.query("SELECT * FROM presence ORDER BY device")}
+    return {
+        row["device"]: _presence(row)
+        for row in registry.query("SELECT * FROM presence ORDER BY device")
+    }
 
 
 def find_presence(registry: Registry, device: str) -> Presence | None:
-    return next(map(_presence, registry.query("SELECT * FROM presence WHERE device = ?", device)), None)
+    return next(
+        map(_presence, registry.query("SELECT * FROM presence WHERE device = ?", device)), None
+    )
 
 
 def _presence(row: sqlite3.Row) -> Presence:
-    reports = {name: None if row[name] is None else msgspec.json.decode(row[name], type=kind) for name, kind in _REPORTS.items()}
+    reports = {
+        name: None if row[name] is None else msgspec.json.decode(row[name], type=kind)
+        for name, kind in _REPORTS.items()
+    }
     return Presence(**{**row, **reports})

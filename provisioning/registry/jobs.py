@@ -15,7 +15,14 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.orders import FINAL, LARGEST_ORDER_BYTES, JobState, Order, Work, encode_order
+from edgemeter.agent.contract.orders import (
+    FINAL,
+    LARGEST_ORDER_BYTES,
+    JobState,
+    Order,
+    Work,
+    encode_order,
+)
 from edgemeter.provisioning.registry.registry import Registry
 
 # held: its wave has not begun; queued: waits for its device; sent: the device has not answered; the device reports the others.
@@ -122,7 +129,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'running', 0, ?, 0)"""
 def select_executions(registry: Registry, condition: str, *values: Any) -> list[Execution]:
     """Return the executions of `SELECT * FROM executions` with this condition and order."""
     rows = registry.query(f"SELECT * FROM executions {condition}", *values)  # noqa: S608 - our own text
-    return [Execution(**dict(row) | {"runs": tuple(msgspec.json.decode(row["runs"]))}) for row in rows]
+    return [
+        Execution(**dict(row) | {"runs": tuple(msgspec.json.decode(row["runs"]))}) for row in rows
+    ]
 
 
 def last_serial(registry: Registry) -> int:
@@ -136,7 +145,10 @@ def write_executions(statements: Statements, changed: Iterable[Execution]) -> No
     rows = []
     for index, execution in enumerate(changed, start=1):
         written = replace(execution, serial=serial + index)
-        values = (msgspec.json.encode(written.runs).decode() if name == "runs" else getattr(written, name) for name in _OF_EXECUTION)
+        values = (
+            msgspec.json.encode(written.runs).decode() if name == "runs" else getattr(written, name)
+            for name in _OF_EXECUTION
+        )
         rows.append(tuple(values))
     statements.executemany(_PUT, rows)
 
@@ -146,7 +158,9 @@ def executions_of_job(registry: Registry, job: str) -> list[Execution]:
 
 
 def find_execution(registry: Registry, job: str, device: str) -> Execution | None:
-    return next(iter(select_executions(registry, "WHERE job = ? AND device = ?", job, device)), None)
+    return next(
+        iter(select_executions(registry, "WHERE job = ? AND device = ?", job, device)), None
+    )
 
 
 def count_states(registry: Registry, job: str, since: int = 0) -> dict[tuple[int, str], int]:
@@ -159,8 +173,17 @@ def add(statements: Statements, new: NewJob, targets: Sequence[Target], now_ns: 
     """Add a job in a transaction, its first wave queued; return its name. Raises ConfigError if an order is too large for a device."""
     job = f"{new.works[0].__struct_config__.tag}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-{secrets.token_hex(3)}"
     for work in new.works:
-        if len(encode_order(Order(job=job, attempt=1, version=1, work=work, timeout_s=new.timeout_s))) > LARGEST_ORDER_BYTES:
-            raise ConfigError(f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite")
+        if (
+            len(
+                encode_order(
+                    Order(job=job, attempt=1, version=1, work=work, timeout_s=new.timeout_s)
+                )
+            )
+            > LARGEST_ORDER_BYTES
+        ):
+            raise ConfigError(
+                f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite"
+            )
     last_id = int(statements.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
     executions = [
         Execution(number, 0, job, *target, "held" if target.wave else "queued", due_ns=now_ns)
@@ -168,16 +191,29 @@ def add(statements: Statements, new: NewJob, targets: Sequence[Target], now_ns: 
     ]
     waves = max((target.wave for target in targets), default=0) + 1
     works = msgspec.json.encode(new.works)
-    statements.execute(_INSERT_JOB, (job, works, new.title, new.timeout_s, new.retries, new.max_failed_ratio, now_ns, waves))
+    statements.execute(
+        _INSERT_JOB,
+        (job, works, new.title, new.timeout_s, new.retries, new.max_failed_ratio, now_ns, waves),
+    )
     write_executions(statements, executions)
     return job
 
 
 def order_again(registry: Registry, statements: Statements, device: str, now_ns: int) -> None:
     """Queue a device's present and repeated orders again, in a transaction: it joined again, and its journal was lost with its card."""
-    condition = f"WHERE device = ? AND requested IS NULL AND state IN {tuple(ON_DEVICE)} ORDER BY id"
+    condition = (
+        f"WHERE device = ? AND requested IS NULL AND state IN {tuple(ON_DEVICE)} ORDER BY id"
+    )
     orders_again = [
-        replace(execution, state="queued", reason="its device joined again", due_ns=now_ns, deadline_ns=None, doing=None, done_ratio=None)
+        replace(
+            execution,
+            state="queued",
+            reason="its device joined again",
+            due_ns=now_ns,
+            deadline_ns=None,
+            doing=None,
+            done_ratio=None,
+        )
         for execution in select_executions(registry, condition, device)
     ]
     write_executions(statements, orders_again)
@@ -186,12 +222,17 @@ def order_again(registry: Registry, statements: Statements, device: str, now_ns:
 def select_jobs(registry: Registry, condition: str, *values: Any) -> list[Job]:
     """Return the jobs of `SELECT * FROM jobs` with this condition and order."""
     rows = registry.query(f"SELECT * FROM jobs {condition}", *values)  # noqa: S608 - our own text
-    return [Job(**dict(row) | {"works": msgspec.json.decode(row["works"], type=tuple[Work, ...])}) for row in rows]
+    return [
+        Job(**dict(row) | {"works": msgspec.json.decode(row["works"], type=tuple[Work, ...])})
+        for row in rows
+    ]
 
 
 def find(registry: Registry, text: str) -> Job:
     """Return the job of that name, or the one whose name begins with it; raises ConfigError if there is none, or more than one."""
-    candidates = select_jobs(registry, "WHERE substr(job, 1, ?) = ? ORDER BY job LIMIT 2", len(text), text)
+    candidates = select_jobs(
+        registry, "WHERE substr(job, 1, ?) = ? ORDER BY job LIMIT 2", len(text), text
+    )
     if not candidates or (len(candidates) > 1 and candidates[0].job != text):
         count_text = "no job" if not candidates else "more than one job"
         raise ConfigError(f"{count_text} is named {text!r}: `edgemeter fleet jobs` lists them")

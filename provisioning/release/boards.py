@@ -54,27 +54,54 @@ class ReleaseTarget:
 
     def platforms(self) -> list[str]:
         """Return every platform tag that wheels for this target may have, newest first."""
-        tags = [f"manylinux_2_{minor}_{self.arch}" for minor in range(self.glibc[1], OLDEST_GLIBC[1] - 1, -1)]
+        tags = [
+            f"manylinux_2_{minor}_{self.arch}"
+            for minor in range(self.glibc[1], OLDEST_GLIBC[1] - 1, -1)
+        ]
         tags.append(f"manylinux2014_{self.arch}")
         if self.arch == "x86_64":
-            tags += ["manylinux_2_12_x86_64", "manylinux2010_x86_64", "manylinux_2_5_x86_64", "manylinux1_x86_64"]
+            tags += [
+                "manylinux_2_12_x86_64",
+                "manylinux2010_x86_64",
+                "manylinux_2_5_x86_64",
+                "manylinux1_x86_64",
+            ]
         return [*tags, f"linux_{self.arch}"]
 
     def markers(self) -> dict[str, str]:
         """Return the markers of requirements (PEP 508) in which the target may differ from this machine, which runs Linux too."""
         full_version = f"{self.python_text}.0"
-        python = {"implementation_version": full_version, "python_full_version": full_version, "python_version": self.python_text}
-        return {**python, "platform_machine": self.arch, "platform_release": "", "platform_version": ""}
+        python = {
+            "implementation_version": full_version,
+            "python_full_version": full_version,
+            "python_version": self.python_text,
+        }
+        return {
+            **python,
+            "platform_machine": self.arch,
+            "platform_release": "",
+            "platform_version": "",
+        }
 
 
 @cache
 def all_boards() -> dict[str, BoardFamily]:
-    return msgspec.toml.decode(files(__package__).joinpath("boards.toml").read_bytes(), type=dict[str, dict[str, BoardFamily]])["board"]
+    return msgspec.toml.decode(
+        files(__package__).joinpath("boards.toml").read_bytes(),
+        type=dict[str, dict[str, BoardFamily]],
+    )["board"]
 
 
 def board_of_model(model: str) -> str | None:
     """Return the name of the board with this model text (`Raspberry Pi 5 Model B Rev 1.0` is pi5), None if unknown."""
-    return next((name for name, family in all_boards().items() if any(fnmatchcase(model, pattern) for pattern in family.models)), None)
+    return next(
+        (
+            name
+            for name, family in all_boards().items()
+            if any(fnmatchcase(model, pattern) for pattern in family.models)
+        ),
+        None,
+    )
 
 
 def release_target(name: str, python: str | None = None, glibc: str | None = None) -> ReleaseTarget:
@@ -91,15 +118,21 @@ def release_target(name: str, python: str | None = None, glibc: str | None = Non
     # The usual system comes first; with another Python it may be any of them.
     glibcs = {system.python: system.glibc for system in reversed(family.system)}
     oldest = min(glibcs.values(), key=numbers)
-    target = ReleaseTarget(name, family.arch, numbers(python), numbers(glibc or glibcs.get(python, oldest)))
+    target = ReleaseTarget(
+        name, family.arch, numbers(python), numbers(glibc or glibcs.get(python, oldest))
+    )
     if target.python[0] != 3 or target.python < OLDEST_PYTHON:
-        newer = next((system for system in family.system if numbers(system.python) >= OLDEST_PYTHON), None)
+        newer = next(
+            (system for system in family.system if numbers(system.python) >= OLDEST_PYTHON), None
+        )
         remedy = f"use {newer.name} (--python {newer.python}), or install" if newer else "install"
         message = f"no release for {target.words}: the agent needs Python 3.10 or newer; {remedy} a newer Python on the board "
         hint = "(a python-build-standalone in /opt/edgemeter/pythons/3.11, see docs/tasks/fleet.md) and give its version: --python 3.11"
         raise ConfigError(message + hint)
     if target.glibc[0] != 2 or target.glibc < OLDEST_GLIBC:
-        raise ConfigError(f"no release for {target.words}: wheels need glibc 2.17 or newer; musl has none that fit")
+        raise ConfigError(
+            f"no release for {target.words}: wheels need glibc 2.17 or newer; musl has none that fit"
+        )
     return target
 
 

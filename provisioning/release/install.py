@@ -55,7 +55,9 @@ FILE_FORMS = {
     "size_bytes": r"[0-9]{1,15}",
 }
 # PEP 440, without epochs, which we never publish.
-VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?\Z")
+VERSION = re.compile(
+    r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?\Z"
+)
 # Space for pip's files, compiled modules and a reserve, besides the wheels' own.
 SPARE_BYTES, COMPILED_RATIO = 32 << 20, 1.3
 STEP_S = 3600.0
@@ -121,7 +123,9 @@ def _check_fields(subject: str, fields: Any, forms: Mapping[str, str]) -> None:
     for name, form in forms.items():
         kind = int if name in NUMBERS else str
         if type(fields[name]) is not kind or not re.fullmatch(form, str(fields[name])):
-            refuse(f"{subject} has the {name} {str(fields[name])[:100]!r}, which this installer does not know: use that of the release")
+            refuse(
+                f"{subject} has the {name} {str(fields[name])[:100]!r}, which this installer does not know: use that of the release"
+            )
 
 
 class UnverifiedRelease:
@@ -131,7 +135,9 @@ class UnverifiedRelease:
         """Open it; raise RefusedError if it is not a release."""
         self.path = path
         if not path.is_file():
-            refuse(f"there is no release {str(path)!r}: name the .tar that `edgemeter fleet release build` has built")
+            refuse(
+                f"there is no release {str(path)!r}: name the .tar that `edgemeter fleet release build` has built"
+            )
         try:
             self.tar = tarfile.open(str(path), "r:")  # noqa: SIM115 - closed with the release
         except (OSError, tarfile.TarError, ValueError, EOFError) as error:
@@ -170,7 +176,9 @@ class UnverifiedRelease:
                 if target is not None:
                     target.write(chunk)
         if size_bytes != entry.size_bytes or digest.hexdigest() != entry.sha256:
-            refuse(f"{entry.path!r} in the release differs from the manifest: copy the release again")
+            refuse(
+                f"{entry.path!r} in the release differs from the manifest: copy the release again"
+            )
 
     def manifest(self, public_key: Path | None) -> tuple[bytes, Manifest]:
         """Return the manifest, as bytes and parsed; raise RefusedError unless its signature is valid. Without a key it is not verified."""
@@ -178,7 +186,11 @@ class UnverifiedRelease:
         if public_key is not None:
             self._verify(document, self.small(SIGNATURE, MOST_SIGNATURE_BYTES), public_key)
         manifest = parse_manifest(document)
-        strangers = sorted(set(self.tar.getnames()) - {file.path for file in manifest.files} - {MANIFEST, SIGNATURE})
+        strangers = sorted(
+            set(self.tar.getnames())
+            - {file.path for file in manifest.files}
+            - {MANIFEST, SIGNATURE}
+        )
         if strangers:
             refuse(f"the release holds {strangers[0][:200]!r}, which is not in its manifest")
         return document, manifest
@@ -191,11 +203,25 @@ class UnverifiedRelease:
         with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
             key_file, signature_file = Path(folder) / "key", Path(folder) / SIGNATURE
             signature_file.write_bytes(signature)
-            command = ["openssl", "dgst", "-sha256", "-verify", str(key_file), "-signature", str(signature_file)]
+            command = [
+                "openssl",
+                "dgst",
+                "-sha256",
+                "-verify",
+                str(key_file),
+                "-signature",
+                str(signature_file),
+            ]
             for key in public_keys(public_key.read_bytes()):
                 key_file.write_bytes(key)
                 try:
-                    completed = subprocess.run(command, input=document, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+                    completed = subprocess.run(
+                        command,
+                        input=document,
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                        check=False,
+                    )
                 except OSError as error:
                     refuse(f"cannot check the signature with openssl ({error}): install it")
                 if completed.returncode == 0:
@@ -211,7 +237,11 @@ def public_keys(text: bytes) -> list[bytes]:
 def how_it_ended(status: int) -> str:
     if status < 0:
         with contextlib.suppress(ValueError):
-            why = ": it has instructions that this processor lacks" if -status == signal.SIGILL else ""
+            why = (
+                ": it has instructions that this processor lacks"
+                if -status == signal.SIGILL
+                else ""
+            )
             return f"died of {signal.Signals(-status).name}{why}"
     return f"ended with status {status}"
 
@@ -237,7 +267,9 @@ class Installation:
         """Verify the signature, unless the release came over a trusted connection (SSH); nothing is changed yet."""
         self.source, self.options = source, options
         self.root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
-        self.public_key = None if options.unsigned else options.public_key or self.root / TRUSTED_KEYS
+        self.public_key = (
+            None if options.unsigned else options.public_key or self.root / TRUSTED_KEYS
+        )
         self.document, self.manifest = source.manifest(self.public_key)
         self.release = self.root / "releases" / self.manifest.version
         self.staged = self.root / ".incoming"
@@ -264,32 +296,48 @@ class Installation:
             # The caller that switches later may still have to roll back, and prunes by itself.
             if actions and self.options.switch == "yes":
                 prune(root, before, version)
-        return "{} release {} in {!r}".format(" and ".join(actions) or "nothing to do:", version, str(root))
+        return "{} release {} in {!r}".format(
+            " and ".join(actions) or "nothing to do:", version, str(root)
+        )
 
     def _check(self) -> Path:
         """Return the interpreter for the release; raise RefusedError if it is for another target, or older."""
         manifest, current = self.manifest, linked(self.root)
         if platform.machine() != manifest.arch:
-            refuse(f"the release is for {manifest.arch}, this is {platform.machine()}: build one for it")
+            refuse(
+                f"the release is for {manifest.arch}, this is {platform.machine()}: build one for it"
+            )
         glibc = platform.libc_ver()
         if glibc[0] != "glibc" or version_numbers(glibc[1]) < version_numbers(manifest.glibc):
-            refuse(f"the release needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it")
-        if current is not None and version_key(manifest.version) < version_key(current) and not self.options.allow_downgrade:
-            refuse(f"the release is version {manifest.version}, older than {current}, which runs: add --allow-downgrade")
+            refuse(
+                f"the release needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it"
+            )
+        if (
+            current is not None
+            and version_key(manifest.version) < version_key(current)
+            and not self.options.allow_downgrade
+        ):
+            refuse(
+                f"the release is version {manifest.version}, older than {current}, which runs: add --allow-downgrade"
+            )
         if "%d.%d" % sys.version_info[:2] == manifest.python:  # noqa: UP031 - Python 3.8
             return Path(sys.executable)
         # A Python that was installed on a board whose own is too old.
         brought = sorted(self.root.glob("pythons/*/bin/python" + manifest.python))
         python = str(brought[0]) if brought else shutil.which("python" + manifest.python)
         if python is None:
-            refuse(f"the release is for Python {manifest.python}, here is {platform.python_version()}: build one for it")
+            refuse(
+                f"the release is for Python {manifest.python}, here is {platform.python_version()}: build one for it"
+            )
         return Path(python)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the lock of installations; child processes of an earlier one hold it too, so that nothing else writes."""
         self.root.mkdir(parents=True, exist_ok=True)
-        self.lock = os.open(str(self.root / ".install.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        self.lock = os.open(
+            str(self.root / ".install.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
+        )
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX)
             # Left by an interrupted installation.
@@ -302,19 +350,38 @@ class Installation:
     def _build(self, python: Path) -> None:
         """Build the release in place; on failure it is removed."""
         if linked(self.root) == self.manifest.version:
-            refuse(f"release {self.manifest.version} is running and is another build of the same version: raise the version")
+            refuse(
+                f"release {self.manifest.version} is running and is another build of the same version: raise the version"
+            )
         self._stage()
         remove(self.release)
         self.release.parent.mkdir(exist_ok=True)
         try:
-            self._run("the virtual environment", [str(python), "-m", "venv", "--without-pip", str(self.release)])
-            wheels = [str(wheel) for wheel in self.staged.glob("wheels/*.whl") if not wheel.name.startswith("pip-")]
+            self._run(
+                "the virtual environment",
+                [str(python), "-m", "venv", "--without-pip", str(self.release)],
+            )
+            wheels = [
+                str(wheel)
+                for wheel in self.staged.glob("wheels/*.whl")
+                if not wheel.name.startswith("pip-")
+            ]
             self._pip("install", "--no-deps", *OFFLINE, *wheels)
             self._pip("check")
             self._compile()
-            self._run("edgemeter --version", [str(self.release / "bin/python"), str(self.release / "bin/edgemeter"), "--version"])
+            self._run(
+                "edgemeter --version",
+                [
+                    str(self.release / "bin/python"),
+                    str(self.release / "bin/edgemeter"),
+                    "--version",
+                ],
+            )
             # Each in a separate process, as its agent does before it reports that it is healthy.
-            self._run("the import of its runtimes", [str(self.release / "bin/python"), "-m", "edgemeter.agent.update.imports"])
+            self._run(
+                "the import of its runtimes",
+                [str(self.release / "bin/python"), "-m", "edgemeter.agent.update.imports"],
+            )
             self._finish()
         except BaseException:
             remove(self.release)
@@ -327,8 +394,13 @@ class Installation:
             with target.open("wb") as file:
                 self.source.copy(entry, file)
         wheels = self.staged.glob("wheels/*.whl")
-        unpacked_bytes = sum(part.file_size for wheel in wheels for part in zipfile.ZipFile(str(wheel)).infolist())
-        needed_bytes, free_bytes = int(unpacked_bytes * COMPILED_RATIO) + SPARE_BYTES, shutil.disk_usage(str(self.root)).free
+        unpacked_bytes = sum(
+            part.file_size for wheel in wheels for part in zipfile.ZipFile(str(wheel)).infolist()
+        )
+        needed_bytes, free_bytes = (
+            int(unpacked_bytes * COMPILED_RATIO) + SPARE_BYTES,
+            shutil.disk_usage(str(self.root)).free,
+        )
         if free_bytes < needed_bytes:
             sizes = f"the release needs {needed_bytes >> 20} MiB below {str(self.root)!r}, {free_bytes >> 20} MiB are free"
             refuse(f"no space: {sizes}: remove something there (`sudo apt-get clean`)")
@@ -337,8 +409,16 @@ class Installation:
         pip = sorted(self.staged.glob("wheels/pip-*.whl"))
         if not pip:
             refuse("the release has no wheel of pip")
-        command = [str(self.release / "bin/python"), "-m", "pip", "--disable-pip-version-check", *arguments]
-        self._run("pip " + arguments[0], command, PYTHONPATH=str(pip[0]), PIP_CONFIG_FILE=os.devnull)
+        command = [
+            str(self.release / "bin/python"),
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            *arguments,
+        ]
+        self._run(
+            "pip " + arguments[0], command, PYTHONPATH=str(pip[0]), PIP_CONFIG_FILE=os.devnull
+        )
 
     def _compile(self) -> None:
         """Write the bytecode of every module: the agent's user may not, and boards are comparable only if all start from bytecode.
@@ -347,11 +427,32 @@ class Installation:
         """
         options = ["-q", "-q", "--invalidation-mode", "unchecked-hash", "-x", NEVER_IMPORTED]
         # Status 1: a wheel has a template or a file for another Python, which nothing imports.
-        self._run("compileall", [str(self.release / "bin/python"), "-m", "compileall", *options, str(self.release / "lib")], (0, 1))
+        self._run(
+            "compileall",
+            [
+                str(self.release / "bin/python"),
+                "-m",
+                "compileall",
+                *options,
+                str(self.release / "lib"),
+            ],
+            (0, 1),
+        )
 
-    def _run(self, task: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> None:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "EDGEMETER_"))}
-        environment = {**inherited, "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1", **variables}
+    def _run(
+        self, task: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str
+    ) -> None:
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PIP_", "PYTHON", "EDGEMETER_"))
+        }
+        environment = {
+            **inherited,
+            "PYTHONNOUSERSITE": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **variables,
+        }
         try:
             completed = subprocess.run(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=STEP_S,
@@ -359,9 +460,15 @@ class Installation:
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
             refuse(f"{task}: {error}")
-        lines = [line.strip() for line in completed.stdout.decode(errors="replace").split("\n") if line.strip()]
+        lines = [
+            line.strip()
+            for line in completed.stdout.decode(errors="replace").split("\n")
+            if line.strip()
+        ]
         if completed.returncode not in fine:
-            refuse(f"{task} {how_it_ended(completed.returncode)}{': ' + lines[-1][:400] if lines else ''}")
+            refuse(
+                f"{task} {how_it_ended(completed.returncode)}{': ' + lines[-1][:400] if lines else ''}"
+            )
 
     def _finish(self) -> None:
         for name in ("install.py", "supervisor.py", KEYS, "units"):
@@ -442,14 +549,31 @@ def write(path: Path, content: bytes, mode: int = 0o644) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Install as given on the command line; return the exit status."""
-    parser = argparse.ArgumentParser(description="Install a release of the edgemeter agent, with no network.")
+    parser = argparse.ArgumentParser(
+        description="Install a release of the edgemeter agent, with no network."
+    )
     parser.add_argument("--release", type=Path, required=True, help=".tar of the release")
-    parser.add_argument("--root", type=Path, default=Path("/opt/edgemeter"), help="default: %(default)s")
-    parser.add_argument("--public-key", type=Path, help="key to verify it with, PEM; default: ROOT/release.pub")
-    parser.add_argument("--unsigned", action="store_true", help="accept a release without a signature, from a trusted source")
-    parser.add_argument("--switch", choices=("yes", "no"), default="yes", help="whether the release becomes the current one")
+    parser.add_argument(
+        "--root", type=Path, default=Path("/opt/edgemeter"), help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--public-key", type=Path, help="key to verify it with, PEM; default: ROOT/release.pub"
+    )
+    parser.add_argument(
+        "--unsigned",
+        action="store_true",
+        help="accept a release without a signature, from a trusted source",
+    )
+    parser.add_argument(
+        "--switch",
+        choices=("yes", "no"),
+        default="yes",
+        help="whether the release becomes the current one",
+    )
     parser.add_argument("--allow-downgrade", action="store_true", help="allow an older version")
-    parser.add_argument("--expect-version", metavar="VERSION", help="refuse a release of any other version")
+    parser.add_argument(
+        "--expect-version", metavar="VERSION", help="refuse a release of any other version"
+    )
     options = parser.parse_args(arguments)
     os.umask(0o022)
     try:

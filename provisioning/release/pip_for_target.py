@@ -20,7 +20,9 @@ def main(markers: str, *arguments: str) -> int:
     packaging.default_environment = lambda: {**defaults, **target}
     probe = f"python_version == '{target['python_version']}' and platform_machine == '{target['platform_machine']}'"
     if not packaging.Marker(probe).evaluate():
-        sys.exit("this pip does not accept the markers of another machine: install another version of pip")
+        sys.exit(
+            "this pip does not accept the markers of another machine: install another version of pip"
+        )
     pip: Any = import_module("pip._internal.cli.main")
     status: int = pip.main(list(arguments))
     return status

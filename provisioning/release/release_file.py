@@ -54,12 +54,24 @@ def build_release(
         UnavailableError: pip, the index or openssl cannot be reached.
     """
     if public_keys is not None:
-        with os_error_as(ConfigError, f"cannot read the release keys {str(public_keys)!r}", "`edgemeter fleet init` makes them"):
+        with os_error_as(
+            ConfigError,
+            f"cannot read the release keys {str(public_keys)!r}",
+            "`edgemeter fleet init` makes them",
+        ):
             trusted = install.public_keys(public_keys.read_bytes())
-        if key is not None and run_openssl("pkey", "-in", str(key), "-pubout").strip() not in {pem.strip() for pem in trusted}:
-            raise ConfigError(f"the public key of {str(key)!r} is not in {str(public_keys)!r}: no device would accept its releases")
-    if wheel is not None and not (wheel.is_file() and wheel.name.startswith("edgemeter-") and wheel.name.endswith(".whl")):
-        raise ConfigError(f"{str(wheel)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
+        if key is not None and run_openssl("pkey", "-in", str(key), "-pubout").strip() not in {
+            pem.strip() for pem in trusted
+        }:
+            raise ConfigError(
+                f"the public key of {str(key)!r} is not in {str(public_keys)!r}: no device would accept its releases"
+            )
+    if wheel is not None and not (
+        wheel.is_file() and wheel.name.startswith("edgemeter-") and wheel.name.endswith(".whl")
+    ):
+        raise ConfigError(
+            f"{str(wheel)!r} is not a wheel of edgemeter: omit --wheel to use the installed version"
+        )
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
         folder = Path(scratch) / "release"
         (folder / "wheels").mkdir(parents=True)
@@ -74,7 +86,9 @@ def build_release(
         # With another runtime it is another release.
         listed = "".join(f"{file.path} {file.sha256}\n" for file in file_entries(folder))
         version = f"{own_version}{'.' if '+' in own_version else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
-        path = out or Path(f"edgemeter-{version}-{target.board}-py{target.python_text.replace('.', '')}.tar")
+        path = out or Path(
+            f"edgemeter-{version}-{target.board}-py{target.python_text.replace('.', '')}.tar"
+        )
         document, manifest = seal_release(folder, target, version, key)
         pack_release(folder, path)
         return ReleaseFile(path, manifest, document)
@@ -92,11 +106,21 @@ def add_scripts(folder: Path) -> None:
 
 def file_entries(folder: Path) -> tuple[FileEntry, ...]:
     """Return the files below `folder` for a manifest, by name."""
-    names = [(path, path.relative_to(folder).as_posix()) for path in sorted(folder.rglob("*")) if path.is_file()]
-    return tuple(FileEntry(name, sha256_of(path), path.stat().st_size) for path, name in names if name not in FIRST)
+    names = [
+        (path, path.relative_to(folder).as_posix())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
+    return tuple(
+        FileEntry(name, sha256_of(path), path.stat().st_size)
+        for path, name in names
+        if name not in FIRST
+    )
 
 
-def seal_release(folder: Path, target: ReleaseTarget, version: str, key: Path | None) -> tuple[bytes, Manifest]:
+def seal_release(
+    folder: Path, target: ReleaseTarget, version: str, key: Path | None
+) -> tuple[bytes, Manifest]:
     """Write manifest and signature into the folder of a release's files; raises ConfigError if installers do not accept a field."""
     epoch_s = os.environ.get("SOURCE_DATE_EPOCH", "")
     fields = {
@@ -125,7 +149,11 @@ def pack_release(folder: Path, out: Path) -> None:
     """Write a release as an uncompressed tar, atomically, equal files as equal bytes; raises ConfigError if that fails."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     with (
-        os_error_as(ConfigError, f"cannot write the release {str(out)!r}", "choose another file, or make room"),
+        os_error_as(
+            ConfigError,
+            f"cannot write the release {str(out)!r}",
+            "choose another file, or make room",
+        ),
         replacing(out, 0o644) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
@@ -140,14 +168,20 @@ def pack_release(folder: Path, out: Path) -> None:
 def sign(document: bytes, key: Path) -> bytes:
     """Return the signature in DER; raises ConfigError without such a key, or for another kind, or without openssl."""
     if not key.is_file():
-        raise ConfigError(f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one")
+        raise ConfigError(
+            f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one"
+        )
     try:
         facts = run_openssl("pkey", "-in", str(key), "-noout", "-text")
         if b"prime256v1" not in facts:
-            raise ConfigError(f"the release key {str(key)!r} is not an ECDSA key on P-256: `edgemeter fleet init` makes one")
+            raise ConfigError(
+                f"the release key {str(key)!r} is not an ECDSA key on P-256: `edgemeter fleet init` makes one"
+            )
         return run_openssl("dgst", "-sha256", "-sign", str(key), document=document)
     except UnavailableError as error:
-        raise ConfigError(f"cannot sign by the release key {str(key)!r}, which is PEM without a passphrase: {error}") from error
+        raise ConfigError(
+            f"cannot sign by the release key {str(key)!r}, which is PEM without a passphrase: {error}"
+        ) from error
 
 
 def read_release(path: Path, public_key: Path | None) -> ReleaseFile:

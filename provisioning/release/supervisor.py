@@ -100,7 +100,11 @@ def read_plain(path: Path) -> bytes:
     except OSError:
         return b""
     try:
-        return os.read(descriptor, LARGEST_FILE_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        return (
+            os.read(descriptor, LARGEST_FILE_BYTES)
+            if stat.S_ISREG(os.fstat(descriptor).st_mode)
+            else b""
+        )
     finally:
         os.close(descriptor)
 
@@ -124,7 +128,8 @@ def notify(state: str) -> None:
     """Notify the service manager. Source: sd_notify(3)."""
     name = os.environ.get("NOTIFY_SOCKET", "")
     if name.startswith(("/", "@")):
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            channel = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
             channel.sendto(state.encode(), "\0" + name[1:] if name.startswith("@") else name)
 
 
@@ -145,7 +150,9 @@ def run(command: list[str], log: Path, patience_s: float) -> tuple[int | None, s
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
     try:
         with log.open("wb") as output:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+            )
         until_s = time.monotonic() + patience_s
         while process.poll() is None and time.monotonic() < until_s:
             pause(0.1)
@@ -156,7 +163,9 @@ def run(command: list[str], log: Path, patience_s: float) -> tuple[int | None, s
         lines = log.read_text(errors="replace").strip().splitlines()
     except OSError as error:
         return None, f"cannot run {command[0]!r}: {error}"
-    return process.returncode, lines[-1][-500:] if lines else f"{command[0]} ended with status {process.returncode} and printed nothing"
+    return process.returncode, lines[-1][
+        -500:
+    ] if lines else f"{command[0]} ended with status {process.returncode} and printed nothing"
 
 
 class Supervisor:
@@ -182,11 +191,15 @@ class Supervisor:
         self.journal = parse_record(read_plain(self.own / "journal.json"))
         if not (self.own / "journal.json").exists():
             # A request that is there already was for another installation.
-            self._write(request=hashlib.sha256(read_plain(self.requests / "wanted.json")).hexdigest())
+            self._write(
+                request=hashlib.sha256(read_plain(self.requests / "wanted.json")).hexdigest()
+            )
         update = self.journal.get("update")
         if update and update["step"] == "installing":
             self._write(update={**update, "interrupted": update.get("interrupted", 0) + 1})
-            logger.info("the installation of %s was interrupted, resuming", update["order"]["version"])
+            logger.info(
+                "the installation of %s was interrupted, resuming", update["order"]["version"]
+            )
 
     def poll(self) -> None:
         """Do the work that is due: continue an update, begin a requested one, reboot, or roll back an agent that does not start."""
@@ -206,7 +219,9 @@ class Supervisor:
         elif time.monotonic() - self._counted_s > self.options.count_every_s:
             self._counted_s = time.monotonic()
             report = self._report()
-            if self._is_looping(is_healthy=report.get("state") == "healthy" and _is_running(report)):
+            if self._is_looping(
+                is_healthy=report.get("state") == "healthy" and _is_running(report)
+            ):
                 self._roll_back_from(self._current(), self._loop)
 
     def _write(self, **changes: Any) -> None:
@@ -222,7 +237,11 @@ class Supervisor:
     def _can_run(self, version: str) -> bool:
         """Return whether that release is installed: an installation writes the manifest last."""
         path = self.releases / version
-        return re.fullmatch(FORMS["version"], version) is not None and (path / install.MANIFEST).exists() and (path / "bin/python").exists()
+        return (
+            re.fullmatch(FORMS["version"], version) is not None
+            and (path / install.MANIFEST).exists()
+            and (path / "bin/python").exists()
+        )
 
     def _installed(self) -> list[str]:
         """Return the installed versions, newest installation first."""
@@ -230,35 +249,64 @@ class Supervisor:
             paths = [path for path in self.releases.iterdir() if self._can_run(path.name)]
         except OSError:
             return []
-        return [path.name for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)]
+        return [
+            path.name for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)
+        ]
 
     def _built_ns(self, version: str | None) -> int:
         """Return when that release was built, 0 if it is not installed."""
         if version is None or not self._can_run(version):
             return 0
-        return int(parse_record((self.releases / version / install.MANIFEST).read_bytes()).get("built_ns", 0))
+        return int(
+            parse_record((self.releases / version / install.MANIFEST).read_bytes()).get(
+                "built_ns", 0
+            )
+        )
 
     def _end(self, update: Record, state: str, reason: str, failure: Record | None = None) -> None:
         logger.info("%s: %s", state, reason)
         order = update["order"]
         attempt = int(order["attempt"]) if order.get("attempt") else None
-        outcome = {"job": order.get("job"), "attempt": attempt, "version": order.get("version"), "from": update["from"]}
+        outcome = {
+            "job": order.get("job"),
+            "attempt": attempt,
+            "version": order.get("version"),
+            "from": update["from"],
+        }
         outcome.update(state=state, reason=reason, ended_ns=time.time_ns())
-        self._write(update={"step": "ended", "order": order, "outcome": outcome, "failure": failure})
+        self._write(
+            update={"step": "ended", "order": order, "outcome": outcome, "failure": failure}
+        )
 
     def _take(self, content: bytes) -> None:
         request, last = parse_record(content), self.journal.get("outcome", {})
         # Only fields of the right form are used.
-        order = {name: str(request[name]) for name, form in FORMS.items() if name in request and re.fullmatch(form, str(request[name]))}
+        order = {
+            name: str(request[name])
+            for name, form in FORMS.items()
+            if name in request and re.fullmatch(form, str(request[name]))
+        }
         # Written with the result.
         self.journal["request"] = hashlib.sha256(content).hexdigest()
-        if not request or (order.get("job"), order.get("attempt")) == (last.get("job"), str(last.get("attempt"))):
+        if not request or (order.get("job"), order.get("attempt")) == (
+            last.get("job"),
+            str(last.get("attempt")),
+        ):
             self._write()
             return
-        update = {"step": "taken", "order": order, "from": self._current(), "was_installed": self._can_run(order.get("version", ""))}
+        update = {
+            "step": "taken",
+            "order": order,
+            "from": self._current(),
+            "was_installed": self._can_run(order.get("version", "")),
+        }
         wrong = sorted((set(request) | set(FORMS)) - set(order))
         if wrong:
-            self._end(update, "failed", f"not an update request: unknown, missing or wrong fields: {', '.join(wrong)[:200]}")
+            self._end(
+                update,
+                "failed",
+                f"not an update request: unknown, missing or wrong fields: {', '.join(wrong)[:200]}",
+            )
         elif order["version"] == update["from"]:
             self._end(update, "done", f"version {order['version']} runs already")
         else:
@@ -275,12 +323,16 @@ class Supervisor:
         interrupted = update.get("interrupted", 0) if update["step"] == "installing" else 0
         if interrupted == 0 or self._is_withdrawn(update):
             return False
-        pause_s: float = min(self.options.first_pause_s * 2.0 ** min(interrupted - 1, 20), LONGEST_PAUSE_S)
+        pause_s: float = min(
+            self.options.first_pause_s * 2.0 ** min(interrupted - 1, 20), LONGEST_PAUSE_S
+        )
         return time.monotonic() - self._began_s < pause_s
 
     def _is_withdrawn(self, update: Record) -> bool:
         request = parse_record(read_plain(self.requests / "withdrawn.json"))
-        return all(str(request.get(name)) == update["order"].get(name) for name in ("job", "attempt"))
+        return all(
+            str(request.get(name)) == update["order"].get(name) for name in ("job", "attempt")
+        )
 
     def _go_on(self) -> None:
         update, patience_s = self.journal["update"], BLOCKED_AFTER_S
@@ -288,7 +340,11 @@ class Supervisor:
             patience_s = min(patience_s, float(update["order"]["timeout_s"]))
         with self._quiet(patience_s if update["step"] != "ended" else 0.0) as is_quiet:
             if update["step"] == "taken" and not is_quiet:
-                self._end(update, "failed", f"blocked by run: a measurement was going on for {patience_s:.0f} s")
+                self._end(
+                    update,
+                    "failed",
+                    f"blocked by run: a measurement was going on for {patience_s:.0f} s",
+                )
             # A trial that has begun is completed, even if the lock is never released.
             while self.journal["update"]:
                 {
@@ -312,7 +368,11 @@ class Supervisor:
         except InterruptedError:
             raise
         except (install.RefusedError, OSError) as error:
-            why = f"cannot install version {version}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+            why = (
+                f"cannot install version {version}: {error.strerror or error}"
+                if isinstance(error, OSError)
+                else str(error)
+            )
             if not update["was_installed"] or not self._can_run(version):
                 shutil.rmtree(str(self.releases / version), ignore_errors=True)
             shutil.rmtree(str(self.options.root / ".incoming"), ignore_errors=True)
@@ -320,7 +380,11 @@ class Supervisor:
         else:
             # How long the imports of the running release took, if it reports such a time.
             reported_s = self._report().get("imports_s")
-            imports_s = reported_s if isinstance(reported_s, (int, float)) and 0 < reported_s <= LONGEST_TRIAL_S else 0.0
+            imports_s = (
+                reported_s
+                if isinstance(reported_s, (int, float)) and 0 < reported_s <= LONGEST_TRIAL_S
+                else 0.0
+            )
             slow_s = SLOW_FACTOR * (time.monotonic() - began_s + imports_s)
             within_s = max(self.options.healthy_within_s, min(slow_s, LONGEST_TRIAL_S))
             self._write(update={**update, "step": "trying", "tries": 0, "within_s": within_s})
@@ -332,14 +396,27 @@ class Supervisor:
     def _make_room(self, order: Record) -> None:
         """Remove the release before the running one, if there is no room for another; it needs about as much as the running one."""
         current = self._current()
-        running_bytes = sum(path.lstat().st_blocks * 512 for path in (self.releases / current).rglob("*")) if current else 0
-        if shutil.disk_usage(str(self.options.root)).free < int(order["size_bytes"]) + running_bytes:
+        running_bytes = (
+            sum(path.lstat().st_blocks * 512 for path in (self.releases / current).rglob("*"))
+            if current
+            else 0
+        )
+        if (
+            shutil.disk_usage(str(self.options.root)).free
+            < int(order["size_bytes"]) + running_bytes
+        ):
             install.prune(self.options.root, order["version"])
 
     def _build(self, order: Record) -> None:
-        root, version, release = self.options.root, order["version"], self.options.home / "content" / order["sha256"]
+        root, version, release = (
+            self.options.root,
+            order["version"],
+            self.options.home / "content" / order["sha256"],
+        )
         if not stat.S_ISREG(release.lstat().st_mode):
-            install.refuse(f"the release {order['sha256'][:12]} is not a plain file in the device's content")
+            install.refuse(
+                f"the release {order['sha256'][:12]} is not a plain file in the device's content"
+            )
         command = [sys.executable, root / "proven/install.py", "--release", release, "--root", root]
         command += ["--switch", "no", "--expect-version", version]
         command += ["--allow-downgrade"] if "older" in order["even_if"] else []
@@ -354,14 +431,23 @@ class Supervisor:
         version, boot = update["order"]["version"], self.options.boot_id.read_text()
         if update.get("boot") != boot:
             if update["tries"] == MOST_TRIES:
-                self._write(update={**update, "step": "going back", "reason": f"{MOST_TRIES} times the board went down while it was tried"})
+                self._write(
+                    update={
+                        **update,
+                        "step": "going back",
+                        "reason": f"{MOST_TRIES} times the board went down while it was tried",
+                    }
+                )
                 return
             update = {**update, "tries": update["tries"] + 1, "boot": boot, "until_s": None}
             self._write(update=update)
         if update["until_s"] is None:
             install.link(self.options.root, version)
             self._call(self.options.restart_command)
-            update = {**update, "until_s": time.clock_gettime(time.CLOCK_BOOTTIME) + update["within_s"]}
+            update = {
+                **update,
+                "until_s": time.clock_gettime(time.CLOCK_BOOTTIME) + update["within_s"],
+            }
             self._write(update=update)
         why = self._why_unhealthy(update)
         if why is None:
@@ -403,21 +489,37 @@ class Supervisor:
             install.link(self.options.root, update["from"])
             self._call(self.options.restart_command)
             self._starts = None
-        attempts, reason = self._bad(update["order"]["version"]).get("attempts", 0) + 1, update["reason"]
+        attempts, reason = (
+            self._bad(update["order"]["version"]).get("attempts", 0) + 1,
+            update["reason"],
+        )
         # The broker may be unreachable for both releases, and the power may have failed: only a second failure marks the release as bad.
-        is_bad = attempts >= MOST_TRIES or not any(cause in reason for cause in ("session with the broker", "the board went down"))
-        failure = {"attempts": attempts, "is_bad": is_bad, "reason": reason, "ended_ns": time.time_ns()}
+        is_bad = attempts >= MOST_TRIES or not any(
+            cause in reason for cause in ("session with the broker", "the board went down")
+        )
+        failure = {
+            "attempts": attempts,
+            "is_bad": is_bad,
+            "reason": reason,
+            "ended_ns": time.time_ns(),
+        }
         self._end(update, "failed", f"rolled back to {update['from']}, because {reason}", failure)
 
     def _finish(self, update: Record) -> None:
         """Clean up the disk, then write the outcome."""
         outcome, failure, bad = update["outcome"], update["failure"], self.journal.get("bad", {})
         version, newest_ns = outcome["version"], self.journal.get("newest_ns", 0)
-        root, current, proven = self.options.root, self._current(), install.linked(self.options.root, "proven")
+        root, current, proven = (
+            self.options.root,
+            self._current(),
+            install.linked(self.options.root, "proven"),
+        )
         if current not in (None, proven):
             install.link(root, current, "proven")
         if failure is not None and version is not None:
-            install.prune(root, *(installed for installed in self._installed() if installed != version))
+            install.prune(
+                root, *(installed for installed in self._installed() if installed != version)
+            )
             bad = {**bad, version: failure}
         if outcome["state"] == "done" and version != outcome["from"]:
             bad = {other: note for other, note in bad.items() if other != version}
@@ -442,19 +544,41 @@ class Supervisor:
         return max(built_ns, newest_ns)
 
     def _roll_back_from(self, version: str | None, reason: str) -> None:
-        candidates = [other for other in self._installed() if other != version and not self._bad(other).get("is_bad")]
+        candidates = [
+            other
+            for other in self._installed()
+            if other != version and not self._bad(other).get("is_bad")
+        ]
         if candidates:
-            self._write(update={"step": "going back", "order": {"version": version}, "from": candidates[0], "reason": reason})
+            self._write(
+                update={
+                    "step": "going back",
+                    "order": {"version": version},
+                    "from": candidates[0],
+                    "reason": reason,
+                }
+            )
 
     def _is_looping(self, *, is_healthy: bool) -> bool:
         """Return whether the agent repeatedly started and ended since it was healthy or was counted first."""
-        status, output = run(shlex.split(self.options.starts_command), self.own / "starts.log", 30.0)
+        status, output = run(
+            shlex.split(self.options.starts_command), self.own / "starts.log", 30.0
+        )
         failed = int(output) if status == 0 and re.fullmatch("[0-9]{1,9}", output) else None
         if failed is None:
             self._starts = None
-        elif self._starts is None or is_healthy or failed < self._starts[0] or time.monotonic() - self._starts[1] > LOOP_S:
+        elif (
+            self._starts is None
+            or is_healthy
+            or failed < self._starts[0]
+            or time.monotonic() - self._starts[1] > LOOP_S
+        ):
             self._starts = (failed, time.monotonic())
-        return failed is not None and self._starts is not None and failed - self._starts[0] >= self.options.failed_starts
+        return (
+            failed is not None
+            and self._starts is not None
+            and failed - self._starts[0] >= self.options.failed_starts
+        )
 
     def _call(self, command: str) -> None:
         status, output = run(shlex.split(command), self.own / "restart.log", 120.0)
@@ -464,7 +588,11 @@ class Supervisor:
     def _wants_reboot(self) -> bool:
         # In another boot the request has been fulfilled.
         boot = read_plain(self.requests / "reboot").decode(errors="replace").strip()
-        return bool(boot) and boot == self.options.boot_id.read_text().strip() and not self._has_rebooted
+        return (
+            bool(boot)
+            and boot == self.options.boot_id.read_text().strip()
+            and not self._has_rebooted
+        )
 
     @contextlib.contextmanager
     def _quiet(self, patience_s: float) -> Iterator[bool]:
@@ -506,11 +634,20 @@ def _is_running(report: Record) -> bool:
 def main() -> int:
     """Supervise until killed; return 1 if another supervisor is running."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    parser = argparse.ArgumentParser(description="Switch releases of the edgemeter agent, and roll back a release that is not healthy.")
+    parser = argparse.ArgumentParser(
+        description="Switch releases of the edgemeter agent, and roll back a release that is not healthy."
+    )
     for name, default in OPTIONS.items():
-        parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default, help="default: %(default)s")
+        parser.add_argument(
+            "--" + name.replace("_", "-"),
+            type=type(default),
+            default=default,
+            help="default: %(default)s",
+        )
     options = parser.parse_args()
-    lock = os.open(str(options.root / "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = os.open(
+        str(options.root / "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+    )
     # The agent briefly checks whether it is held.
     if not lock_within(lock, 5.0, 0.2):
         logger.error("another supervisor holds %s", options.root / "supervisor.lock")

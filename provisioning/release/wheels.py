@@ -35,11 +35,17 @@ def make_own_wheel(folder: Path) -> Path:
         UnavailableError: pip cannot make it.
     """
     # A build leaves `edgemeter.egg-info` next to the source, without its origin.
-    origins = [text for distribution in metadata.distributions(name="edgemeter") if (text := distribution.read_text("direct_url.json"))]
+    origins = [
+        text
+        for distribution in metadata.distributions(name="edgemeter")
+        if (text := distribution.read_text("direct_url.json"))
+    ]
     origin = json.loads(origins[0]) if origins else {}
     with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as scratch:
         if "dir_info" in origin:
-            requirement = str(_copy_source(Path(unquote(urlsplit(origin["url"]).path)), Path(scratch) / "source"))
+            requirement = str(
+                _copy_source(Path(unquote(urlsplit(origin["url"]).path)), Path(scratch) / "source")
+            )
         elif commit := origin.get("vcs_info"):
             requirement = f"edgemeter @ {commit['vcs']}+{origin['url']}@{commit['commit_id']}"
         elif origin:
@@ -50,10 +56,14 @@ def make_own_wheel(folder: Path) -> Path:
         if _has_setuptools():
             options.append("--no-build-isolation")
         epoch_s = os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH_S))
-        completed = _python_with_pip("-m", "pip", "wheel", *options, requirement, SOURCE_DATE_EPOCH=epoch_s)
+        completed = _python_with_pip(
+            "-m", "pip", "wheel", *options, requirement, SOURCE_DATE_EPOCH=epoch_s
+        )
         wheels = list(Path(scratch).glob("edgemeter-*.whl"))
         if completed.returncode != 0 or not wheels:
-            raise UnavailableError(f"cannot make edgemeter's wheel of {requirement!r} ({_reason(completed)}): {GIVE_WHEEL}")
+            raise UnavailableError(
+                f"cannot make edgemeter's wheel of {requirement!r} ({_reason(completed)}): {GIVE_WHEEL}"
+            )
         return Path(shutil.copy(wheels[0], folder))
 
 
@@ -65,9 +75,15 @@ def _copy_source(source: Path, target: Path) -> Path:
         for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
             shutil.copy(source / name, target / name)
         for folder in {path.partition("/")[0] for path in setup["package-dir"].values()}:
-            shutil.copytree(source / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+            shutil.copytree(
+                source / folder,
+                target / folder,
+                ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
+            )
     except (OSError, shutil.Error, msgspec.MsgspecError, KeyError) as error:
-        raise ConfigError(f"cannot read edgemeter's source in {str(source)!r} ({error}): {GIVE_WHEEL}") from error
+        raise ConfigError(
+            f"cannot read edgemeter's source in {str(source)!r} ({error}): {GIVE_WHEEL}"
+        ) from error
     return target
 
 
@@ -78,7 +94,13 @@ def _has_setuptools() -> bool:
         return False
 
 
-def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, folder: Path, further: Sequence[Path] = ()) -> None:
+def collect_wheels(
+    wheel: Path,
+    extras: Sequence[str],
+    target: ReleaseTarget,
+    folder: Path,
+    further: Sequence[Path] = (),
+) -> None:
     """Fill `folder` with edgemeter's wheel, its dependencies with the extras, `further` ones with theirs, and pip's.
 
     Raises:
@@ -87,13 +109,26 @@ def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, fo
     """
     for path in further:
         if path.suffix != ".whl" or not zipfile.is_zipfile(path):
-            raise ConfigError(f"{str(path)!r} is not a wheel: give a .whl for the board's Python and processor (--with)")
+            raise ConfigError(
+                f"{str(path)!r} is not a wheel: give a .whl for the board's Python and processor (--with)"
+            )
     # pip only warns of an unknown extra, and the board would have no runtime.
     with zipfile.ZipFile(wheel) as archive:
-        name = next(member for member in archive.namelist() if member.endswith(".dist-info/METADATA") and member.count("/") == 1)
-        offered = Parser().parsestr(archive.read(name).decode(), headersonly=True).get_all("Provides-Extra") or ()
+        name = next(
+            member
+            for member in archive.namelist()
+            if member.endswith(".dist-info/METADATA") and member.count("/") == 1
+        )
+        offered = (
+            Parser()
+            .parsestr(archive.read(name).decode(), headersonly=True)
+            .get_all("Provides-Extra")
+            or ()
+        )
     if unknown := sorted(set(extras) - set(offered)):
-        raise ConfigError(f"edgemeter has no extra {', '.join(unknown)}: it has {', '.join(offered) or 'none'}")
+        raise ConfigError(
+            f"edgemeter has no extra {', '.join(unknown)}: it has {', '.join(offered) or 'none'}"
+        )
     named = f"edgemeter[{','.join(extras)}]" if extras else "edgemeter"
     requirements = [f"{named} @ {wheel.absolute().as_uri()}", *(str(path) for path in further), PIP]
     completed = _download(requirements, target, folder)
@@ -103,7 +138,9 @@ def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, fo
         )
 
 
-def _download(requirements: Sequence[str], target: ReleaseTarget, folder: Path) -> "subprocess.CompletedProcess[bytes]":
+def _download(
+    requirements: Sequence[str], target: ReleaseTarget, folder: Path
+) -> "subprocess.CompletedProcess[bytes]":
     platforms = [word for tag in target.platforms() for word in ("--platform", tag)]
     version = f"{target.python[0]}{target.python[1]}"
     abis = [word for abi in (f"cp{version}", "abi3", "none") for word in ("--abi", abi)]
@@ -120,18 +157,35 @@ def _python_with_pip(*arguments: str, **variables: str) -> "subprocess.Completed
     if find_spec("pip") is None:
         uv = shutil.which("uv")
         if uv is None:
-            raise UnavailableError("building a release needs pip or uv: `python3 -m ensurepip`, or install uv")
+            raise UnavailableError(
+                "building a release needs pip or uv: `python3 -m ensurepip`, or install uv"
+            )
         command = [uv, "run", "--quiet", "--no-project", "--with", "pip", "python"]
     environment = {**os.environ, **variables}
     try:
         return subprocess.run(
-            [*command, *arguments], env=environment, capture_output=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False
+            [*command, *arguments],
+            env=environment,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"cannot run pip ({error}): check the installation of {command[0]!r}") from error
+        raise UnavailableError(
+            f"cannot run pip ({error}): check the installation of {command[0]!r}"
+        ) from error
 
 
 def _reason(completed: "subprocess.CompletedProcess[bytes]") -> str:
-    lines = [line.strip() for line in completed.stderr.decode(errors="replace").splitlines() if line.strip()]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ") and "Ignored the following" not in line]
+    lines = [
+        line.strip()
+        for line in completed.stderr.decode(errors="replace").splitlines()
+        if line.strip()
+    ]
+    errors = [
+        line.removeprefix("ERROR: ")
+        for line in lines
+        if line.startswith("ERROR: ") and "Ignored the following" not in line
+    ]
     return (errors or lines or [f"pip ended with status {completed.returncode}"])[0][:500]

@@ -19,7 +19,9 @@ HANDLERS: Mapping[str, str] = {
 class FleetPublish(Protocol):
     """Publishes a message at QoS 1."""
 
-    def __call__(self, topic: str, payload: bytes, *, lasting: Literal["passing", "retained"] = "passing") -> None:
+    def __call__(
+        self, topic: str, payload: bytes, *, lasting: Literal["passing", "retained"] = "passing"
+    ) -> None:
         """Send one message."""
 
 

@@ -29,7 +29,9 @@ def sender_of(topic: str) -> str:
 
     Return the topic itself, which is not a device name, if a part of the server sent it.
     """
-    if topic.startswith(f"{TOPIC_ROOT}/") and not (name := topic.split("/")[3]).startswith(RESERVED_PREFIX):
+    if topic.startswith(f"{TOPIC_ROOT}/") and not (name := topic.split("/")[3]).startswith(
+        RESERVED_PREFIX
+    ):
         return name
     return topic
 
@@ -61,7 +63,10 @@ class ServiceInbox:
         sender = sender_of(message.topic)
         with self._changed:
             is_device = sender != message.topic
-            if sender in self._banned or (is_device and not self._allowance.spend(sender, 1.0 + len(message.payload) / UNIT_BYTES)):
+            if sender in self._banned or (
+                is_device
+                and not self._allowance.spend(sender, 1.0 + len(message.payload) / UNIT_BYTES)
+            ):
                 self.dropped_count += 1
                 return [message]
             if message.qos == 0 and self._count >= MOST_WAITING:
@@ -97,7 +102,9 @@ class ServiceInbox:
         share.size_bytes += len(message.payload)
         self._count += 1
         superseded = []
-        while len(share.messages) > 1 and (len(share.messages) > MOST_OF_ONE or share.size_bytes > LARGEST_OF_ONE_BYTES):
+        while len(share.messages) > 1 and (
+            len(share.messages) > MOST_OF_ONE or share.size_bytes > LARGEST_OF_ONE_BYTES
+        ):
             superseded.append(share.messages.popleft())
             share.size_bytes -= len(superseded[-1].payload)
             self._count -= 1

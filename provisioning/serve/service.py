@@ -11,7 +11,13 @@ from typing import Literal
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.log_limit import about
-from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, SessionProfile
+from edgemeter.agent.base.mqtt_session import (
+    CONNECT_TIMEOUT_S,
+    TAKEN_OVER,
+    Message,
+    MqttSession,
+    SessionProfile,
+)
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device
@@ -32,18 +38,32 @@ RENEWAL_S = 3.0
 class FleetService:
     """Serves the fleet in `folder` at the broker at `address`; `start` once, then `stop`."""
 
-    def __init__(self, folder: FleetFolder, address: BrokerAddress, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: FleetFolder,
+        address: BrokerAddress,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.address = address
         self._clock = clock
         self._registry = open_registry(folder)
         # Any client that connects with its id ends its session, so the id contains a secret.
-        secret = hashlib.sha256(b"client id of the service " + folder.ca_key.read_bytes()).hexdigest()[:16]
+        secret = hashlib.sha256(
+            b"client id of the service " + folder.ca_key.read_bytes()
+        ).hexdigest()[:16]
         self._client_id = f"{CLIENT_ID}-{secret}"
-        self.session = MqttSession(address, SessionProfile(self._client_id, "persistent", acknowledges="later"), self)
+        self.session = MqttSession(
+            address, SessionProfile(self._client_id, "persistent", acknowledges="later"), self
+        )
         self._handlers: dict[str, FleetHandler] = {
-            name: resolve_name(kind)(folder, self._registry, self._publish) for name, kind in HANDLERS.items()
+            name: resolve_name(kind)(folder, self._registry, self._publish)
+            for name, kind in HANDLERS.items()
         }
-        topics = [(name, topic) for name, fleet_handler in self._handlers.items() for topic in fleet_handler.topics]
+        topics = [
+            (name, topic)
+            for name, fleet_handler in self._handlers.items()
+            for topic in fleet_handler.topics
+        ]
         self._topics = sorted({topic for _, topic in topics})
         self._routes = [(name, subscription(topic)) for name, topic in topics]
         self._inbox = ServiceInbox(clock)
@@ -84,7 +104,8 @@ class FleetService:
         """Session event: it reconnects automatically, unless another client with its id has taken over, which ends it."""
         if reason == TAKEN_OVER:
             logger.error(
-                "another service of this fleet has connected to the broker at %s and replaces this one: run only one", self.address
+                "another service of this fleet has connected to the broker at %s and replaces this one: run only one",
+                self.address,
             )
             self._ended.set()
         elif not self._ended.is_set():
@@ -96,10 +117,14 @@ class FleetService:
 
     def answered(self, refusal: str | None) -> None:
         if refusal is not None:
-            text = "the broker at %s refuses: %s; compare its ACL with that of `edgemeter fleet init`"
+            text = (
+                "the broker at %s refuses: %s; compare its ACL with that of `edgemeter fleet init`"
+            )
             logger.warning(text, self.address, refusal, extra=about(refusal))
 
-    def _publish(self, topic: str, payload: bytes, *, lasting: Literal["passing", "retained"] = "passing") -> None:
+    def _publish(
+        self, topic: str, payload: bytes, *, lasting: Literal["passing", "retained"] = "passing"
+    ) -> None:
         self.session.publish(topic, payload, lasting=lasting)
 
     def work(self) -> None:
@@ -118,7 +143,10 @@ class FleetService:
                 # Otherwise no device can report: nothing is late.
                 for name, fleet_handler in self._handlers.items():
                     self._do(name, fleet_handler, None)
-            if self._inbox.dropped_count > MOST_DROPPED and self._clock() - self._renewed_s > RENEWAL_S:
+            if (
+                self._inbox.dropped_count > MOST_DROPPED
+                and self._clock() - self._renewed_s > RENEWAL_S
+            ):
                 self._renew_session()
 
     def _run(self) -> None:
@@ -132,7 +160,13 @@ class FleetService:
             if flooders := self._inbox.flooders():
                 with self._registry.transaction() as statements:
                     for device in flooders:
-                        ban_device(statements, self._registry, device, "it sent more messages than any board needs", now_ns)
+                        ban_device(
+                            statements,
+                            self._registry,
+                            device,
+                            "it sent more messages than any board needs",
+                            now_ns,
+                        )
             self._inbox.ban(active_bans(self._registry, now_ns))
         except EdgemeterError as error:
             logger.warning("cannot ban a flooding device: %s", error)
@@ -143,9 +177,14 @@ class FleetService:
         Other senders' messages come again: their reports are retained, and a device repeats those of its jobs until they are acknowledged.
         """
         self._renewed_s = self._clock()
-        logger.info("dropped %d messages of a flood: reconnecting to the broker, without the others", self._inbox.dropped_count)
+        logger.info(
+            "dropped %d messages of a flood: reconnecting to the broker, without the others",
+            self._inbox.dropped_count,
+        )
         self.session.close()
-        self.session = MqttSession(self.address, SessionProfile(self._client_id, "clean", acknowledges="later"), self)
+        self.session = MqttSession(
+            self.address, SessionProfile(self._client_id, "clean", acknowledges="later"), self
+        )
         try:
             self.session.connect()
         except EdgemeterError as error:
@@ -161,5 +200,9 @@ class FleetService:
                 fleet_handler.received(message)
         except EdgemeterError as error:
             # A device can send rejected messages as often as it likes; a handler that cannot poll fails twice a second.
-            where, who = (f" (on {message.topic!r})", message.topic.rpartition("/")[0]) if message else ("", f"{name}: {error}")
+            where, who = (
+                (f" (on {message.topic!r})", message.topic.rpartition("/")[0])
+                if message
+                else ("", f"{name}: {error}")
+            )
             logger.warning("%s: %s%s", name, error, where, extra=about(who))

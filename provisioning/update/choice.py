@@ -19,7 +19,9 @@ from edgemeter.provisioning.update.releases import Release, releases_of_version
 
 # Exceptions that an update may allow: an older version, or a version that failed there.
 Allowed: TypeAlias = Literal["older", "bad"]
-_UNDER_WAY = "SELECT device, job FROM executions WHERE ended_ns IS NULL AND substr(job, 1, 7) = 'update-'"
+_UNDER_WAY = (
+    "SELECT device, job FROM executions WHERE ended_ns IS NULL AND substr(job, 1, 7) = 'update-'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,13 @@ def choose_release(
 ) -> UpdateChoice:
     """Return the choice among `releases` for a device with the unfinished update `under_way`."""
     if device.trust != "accepted":
-        return UpdateChoice(device, health, None, f"it is {device.trust}: only accepted devices take orders")
+        return UpdateChoice(
+            device, health, None, f"it is {device.trust}: only accepted devices take orders"
+        )
     if health is None:
-        return UpdateChoice(device, health, None, "it has not reported its state yet: is it online?")
+        return UpdateChoice(
+            device, health, None, "it has not reported its state yet: is it online?"
+        )
     is_known = device.board in all_boards()
     python = ".".join((health.python or "unknown").split(".")[:2])
     fitting = [
@@ -60,17 +66,26 @@ def choose_release(
     ]
     if not fitting:
         target = f"{device.board if is_known else 'any board'}, {health.arch}, Python {python}, glibc {health.glibc}"
-        offered = "; ".join(f"{release.board}, {release.arch}, Python {release.python}, glibc {release.glibc}" for release in releases)
+        offered = "; ".join(
+            f"{release.board}, {release.arch}, Python {release.python}, glibc {release.glibc}"
+            for release in releases
+        )
         return UpdateChoice(device, health, None, f"no release fits {target}; there are {offered}")
     # Among matching releases, the one for the newest C library has the newest wheels.
     best = max(fitting, key=lambda release: (version_numbers(release.glibc), release.built_ns))
     if why := _why_not(health, best.version, even_if, under_way):
         return UpdateChoice(device, health, None, why)
-    note = "" if is_known else f"its board is not set in fleet.toml: it gets the release for {best.board}"
+    note = (
+        ""
+        if is_known
+        else f"its board is not set in fleet.toml: it gets the release for {best.board}"
+    )
     return UpdateChoice(device, health, best, note)
 
 
-def _why_not(health: Health, version: str, even_if: Collection[Allowed], under_way: str | None) -> str:
+def _why_not(
+    health: Health, version: str, even_if: Collection[Allowed], under_way: str | None
+) -> str:
     running = _running(health)
     if running == version:
         return "it runs this version"
@@ -90,20 +105,30 @@ def _running(health: Health) -> str:
 
 
 def plan_update(
-    folder: FleetFolder, registry: Registry, selection: str, version: str | None, even_if: Sequence[Allowed]
+    folder: FleetFolder,
+    registry: Registry,
+    selection: str,
+    version: str | None,
+    even_if: Sequence[Allowed],
 ) -> list[UpdateChoice]:
     """Return the choice for each device of a selection; raises ConfigError if none matches it, or there is no such release."""
     releases = releases_of_version(registry, version)
     reported = {name: presence.health for name, presence in read_presence(registry).items()}
     under_way = {row["device"]: row["job"] for row in registry.query(_UNDER_WAY)}
     return [
-        choose_release(device, reported.get(device.device), releases, even_if, under_way.get(device.device))
+        choose_release(
+            device, reported.get(device.device), releases, even_if, under_way.get(device.device)
+        )
         for device in select_devices(folder, registry, selection)
     ]
 
 
 def update_job(
-    going: Sequence[UpdateChoice], waves: Mapping[str, int], even_if: Sequence[Allowed], timeout_s: float, max_failed_ratio: float
+    going: Sequence[UpdateChoice],
+    waves: Mapping[str, int],
+    even_if: Sequence[Allowed],
+    timeout_s: float,
+    max_failed_ratio: float,
 ) -> tuple[NewJob, list[Target]]:
     """Return the job that brings devices to their releases, and its devices; a failed update is not retried automatically."""
     releases = list(dict.fromkeys(choice.release for choice in going if choice.release is not None))
@@ -116,7 +141,12 @@ def update_job(
         for release in releases
     )
     targets = [
-        Target(choice.device.device, choice.device.fleet, waves[choice.device.device], releases.index(choice.release))
+        Target(
+            choice.device.device,
+            choice.device.fleet,
+            waves[choice.device.device],
+            releases.index(choice.release),
+        )
         for choice in going
         if choice.release is not None
     ]

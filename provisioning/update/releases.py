@@ -29,19 +29,31 @@ class Release:
 
 def read_releases(registry: Registry) -> list[Release]:
     """Return every release, newest version first, and for one version and target the latest build first."""
-    releases = [Release(**row) for row in registry.query("SELECT * FROM releases ORDER BY board, python, built_ns DESC, sha256")]
+    releases = [
+        Release(**row)
+        for row in registry.query(
+            "SELECT * FROM releases ORDER BY board, python, built_ns DESC, sha256"
+        )
+    ]
     return sorted(releases, key=lambda release: version_key(release.version), reverse=True)
 
 
 def add_release(folder: FleetFolder, registry: Registry, verified: ReleaseFile) -> None:
     """Store the file, unless it exists; raises as `ContentStore.put`."""
     fields = verified.manifest
-    name = f"edgemeter-{fields.version}-{fields.board}-{fields.arch}-py{fields.python}.tar".replace("+", "_")
+    name = f"edgemeter-{fields.version}-{fields.board}-{fields.arch}-py{fields.python}.tar".replace(
+        "+", "_"
+    )
     content = ContentStore(folder.content).put(verified.path, name)
     # Version, board, arch, Python and glibc come first in both.
-    release = Release(content.sha256, content.size_bytes, name, *fields[:5], fields.built_ns, time.time_ns())
+    release = Release(
+        content.sha256, content.size_bytes, name, *fields[:5], fields.built_ns, time.time_ns()
+    )
     with registry.transaction() as connection:
-        connection.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", astuple(release))
+        connection.execute(
+            "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            astuple(release),
+        )
 
 
 def releases_of_version(registry: Registry, version: str | None) -> list[Release]:
@@ -51,12 +63,20 @@ def releases_of_version(registry: Registry, version: str | None) -> list[Release
     """
     releases = read_releases(registry)
     if not releases:
-        raise ConfigError("there is no release yet: `edgemeter fleet release add FILE` adds one built by `edgemeter fleet release build`")
+        raise ConfigError(
+            "there is no release yet: `edgemeter fleet release add FILE` adds one built by `edgemeter fleet release build`"
+        )
     wanted_version = version or _public(releases[0].version)
-    matching = [release for release in releases if wanted_version in {release.version, _public(release.version)}]
+    matching = [
+        release
+        for release in releases
+        if wanted_version in {release.version, _public(release.version)}
+    ]
     if not matching:
         versions = ", ".join(dict.fromkeys(_public(release.version) for release in releases))
-        raise ConfigError(f"unknown release {wanted_version!r}: there are {versions}; `edgemeter fleet release add` adds one")
+        raise ConfigError(
+            f"unknown release {wanted_version!r}: there are {versions}; `edgemeter fleet release add` adds one"
+        )
     return matching
 
 

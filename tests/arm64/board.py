@@ -23,16 +23,42 @@ class Board:
         """Start it as the firmware does: with the kernel command line of the boot partition."""
         command_line = card.boot_file(self.image, "cmdline.txt").strip()
         command = [
-            *("qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-smp", "2", "-m", str(MEMORY_MB), "-nographic", "-no-reboot"),
-            *("-kernel", str(emulation.folder() / "kernel/vmlinuz"), "-initrd", str(self.initrd), "-append", command_line),
+            *(
+                "qemu-system-aarch64",
+                "-M",
+                "virt",
+                "-cpu",
+                "cortex-a72",
+                "-smp",
+                "2",
+                "-m",
+                str(MEMORY_MB),
+                "-nographic",
+                "-no-reboot",
+            ),
+            *(
+                "-kernel",
+                str(emulation.folder() / "kernel/vmlinuz"),
+                "-initrd",
+                str(self.initrd),
+                "-append",
+                command_line,
+            ),
             # Writes that the board did not flush are lost with its power: qemu's own cache outlives it only when the host does not die.
-            *("-drive", f"file={self.image},format=raw,if=none,id=card,cache=writeback", "-device", "virtio-blk-pci,drive=card"),
+            *(
+                "-drive",
+                f"file={self.image},format=raw,if=none,id=card,cache=writeback",
+                "-device",
+                "virtio-blk-pci,drive=card",
+            ),
             *("-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="),
             *("-device", "virtio-rng-pci"),
         ]
         with self.console.open("ab") as log:
             log.write(b"\n==== power on ====\n")
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def cut(self) -> None:
         """Take its power away, in the middle of whatever it does."""

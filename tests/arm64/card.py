@@ -16,7 +16,19 @@ ROOT_MB = 2600
 BOOT_OFFSET, ROOT_OFFSET = BOOT_START * SECTOR, ROOT_START * SECTOR
 # In this order: each needs those before it. What the kernel has built in is not there as a file.
 MODULES = (
-    *("virtio_blk", "crc16", "crc32c_generic", "libcrc32c", "mbcache", "jbd2", "ext4", "nls_cp437", "nls_ascii", "fat", "vfat"),
+    *(
+        "virtio_blk",
+        "crc16",
+        "crc32c_generic",
+        "libcrc32c",
+        "mbcache",
+        "jbd2",
+        "ext4",
+        "nls_cp437",
+        "nls_ascii",
+        "fat",
+        "vfat",
+    ),
     *("failover", "net_failover", "virtio_net"),
 )
 CLOUD = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
@@ -56,14 +68,40 @@ def blank(target: Path) -> Path:
         image.truncate(ROOT_OFFSET + ROOT_MB * 2**20)
     layout = f"label: dos\nstart={BOOT_START},size={BOOT_SECTORS},type=c,bootable\nstart={ROOT_START},type=83\n"
     run("sfdisk", "-q", target, input=layout.encode())
-    run("mkfs.vfat", "-F", "32", "-s", "1", "-n", "BOOTFS", "--offset", str(BOOT_START), target, str(BOOT_SECTORS // 2))
+    run(
+        "mkfs.vfat",
+        "-F",
+        "32",
+        "-s",
+        "1",
+        "-n",
+        "BOOTFS",
+        "--offset",
+        str(BOOT_START),
+        target,
+        str(BOOT_SECTORS // 2),
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file, text in BOOT_FILES.items():
             (folder / file).write_text(text)
             run("mcopy", "-o", "-i", f"{target}@@{BOOT_OFFSET}", folder / file, "::")
         root = _root(system / "root.tar", folder / "root")
-        run("mke2fs", "-q", "-F", "-t", "ext4", "-L", "rootfs", "-d", root, "-E", f"offset={ROOT_OFFSET}", target, f"{ROOT_MB}M")
+        run(
+            "mke2fs",
+            "-q",
+            "-F",
+            "-t",
+            "ext4",
+            "-L",
+            "rootfs",
+            "-d",
+            root,
+            "-E",
+            f"offset={ROOT_OFFSET}",
+            target,
+            f"{ROOT_MB}M",
+        )
     return target
 
 
@@ -77,7 +115,14 @@ def make_bookworm(image: Path) -> None:
         issue = Path(name) / "issue.txt"
         issue.write_text("Raspberry Pi reference 2025-05-13\n")
         run("mcopy", "-o", "-i", f"{image}@@{BOOT_OFFSET}", issue, "::")
-        run("mdel", "-i", f"{image}@@{BOOT_OFFSET}", "::user-data", "::meta-data", "::network-config")
+        run(
+            "mdel",
+            "-i",
+            f"{image}@@{BOOT_OFFSET}",
+            "::user-data",
+            "::meta-data",
+            "::network-config",
+        )
 
 
 def as_bookworm_does(image: Path) -> None:
@@ -85,13 +130,24 @@ def as_bookworm_does(image: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         run("mcopy", "-i", f"{image}@@{BOOT_OFFSET}", "::cmdline.txt", "::firstrun.sh", name)
         cards.as_bookworm_does(Path(name))
-        run("mcopy", "-o", "-i", f"{image}@@{BOOT_OFFSET}", f"{name}/cmdline.txt", f"{name}/firstrun.sh", "::")
+        run(
+            "mcopy",
+            "-o",
+            "-i",
+            f"{image}@@{BOOT_OFFSET}",
+            f"{name}/cmdline.txt",
+            f"{name}/firstrun.sh",
+            "::",
+        )
 
 
 def initrd(target: Path) -> Path:
     """Write what the kernel starts with: busybox and the modules of disk, network and file systems."""
     system = emulation.folder()
-    modules = {file.name.partition(".")[0].replace("-", "_"): file for file in (system / "kernel").rglob("*.ko*")}
+    modules = {
+        file.name.partition(".")[0].replace("-", "_"): file
+        for file in (system / "kernel").rglob("*.ko*")
+    }
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)
         (tree / "bin").mkdir()
@@ -100,13 +156,17 @@ def initrd(target: Path) -> Path:
         order = []
         for module in (name for name in MODULES if name in modules):
             packed = modules[module].read_bytes()
-            (tree / "modules" / f"{module}.ko").write_bytes(lzma.decompress(packed) if modules[module].suffix == ".xz" else packed)
+            (tree / "modules" / f"{module}.ko").write_bytes(
+                lzma.decompress(packed) if modules[module].suffix == ".xz" else packed
+            )
             order.append(f"{module}.ko")
         (tree / "modules/order").write_text("\n".join(order))
         (tree / "init").write_text(INIT)
         (tree / "init").chmod(0o755)
         names = "\n".join(str(path.relative_to(tree)) for path in tree.rglob("*"))
-        target.write_bytes(run("cpio", "-o", "-H", "newc", "--quiet", cwd=tree, input=names.encode()))
+        target.write_bytes(
+            run("cpio", "-o", "-H", "newc", "--quiet", cwd=tree, input=names.encode())
+        )
     return target
 
 

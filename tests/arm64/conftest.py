@@ -18,14 +18,29 @@ from tests.fleet.fleet_server import served
 def system():
     folder = requirements.arm64_folder()
     if folder is None:
-        raise RuntimeError("no arm64 system is here: the test that enters it must carry the marker `arm64`")
+        raise RuntimeError(
+            "no arm64 system is here: the test that enters it must carry the marker `arm64`"
+        )
     return folder / "root"
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    reach = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", tmp_path_factory.mktemp("reach"), "click"]
-    if subprocess.run([str(word) for word in reach], capture_output=True, check=False).returncode != 0:
+    reach = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--dest",
+        tmp_path_factory.mktemp("reach"),
+        "click",
+    ]
+    if (
+        subprocess.run([str(word) for word in reach], capture_output=True, check=False).returncode
+        != 0
+    ):
         pytest.skip("no package index can be reached")
 
 
@@ -35,7 +50,9 @@ def pi4(index, tmp_path_factory):  # noqa: ARG001 - has to be there
     folder = tmp_path_factory.mktemp("pi4")
     key, public = small_release.keys(folder)
     target = boards.release_target("pi4")
-    built = release_file.build_release(target, ("litert", "llama"), folder / "pi4.tar", lambda _: None, key=key)
+    built = release_file.build_release(
+        target, ("litert", "llama"), folder / "pi4.tar", lambda _: None, key=key
+    )
     return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
 
 
@@ -51,5 +68,14 @@ def board_files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     with served(tmp_path_factory.mktemp("server"), HOST) as running:
-        running.command("release", "build", "--board", "pi4", "--python", "3.13", "--output", running.folder.parent / "pi4.tar")
+        running.command(
+            "release",
+            "build",
+            "--board",
+            "pi4",
+            "--python",
+            "3.13",
+            "--output",
+            running.folder.parent / "pi4.tar",
+        )
         yield running

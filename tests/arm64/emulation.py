@@ -21,7 +21,9 @@ def folder() -> Path:
         pytest.skip("the root file system's owners are kept by root only")
     boards = requirements.boards_folder()
     if boards is None:
-        raise RuntimeError("no boards' system is here: the test that starts a board must carry the marker `emulated_board`")
+        raise RuntimeError(
+            "no boards' system is here: the test that starts a board must carry the marker `emulated_board`"
+        )
     return boards
 
 
@@ -38,5 +40,7 @@ def run(*words: str | Path, **settings: object) -> bytes:
 def succeeded(completed: "subprocess.CompletedProcess[str]") -> None:
     """Fail unless a command in the arm64 system ended well; skip where such a system cannot be entered on this machine."""
     if completed.returncode != 0 and NO_BINFMT.search(completed.stderr):
-        pytest.skip(f"no binfmt_misc in a user namespace here (Linux >= 6.7): {completed.stderr.strip()}")
+        pytest.skip(
+            f"no binfmt_misc in a user namespace here (Linux >= 6.7): {completed.stderr.strip()}"
+        )
     assert completed.returncode == 0, completed.stdout + completed.stderr

@@ -13,12 +13,25 @@ from tests.fleet.fleet_server import FleetServer
 PATIENCE_S = 3000.0
 
 
-def prepared(board_files: Path, server: FleetServer, device: str, folder: Path, change: Callable[[Path], None] = lambda _: None) -> Board:
+def prepared(
+    board_files: Path,
+    server: FleetServer,
+    device: str,
+    folder: Path,
+    change: Callable[[Path], None] = lambda _: None,
+) -> Board:
     """Return a board with a card that `fleet card` prepared for `device`, once `change` has made another system's of its image."""
     image = folder / f"{device}.img"
     emulation.run("cp", "--sparse=always", board_files / "blank.img", image)
     change(image)
-    server.command("card", image, "--release", server.folder.parent / "pi4.tar", "--join", server.join_file(device))
+    server.command(
+        "card",
+        image,
+        "--release",
+        server.folder.parent / "pi4.tar",
+        "--join",
+        server.join_file(device),
+    )
     return Board(image, board_files / "initrd", folder / f"{device}.console")
 
 

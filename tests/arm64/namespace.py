@@ -22,7 +22,9 @@ exec chroot "$1" /bin/sh -euc "$5" "$4"
 """
 
 
-def run_inside(system: Path, release: Path, script: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def run_inside(
+    system: Path, release: Path, script: str, **variables: str
+) -> "subprocess.CompletedProcess[str]":
     """Run a script in the system, `$0` its Python 3.13, and return how it ended; skip where no such system can be entered.
 
     Args:
@@ -31,9 +33,37 @@ def run_inside(system: Path, release: Path, script: str, **variables: str) -> "s
         script: what /bin/sh does there; it has to end well.
         variables: of the environment.
     """
-    namespace = ("unshare", "--user", "--map-root-user", "--mount", "--", "sh", "-euc", ENTER, "arm64")
-    command = [*namespace, system, requirements.program("qemu-aarch64-static"), release, "/usr/bin/python3.13", script]
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8", **variables}
-    completed = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True, check=False)
+    namespace = (
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "--",
+        "sh",
+        "-euc",
+        ENTER,
+        "arm64",
+    )
+    command = [
+        *namespace,
+        system,
+        requirements.program("qemu-aarch64-static"),
+        release,
+        "/usr/bin/python3.13",
+        script,
+    ]
+    environment = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "QEMU_CPU": "cortex-a72",
+        "LC_ALL": "C.UTF-8",
+        **variables,
+    }
+    completed = subprocess.run(
+        [str(word) for word in command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     succeeded(completed)
     return completed

@@ -36,6 +36,10 @@ def test_a_release_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, 
         run, spoken = server.runs("emulated-01")
         assert (run.environment.arch, run.runtime.name, run.fleet) == ("aarch64", "litert", "lab")
         assert run.latency.count >= 64
-        assert (spoken.environment.arch, spoken.runtime.name, spoken.precision) == ("aarch64", "llama", "q8_0")
+        assert (spoken.environment.arch, spoken.runtime.name, spoken.precision) == (
+            "aarch64",
+            "llama",
+            "q8_0",
+        )
         assert (spoken.generation.prompt_tokens, spoken.generation.output_tokens) == (16, 8)
         assert '"emulated-01"' in server.command("show", "emulated-01", "--format", "json")

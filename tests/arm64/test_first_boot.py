@@ -10,7 +10,12 @@ import pytest
 from tests.arm64 import card
 from tests.arm64.joining import awaited, prepared, presence
 
-pytestmark = [pytest.mark.nightly, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.arm64,
+    pytest.mark.emulated_board,
+    pytest.mark.mosquitto,
+]
 
 FIRST, SECOND, BOOKWORM = "pi4-08", "pi4-29", "pi4-12"
 SUITE = 'name = "first"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n'
@@ -22,7 +27,12 @@ FIRST_BOOT_S = 150.0
 def test_a_prepared_card_joins_by_itself_and_its_board_measures(board_files, server, tmp_path):
     """Nobody touches the board; afterwards the card holds no secret and notes that it has joined."""
     board = prepared(board_files, server, FIRST, tmp_path)
-    token = (server.folder.parent / "join" / f"{FIRST}.join.toml").read_text().partition('token = "')[2].partition('"')[0]
+    token = (
+        (server.folder.parent / "join" / f"{FIRST}.join.toml")
+        .read_text()
+        .partition('token = "')[2]
+        .partition('"')[0]
+    )
     assert token in card.boot_file(board.image, "edgemeter/join.toml")
     board.power_on()
     try:
@@ -55,7 +65,9 @@ def test_a_card_of_bookworm_joins_by_its_firstrun_script(board_files, server, tm
     assert "joined" in card.boot_file(board.image, "edgemeter/status.txt")
 
 
-def test_power_cut_at_any_moment_of_the_first_boot_still_ends_in_a_join(board_files, server, tmp_path):
+def test_power_cut_at_any_moment_of_the_first_boot_still_ends_in_a_join(
+    board_files, server, tmp_path
+):
     """Cuts at random moments of one first boot, then it is left alone."""
     draw = random.Random(64)  # noqa: S311 - the same moments every time
     board = prepared(board_files, server, SECOND, tmp_path)

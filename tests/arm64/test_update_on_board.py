@@ -12,7 +12,12 @@ from tests.arm64.board import Board
 from tests.arm64.joining import awaited, prepared
 from tests.fleet.fleet_server import FleetServer
 
-pytestmark = [pytest.mark.nightly, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.arm64,
+    pytest.mark.emulated_board,
+    pytest.mark.mosquitto,
+]
 
 DEVICE = "pi4-03"
 CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "10"))
@@ -53,11 +58,24 @@ def works(server: FleetServer) -> bool:
     return True
 
 
-def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(board: Board, server: FleetServer):
+def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(
+    board: Board, server: FleetServer
+):
     """Cuts while it goes to another release: one of the two works afterwards, and left alone it goes to the new one."""
     first = last_report(server)["release"]
     release = server.folder.parent / "second.tar"
-    server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert,serial", "--output", release)
+    server.command(
+        "release",
+        "build",
+        "--board",
+        "pi4",
+        "--python",
+        "3.13",
+        "--extras",
+        "litert,serial",
+        "--output",
+        release,
+    )
     version = released(server, release)
     assert version != first
     server.command("update", version, "--on", f"device={DEVICE}", "--detach")
@@ -68,8 +86,12 @@ def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(board: 
         board.power_on()
     # An installation goes on after each cut; a release that was cut off in two trials is rolled back, and carried out if ordered once more.
     # Where the update had ended before the last cut, the fleet sees the device online for a moment, and then lost until it has started.
-    assert awaited(board, lambda: device_status(server)["job"] is None and works(server)), board.said()[-3000:]
+    assert awaited(board, lambda: device_status(server)["job"] is None and works(server)), (
+        board.said()[-3000:]
+    )
     assert last_report(server)["release"] in {first, version}
     server.command("update", version, "--on", f"device={DEVICE}", "--detach")
-    assert awaited(board, lambda: last_report(server).get("release") == version), board.said()[-3000:]
+    assert awaited(board, lambda: last_report(server).get("release") == version), board.said()[
+        -3000:
+    ]
     assert works(server)

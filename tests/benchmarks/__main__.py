@@ -38,7 +38,9 @@ HEADINGS = ("benchmark", "ours", "peer", "peer's", "ratio (95%)", "pairs", "goal
 
 def main(arguments: list[str]) -> int:
     """Run the chosen parts; 1 where a goal was missed for sure, or a part failed."""
-    parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=(__doc__ or "").partition("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="make bench ARGS=...", description=(__doc__ or "").partition("\n\n")[0]
+    )
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--full", action="store_true", help="also the lines that take long")
     options = parser.parse_args(arguments)
@@ -46,10 +48,14 @@ def main(arguments: list[str]) -> int:
         parser.error(f"no such part {unknown[0]!r}: choose of {', '.join(PARTS)}")
     names = options.parts or list(PARTS)
     command = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
     begin_s, results, failed = time.monotonic(), list[Comparison](), list[str]()
     for number, name in enumerate(names, 1):
-        _talk(f"[{number}/{len(names)}] {name}, about {sum(PARTS[part] for part in names[number - 1 :]) / 60:.0f} min left")
+        _talk(
+            f"[{number}/{len(names)}] {name}, about {sum(PARTS[part] for part in names[number - 1 :]) / 60:.0f} min left"
+        )
         part_s = time.monotonic()
         try:
             for result in _comparisons(name, is_full=options.full):
@@ -62,7 +68,9 @@ def main(arguments: list[str]) -> int:
             _talk(traceback.format_exc())
         _talk(f"    took {time.monotonic() - part_s:.0f} s")
         _write(results, commit, time.monotonic() - begin_s)
-    _talk(f"\n{(time.monotonic() - begin_s) / 60:.1f} min; written to {RESULTS.name}/results.md and results.json")
+    _talk(
+        f"\n{(time.monotonic() - begin_s) / 60:.1f} min; written to {RESULTS.name}/results.md and results.json"
+    )
     if failed:
         _talk(f"failed: {', '.join(failed)}")
     return 1 if failed or any(result.verdict == "missed" for result in results) else 0
@@ -90,8 +98,13 @@ def _write(results: list[Comparison], commit: str, took_s: float) -> None:
         "results": [asdict(result) for result in results],
     }
     (RESULTS / "results.json").write_text(json.dumps(document, indent=2) + "\n")
-    rows = [f"| {' | '.join(cells)} |" for cells in (HEADINGS, ("---",) * len(HEADINGS), *(result.cells() for result in results))]
-    (RESULTS / "results.md").write_text("\n".join([f"{commit}, {this_machine()}, {took_s / 60:.1f} min", "", *rows, ""]))
+    rows = [
+        f"| {' | '.join(cells)} |"
+        for cells in (HEADINGS, ("---",) * len(HEADINGS), *(result.cells() for result in results))
+    ]
+    (RESULTS / "results.md").write_text(
+        "\n".join([f"{commit}, {this_machine()}, {took_s / 60:.1f} min", "", *rows, ""])
+    )
 
 
 if __name__ == "__main__":

@@ -36,7 +36,12 @@ def comparisons() -> Iterator[Comparison]:
         raise LeftOutError("pycocotools is not installed (extra `dev`)")
     truth, rows = made_up(IMAGES, OBJECTS, DETECTIONS)
     figures, peer = _ours(truth, rows), "pycocotools without"
-    line = Line(f"COCO evaluation with bounds, {IMAGES:,} images, {DETECTIONS:,} detections", "CPU s", peer, at_most(RATIO))
+    line = Line(
+        f"COCO evaluation with bounds, {IMAGES:,} images, {DETECTIONS:,} detections",
+        "CPU s",
+        peer,
+        at_most(RATIO),
+    )
 
     def our_s() -> float:
         return statistics.median(_timed_s(_ours, truth, rows)[0] for _ in range(OUR_EVALUATIONS))
@@ -44,19 +49,26 @@ def comparisons() -> Iterator[Comparison]:
     def peer_s() -> float:
         taken_s, peer_figures = _timed_s(_peer, truth, rows)
         if (apart := float(np.abs(np.subtract(figures, peer_figures)).max())) > EQUAL:
-            raise ValueError(f"our twelve figures differ from pycocotools' by up to {apart:g}: their times cannot be compared")
+            raise ValueError(
+                f"our twelve figures differ from pycocotools' by up to {apart:g}: their times cannot be compared"
+            )
         return taken_s
 
     yield compared(line, in_turn(our_s, peer_s), SECONDS)
 
 
-def made_up(images: int, objects: int, detections: int) -> tuple[dict[str, Any], NDArray[np.float64]]:
+def made_up(
+    images: int, objects: int, detections: int
+) -> tuple[dict[str, Any], NDArray[np.float64]]:
     """Return a COCO document and detections [n, 7]: a third of them near an object, of its class mostly, the rest anywhere."""
     draw = np.random.default_rng(0)
     sides = np.exp(draw.uniform(np.log(8), np.log(300), (objects, 2)))
     corners = draw.random((objects, 2)) * ([WIDTH, HEIGHT] - sides)
     boxes = np.column_stack([corners, sides]).round(2)
-    of_image, category = draw.integers(1, images + 1, objects), np.minimum(draw.exponential(12, objects).astype(int), CATEGORIES - 1) + 1
+    of_image, category = (
+        draw.integers(1, images + 1, objects),
+        np.minimum(draw.exponential(12, objects).astype(int), CATEGORIES - 1) + 1,
+    )
     truth = {
         "images": [{"id": number} for number in range(1, images + 1)],
         "categories": [{"id": number, "name": str(number)} for number in range(1, CATEGORIES + 1)],
@@ -76,7 +88,15 @@ def made_up(images: int, objects: int, detections: int) -> tuple[dict[str, Any],
     moved = boxes[near] + draw.normal(0, 0.08, (len(near), 4)) * np.tile(sides[near], 2)
     is_right = draw.random(len(near)) < 0.9
     classes = np.where(is_right, category[near], draw.integers(1, CATEGORIES + 1, len(near)))
-    hits = np.column_stack([of_image[near], moved[:, :2], np.maximum(moved[:, 2:], 1), draw.beta(3, 2, len(near)), classes])
+    hits = np.column_stack(
+        [
+            of_image[near],
+            moved[:, :2],
+            np.maximum(moved[:, 2:], 1),
+            draw.beta(3, 2, len(near)),
+            classes,
+        ]
+    )
     remaining = detections - len(near)
     places, extents = draw.random((remaining, 2)) * 300, draw.uniform(5, 300, (remaining, 2))
     anywhere = [
@@ -89,7 +109,9 @@ def made_up(images: int, objects: int, detections: int) -> tuple[dict[str, Any],
     return truth, np.concatenate([hits, np.column_stack(anywhere)])
 
 
-def _timed_s(evaluate: Any, truth: dict[str, Any], rows: NDArray[np.float64]) -> tuple[float, list[float]]:
+def _timed_s(
+    evaluate: Any, truth: dict[str, Any], rows: NDArray[np.float64]
+) -> tuple[float, list[float]]:
     begin = time.process_time()
     figures = evaluate(truth, rows)
     return time.process_time() - begin, figures
@@ -99,7 +121,9 @@ def _ours(truth: dict[str, Any], rows: NDArray[np.float64]) -> list[float]:
     scored, image_ids = CocoAp(truth, rows), [image["id"] for image in truth["images"]]
     if scored.ap.bounded(image_ids).low is None:
         raise ValueError("AP has no bounds")
-    return [-1.0 if value is None else value for value in scored.figures(image_ids).overall.values()]
+    return [
+        -1.0 if value is None else value for value in scored.figures(image_ids).overall.values()
+    ]
 
 
 def _peer(truth: dict[str, Any], rows: NDArray[np.float64]) -> list[float]:
@@ -107,7 +131,9 @@ def _peer(truth: dict[str, Any], rows: NDArray[np.float64]) -> list[float]:
         coco_truth = import_module("pycocotools.coco").COCO()
         coco_truth.dataset = truth
         coco_truth.createIndex()
-        evaluation = import_module("pycocotools.cocoeval").COCOeval(coco_truth, coco_truth.loadRes(rows), "bbox")
+        evaluation = import_module("pycocotools.cocoeval").COCOeval(
+            coco_truth, coco_truth.loadRes(rows), "bbox"
+        )
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()

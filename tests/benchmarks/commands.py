@@ -32,8 +32,15 @@ def comparisons() -> Iterator[Comparison]:
         folder = Path(name)
         environment = environment_of(folder / "home")
         models = [str(write_replay(folder, model)) for model in ("first", "second")]
-        subprocess.run([*COMMAND, "run", *models, *RAPID, "--repeats", "1"], env=environment, capture_output=True, check=True)
-        listed = subprocess.run([*COMMAND, "runs", "--format", "json"], env=environment, capture_output=True, check=True).stdout
+        subprocess.run(
+            [*COMMAND, "run", *models, *RAPID, "--repeats", "1"],
+            env=environment,
+            capture_output=True,
+            check=True,
+        )
+        listed = subprocess.run(
+            [*COMMAND, "runs", "--format", "json"], env=environment, capture_output=True, check=True
+        ).stdout
         ids = [run["id"] for run in json.loads(listed)["runs"]]
         for about, goal, options in (
             ("--help", 3, ["--help"]),
@@ -41,14 +48,21 @@ def comparisons() -> Iterator[Comparison]:
             ("runs", 4, ["runs"]),
             ("compare RUN RUN", 4, ["compare", *ids]),
         ):
-            pair = in_turn(partial(_first_words_ms, [*COMMAND, *options], environment), partial(_first_words_ms, BARE, environment))
-            line = Line(f"first words of `edgemeter {about}`", "ms", "python -c print", at_most(goal))
+            pair = in_turn(
+                partial(_first_words_ms, [*COMMAND, *options], environment),
+                partial(_first_words_ms, BARE, environment),
+            )
+            line = Line(
+                f"first words of `edgemeter {about}`", "ms", "python -c print", at_most(goal)
+            )
             yield compared(line, pair, SECONDS, has_processes=True)
 
 
 def environment_of(home: Path) -> dict[str, str]:
     """Return the environment of a user with this home."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {"EDGEMETER_HOME": str(home)}
+    return {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    } | {"EDGEMETER_HOME": str(home)}
 
 
 def _first_words_ms(command: list[str], environment: dict[str, str]) -> float:
@@ -59,7 +73,9 @@ def _first_words_ms(command: list[str], environment: dict[str, str]) -> float:
     """
     terminal, end_of_command = pty.openpty()
     begin_ns, screen = time.monotonic_ns(), b""
-    with subprocess.Popen(command, stdin=end_of_command, stdout=end_of_command, stderr=end_of_command, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=end_of_command, stdout=end_of_command, stderr=end_of_command, env=environment
+    ) as process:
         os.close(end_of_command)
         try:
             while not re.search(rb"\w", CONTROL.sub(b"", screen)):

@@ -19,7 +19,17 @@ from pathlib import Path
 
 from tests import requirements
 from tests.benchmarks.flood import WINDOW, Settings, Texts, flood, send
-from tests.benchmarks.harness import ROOT, Comparison, LeftOutError, Line, Pair, at_least, at_most, compared, in_turn
+from tests.benchmarks.harness import (
+    ROOT,
+    Comparison,
+    LeftOutError,
+    Line,
+    Pair,
+    at_least,
+    at_most,
+    compared,
+    in_turn,
+)
 from tests.fixtures.servers import Influx, Server, mosquitto, running
 
 # A file system in memory would make a commit free.
@@ -59,7 +69,15 @@ TELEGRAF = """
   bucket = "{influx.bucket}"
 """
 _ENTRY = '[[inputs.mqtt_consumer.json_v2.{table}]]\npath = "{path}"\nrename = "{name}"'
-_TAGS = ("device", "fleet", "environment.board", "model.name", "precision", "runtime.name", "scenario")
+_TAGS = (
+    "device",
+    "fleet",
+    "environment.board",
+    "model.name",
+    "precision",
+    "runtime.name",
+    "scenario",
+)
 _FIELDS = (
     "id", "session", "seq", "throughput_per_s", "latency.p50_ms", "latency.p90_ms", "energy.gross_mj", "accuracy.value", "memory.peak_mb",
 )  # fmt: skip
@@ -72,7 +90,12 @@ def comparisons() -> Iterator[Comparison]:
     with collecting() as (broker, _):
         rate_per_s = _rate_per_s(broker, SINGLE_RECORDS)
         if (BIN / "telegraf").exists() and (BIN / "influxd").exists():
-            line = Line("delivery: durable records/s, one a message", "records/s", "Telegraf to InfluxDB", at_least(2.5))
+            line = Line(
+                "delivery: durable records/s, one a message",
+                "records/s",
+                "Telegraf to InfluxDB",
+                at_least(2.5),
+            )
             with _telegraf() as telegraf_rate_per_s:
                 pair = in_turn(lambda: _rate_per_s(broker, SINGLE_RECORDS), telegraf_rate_per_s)
                 single = compared(line, pair, SINGLE_S, has_processes=True)
@@ -80,18 +103,36 @@ def comparisons() -> Iterator[Comparison]:
             rate_per_s = single.value
     texts = Texts(1)
     ready = [texts.one(number % 50, number // 50 + 1, number) for number in range(BATCHED_RECORDS)]
-    line = Line("delivery: durable records/s in batches", "records/s", "one loop that commits their JSON", at_least(0.8))
+    line = Line(
+        "delivery: durable records/s in batches",
+        "records/s",
+        "one loop that commits their JSON",
+        at_least(0.8),
+    )
     with collecting() as (broker, _):
-        pair = in_turn(lambda: _rate_per_s(broker, BATCHED_RECORDS, RECORDS_A_BATCH), lambda: _bare_rate_per_s(ready))
+        pair = in_turn(
+            lambda: _rate_per_s(broker, BATCHED_RECORDS, RECORDS_A_BATCH),
+            lambda: _bare_rate_per_s(ready),
+        )
         yield compared(line, pair, BATCHED_S, has_processes=True)
     # No rate in the name: it would be another benchmark in every run.
-    line = Line("delivery: publish to receipt, p99 at a third of one a message", "ms", "one fsync, p99", at_most(15.0))
+    line = Line(
+        "delivery: publish to receipt, p99 at a third of one a message",
+        "ms",
+        "one fsync, p99",
+        at_most(15.0),
+    )
     with collecting() as (broker, folder):
         settings = Settings(broker.port, DELAY_RECORDS, rate_per_s=rate_per_s / 3)
         blocks = in_turn(lambda: flood(settings).delays_ms, lambda: _fsyncs_ms(folder))
         # The first block makes the subjects of all devices.
         blocks()
-        yield compared(line, lambda: _percentiles([blocks() for _ in range(DELAY_BLOCKS)]), DELAY_S, has_processes=True)
+        yield compared(
+            line,
+            lambda: _percentiles([blocks() for _ in range(DELAY_BLOCKS)]),
+            DELAY_S,
+            has_processes=True,
+        )
 
 
 @contextmanager
@@ -110,7 +151,15 @@ def _broker() -> Iterator[tuple[Server, Path]]:
 def collecting() -> Iterator[tuple[Server, Path]]:
     """Start a broker and a collector on it; give broker and folder."""
     with _broker() as (broker, folder):
-        command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--broker", f"127.0.0.1:{broker.port}"]
+        command = [
+            sys.executable,
+            "-m",
+            "edgemeter.agent.cli.main",
+            "collector",
+            "up",
+            "--broker",
+            f"127.0.0.1:{broker.port}",
+        ]
         command += ["--ledger", str(folder / "ledger.sqlite")]
         collector = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert collector.stderr is not None
@@ -132,15 +181,21 @@ def _telegraf() -> Iterator[Callable[[], float]]:
             for path in paths
         ]
         configuration = folder / "telegraf.conf"
-        configuration.write_text(TELEGRAF.format(broker=broker.port, entries="\n".join(entries), influx=influx))
-        telegraf = subprocess.Popen([str(BIN / "telegraf"), "--config", str(configuration)], stderr=subprocess.DEVNULL)
+        configuration.write_text(
+            TELEGRAF.format(broker=broker.port, entries="\n".join(entries), influx=influx)
+        )
+        telegraf = subprocess.Popen(
+            [str(BIN / "telegraf"), "--config", str(configuration)], stderr=subprocess.DEVNULL
+        )
 
         def rate_per_s() -> float:
             count = f"SELECT count(seq) FROM run WHERE time >= {time.time_ns() // 1_000_000 * 1_000_000}"  # noqa: S608 - a number
             took_s = send(Settings(broker.port, SINGLE_RECORDS, awaits_receipts=False)).took_s
             sent_s = time.monotonic()
             while not (rows := influx.query(count)) or rows[0]["count"] < SINGLE_RECORDS:
-                assert time.monotonic() < sent_s + 120, f"Telegraf: {rows} of {SINGLE_RECORDS} points after two minutes"
+                assert time.monotonic() < sent_s + 120, (
+                    f"Telegraf: {rows} of {SINGLE_RECORDS} points after two minutes"
+                )
                 time.sleep(0.05)
             return SINGLE_RECORDS / (took_s + time.monotonic() - sent_s)
 
@@ -158,20 +213,28 @@ def _rate_per_s(broker: Server, count: int, batch: int = 1) -> float:
 
 def _bare_rate_per_s(ready: Sequence[bytes]) -> float:
     """Return the records a second of a loop that inserts their JSON and commits what one window of the publisher holds."""
-    with tempfile.TemporaryDirectory(dir=DISK) as name, closing(sqlite3.connect(f"{name}/bare.sqlite", isolation_level=None)) as bare:
+    with (
+        tempfile.TemporaryDirectory(dir=DISK) as name,
+        closing(sqlite3.connect(f"{name}/bare.sqlite", isolation_level=None)) as bare,
+    ):
         bare.execute("PRAGMA journal_mode = WAL")
         bare.execute("PRAGMA synchronous = FULL")
         bare.execute("CREATE TABLE record (id INTEGER PRIMARY KEY, body BLOB)")
         begin_s = time.monotonic()
         for start in range(0, len(ready), WINDOW):
             bare.execute("BEGIN")
-            bare.executemany("INSERT INTO record (body) VALUES (?)", ((text,) for text in ready[start : start + WINDOW]))
+            bare.executemany(
+                "INSERT INTO record (body) VALUES (?)",
+                ((text,) for text in ready[start : start + WINDOW]),
+            )
             bare.execute("COMMIT")
         return len(ready) / (time.monotonic() - begin_s)
 
 
 def _percentiles(blocks: Sequence[tuple[list[float], list[float]]]) -> Pair:
-    delays_ms, fsyncs_ms = (sorted(itertools.chain.from_iterable(values)) for values in zip(*blocks, strict=True))
+    delays_ms, fsyncs_ms = (
+        sorted(itertools.chain.from_iterable(values)) for values in zip(*blocks, strict=True)
+    )
     return delays_ms[int(len(delays_ms) * 0.99)], fsyncs_ms[int(len(fsyncs_ms) * 0.99)]
 
 

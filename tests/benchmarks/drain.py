@@ -34,13 +34,21 @@ def comparisons() -> Iterator[Comparison]:
     """Yield points a second of the figures of records."""
     if (program := influxd()) is None:
         raise LeftOutError("InfluxDB 2 is not installed: set EDGEMETER_INFLUXD to its influxd")
-    with tempfile.TemporaryDirectory(prefix="edgemeter-bench-") as name, running(Influx(program, Path(name))) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="edgemeter-bench-") as name,
+        running(Influx(program, Path(name))) as server,
+    ):
         path, chance = Path(name) / "ledger.sqlite", np.random.default_rng(2)
         for start in range(0, RECORDS, COMMIT):
             fill(path, [_run(number, chance) for number in range(start, start + COMMIT)])
-        drain = Drain(path, Bucket(InfluxConfig(server.url, server.token, server.org, server.bucket)))
+        drain = Drain(
+            path, Bucket(InfluxConfig(server.url, server.token, server.org, server.bucket))
+        )
         with SqliteLedger(path) as ledger, draining(drain):
-            lines, last = [point_line(entry.record) for entry in ledger.records()], ledger.last_row()
+            lines, last = (
+                [point_line(entry.record) for entry in ledger.records()],
+                ledger.last_row(),
+            )
 
             def our_rate() -> float:
                 ledger.advance(drain.sink_name, 0)
@@ -54,7 +62,12 @@ def comparisons() -> Iterator[Comparison]:
             # From the first time on the bucket has the shards and series.
             _wait_for(drain, last)
             line = Line("drain: figures of records", "points/s", "the same lines, ready made", GOAL)
-            yield compared(line, in_turn(our_rate, lambda: _ready_rate(server, lines)), SECONDS, has_processes=True)
+            yield compared(
+                line,
+                in_turn(our_rate, lambda: _ready_rate(server, lines)),
+                SECONDS,
+                has_processes=True,
+            )
 
 
 def _run(number: int, chance: np.random.Generator) -> RunRecord:
@@ -72,9 +85,15 @@ def _wait_for(drain: Drain, last: int) -> None:
 
 
 def _ready_rate(server: Influx, lines: Sequence[str]) -> float:
-    bodies = ["\n".join(lines[start : start + BATCH_POINTS]).encode() for start in range(0, len(lines), BATCH_POINTS)]
+    bodies = [
+        "\n".join(lines[start : start + BATCH_POINTS]).encode()
+        for start in range(0, len(lines), BATCH_POINTS)
+    ]
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
-    path, headers = f"/api/v2/write?org={server.org}&bucket={server.bucket}&precision=ns", {"Authorization": f"Token {server.token}"}
+    path, headers = (
+        f"/api/v2/write?org={server.org}&bucket={server.bucket}&precision=ns",
+        {"Authorization": f"Token {server.token}"},
+    )
     begin_s = time.perf_counter()
     for body in bodies:
         connection.request("POST", path, body, headers)

@@ -28,9 +28,21 @@ from edgemeter.agent.engine import closed_loop, job
 from edgemeter.agent.engine.model_subject import ModelSubject
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
 from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
-from tests.benchmarks.harness import Comparison, LeftOutError, Line, Pair, at_most, compared, in_turn, real_models
+from tests.benchmarks.harness import (
+    Comparison,
+    LeftOutError,
+    Line,
+    Pair,
+    at_most,
+    compared,
+    in_turn,
+    real_models,
+)
 
-QUICK, SLOW = "mobilenet_v1_0.25_128_quant.tflite", "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"
+QUICK, SLOW = (
+    "mobilenet_v1_0.25_128_quant.tflite",
+    "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite",
+)
 # A block is short against what else happens on a machine, and its first query, after the set-up, hardly moves the median.
 SECONDS, QUERIES = 20.0, 32
 PROGRAM_SECONDS, PROGRAM_QUERIES, TURN_S = 80.0, MODES["rapid"].queries, 0.15
@@ -41,8 +53,19 @@ class Loops:
     """A model on one thread of LiteRT, and a block of so many queries of it, by our loop and by a bare one."""
 
     def __init__(self, model: Path) -> None:
-        case = Case(model=str(model), runtime="litert", queries=QUERIES, seconds=0, warm_up_seconds=0, idle_seconds=0)
-        self.subject = ModelSubject(job.RunJob(case=case, sha256="", size_bytes=0, seed=0, accuracy=False, idle=False, spawned_ns=0))
+        case = Case(
+            model=str(model),
+            runtime="litert",
+            queries=QUERIES,
+            seconds=0,
+            warm_up_seconds=0,
+            idle_seconds=0,
+        )
+        self.subject = ModelSubject(
+            job.RunJob(
+                case=case, sha256="", size_bytes=0, seed=0, accuracy=False, idle=False, spawned_ns=0
+            )
+        )
         self.subject.load()
         self.subject.prepare()
         for loop in (self.ours_ms, self.bare_ms) * 3:
@@ -52,12 +75,19 @@ class Loops:
         """Return p50 of a block that our own single_stream timed."""
         plan = TimingPlan(queries=QUERIES, seconds=0, expected_ns=1, seed=1)
         self.subject.ready(plan)
-        return statistics.median(closed_loop.run(Stopwatch(self.subject), plan).latency_ns.tolist()) / 1e6
+        return (
+            statistics.median(closed_loop.run(Stopwatch(self.subject), plan).latency_ns.tolist())
+            / 1e6
+        )
 
     def bare_ms(self) -> float:
         """Return p50 of a block in a loop of nothing but LiteRT's set_tensor, two clock reads and its invoke."""
         interpreter, clock = self.subject.runtime._interpreter, time.monotonic_ns
-        index, set_tensor, invoke = interpreter.get_input_details()[0]["index"], interpreter.set_tensor, interpreter.invoke
+        index, set_tensor, invoke = (
+            interpreter.get_input_details()[0]["index"],
+            interpreter.set_tensor,
+            interpreter.invoke,
+        )
         arrays = [array for (array,) in self.subject.inputs]
         durations = array("q", bytes(8 * QUERIES))
         with no_collection():
@@ -72,7 +102,12 @@ class Loops:
 def comparisons() -> Iterator[Comparison]:
     """Yield the comparison with a bare loop for a model of less than 1 ms."""
     model = real_models() / QUICK
-    line = Line(f"engine p50, {model.stem}, 1 thread", "ms", "bare loop around invoke()", at_most(1.002, reach=0.001))
+    line = Line(
+        f"engine p50, {model.stem}, 1 thread",
+        "ms",
+        "bare loop around invoke()",
+        at_most(1.002, reach=0.001),
+    )
     loops = Loops(model)
     # Around all blocks: a collection takes longer than a block.
     with closing(loops.subject), no_collection():
@@ -90,15 +125,34 @@ def beside_litert_benchmark() -> Iterator[Comparison]:
     if not program.exists():
         raise LeftOutError(f"{program} is not there")
     model, numbers = real_models() / SLOW, count()
-    line = Line(f"edgemeter run p50, {model.stem}, 1 thread", "ms", "litert-benchmark", at_most(1.02, reach=0.02))
-    yield compared(line, lambda: _programs_ms(program, model, next(numbers) % 2), PROGRAM_SECONDS, has_processes=True)
+    line = Line(
+        f"edgemeter run p50, {model.stem}, 1 thread",
+        "ms",
+        "litert-benchmark",
+        at_most(1.02, reach=0.02),
+    )
+    yield compared(
+        line,
+        lambda: _programs_ms(program, model, next(numbers) % 2),
+        PROGRAM_SECONDS,
+        has_processes=True,
+    )
 
 
 def _programs_ms(program: Path, model: Path, first: int) -> Pair:
     """Return p50 of `edgemeter run` and of the program, which take turns while they are timed: seconds apart a machine is another."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        settings = ["--num_runs", str(PROGRAM_QUERIES), "--warmup_runs", "20", "--num_threads", "1", "--result_json", str(result)]
+        settings = [
+            "--num_runs",
+            str(PROGRAM_QUERIES),
+            "--warmup_runs",
+            "20",
+            "--num_threads",
+            "1",
+            "--result_json",
+            str(result),
+        ]
 
         def on_event(event: object) -> None:
             if isinstance(event, job.Phase) and event.name == "timed":
@@ -107,7 +161,9 @@ def _programs_ms(program: Path, model: Path, first: int) -> Pair:
         # The command runs in this process, its queries in a process of their own, which waits while its session handles an event.
         with patch.object(run_session, "session_progress", lambda: nullcontext(on_event)):
             ran = CliRunner().invoke(run, [str(model), *OURS], catch_exceptions=False)
-        return float(json.loads(ran.stdout)["runs"][0]["latency"]["p50_ms"]), float(json.loads(result.read_bytes())["latency"]["median_ms"])
+        return float(json.loads(ran.stdout)["runs"][0]["latency"]["p50_ms"]), float(
+            json.loads(result.read_bytes())["latency"]["median_ms"]
+        )
 
 
 def _take_turns(command: list[str], first: int) -> None:
@@ -117,7 +173,9 @@ def _take_turns(command: list[str], first: int) -> None:
     """
     worker = _descendants(os.getpid())
     _send(worker, signal.SIGSTOP)
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
         if not any("benchmark iterations" in line for line in process.stderr or ()):
             raise RuntimeError(f"{command[0]} ended before it measured")
         sides = worker, [process.pid]
@@ -132,7 +190,11 @@ def _take_turns(command: list[str], first: int) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    children = [int(child) for tasks in Path(f"/proc/{pid}/task").glob("*/children") for child in tasks.read_text().split()]
+    children = [
+        int(child)
+        for tasks in Path(f"/proc/{pid}/task").glob("*/children")
+        for child in tasks.read_text().split()
+    ]
     return children + [each for child in children for each in _descendants(child)]
 
 

@@ -58,7 +58,15 @@ class Texts:
     """Records' JSON, made from one text; no earlier flood had the session, a time in ms, and no two records begin at one time."""
 
     def __init__(self, session: int) -> None:
-        text = record.encode(make_record(device="DEVICE", session=session, seq=987654321, id="ID", started_at_ns=1_234_567_890_123_456_789))
+        text = record.encode(
+            make_record(
+                device="DEVICE",
+                session=session,
+                seq=987654321,
+                id="ID",
+                started_at_ns=1_234_567_890_123_456_789,
+            )
+        )
         self._session = session
         self._parts = re.split(rb"ID|DEVICE|987654321|1234567890123456789", text)
 
@@ -77,7 +85,10 @@ def packets(settings: Settings, session: int) -> Iterator[bytes]:
     batch = settings.batch
     for number in range(settings.count // batch):
         device, turn = number % settings.devices, number // settings.devices
-        several = [texts.one(device, turn * batch + offset + 1, number * batch + offset) for offset in range(batch)]
+        several = [
+            texts.one(device, turn * batch + offset + 1, number * batch + offset)
+            for offset in range(batch)
+        ]
         payload = several[0] if batch == 1 else zlib.compress(messages.join_records(several), 1)
         yield publish_packet(topics[device], payload, mid=number % 65535 + 1, version="3.1.1")
 
@@ -96,7 +107,12 @@ class Receipts:
 
     def read(self, *, remember: bool) -> None:
         now_s = time.perf_counter()
-        came = [message for part in self._reader.read(self.socket.recv(1 << 20)) if isinstance(part, list) for message in part]
+        came = [
+            message
+            for part in self._reader.read(self.socket.recv(1 << 20))
+            if isinstance(part, list)
+            for message in part
+        ]
         for message in came:
             for first, last in messages.decode_receipt(message.payload).held:
                 self.named += last - first + 1
@@ -113,17 +129,23 @@ def flood(settings: Settings) -> Flooded:
         return _flood(settings, ready, publisher, receipts)
 
 
-def _flood(settings: Settings, ready: list[bytes], publisher: socket.socket, receipts: Receipts) -> Flooded:
+def _flood(
+    settings: Settings, ready: list[bytes], publisher: socket.socket, receipts: Receipts
+) -> Flooded:
     sent_s = [0.0] * len(ready) if settings.rate_per_s else []
     sent = answered = 0
     pending = memoryview(b"")
     begun_s = time.perf_counter()
     while answered < len(ready) or (settings.awaits_receipts and receipts.named < settings.count):
         now_s = time.perf_counter()
-        assert now_s < begun_s + TIMEOUT_S, f"{sent} messages sent, {receipts.named} of {settings.count} records receipted"
+        assert now_s < begun_s + TIMEOUT_S, (
+            f"{sent} messages sent, {receipts.named} of {settings.count} records receipted"
+        )
         allowed = min(len(ready), answered + WINDOW)
         if settings.rate_per_s:
-            allowed = min(allowed, int((now_s - begun_s) * settings.rate_per_s / settings.batch) + 1)
+            allowed = min(
+                allowed, int((now_s - begun_s) * settings.rate_per_s / settings.batch) + 1
+            )
         if not pending and sent < allowed:
             until, size_bytes = sent, 0
             while until < allowed and size_bytes < SEND_BYTES:
@@ -134,7 +156,9 @@ def _flood(settings: Settings, ready: list[bytes], publisher: socket.socket, rec
                 sent_s[number] = now_s
             sent = until
         wait_s = 0.001 if settings.rate_per_s else 1.0
-        readable, writable, _ = select.select([publisher, receipts.socket], [publisher] if pending else [], [], wait_s)
+        readable, writable, _ = select.select(
+            [publisher, receipts.socket], [publisher] if pending else [], [], wait_s
+        )
         if writable:
             pending = pending[publisher.send(pending) :]
         if publisher in readable:
@@ -148,14 +172,19 @@ def _delays_ms(settings: Settings, sent_s: list[float], receipts: Receipts) -> l
     delays = []
     for topic, first, last, seen_s in receipts.seen:
         device = int(topic.split("/")[3].removeprefix("pi-"))
-        delays += [1000 * (seen_s - sent_s[(seq - 1) * settings.devices + device]) for seq in range(first, last + 1)]
+        delays += [
+            1000 * (seen_s - sent_s[(seq - 1) * settings.devices + device])
+            for seq in range(first, last + 1)
+        ]
     return sorted(delays)
 
 
 def send(settings: Settings) -> Flooded:
     """Return what a flood took that a process of its own sent, so that publisher and collector do not share an interpreter."""
     command = [sys.executable, "-m", "tests.benchmarks.flood", json.dumps(asdict(settings))]
-    finished = subprocess.run(command, stdout=subprocess.PIPE, cwd=Path(__file__).resolve().parents[2], check=True)
+    finished = subprocess.run(
+        command, stdout=subprocess.PIPE, cwd=Path(__file__).resolve().parents[2], check=True
+    )
     return Flooded(**json.loads(finished.stdout))
 
 

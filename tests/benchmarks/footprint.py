@@ -24,12 +24,25 @@ import psutil
 
 from tests import requirements
 from tests.benchmarks.commands import COMMAND, RAPID, environment_of
-from tests.benchmarks.harness import ROOT, Comparison, LeftOutError, Line, at_most, compared, figure, in_turn
+from tests.benchmarks.harness import (
+    ROOT,
+    Comparison,
+    LeftOutError,
+    Line,
+    at_most,
+    compared,
+    figure,
+    in_turn,
+)
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.servers import mosquitto
 
 SECONDS, PERIOD_S, SETTLE_S = 20.0, 0.03, 10.0
-PAGE_BYTES, PRESENT, FRAME = os.sysconf("SC_PAGE_SIZE"), np.uint64(1 << 63), np.uint64((1 << 55) - 1)
+PAGE_BYTES, PRESENT, FRAME = (
+    os.sysconf("SC_PAGE_SIZE"),
+    np.uint64(1 << 63),
+    np.uint64((1 << 55) - 1),
+)
 TELEGRAF = ROOT.parent / "shared" / "bin" / "telegraf"
 TELEGRAF_CONFIG = """
 [agent]
@@ -68,12 +81,22 @@ def comparisons() -> Iterator[Comparison]:
             run = [*COMMAND, "run", model, *RAPID, "--repeats", "1"]
             bare = [sys.executable, "-c", BARE_LOOP, model]
             pair = in_turn(lambda: _peak_mb(run, environment), lambda: _peak_mb(bare, environment))
-            line = Line("memory of all processes of a run of a replay model", "MB", "a bare loop with the same runtime", at_most(1.2))
+            line = Line(
+                "memory of all processes of a run of a replay model",
+                "MB",
+                "a bare loop with the same runtime",
+                at_most(1.2),
+            )
             # The load of a machine does not change it.
             yield compared(line, pair, SECONDS, watch=None)
         if requirements.find("mosquitto"):
             yield from _at_rest(folder, environment)
-    yield figure("base install on disk, without numpy and bytecode", "MB", _size_mb(_installed("numpy")), at_most(60))
+    yield figure(
+        "base install on disk, without numpy and bytecode",
+        "MB",
+        _size_mb(_installed("numpy")),
+        at_most(60),
+    )
     if os.geteuid() != 0:
         raise LeftOutError("only root may read which pages processes share (/proc/PID/pagemap)")
 
@@ -85,9 +108,14 @@ def _peak_mb(command: Sequence[str], environment: Mapping[str, str]) -> float:
         CalledProcessError: it failed.
     """
     peak_pages = 0
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         while process.poll() is None:
-            peak_pages = max(peak_pages, len(np.unique(np.concatenate([_frames(pid) for pid in _family(process.pid)]))))
+            peak_pages = max(
+                peak_pages,
+                len(np.unique(np.concatenate([_frames(pid) for pid in _family(process.pid)]))),
+            )
             time.sleep(PERIOD_S)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
@@ -103,7 +131,10 @@ def _family(pid: int) -> list[int]:
 def _frames(pid: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Return the page frames of a process that are in memory; none of one that has ended."""
     frames = [np.empty(0, np.uint64)]
-    with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file:  # noqa: PTH123 - Linux only
+    with (
+        suppress(FileNotFoundError, ProcessLookupError),
+        open(f"/proc/{pid}/pagemap", "rb", buffering=0) as file,  # noqa: PTH123 - Linux only
+    ):
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             begin, end = (int(address, 16) for address in line.partition(" ")[0].split("-"))
             if "[vsyscall]" not in line:
@@ -117,7 +148,17 @@ def _at_rest(folder: Path, environment: Mapping[str, str]) -> Iterator[Compariso
     server = mosquitto(folder)
     server.start()
     (folder / "telegraf.conf").write_text(TELEGRAF_CONFIG.format(port=server.port))
-    commands = {"agent": [*COMMAND, "agent", "up", "--broker", f"127.0.0.1:{server.port}", "--device", "idle"]}
+    commands = {
+        "agent": [
+            *COMMAND,
+            "agent",
+            "up",
+            "--broker",
+            f"127.0.0.1:{server.port}",
+            "--device",
+            "idle",
+        ]
+    }
     if TELEGRAF.exists():
         commands["Telegraf"] = [str(TELEGRAF), "--config", str(folder / "telegraf.conf"), "--quiet"]
     quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -127,8 +168,15 @@ def _at_rest(folder: Path, environment: Mapping[str, str]) -> Iterator[Compariso
         for who, process in processes.items():
             memory = [psutil.Process(pid).memory_full_info() for pid in _family(process.pid)]
             about = f"{who} at rest, connected: memory"
-            yield figure(about, "MB", sum(part.pss for part in memory) / 1e6, at_most(20) if who == "agent" else None)
-            yield figure(f"{about}, shared pages whole", "MB", sum(part.rss for part in memory) / 1e6)
+            yield figure(
+                about,
+                "MB",
+                sum(part.pss for part in memory) / 1e6,
+                at_most(20) if who == "agent" else None,
+            )
+            yield figure(
+                f"{about}, shared pages whole", "MB", sum(part.rss for part in memory) / 1e6
+            )
     finally:
         for process in processes.values():
             process.terminate()
@@ -149,9 +197,17 @@ def _installed(*without: str) -> set[Path]:
                 with suppress(metadata.PackageNotFoundError):
                     waiting.append(metadata.distribution(match[0]).metadata["Name"])
     packages = names - {"edgemeter", *without}
-    sources = {file for folder in ("agent", "collector", "models", "provisioning") for file in (ROOT / folder).rglob("*")}
-    return sources.union(Path(str(file.locate())) for name in packages for file in metadata.files(name) or [])
+    sources = {
+        file
+        for folder in ("agent", "collector", "models", "provisioning")
+        for file in (ROOT / folder).rglob("*")
+    }
+    return sources.union(
+        Path(str(file.locate())) for name in packages for file in metadata.files(name) or []
+    )
 
 
 def _size_mb(files: Iterable[Path]) -> float:
-    return sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".pyc") / 1e6
+    return (
+        sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".pyc") / 1e6
+    )

@@ -43,7 +43,9 @@ class Subject:
         """Return tokens that no query before began with."""
         self._asked += 1
         texts = self.loaded.text_tokens.tolist()
-        tokens = (texts[(self._asked * 7 + 31 * index) % len(texts)] for index in range(PROMPT_TOKENS))
+        tokens = (
+            texts[(self._asked * 7 + 31 * index) % len(texts)] for index in range(PROMPT_TOKENS)
+        )
         return [*self.loaded.first_tokens, *tokens][:PROMPT_TOKENS]
 
     def query(self, output_tokens: int) -> Timed:
@@ -51,7 +53,9 @@ class Subject:
         stamped_ns: list[int] = []
         lines: list[bytes] = []
         call = self.generator.bind(self.prompt(), Limits(output_tokens))
-        with mock.patch.object(server, "read_line", lambda line: (lines.append(line), server_lines.read_line(line))[1]):
+        with mock.patch.object(
+            server, "read_line", lambda line: (lines.append(line), server_lines.read_line(line))[1]
+        ):
             begun_ns = time.monotonic_ns()
             call(lambda _: stamped_ns.append(time.monotonic_ns()))
         timings = [timing for line in lines if (timing := json.loads(line).get("timings"))]
@@ -61,7 +65,10 @@ class Subject:
         later = max(last["predicted_n"] - first["predicted_n"], 1)
         return Timed(
             ttft=((stamped_ns[0] - begun_ns) / 1e6, first["prompt_ms"] + first["predicted_ms"]),
-            tpot=((stamped_ns[-1] - stamped_ns[0]) / later / 1e6, (last["predicted_ms"] - first["predicted_ms"]) / later),
+            tpot=(
+                (stamped_ns[-1] - stamped_ns[0]) / later / 1e6,
+                (last["predicted_ms"] - first["predicted_ms"]) / later,
+            ),
         )
 
 
@@ -74,14 +81,22 @@ def comparisons() -> Iterator[Comparison]:
 
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "bench_q8_0.gguf"
-        write(model, shape=Shape(width=512, layers=6, heads=8, kv_heads=8, hidden=1408, context=CONTEXT))
+        write(
+            model,
+            shape=Shape(width=512, layers=6, heads=8, kv_heads=8, hidden=1408, context=CONTEXT),
+        )
         subject = Subject(model)
         with closing(subject.generator):
             first = [subject.query(OUTPUT_TOKENS) for _ in range(2)][-1]
             peer = "the server's own timings"
             line = Line(f"TTFT over HTTP, {PROMPT_TOKENS} tokens", "ms", peer, _near(first.ttft))
             yield compared(line, lambda: subject.query(1).ttft, SECONDS)
-            line = Line(f"TPOT over HTTP, {PROMPT_TOKENS}+{OUTPUT_TOKENS} tokens", "ms", peer, _near(first.tpot))
+            line = Line(
+                f"TPOT over HTTP, {PROMPT_TOKENS}+{OUTPUT_TOKENS} tokens",
+                "ms",
+                peer,
+                _near(first.tpot),
+            )
             yield compared(line, lambda: subject.query(OUTPUT_TOKENS).tpot, SECONDS)
 
 

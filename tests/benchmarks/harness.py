@@ -119,17 +119,41 @@ class Comparison:
         value, bounds = f"{self.value:.4g} {self.unit}", ""
         if self.low is not None and self.high is not None:
             bounds = f" ({digits(self.low)} to {digits(self.high)})"
-        pairs = f"{self.pairs}, {self.repeated} more disturbed" if self.repeated else str(self.pairs or "")
+        pairs = (
+            f"{self.pairs}, {self.repeated} more disturbed"
+            if self.repeated
+            else str(self.pairs or "")
+        )
         goal = "" if self.goal is None else str(self.goal)
         if self.ratio is None:
-            return self.name, value + bounds, "", "", "", pairs, f"{goal} {self.unit}" if goal else "", self.verdict or ""
+            return (
+                self.name,
+                value + bounds,
+                "",
+                "",
+                "",
+                pairs,
+                f"{goal} {self.unit}" if goal else "",
+                self.verdict or "",
+            )
         ratio = digits(self.ratio) + bounds
-        return self.name, value, self.peer or "", f"{self.peer_value:.4g} {self.unit}", ratio, pairs, goal, self.verdict or ""
+        return (
+            self.name,
+            value,
+            self.peer or "",
+            f"{self.peer_value:.4g} {self.unit}",
+            ratio,
+            pairs,
+            goal,
+            self.verdict or "",
+        )
 
     def __str__(self) -> str:
         name, value, peer, peer_value, ratio, pairs, goal, verdict = self.cells()
         text = f"{name}: {value}" + (f" / {peer} {peer_value} = {ratio}" if ratio else "")
-        return text + (f"; {goal}: {verdict}" if goal else "") + (f"; {pairs} pairs" if pairs else "")
+        return (
+            text + (f"; {goal}: {verdict}" if goal else "") + (f"; {pairs} pairs" if pairs else "")
+        )
 
 
 def digits(value: float) -> str:
@@ -151,9 +175,9 @@ class Watch:
             # whole, because nobody has the time of a process that ended in a sandbox.
             now = read_processes(Machine())
             own_pids = {*self._processes.tree(os.getpid()), *now.tree(os.getpid())}
-            return _ticks_without(now, own_pids) - _ticks_without(self._processes, own_pids) > LOAD_RATIO * (
-                now.total - self._processes.total
-            )
+            return _ticks_without(now, own_pids) - _ticks_without(
+                self._processes, own_pids
+            ) > LOAD_RATIO * (now.total - self._processes.total)
         scheduling = scheduling_between(self._scheduling, read_scheduling())
         return (scheduling.waited_ms or 0.0) > WAITED_RATIO * scheduling.window_ms
 
@@ -163,10 +187,16 @@ def _ticks_without(table: ProcessTable, pids: Collection[int]) -> int:
 
     Those of init's children are left out: it has adopted processes of a sandbox too.
     """
-    return sum(ticks + (table.children[pid] if pid != 1 else 0) for (pid, _), ticks in table.ticks.items() if pid not in pids)
+    return sum(
+        ticks + (table.children[pid] if pid != 1 else 0)
+        for (pid, _), ticks in table.ticks.items()
+        if pid not in pids
+    )
 
 
-def in_turn(measured: Callable[[], Value], peer: Callable[[], Value], seed: int = 0) -> Callable[[], tuple[Value, Value]]:
+def in_turn(
+    measured: Callable[[], Value], peer: Callable[[], Value], seed: int = 0
+) -> Callable[[], tuple[Value, Value]]:
     """Return what measures a pair, in an order that is drawn for every second pair and exchanged in the next."""
     draw, turns, is_peer_first = random.Random(seed), count(), False  # noqa: S311 - no secret
 
@@ -231,7 +261,17 @@ def _judged(line: Line, pairs: Sequence[Pair], repeated: int, confidence: float)
     low, high = math.exp(max(low, -LONGEST_LOG)), math.exp(min(high, LONGEST_LOG))
     value, peer_value = (statistics.median(values) for values in zip(*pairs, strict=True))
     return Comparison(
-        *(line.name, line.unit, value, line.peer, peer_value, math.exp(statistics.fmean(logs)), low, high, line.goal),
+        *(
+            line.name,
+            line.unit,
+            value,
+            line.peer,
+            peer_value,
+            math.exp(statistics.fmean(logs)),
+            low,
+            high,
+            line.goal,
+        ),
         verdict=line.goal.verdict(low, high) if line.goal else None,
         pairs=len(pairs),
         repeated=repeated,
@@ -240,20 +280,38 @@ def _judged(line: Line, pairs: Sequence[Pair], repeated: int, confidence: float)
 
 def grouped(values: Sequence[float]) -> list[float]:
     """Return the medians of neighbouring values, `GROUPS` at most."""
-    return [float(np.median(group)) for group in np.array_split(np.asarray(values), min(len(values), GROUPS))]
+    return [
+        float(np.median(group))
+        for group in np.array_split(np.asarray(values), min(len(values), GROUPS))
+    ]
 
 
 def _bounds(values: Sequence[float], confidence: float) -> tuple[float, float]:
-    return mean_of([RunValue(value, "", 0) for value in values]).bounds(confidence) or (-math.inf, math.inf)
+    return mean_of([RunValue(value, "", 0) for value in values]).bounds(confidence) or (
+        -math.inf,
+        math.inf,
+    )
 
 
-def figure(name: str, unit: str, values: float | Sequence[float], goal: Goal | None = None) -> Comparison:
+def figure(
+    name: str, unit: str, values: float | Sequence[float], goal: Goal | None = None
+) -> Comparison:
     """Return a figure that has no peer; of several values in the order of measuring, their mean with its interval."""
     if isinstance(values, Sequence):
         medians = grouped(values)
         value, (low, high) = statistics.fmean(medians), _bounds(medians, CONFIDENCE)
-        return Comparison(name, unit, value, low=low, high=high, goal=goal, verdict=goal.verdict(low, high) if goal else None)
-    return Comparison(name, unit, values, goal=goal, verdict=goal.verdict(values, values) if goal else None)
+        return Comparison(
+            name,
+            unit,
+            value,
+            low=low,
+            high=high,
+            goal=goal,
+            verdict=goal.verdict(low, high) if goal else None,
+        )
+    return Comparison(
+        name, unit, values, goal=goal, verdict=goal.verdict(values, values) if goal else None
+    )
 
 
 def real_models() -> Path:
@@ -262,7 +320,9 @@ def real_models() -> Path:
     Raises:
         LeftOutError: it is not there.
     """
-    models = Path(os.environ.get("EDGEMETER_REALDATA") or ROOT.parent / "shared" / "realdata") / "models"
+    models = (
+        Path(os.environ.get("EDGEMETER_REALDATA") or ROOT.parent / "shared" / "realdata") / "models"
+    )
     if not models.is_dir():
         raise LeftOutError(f"{models} is not there (set EDGEMETER_REALDATA)")
     return models

@@ -19,7 +19,10 @@ NUMBERS = ("value", "low", "high", "at_most", "at_least")
 def published() -> list[dict[str, Any]]:
     """Return the rows that are published: `day`, `commit`, `benchmark`, `unit` (empty for a ratio), and numbers, which may be absent."""
     with RATIOS.open(encoding="utf-8", newline="") as file:
-        return [row | {name: float(row[name]) if row[name] else None for name in NUMBERS} for row in csv.DictReader(file)]
+        return [
+            row | {name: float(row[name]) if row[name] else None for name in NUMBERS}
+            for row in csv.DictReader(file)
+        ]
 
 
 def rows_of(run: dict[str, Any]) -> list[dict[str, Any]]:
@@ -52,8 +55,12 @@ def main() -> None:
         sys.exit("no run of the benchmarks is here: run `make bench`")
     run = json.loads(path.read_bytes())
     if run["commit"].endswith("-dirty"):
-        sys.exit(f"{run['commit']} had changes that no commit has: commit them, and run `make bench` again")
-    rows = {(row["day"], row["commit"], row["benchmark"]): row for row in (*published(), *rows_of(run))}
+        sys.exit(
+            f"{run['commit']} had changes that no commit has: commit them, and run `make bench` again"
+        )
+    rows = {
+        (row["day"], row["commit"], row["benchmark"]): row for row in (*published(), *rows_of(run))
+    }
     RATIOS.write_text(rows_table(list(rows.values())).to_csv(), encoding="utf-8", newline="")
 
 

@@ -28,12 +28,18 @@ from tests.fixtures.fleet_ledger import Fleet, multiply_ledger, write_ledger
 
 TREND = [*COMMAND, "trend", "--ledger"]
 DEVICE = "board-0007"
-PAGES = {"overview": "overview", "compare": "compare", "device": f"device?fleet=lab&device={DEVICE}"}
+PAGES = {
+    "overview": "overview",
+    "compare": "compare",
+    "device": f"device?fleet=lab&device={DEVICE}",
+}
 SCAN = (
     "SELECT device, model, precision, count(*), avg(latency_p50_ms), min(latency_p50_ms), max(latency_p50_ms) FROM runs"
     " GROUP BY device, model, precision"
 )
-IN_SQLITE = "import sqlite3, sys; print(len(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))"
+IN_SQLITE = (
+    "import sqlite3, sys; print(len(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))"
+)
 PLAIN = """CREATE TABLE runs AS
 SELECT subjects.device, model, precision, started_at_ns, latency_p50_ms, energy_gross_mj, accuracy_value, verdict
 FROM ledger.runs JOIN ledger.subjects USING (subject) ORDER BY board, model, subjects.device, precision, at_ns"""
@@ -45,7 +51,9 @@ TIMES, SECONDS = 6, 10.0
 
 def comparisons() -> Iterator[Comparison]:
     """Yield the questions to 100,000 runs, and one to a million."""
-    with tempfile.TemporaryDirectory(prefix="edgemeter-questions-", dir=os.environ.get("EDGEMETER_BENCH_DIR")) as name:
+    with tempfile.TemporaryDirectory(
+        prefix="edgemeter-questions-", dir=os.environ.get("EDGEMETER_BENCH_DIR")
+    ) as name:
         folder, fleet = Path(name), Fleet(devices=50, days=200, cases=10)
         path, runs = folder / "ledger.sqlite", f"{fleet.runs:,} runs"
         write_ledger(path, fleet)
@@ -56,15 +64,32 @@ def comparisons() -> Iterator[Comparison]:
         write_ledger(path, fleet)
         multiply_ledger(path, COPIES)
         took_s = [_ask([*TREND, str(path)], folder)[0] for _ in range(TIMES)]
-        yield figure(f"first `trend` of {COPIES * fleet.runs:,} runs", "s", took_s, at_most(EVERYTHING_S))
+        yield figure(
+            f"first `trend` of {COPIES * fleet.runs:,} runs", "s", took_s, at_most(EVERYTHING_S)
+        )
 
 
 def _commands(path: Path, plain: Path, runs: str) -> Iterator[Comparison]:
-    compared_s = _ask([*COMMAND, "compare", "--ledger", str(path), "--reference", "reference"], path.parent)[1]
+    compared_s = _ask(
+        [*COMMAND, "compare", "--ledger", str(path), "--reference", "reference"], path.parent
+    )[1]
     yield figure(f"`compare` of {runs}", "s of the processor", compared_s)
-    of_one, scan = [*TREND, str(path), "--device", DEVICE], [sys.executable, "-c", IN_SQLITE, str(plain), SCAN]
-    line = Line(f"first `trend` of one board among {runs}", "s of the processor", "a scan by SQLite", at_most(TREND_SCANS))
-    yield compared(line, in_turn(lambda: _ask(of_one, path.parent)[1], lambda: _ask(scan, path.parent)[1]), SECONDS, has_processes=True)
+    of_one, scan = (
+        [*TREND, str(path), "--device", DEVICE],
+        [sys.executable, "-c", IN_SQLITE, str(plain), SCAN],
+    )
+    line = Line(
+        f"first `trend` of one board among {runs}",
+        "s of the processor",
+        "a scan by SQLite",
+        at_most(TREND_SCANS),
+    )
+    yield compared(
+        line,
+        in_turn(lambda: _ask(of_one, path.parent)[1], lambda: _ask(scan, path.parent)[1]),
+        SECONDS,
+        has_processes=True,
+    )
 
 
 def _pages(path: Path, plain: Path, runs: str) -> Iterator[Comparison]:
@@ -72,7 +97,9 @@ def _pages(path: Path, plain: Path, runs: str) -> Iterator[Comparison]:
     # The server does this in its own thread, before anybody asks.
     server = PageServer(CaseBook(store, SHOWN), TrendEvents(store))
     server.book.refresh()
-    yield figure(f"the cases of {runs} for the page", "s of the processor", time.process_time() - begin_s)
+    yield figure(
+        f"the cases of {runs} for the page", "s of the processor", time.process_time() - begin_s
+    )
     server.events.refresh()
 
     def scanned_s() -> float:
@@ -89,7 +116,9 @@ def _pages(path: Path, plain: Path, runs: str) -> Iterator[Comparison]:
     for name, address in PAGES.items():
         # The templates of a view are read once.
         answered_s(address)
-        line = Line(f"page {name} of {runs}", "s of the processor", "a scan by SQLite", at_most(PAGE_SCANS))
+        line = Line(
+            f"page {name} of {runs}", "s of the processor", "a scan by SQLite", at_most(PAGE_SCANS)
+        )
         yield compared(line, in_turn(partial(answered_s, address), scanned_s), SECONDS)
 
 
@@ -98,7 +127,10 @@ def _ask(command: list[str], home: Path) -> tuple[float, float]:
     begin_s, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, stdout=subprocess.DEVNULL, env=environment_of(home), check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.monotonic() - begin_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return (
+        time.monotonic() - begin_s,
+        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+    )
 
 
 def _plain(path: Path) -> Path:

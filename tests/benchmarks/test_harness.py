@@ -38,14 +38,22 @@ def measured(goal, seconds=SECONDS, disturbed_ratio=0.0, seed=1):
             return bool(is_disturbed[self._first : number].any())
 
     pair = in_turn(lambda: block(RATIO), lambda: block(1.0), seed)
-    return compared(Line("n", "ms", "p", goal), pair, seconds, clock=lambda: number * BLOCK_S, watch=Watched)
+    return compared(
+        Line("n", "ms", "p", goal), pair, seconds, clock=lambda: number * BLOCK_S, watch=Watched
+    )
 
 
 def verdict(goal, *ratios):
     """Return the verdict on pairs that have these ratios in turn."""
     values = cycle(ratios)
     ticks = count()
-    return compared(Line("n", "ms", "p", goal), lambda: (next(values), 1.0), 10.0, clock=lambda: next(ticks), watch=Undisturbed).verdict
+    return compared(
+        Line("n", "ms", "p", goal),
+        lambda: (next(values), 1.0),
+        10.0,
+        clock=lambda: next(ticks),
+        watch=Undisturbed,
+    ).verdict
 
 
 class Undisturbed(harness.Watch):
@@ -57,7 +65,14 @@ class Undisturbed(harness.Watch):
 
 def test_a_line_ends_when_its_interval_decides():
     """Far from the goal after an eighth of the time, on either side; at the goal, and where nothing is asked, not before its end."""
-    rows = ((at_most(1.1), 100), (at_most(0.9), 100), (at_least(0.9), 100), (at_most(RATIO), 800), (at_most(1.1, 0.001), 800), (None, 800))
+    rows = (
+        (at_most(1.1), 100),
+        (at_most(0.9), 100),
+        (at_least(0.9), 100),
+        (at_most(RATIO), 800),
+        (at_most(1.1, 0.001), 800),
+        (None, 800),
+    )
     for goal, pairs in rows:
         with table_row(str(goal)):
             assert measured(goal).pairs == pairs
@@ -67,7 +82,10 @@ def test_a_goal_is_met_or_missed_where_the_interval_decides():
     """1% above misses a goal of 0.2% and meets one of 2%; where the goal lies within the interval, or that is too wide, nothing is sure."""
     assert [verdict(at_most(limit), 1.01) for limit in (1.002, 1.02)] == ["missed", "met"]
     assert verdict(at_most(1.01), 1.0, 1.02) == "not sure"
-    assert [verdict(at_most(1.1, reach), 1.0, 1.02) for reach in (0.001, 0.1)] == ["not sure", "met"]
+    assert [verdict(at_most(1.1, reach), 1.0, 1.02) for reach in (0.001, 0.1)] == [
+        "not sure",
+        "met",
+    ]
     assert [verdict(at_least(limit), 1.0, 1.02) for limit in (0.9, 1.1)] == ["met", "missed"]
     assert verdict(None, 1.0, 1.02) is None
 
@@ -108,7 +126,13 @@ def test_of_blocks_with_processes_only_others_disturb(monkeypatch):
     def table(parent, ticks):
         benchmark, broker = os.getpid(), os.getpid() + 1
         spent = {(benchmark, 1): 10, (broker, 2): ticks}
-        return ProcessTable(10 + 2 * ticks, 10 + ticks, spent, children={benchmark: 0, broker: 0}, parents={benchmark: 1, broker: parent})
+        return ProcessTable(
+            10 + 2 * ticks,
+            10 + ticks,
+            spent,
+            children={benchmark: 0, broker: 0},
+            parents={benchmark: 1, broker: parent},
+        )
 
     for parent, repeated in ((os.getpid(), 0), (1, 4)):
         with table_row(parent):
@@ -122,7 +146,9 @@ def test_the_time_of_a_process_that_ended_in_a_sandbox_is_not_that_of_others(mon
     """No process has it any more, though the cores were busy."""
     benchmark = os.getpid()
     idle, busy = (
-        ProcessTable(total, used, {(benchmark, 1): 10}, children={benchmark: 0}, parents={benchmark: 1})
+        ProcessTable(
+            total, used, {(benchmark, 1): 10}, children={benchmark: 0}, parents={benchmark: 1}
+        )
         for total, used in ((0, 0), (300, 150))
     )
     tables = cycle([idle, busy])
@@ -151,11 +177,17 @@ def test_results_with_a_goal_of_a_commit_are_published(tmp_path, monkeypatch):
     """A ratio has no unit and a figure no interval; what was measured of a changed commit is refused."""
     monkeypatch.setattr(history, "ROOT", tmp_path)
     monkeypatch.setattr(history, "RATIOS", tmp_path / "ratios.csv")
-    (tmp_path / "ratios.csv").write_text(",".join(("day", "commit", "benchmark", "unit", *history.NUMBERS)) + "\n")
+    (tmp_path / "ratios.csv").write_text(
+        ",".join(("day", "commit", "benchmark", "unit", *history.NUMBERS)) + "\n"
+    )
     with pytest.raises(SystemExit, match="make bench"):
         history.main()
     (tmp_path / ".bench").mkdir()
-    results = [measured(at_least(0.9)), figure("rest", "MB", 19.5, at_most(20)), figure("Telegraf at rest", "MB", 22.0)]
+    results = [
+        measured(at_least(0.9)),
+        figure("rest", "MB", 19.5, at_most(20)),
+        figure("Telegraf at rest", "MB", 22.0),
+    ]
     run = {"day": "2026-11-30", "commit": "abc", "results": [asdict(result) for result in results]}
     for commit in ("abc", "abc", "abc-dirty"):
         (tmp_path / ".bench" / "results.json").write_text(json.dumps(run | {"commit": commit}))
@@ -165,6 +197,18 @@ def test_results_with_a_goal_of_a_commit_are_published(tmp_path, monkeypatch):
         else:
             history.main()
     ratio, memory = history.published()
-    assert (ratio["commit"], ratio["day"], ratio["benchmark"], ratio["unit"], ratio["at_least"]) == ("abc", "2026-11-30", "n / p", "", 0.9)
+    assert (
+        ratio["commit"],
+        ratio["day"],
+        ratio["benchmark"],
+        ratio["unit"],
+        ratio["at_least"],
+    ) == ("abc", "2026-11-30", "n / p", "", 0.9)
     assert ratio["low"] < ratio["value"] < ratio["high"]
-    assert (memory["unit"], memory["value"], memory["low"], memory["at_most"], memory["at_least"]) == ("MB", 19.5, None, 20.0, None)
+    assert (
+        memory["unit"],
+        memory["value"],
+        memory["low"],
+        memory["at_most"],
+        memory["at_least"],
+    ) == ("MB", 19.5, None, 20.0, None)

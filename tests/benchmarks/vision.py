@@ -17,7 +17,15 @@ from edgemeter.agent.vision import decoders, photograph, preprocess
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.preprocess import Preprocessor
 from edgemeter.agent.vision.resize import Resize, fastest_resize, resize_bilinear
-from tests.benchmarks.harness import Comparison, LeftOutError, Line, at_most, compared, in_turn, real_models
+from tests.benchmarks.harness import (
+    Comparison,
+    LeftOutError,
+    Line,
+    at_most,
+    compared,
+    in_turn,
+    real_models,
+)
 
 SIDE, SMALLER = 640, 320
 PHOTOGRAPHS = 12
@@ -59,7 +67,12 @@ def _without_opencv(files: list[Path], side: int) -> Comparison:
 
         return tensors
 
-    line = Line(f"letterbox and normalise without OpenCV, {len(files)} photographs to {side} px", "ms", "ours with OpenCV", at_most(LIMIT))
+    line = Line(
+        f"letterbox and normalise without OpenCV, {len(files)} photographs to {side} px",
+        "ms",
+        "ours with OpenCV",
+        at_most(LIMIT),
+    )
     return _compared(line, with_resize(resize_bilinear), with_resize(fastest_resize()), len(files))
 
 
@@ -107,12 +120,18 @@ def _suppressed(cv2: Any, tensor: Any, frame: PhotoFrame) -> tuple[Any, Any, Any
     rows, best = rows[is_above], best[is_above]
     classes = rows[:, 4:].argmax(axis=1).astype(np.int32)
     corners = np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, 2:4]], axis=1)
-    selected = np.asarray(cv2.dnn.NMSBoxesBatched(corners, best, classes, THRESHOLD, IOU), np.int64).ravel()[:300]
-    boxes = (corners[selected] - [frame.offset_x, frame.offset_y, 0, 0]) / ([frame.scale_x, frame.scale_y] * 2)
+    selected = np.asarray(
+        cv2.dnn.NMSBoxesBatched(corners, best, classes, THRESHOLD, IOU), np.int64
+    ).ravel()[:300]
+    boxes = (corners[selected] - [frame.offset_x, frame.offset_y, 0, 0]) / (
+        [frame.scale_x, frame.scale_y] * 2
+    )
     return boxes, best[selected], classes[selected]
 
 
-def _compared(line: Line, measured: Callable[[], object], peer: Callable[[], object], photographs: int) -> Comparison:
+def _compared(
+    line: Line, measured: Callable[[], object], peer: Callable[[], object], photographs: int
+) -> Comparison:
     def ms(work: Callable[[], object]) -> float:
         begin = time.perf_counter_ns()
         work()

@@ -63,7 +63,14 @@ class Agent:
         self.journal = Journal(folder / f"{device}.journal")
         self.outbox = Outbox(folder / "outboxes" / f"{device}.sqlite")
         birth = messages.Birth(
-            device=device, fleet=FLEET, session=self.outbox.session, agent="0", board=None, os=None, arch="x", runtimes={}
+            device=device,
+            fleet=FLEET,
+            session=self.outbox.session,
+            agent="0",
+            board=None,
+            os=None,
+            arch="x",
+            runtimes={},
         )
         self.publisher = Publisher(address, self.outbox, birth, receipt_timeout_s=LATEST_REPEAT_S)
         self.publisher.start()
@@ -78,7 +85,12 @@ class Agent:
         is_right = "EDGEMETER_TEST_CLOCK" not in os.environ or number % 10 != 0
         name = f"{self.device}:{number}"
         record = make_record(
-            id=name, device=self.device, fleet=FLEET, started_at_ns=time.time_ns(), clock_synchronised=is_right, stamped_by="device"
+            id=name,
+            device=self.device,
+            fleet=FLEET,
+            started_at_ns=time.time_ns(),
+            clock_synchronised=is_right,
+            stamped_by="device",
         )
         try:
             self.outbox.put(record)

@@ -40,14 +40,20 @@ class Cluster(Scene):
         self.ledgers = [str(self.folder / f"ledger-{number}.sqlite") for number in range(NODES)]
         self._metrics = [f"{LOOPBACK}:{free_port()}" for _ in range(NODES)]
         self.collectors = [self._start_collector(number, port) for number, port in enumerate(ports)]
-        self.counted = [Counted(f"http://{metrics}/metrics", DUPLICATES) for metrics in self._metrics]
+        self.counted = [
+            Counted(f"http://{metrics}/metrics", DUPLICATES) for metrics in self._metrics
+        ]
         (self.folder / "outboxes").mkdir()
         entries = [entry.port for entry in self.entries]
-        self.agents = self._start_agents(entries, AGENTS_A_PROCESS, -(-self.records // AGENTS), self.rate_per_s)
+        self.agents = self._start_agents(
+            entries, AGENTS_A_PROCESS, -(-self.records // AGENTS), self.rate_per_s
+        )
 
     def _start_collector(self, number: int, port: int) -> Supervised:
         options = ("--group", "collectors")
-        return self._collector(number, port, self.ledgers[number], self.influx.port, self._metrics[number], options)
+        return self._collector(
+            number, port, self.ledgers[number], self.influx.port, self._metrics[number], options
+        )
 
     def lose_a_node(self) -> None:
         """Kill the last node for good; whoever was there is led to the first."""
@@ -79,7 +85,12 @@ class Cluster(Scene):
         peers = ", ".join(f'"{number + 1}@{LOOPBACK}:{port}"' for number, port in enumerate(inner))
         nodes = []
         for number, (port, inner_port) in enumerate(zip(ports, inner, strict=True)):
-            nodes.append(self._supervised(f"node-{number}", [str(self._rmqttd), "-f", str(self._node(number, port, inner_port, peers))]))
+            nodes.append(
+                self._supervised(
+                    f"node-{number}",
+                    [str(self._rmqttd), "-f", str(self._node(number, port, inner_port, peers))],
+                )
+            )
         for port in ports:
             await_port(port)
         # They answer before they know each other.
@@ -89,7 +100,9 @@ class Cluster(Scene):
     def _node(self, number: int, port: int, inner: int, peers: str) -> Path:
         plugins = self.folder / f"plugins-{number}"
         plugins.mkdir()
-        (plugins / "rmqtt-cluster-broadcast.toml").write_text(f'node_grpc_addrs = [{peers}]\nnode_grpc_client_timeout = "1s"\n')
+        (plugins / "rmqtt-cluster-broadcast.toml").write_text(
+            f'node_grpc_addrs = [{peers}]\nnode_grpc_client_timeout = "1s"\n'
+        )
         (plugins / "rmqtt-http-api.toml").write_text(f'http_laddr = "{LOOPBACK}:{free_port()}"\n')
         (plugins / "rmqtt-acl.toml").write_text('rules = [["allow", "all"]]\n')
         listener = "listener.tcp.external"
@@ -113,19 +126,36 @@ class Cluster(Scene):
 
 def main() -> int:
     """Run it; return 0 when InfluxDB holds every record exactly once."""
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos.cluster", description="Lose a broker node and a collector, then count.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos.cluster",
+        description="Lose a broker node and a collector, then count.",
+    )
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--rate", type=float, default=200.0)
-    parser.add_argument("--rmqttd", default=os.environ.get("EDGEMETER_RMQTTD") or str(ROOT.parent / "shared" / "bin" / "rmqttd"))
-    parser.add_argument("--influxd", default=os.environ.get("EDGEMETER_INFLUXD") or str(ROOT.parent / "shared" / "bin" / "influxd"))
+    parser.add_argument(
+        "--rmqttd",
+        default=os.environ.get("EDGEMETER_RMQTTD")
+        or str(ROOT.parent / "shared" / "bin" / "rmqttd"),
+    )
+    parser.add_argument(
+        "--influxd",
+        default=os.environ.get("EDGEMETER_INFLUXD")
+        or str(ROOT.parent / "shared" / "bin" / "influxd"),
+    )
     arguments = parser.parse_args()
     for program in (arguments.rmqttd, arguments.influxd):
         if not Path(program).is_file():
-            print(f"{program} is not there: set EDGEMETER_RMQTTD, EDGEMETER_INFLUXD", file=sys.stderr)
+            print(
+                f"{program} is not there: set EDGEMETER_RMQTTD, EDGEMETER_INFLUXD", file=sys.stderr
+            )
             return 2
     began = time.monotonic()
-    with Cluster(Path(arguments.rmqttd), Path(arguments.influxd), arguments.records, arguments.rate) as cluster:
-        say(f"{NODES} nodes, {NODES} collectors, {AGENTS} agents, {arguments.records} records at {arguments.rate:.0f}/s")
+    with Cluster(
+        Path(arguments.rmqttd), Path(arguments.influxd), arguments.records, arguments.rate
+    ) as cluster:
+        say(
+            f"{NODES} nodes, {NODES} collectors, {AGENTS} agents, {arguments.records} records at {arguments.rate:.0f}/s"
+        )
         _until(lambda: cluster.drained() > arguments.records // 4)
         cluster.lose_a_node()
         say(f"a node killed with {cluster.drained()} records delivered")

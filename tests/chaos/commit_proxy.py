@@ -27,7 +27,9 @@ class CommitProxy(Proxy):
     def arm(self, cut: Cut) -> None:
         self._armed.append(cut)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str
+    ) -> None:
         if way == "back":
             await super()._pump(reader, writer, way)
             return

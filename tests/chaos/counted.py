@@ -13,7 +13,9 @@ class Counted:
 
     def __init__(self, url: str, name: str) -> None:
         self._url = url
-        self._pattern = re.compile(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? ([0-9.e+]+)$", re.MULTILINE)
+        self._pattern = re.compile(
+            rf"^{re.escape(name)}(?:\{{[^}}]*\}})? ([0-9.e+]+)$", re.MULTILINE
+        )
         self._ended = 0
         self._now = 0
         self._stopping = threading.Event()

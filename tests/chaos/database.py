@@ -36,14 +36,18 @@ SETTINGS = {
 class Node:
     """One server with a disk for data, another for WAL, and a proxy before it; started again whenever it ends while `is_wanted`."""
 
-    def __init__(self, folder: Path, name: str, data_mb: int, *, is_synchronous: bool = True) -> None:
+    def __init__(
+        self, folder: Path, name: str, data_mb: int, *, is_synchronous: bool = True
+    ) -> None:
         self.name = name
         self.starts = 0
         self.is_wanted = False
         folder.mkdir(mode=0o755)
         self.data_disk, self.wal_disk = Disk(folder / "disk", data_mb), Disk(folder / "wal", WAL_MB)
         standbys = f"ANY 1 ({', '.join(NAMES)})" if is_synchronous else ""
-        self.server = Postgresql(self.data_disk.folder, cluster_name=name, synchronous_standby_names=standbys, **SETTINGS)
+        self.server = Postgresql(
+            self.data_disk.folder, cluster_name=name, synchronous_standby_names=standbys, **SETTINGS
+        )
         self.server.own(self.wal_disk.folder)
         self.proxy = CommitProxy(self.server.port)
         self._lock = threading.RLock()
@@ -67,7 +71,17 @@ class Node:
         for folder in (self.server.data, Path(self.wal)):
             shutil.rmtree(folder, ignore_errors=True)
         source = f"host={LOOPBACK} port={primary.server.port} user={OWNER}"
-        copy = ["-D", str(self.server.data), "-R", "-X", "stream", "-c", "fast", "--no-sync", f"--waldir={self.wal}"]
+        copy = [
+            "-D",
+            str(self.server.data),
+            "-R",
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+            "--no-sync",
+            f"--waldir={self.wal}",
+        ]
         self.server.run("pg_basebackup", "-d", source, *copy)
         self.start()
 
@@ -118,7 +132,9 @@ class Node:
     def _watch(self) -> None:
         while not self._stopping.wait(LOOK_S):
             with self._lock:
-                if self.is_wanted and (self.server.process is None or self.server.process.poll() is not None):
+                if self.is_wanted and (
+                    self.server.process is None or self.server.process.poll() is not None
+                ):
                     # Back-ends that are left hold its shared memory, which the next one refuses: then it is tried again.
                     self._start()
 
@@ -127,7 +143,9 @@ class Pair:
     """A primary and its standby; `failover` makes the standby the primary and the other one its standby."""
 
     def __init__(self, folder: Path, data_mb: int, *, is_synchronous: bool = True) -> None:
-        self.primary, self.standby = (Node(folder / name, name, data_mb, is_synchronous=is_synchronous) for name in NAMES)
+        self.primary, self.standby = (
+            Node(folder / name, name, data_mb, is_synchronous=is_synchronous) for name in NAMES
+        )
         self.nodes = (self.primary, self.standby)
         self.failovers = 0
         self._lock = threading.Lock()
@@ -194,7 +212,9 @@ class Pair:
         deadline = time.monotonic() + UP_WITHIN_S
         while not self._is_followed():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no standby follows {self.primary.name}: {(self.standby.server.folder / 'log').read_text()[-2000:]}")
+                raise TimeoutError(
+                    f"no standby follows {self.primary.name}: {(self.standby.server.folder / 'log').read_text()[-2000:]}"
+                )
             time.sleep(0.5)
 
     def stop(self) -> None:

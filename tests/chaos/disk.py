@@ -15,7 +15,10 @@ class Disk:
         self.folder = folder
         self.size_mb = size_mb
         mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "none", str(folder)], capture_output=True, check=False, timeout=100
+            ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "none", str(folder)],
+            capture_output=True,
+            check=False,
+            timeout=100,
         )
         self.can_fill = mounted.returncode == 0
 
@@ -37,4 +40,8 @@ class Disk:
 
     def _resize(self, size: str) -> bool:
         command = ["mount", "-o", f"remount,size={size}", str(self.folder)]
-        return self.can_fill and subprocess.run(command, capture_output=True, check=False, timeout=100).returncode == 0
+        return (
+            self.can_fill
+            and subprocess.run(command, capture_output=True, check=False, timeout=100).returncode
+            == 0
+        )

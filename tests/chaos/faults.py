@@ -44,32 +44,75 @@ def disturb(proxy: Proxy, mode: Mode, seconds: float) -> None:
 def _step_clock(world: World, draw: random.Random) -> None:
     clock = draw.choice([world.agents_clock, world.collector_clock])
     # Minutes either way, a day ahead, or back to where a board without a clock chip boots.
-    clock.step(draw.choice([0, draw.randrange(-600, 600) * 10**9, DAY_NS, -time.time_ns() + DAY_NS]))
+    clock.step(
+        draw.choice([0, draw.randrange(-600, 600) * 10**9, DAY_NS, -time.time_ns() + DAY_NS])
+    )
 
 
 FAULTS = (
-    Fault("agents killed", 4, lambda world, draw: draw.choice(world.agents).kill(draw.uniform(0, 2))),
+    Fault(
+        "agents killed", 4, lambda world, draw: draw.choice(world.agents).kill(draw.uniform(0, 2))
+    ),
     Fault("broker killed", 2, lambda world, draw: world.broker.kill(draw.uniform(0, 2))),
-    Fault("collector killed", 3, lambda world, draw: draw.choice(world.collectors).kill(draw.uniform(0, 2))),
+    Fault(
+        "collector killed",
+        3,
+        lambda world, draw: draw.choice(world.collectors).kill(draw.uniform(0, 2)),
+    ),
     Fault("InfluxDB killed", 1, lambda world, draw: world.influx_server.kill(draw.uniform(0, 2))),
-    Fault("connections cut", 4, lambda world, draw: draw.choice([world.agents_net, *world.collector_nets, world.influx_net]).cut()),
+    Fault(
+        "connections cut",
+        4,
+        lambda world, draw: draw.choice(
+            [world.agents_net, *world.collector_nets, world.influx_net]
+        ).cut(),
+    ),
     Fault(
         "network stalled",
         2,
-        lambda world, draw: disturb(draw.choice([world.agents_net, *world.collector_nets]), "stall", draw.uniform(0.5, 4)),
+        lambda world, draw: disturb(
+            draw.choice([world.agents_net, *world.collector_nets]), "stall", draw.uniform(0.5, 4)
+        ),
     ),
-    Fault("InfluxDB failing", 3, lambda world, draw: disturb(world.influx_net, draw.choice(INFLUX_FAILURES), draw.uniform(0.5, 3))),
-    Fault("disk full", 2, lambda world, draw: fill_disk(draw.choice(world.disks()), draw.uniform(0.5, 3))),
+    Fault(
+        "InfluxDB failing",
+        3,
+        lambda world, draw: disturb(
+            world.influx_net, draw.choice(INFLUX_FAILURES), draw.uniform(0.5, 3)
+        ),
+    ),
+    Fault(
+        "disk full",
+        2,
+        lambda world, draw: fill_disk(draw.choice(world.disks()), draw.uniform(0.5, 3)),
+    ),
     Fault("clock stepped", 2, _step_clock),
-    Fault("agents frozen", 1, lambda world, draw: freeze(draw.choice(world.agents).pid(), freeze_s(draw))),
+    Fault(
+        "agents frozen",
+        1,
+        lambda world, draw: freeze(draw.choice(world.agents).pid(), freeze_s(draw)),
+    ),
     Fault("broker frozen", 1, lambda world, draw: freeze(world.broker.pid(), freeze_s(draw))),
     # Also longer than PostgreSQL waits for a client that stopped in a transaction.
-    Fault("collector frozen", 2, lambda world, draw: freeze(draw.choice(world.collectors).pid(), freeze_s(draw))),
-    Fault("InfluxDB frozen", 1, lambda world, draw: freeze(world.influx_server.pid(), freeze_s(draw))),
+    Fault(
+        "collector frozen",
+        2,
+        lambda world, draw: freeze(draw.choice(world.collectors).pid(), freeze_s(draw)),
+    ),
+    Fault(
+        "InfluxDB frozen", 1, lambda world, draw: freeze(world.influx_server.pid(), freeze_s(draw))
+    ),
 )
 
 
-def strike(world: World, kinds: Sequence[Fault], faults: int, gap_s: float, seed: int, say: Callable[[str], None]) -> Counter[str]:
+def strike(
+    world: World,
+    kinds: Sequence[Fault],
+    faults: int,
+    gap_s: float,
+    seed: int,
+    say: Callable[[str], None],
+) -> Counter[str]:
     """Strike so many times, `gap_s` apart on average, faults overlapping; return how often each kind was struck, all whole again."""
     draw = random.Random(seed)  # noqa: S311 - the same faults for the same seed
     kinds = [fault for fault in kinds if world.disks() or not fault.name.endswith("disk full")]
@@ -81,7 +124,11 @@ def strike(world: World, kinds: Sequence[Fault], faults: int, gap_s: float, seed
         # One of a kind at a time: the end of one would heal the other.
         if fault.name in threads:
             threads[fault.name].join()
-        thread = threads[fault.name] = threading.Thread(target=fault.strike, args=(world, random.Random(draw.random())), daemon=True)  # noqa: S311
+        thread = threads[fault.name] = threading.Thread(
+            target=fault.strike,
+            args=(world, random.Random(draw.random())),  # noqa: S311
+            daemon=True,
+        )
         thread.start()
         struck[fault.name] += 1
         if (number + 1) % 25 == 0:

@@ -44,21 +44,38 @@ class Interrupted:
             f"took {self.seconds:.1f} s": self.seconds > end_s,
             f"left {', '.join(self.processes)}": bool(self.processes),
             f"left {', '.join(self.folders)}": bool(self.folders),
-            f"printed {self.output[-600:]!r}": "Traceback" in self.output or "Exception ignored" in self.output or self.status < 0,
+            f"printed {self.output[-600:]!r}": "Traceback" in self.output
+            or "Exception ignored" in self.output
+            or self.status < 0,
         }
         return [text for text, is_fault in named.items() if is_fault]
 
 
 def interrupt(
-    words: list[str], home: Path, number: signal.Signals, spread_s: float, user: str | None = None, *, is_cold: bool = False
+    words: list[str],
+    home: Path,
+    number: signal.Signals,
+    spread_s: float,
+    user: str | None = None,
+    *,
+    is_cold: bool = False,
 ) -> Interrupted:
     """Start `edgemeter WORDS`, send it a signal at a moment of the first `spread_s` after its first line, and wait for its end."""
     scratch = home / "tmp"
     scratch.mkdir(parents=True)
     # The mark reaches each process below it, also in a sandbox.
     mark = f"OMP_INTERRUPTED={home.name}-{os.getpid()}-{time.monotonic_ns()}"
-    variables = {"EDGEMETER_HOME": str(home / "home"), "EDGEMETER_RUN_LOCK": "run.lock", "TMPDIR": str(scratch), "HOME": str(home)}
-    variables |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": str(home / "none")} if is_cold else {}
+    variables = {
+        "EDGEMETER_HOME": str(home / "home"),
+        "EDGEMETER_RUN_LOCK": "run.lock",
+        "TMPDIR": str(scratch),
+        "HOME": str(home),
+    }
+    variables |= (
+        {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": str(home / "none")}
+        if is_cold
+        else {}
+    )
     environment = {**os.environ, **variables, **dict([mark.split("=", 1)])}
     if user is not None:
         for folder in (home, scratch):
@@ -98,7 +115,14 @@ def _wait_for_handlers(pid: int) -> None:
     """Return once the process handles SIGTERM, which Python does not do by itself; or has ended."""
     ends_s = time.monotonic() + HANDLERS_S
     while time.monotonic() < ends_s:
-        handled = next((line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+        handled = next(
+            (
+                line
+                for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+                if line.startswith("SigCgt:")
+            ),
+            "SigCgt: 0",
+        )
         if int(handled.split()[1], 16) >> (signal.SIGTERM - 1) & 1:
             return
         time.sleep(0.002)
@@ -111,7 +135,12 @@ def _marked(mark: str) -> dict[int, str]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if mark.encode() in (folder / "environ").read_bytes():
-                commands[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
+                commands[int(folder.name)] = (
+                    (folder / "cmdline")
+                    .read_bytes()
+                    .replace(b"\0", b" ")
+                    .decode(errors="replace")[:120]
+                )
         except OSError:
             continue
     return commands
@@ -119,10 +148,17 @@ def _marked(mark: str) -> dict[int, str]:
 
 def main() -> int:
     """Interrupt the command again and again; print what was wrong, and return 1 if anything was."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--signal", default="SIGINT", choices=[number.name for number in STATUSES])
-    parser.add_argument("--seconds", type=float, default=SPREAD_S, help="the moments are in this time after the first line")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SPREAD_S,
+        help="the moments are in this time after the first line",
+    )
     parser.add_argument("--user")
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("words", nargs="+")
@@ -136,14 +172,18 @@ def main() -> int:
             shutil.chown(name, options.user)
         for index in range(options.count):
             home = Path(name) / str(index)
-            ended = interrupt(options.words, home, number, options.seconds, options.user, is_cold=options.cold)
+            ended = interrupt(
+                options.words, home, number, options.seconds, options.user, is_cold=options.cold
+            )
             statuses[ended.status] += 1
             seconds.append(ended.seconds)
             if faults := ended.faults(number):
                 wrong += 1
                 print(f"{index}: after {ended.at_s:.2f} s: {'; '.join(faults)}", flush=True)
             shutil.rmtree(home)
-    print(f"{options.count} interrupts: {wrong} wrong, statuses {dict(statuses)}, the longest took {max(seconds):.2f} s")
+    print(
+        f"{options.count} interrupts: {wrong} wrong, statuses {dict(statuses)}, the longest took {max(seconds):.2f} s"
+    )
     return int(wrong > 0)
 
 

@@ -62,18 +62,29 @@ def expected(folder: Path) -> Expected:
 def in_ledger(ledger: str | Path) -> tuple[Counter[str], int]:
     """Return how often each id is in the ledger, and how many entries its quarantine has."""
     with open_ledger(ledger_place(str(ledger)), "read") as opened:
-        return Counter(held_record.record.id for held_record in opened.records()), len(opened.quarantined())
+        return Counter(held_record.record.id for held_record in opened.records()), len(
+            opened.quarantined()
+        )
 
 
 def in_influx(server: Influx, devices: Iterable[str]) -> Counter[str]:
     """Return how many points of each id InfluxDB holds."""
     counts: Counter[str] = Counter()
     for device in devices:
-        counts.update(row["id"] for row in server.query(f"SELECT id FROM run WHERE device = '{device}'"))  # noqa: S608 - our own names
+        counts.update(
+            row["id"]
+            for row in server.query(f"SELECT id FROM run WHERE device = '{device}'")  # noqa: S608 - our own names
+        )
     return counts
 
 
-def judge(journals: Expected, ledgers: list[Counter[str]], influx: Counter[str], quarantined: int, duplicates_dropped: int) -> Verdict:
+def judge(
+    journals: Expected,
+    ledgers: list[Counter[str]],
+    influx: Counter[str],
+    quarantined: int,
+    duplicates_dropped: int,
+) -> Verdict:
     """Return the verdict. Several ledgers may hold the same record; each only once, and InfluxDB only once in all."""
     together = set().union(*ledgers)
     # After a kill, a record that was "meant" but not marked "kept" counts as sent if it arrived anywhere.
@@ -82,7 +93,12 @@ def judge(journals: Expected, ledgers: list[Counter[str]], influx: Counter[str],
     lost = [f"{record_id} not in a ledger" for record_id in sorted(sent - together)] + [
         f"{record_id} not in InfluxDB" for record_id in sorted(sent - set(influx))
     ]
-    doubled = [f"{record_id} {times} times" for counts in (*ledgers, influx) for record_id, times in sorted(counts.items()) if times > 1]
+    doubled = [
+        f"{record_id} {times} times"
+        for counts in (*ledgers, influx)
+        for record_id, times in sorted(counts.items())
+        if times > 1
+    ]
     doubled += [f"{record_id} was never sent" for record_id in sorted(foreign)]
     return Verdict(
         sent=len(sent),

@@ -25,7 +25,9 @@ class Proxy:
 
     def start(self) -> None:
         self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, LOOPBACK, self.port), self._loop).result(10)
+        self._server = asyncio.run_coroutine_threadsafe(
+            asyncio.start_server(self._serve, LOOPBACK, self.port), self._loop
+        ).result(10)
 
     def stop(self) -> None:
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
@@ -83,7 +85,9 @@ class Proxy:
             self._writers.discard(far_writer)
             far_writer.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str
+    ) -> None:
         while data := await reader.read(CHUNK):
             while self.mode == "stall":  # noqa: ASYNC110 - the mode is set from another thread
                 await asyncio.sleep(0.05)
@@ -94,10 +98,19 @@ class Proxy:
             writer.write(data)
             await writer.drain()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, status: int) -> None:
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, status: int
+    ) -> None:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
-            length = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
+            length = next(
+                (
+                    int(line[15:])
+                    for line in head.split(b"\r\n")
+                    if line.lower().startswith(b"content-length:")
+                ),
+                0,
+            )
             await reader.readexactly(length)
             body = b'{"code":"unavailable","message":"chaos"}'
             extra = "Retry-After: 1\r\n" if status == 429 else ""

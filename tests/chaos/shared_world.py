@@ -41,7 +41,10 @@ class SharedWorld(World):
         self.pair.start()
         self.pair.settle()
         subprocess.run(
-            [*EDGEMETER, "collector", "init-ledger", "--ledger", self.pair.address], check=True, capture_output=True, timeout=120
+            [*EDGEMETER, "collector", "init-ledger", "--ledger", self.pair.address],
+            check=True,
+            capture_output=True,
+            timeout=120,
         )
         return self.pair.address
 
@@ -58,15 +61,51 @@ def _either(world: World, draw: random.Random) -> Node:
 
 SHARED_FAULTS = (
     *FAULTS,
-    Fault("COMMIT cut", 6, lambda world, draw: _of(world).primary.proxy.arm("before" if draw.random() < 0.3 else "after")),
-    Fault("PostgreSQL killed", 4, lambda world, draw: _either(world, draw).kill(draw.uniform(0, 2))),
-    Fault("PostgreSQL frozen", 2, lambda world, draw: freeze(_either(world, draw).pid(), freeze_s(draw))),
-    Fault("back-end ended", 3, lambda world, draw: _of(world).primary.strike_backend(signal.SIGTERM, draw.randrange(100))),
-    Fault("back-end killed", 2, lambda world, draw: _of(world).primary.strike_backend(signal.SIGKILL, draw.randrange(100))),
+    Fault(
+        "COMMIT cut",
+        6,
+        lambda world, draw: _of(world).primary.proxy.arm(
+            "before" if draw.random() < 0.3 else "after"
+        ),
+    ),
+    Fault(
+        "PostgreSQL killed", 4, lambda world, draw: _either(world, draw).kill(draw.uniform(0, 2))
+    ),
+    Fault(
+        "PostgreSQL frozen",
+        2,
+        lambda world, draw: freeze(_either(world, draw).pid(), freeze_s(draw)),
+    ),
+    Fault(
+        "back-end ended",
+        3,
+        lambda world, draw: _of(world).primary.strike_backend(signal.SIGTERM, draw.randrange(100)),
+    ),
+    Fault(
+        "back-end killed",
+        2,
+        lambda world, draw: _of(world).primary.strike_backend(signal.SIGKILL, draw.randrange(100)),
+    ),
     Fault("PostgreSQL cut off", 2, lambda world, draw: _either(world, draw).proxy.cut()),
-    Fault("PostgreSQL stalled", 1, lambda world, draw: disturb(_of(world).primary.proxy, "stall", draw.uniform(0.5, 6))),
-    Fault("PostgreSQL's disk full", 2, lambda world, draw: fill_disk(_of(world).primary.data_disk, draw.uniform(1, 4))),
-    Fault("WAL disk full", 2, lambda world, draw: fill_disk(_either(world, draw).wal_disk, draw.uniform(1, 4))),
+    Fault(
+        "PostgreSQL stalled",
+        1,
+        lambda world, draw: disturb(_of(world).primary.proxy, "stall", draw.uniform(0.5, 6)),
+    ),
+    Fault(
+        "PostgreSQL's disk full",
+        2,
+        lambda world, draw: fill_disk(_of(world).primary.data_disk, draw.uniform(1, 4)),
+    ),
+    Fault(
+        "WAL disk full",
+        2,
+        lambda world, draw: fill_disk(_either(world, draw).wal_disk, draw.uniform(1, 4)),
+    ),
     Fault("failover", 1, lambda world, _: _of(world).failover()),
-    Fault("primary hangs, failover", 1, lambda world, draw: _of(world).hang(freeze_s(draw), draw.uniform(0, 3))),
+    Fault(
+        "primary hangs, failover",
+        1,
+        lambda world, draw: _of(world).hang(freeze_s(draw), draw.uniform(0, 3)),
+    ),
 )

@@ -16,7 +16,9 @@ AGAIN_S = 0.3
 class Supervised:
     """`command` kept running until it ends with status 0, or `stop`."""
 
-    def __init__(self, name: str, command: list[str], log: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, command: list[str], log: Path, environment: dict[str, str] | None = None
+    ) -> None:
         self.name = name
         self.command = command
         self.starts = 0
@@ -42,7 +44,11 @@ class Supervised:
         return not self._thread.is_alive()
 
     def pid(self) -> int | None:
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
+        return (
+            self._process.pid
+            if self._process is not None and self._process.poll() is None
+            else None
+        )
 
     def stop(self, number: int = signal.SIGTERM) -> int | None:
         self._stopping.set()
@@ -61,7 +67,9 @@ class Supervised:
                 self._stopping.wait(0.05)
                 continue
             with self._log.open("ab") as log:
-                self._process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self._environment)
+                self._process = subprocess.Popen(
+                    self.command, stdout=log, stderr=log, env=self._environment
+                )
             self.starts += 1
             if self._process.wait() == 0:
                 return

@@ -25,7 +25,12 @@ pytestmark = pytest.mark.nightly
 def last_line(module, *arguments):
     """Return what the last line of a module's output says, which has to be a success."""
     completed = subprocess.run(
-        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, timeout=1200, cwd=ROOT
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1200,
+        cwd=ROOT,
     )
     assert completed.returncode == 0, completed.stdout[-3000:] + completed.stderr[-3000:]
     return json.loads(completed.stdout.splitlines()[-1])
@@ -35,7 +40,19 @@ def last_line(module, *arguments):
 @pytest.mark.influx
 def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
     """Kills, cuts, stalls, a full disk, stepped clocks, a failing InfluxDB."""
-    counts = last_line("tests.chaos", "--faults", "30", "--records", "6000", "--gap", "0.8", "--seed", "3", "--influxd", str(influxd))
+    counts = last_line(
+        "tests.chaos",
+        "--faults",
+        "30",
+        "--records",
+        "6000",
+        "--gap",
+        "0.8",
+        "--seed",
+        "3",
+        "--influxd",
+        str(influxd),
+    )
     assert counts["sent"] >= 6000
     assert counts["sent"] == counts["ledger"] == counts["influx"]
     assert counts["lost"] == counts["doubled"] == counts["quarantined"] == 0
@@ -47,7 +64,17 @@ def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
 def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
     """As above; besides, servers, back-ends and COMMITs are struck, both disks are full, the standby takes over."""
     counts = last_line(
-        "tests.chaos", "--ledger", "postgresql", "--faults", "40", "--records", "8000", "--seed", "3", "--influxd", str(influxd)
+        "tests.chaos",
+        "--ledger",
+        "postgresql",
+        "--faults",
+        "40",
+        "--records",
+        "8000",
+        "--seed",
+        "3",
+        "--influxd",
+        str(influxd),
     )
     assert counts["sent"] >= 8000
     assert counts["sent"] == counts["ledger"] == counts["influx"]
@@ -59,7 +86,17 @@ def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
 def test_a_cluster_that_loses_a_node_and_a_collector_loses_no_record(influxd):
     """Three broker nodes, three collectors, 200 agents."""
     rmqttd = requirements.rmqttd()
-    counts = last_line("tests.chaos.cluster", "--records", "6000", "--rate", "200", "--rmqttd", str(rmqttd), "--influxd", str(influxd))
+    counts = last_line(
+        "tests.chaos.cluster",
+        "--records",
+        "6000",
+        "--rate",
+        "200",
+        "--rmqttd",
+        str(rmqttd),
+        "--influxd",
+        str(influxd),
+    )
     assert counts["sent"] == counts["influx"] >= 6000
     assert counts["lost"] == counts["doubled"] == 0
 
@@ -70,9 +107,21 @@ def test_the_embedded_broker_killed_with_its_collector_loses_no_record(tmp_path)
     (tmp_path / "outboxes").mkdir()
     with ExitStack() as stack:
         collector = Supervised(
-            "collector", [*EDGEMETER, "collector", "up", "--port", str(port), "--ledger", str(ledger)], tmp_path / "collector.log"
+            "collector",
+            [*EDGEMETER, "collector", "up", "--port", str(port), "--ledger", str(ledger)],
+            tmp_path / "collector.log",
         )
-        command = [sys.executable, "-m", "tests.chaos.agents", str(tmp_path), f"{LOOPBACK}:{port}", "300", "100", "pi-1", "pi-2"]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.chaos.agents",
+            str(tmp_path),
+            f"{LOOPBACK}:{port}",
+            "300",
+            "100",
+            "pi-1",
+            "pi-2",
+        ]
         devices = Supervised("agents", command, tmp_path / "agents.log")
         for process in (collector, devices):
             stack.callback(process.stop)

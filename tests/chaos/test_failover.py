@@ -27,7 +27,9 @@ def deliver(agents, records):
         goal = len(agent.journal.kept) + records
         while len(agent.journal.kept) < goal:
             agent.put()
-    assert wait_until(lambda: all(agent.outbox.is_empty(agent.device) for agent in agents), DELIVERED_WITHIN_S)
+    assert wait_until(
+        lambda: all(agent.outbox.is_empty(agent.device) for agent in agents), DELIVERED_WITHIN_S
+    )
 
 
 def missing(pair, folder):
@@ -44,14 +46,20 @@ def test_what_a_failover_lost_the_devices_bring_again(monkeypatch):
     # However full the disk of this machine is.
     monkeypatch.setattr(outbox_file, "has_disk_room", lambda _path: True)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-failover-")))
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-failover-"))
+        )
         # The server is another user, who has to get to its disks.
         folder.chmod(0o755)
         pair = Pair(folder, 512, is_synchronous=False)
         stack.callback(pair.stop)
         pair.start()
         pair.settle()
-        subprocess.run([*EDGEMETER, "collector", "init-ledger", "--ledger", pair.address], check=True, timeout=120)
+        subprocess.run(
+            [*EDGEMETER, "collector", "init-ledger", "--ledger", pair.address],
+            check=True,
+            timeout=120,
+        )
         broker = mosquitto(folder, "set_tcp_nodelay true")
         broker.start()
         stack.callback(broker.kill)
@@ -61,7 +69,9 @@ def test_what_a_failover_lost_the_devices_bring_again(monkeypatch):
         stack.callback(collector.stop)
         collector.start()
         (folder / "outboxes").mkdir()
-        agents = [Agent(folder, broker_address.parse_address(address), device) for device in DEVICES]
+        agents = [
+            Agent(folder, broker_address.parse_address(address), device) for device in DEVICES
+        ]
         for agent in agents:
             stack.callback(agent.outbox.close)
             stack.callback(agent.publisher.close)
@@ -73,7 +83,19 @@ def test_what_a_failover_lost_the_devices_bring_again(monkeypatch):
         # Later records are stored as before: their numbers are not confused with the lost ones.
         deliver(agents, 50)
         assert missing(pair, folder) == 300
-        subprocess.run([*EDGEMETER, "collector", "request-again", "--broker", address, "--ledger", pair.address], check=True, timeout=120)
+        subprocess.run(
+            [
+                *EDGEMETER,
+                "collector",
+                "request-again",
+                "--broker",
+                address,
+                "--ledger",
+                pair.address,
+            ],
+            check=True,
+            timeout=120,
+        )
         assert wait_until(lambda: missing(pair, folder) == 0, DELIVERED_WITHIN_S)
         collector.stop()
         counts, quarantined = in_ledger(pair.primary.server.address("edgemeter"))

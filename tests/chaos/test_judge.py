@@ -40,4 +40,6 @@ def test_a_journal_cut_by_a_kill_holds_no_more_than_its_whole_lines(tmp_path):
     journal = agents.Journal(path)
     journal.note("i", 13)
     assert agents.read(path)[0] == 13
-    assert expected(tmp_path) == Expected(frozenset({"a:11"}), frozenset({"a:11", "a:12", "a:13"}), 4)
+    assert expected(tmp_path) == Expected(
+        frozenset({"a:11"}), frozenset({"a:11", "a:12", "a:13"}), 4
+    )

@@ -20,7 +20,12 @@ from tests.chaos.supervised import Supervised, await_port
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.servers import LOOPBACK, Influx, free_port, mosquitto
 
-BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0", "persistence true")
+BROKER = (
+    "set_tcp_nodelay true",
+    "max_inflight_messages 2000",
+    "max_queued_messages 0",
+    "persistence true",
+)
 DEVICES_A_PROCESS = 2
 # Generous size of a record with its raw samples in the ledger.
 RECORD_KB = 12
@@ -55,7 +60,9 @@ class Scene:
 
     def __enter__(self):
         try:
-            self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-chaos-")))
+            self.folder = Path(
+                self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-chaos-"))
+            )
             self._build()
         except BaseException:
             self._stack.close()
@@ -82,7 +89,13 @@ class Scene:
         counts = [in_ledger(ledger) for ledger in self.ledgers]
         duplicates = sum(counted.total for counted in self.counted)
         quarantined = sum(entries for _, entries in counts)
-        return judge(expected(self.folder), [ids for ids, _ in counts], in_influx(self.influx, self.devices), quarantined, duplicates)
+        return judge(
+            expected(self.folder),
+            [ids for ids, _ in counts],
+            in_influx(self.influx, self.devices),
+            quarantined,
+            duplicates,
+        )
 
     def _build(self) -> None:
         raise NotImplementedError
@@ -93,7 +106,9 @@ class Scene:
         self._stack.callback(proxy.stop)
         return proxy
 
-    def _supervised(self, name: str, command: list[str], environment: dict[str, str] | None = None) -> Supervised:
+    def _supervised(
+        self, name: str, command: list[str], environment: dict[str, str] | None = None
+    ) -> Supervised:
         process = Supervised(name, command, self.folder / f"{name}.log", environment)
         self._stack.callback(process.stop)
         process.start()
@@ -109,24 +124,67 @@ class Scene:
         return process
 
     def _collector(
-        self, number: int, broker: int, ledger: str, influx: int, metrics: str, options: Sequence[str], clock: Clock | None = None
+        self,
+        number: int,
+        broker: int,
+        ledger: str,
+        influx: int,
+        metrics: str,
+        options: Sequence[str],
+        clock: Clock | None = None,
     ) -> Supervised:
         """Start a collector of the broker and the InfluxDB at these ports."""
         address = f"http://{LOOPBACK}:{influx}?{urlencode({'org': self.influx.org, 'bucket': self.influx.bucket})}"
-        command = [*EDGEMETER, "collector", "up", "--broker", f"{LOOPBACK}:{broker}", "--ledger", ledger, "--metrics", metrics]
-        command += ["--influx", address, "--influx-token-file", str(self.folder / "token"), *options]
-        return self._supervised(f"collector-{number}", command, clock.environment if clock else None)
+        command = [
+            *EDGEMETER,
+            "collector",
+            "up",
+            "--broker",
+            f"{LOOPBACK}:{broker}",
+            "--ledger",
+            ledger,
+            "--metrics",
+            metrics,
+        ]
+        command += [
+            "--influx",
+            address,
+            "--influx-token-file",
+            str(self.folder / "token"),
+            *options,
+        ]
+        return self._supervised(
+            f"collector-{number}", command, clock.environment if clock else None
+        )
 
     def _start_agents(
-        self, ports: Sequence[int], devices_a_process: int, of_each: int, rate_per_s: float, clock: Clock | None = None
+        self,
+        ports: Sequence[int],
+        devices_a_process: int,
+        of_each: int,
+        rate_per_s: float,
+        clock: Clock | None = None,
     ) -> list[Supervised]:
         """Start the agents in groups, which take the brokers at `ports` in turn."""
-        groups = [self.devices[first : first + devices_a_process] for first in range(0, len(self.devices), devices_a_process)]
+        groups = [
+            self.devices[first : first + devices_a_process]
+            for first in range(0, len(self.devices), devices_a_process)
+        ]
         shared = [str(of_each), str(rate_per_s / len(groups))]
         agents = []
         for number, (group, port) in enumerate(zip(groups, cycle(ports), strict=False)):
-            command = [sys.executable, "-m", "tests.chaos.agents", str(self.folder), f"{LOOPBACK}:{port}", *shared, *group]
-            agents.append(self._supervised(f"agents-{number}", command, clock.environment if clock else None))
+            command = [
+                sys.executable,
+                "-m",
+                "tests.chaos.agents",
+                str(self.folder),
+                f"{LOOPBACK}:{port}",
+                *shared,
+                *group,
+            ]
+            agents.append(
+                self._supervised(f"agents-{number}", command, clock.environment if clock else None)
+            )
         return agents
 
 
@@ -167,11 +225,16 @@ class World(Scene):
             return before
 
     def _build(self) -> None:
-        self.agents_clock, self.collector_clock = Clock(self.folder / "agents.clock"), Clock(self.folder / "collector.clock")
+        self.agents_clock, self.collector_clock = (
+            Clock(self.folder / "agents.clock"),
+            Clock(self.folder / "collector.clock"),
+        )
         self._disk("outboxes", 256)
         self.influx_server = self._start_influx()
         (self.folder / "broker").mkdir()
-        server = mosquitto(self.folder / "broker", *BROKER, f"persistence_location {self.folder}/broker/")
+        server = mosquitto(
+            self.folder / "broker", *BROKER, f"persistence_location {self.folder}/broker/"
+        )
         self.broker = self._supervised("mosquitto", server.command)
         await_port(server.port)
         self.agents_net, self.influx_net = self._proxy(server.port), self._proxy(self.influx.port)
@@ -181,10 +244,24 @@ class World(Scene):
         for number, net in enumerate(self.collector_nets):
             metrics = f"{LOOPBACK}:{free_port()}"
             options = ("--group", "chaos") if self._collectors > 1 else ()
-            self.collectors.append(self._collector(number, net.port, ledger, self.influx_net.port, metrics, options, self.collector_clock))
+            self.collectors.append(
+                self._collector(
+                    number,
+                    net.port,
+                    ledger,
+                    self.influx_net.port,
+                    metrics,
+                    options,
+                    self.collector_clock,
+                )
+            )
             self.counted.append(Counted(f"http://{metrics}/metrics", DUPLICATES))
         self.agents = self._start_agents(
-            [self.agents_net.port], DEVICES_A_PROCESS, self.size.of_each(), self.size.rate_per_s, self.agents_clock
+            [self.agents_net.port],
+            DEVICES_A_PROCESS,
+            self.size.of_each(),
+            self.size.rate_per_s,
+            self.agents_clock,
         )
 
     def _make_ledger(self) -> str:

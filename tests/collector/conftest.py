@@ -22,7 +22,17 @@ class Place:
     name: str
 
     def config(self, **changes):
-        return InfluxConfig(**({"url": self.server.url, "token": self.server.token, "org": self.server.org, "bucket": self.name} | changes))
+        return InfluxConfig(
+            **(
+                {
+                    "url": self.server.url,
+                    "token": self.server.token,
+                    "org": self.server.org,
+                    "bucket": self.name,
+                }
+                | changes
+            )
+        )
 
     @property
     def url(self):

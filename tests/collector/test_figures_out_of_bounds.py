@@ -29,15 +29,26 @@ REASON = "Expected `float` <= 1000000000000000.0 - at `$.accuracy.value`"
 
 def stored(run, seq):
     """Return a run as a version without bounds stored it: with the row of its figures."""
-    numbered = msgspec.structs.replace(run, session=7, seq=seq, started_at_ns=STARTED_AT_NS + seq * DAY_NS)
+    numbered = msgspec.structs.replace(
+        run, session=7, seq=seq, started_at_ns=STARTED_AT_NS + seq * DAY_NS
+    )
     topic = f"edgemeter/v1/{run.fleet}/{run.device}/result"
-    return Arrival(row_of(numbered, numbered.started_at_ns), record.encode(numbered), topic, numbered.started_at_ns)
+    return Arrival(
+        row_of(numbered, numbered.started_at_ns),
+        record.encode(numbered),
+        topic,
+        numbered.started_at_ns,
+    )
 
 
 def days_of(values, **changes):
     """Return a run a day with these accuracies; 1e308 is that of the run `HIGH`."""
     return [
-        make_run(accuracy=make_accuracy(value=value, without_parts=()), **({"id": HIGH} if value == 1e308 else {}), **changes)
+        make_run(
+            accuracy=make_accuracy(value=value, without_parts=()),
+            **({"id": HIGH} if value == 1e308 else {}),
+            **changes,
+        )
         for value in values
     ]
 
@@ -47,7 +58,9 @@ def path(tmp_path):
     """Return the ledger of another version: twelve days of a run, one with an accuracy of 1e308, and an excluded energy of 1e300."""
     path = tmp_path / "ledger.sqlite"
     runs = [*days_of([0.6] * 6 + [1e308] + [0.6] * 5), make_run(id=EXCLUDED), make_reference()]
-    endless = record.encode(make_run(id=EXCLUDED, session=7, seq=13, energy=make_energy(gross_mj=1e300)))
+    endless = record.encode(
+        make_run(id=EXCLUDED, session=7, seq=13, energy=make_energy(gross_mj=1e300))
+    )
     with SqliteLedger(path) as ledger:
         ledger.commit([stored(run, seq) for seq, run in enumerate(runs, 1)])
         LedgerRuns(ledger).withdraw(EXCLUDED, "excluded", "ada", "the meter")
@@ -71,7 +84,11 @@ def test_a_ledger_that_holds_one_opens_and_sets_it_apart(path, caplog):
             assert [entry.record.id for entry in ledger.records()].count(HIGH) == 0
             assert ledger.count() == 12
             (entry,) = ledger.quarantined()
-            assert (entry.topic, REASON in entry.reason, entry.times) == ("edgemeter/v1/lab/pi-1/result", True, 1)
+            assert (entry.topic, REASON in entry.reason, entry.times) == (
+                "edgemeter/v1/lab/pi-1/result",
+                True,
+                1,
+            )
             # The excluded run has no row either, and its number is remembered.
             assert {session.device: session.missing for session in ledger.sessions()}["pi-1"] == 0
     assert f"run {HIGH} of device 'pi-1' (session 7, seq 7)" in caplog.text
@@ -132,7 +149,11 @@ def test_the_page_shows_the_others_and_says_how_many_are_left_out(opened_path):
 
 def test_views_take_every_figure_at_its_bounds(tmp_path):
     """A step from the least to the greatest value on twenty days, figure by figure: trend, comparison and page end well."""
-    usual = msgspec.to_builtins(make_run(accuracy=make_accuracy(value=0.6, low=0.5, high=0.7, without_parts=(), better="lower")))
+    usual = msgspec.to_builtins(
+        make_run(
+            accuracy=make_accuracy(value=0.6, low=0.5, high=0.7, without_parts=(), better="lower")
+        )
+    )
     for path in PATHS:
         part, _, name = path.rpartition(".")
         if part not in {"", "latency", "energy", "accuracy", "memory"}:
@@ -142,14 +163,29 @@ def test_views_take_every_figure_at_its_bounds(tmp_path):
         runs = []
         for day in range(24):
             document = msgspec.json.decode(msgspec.json.encode(usual)) | {"id": f"run-{day}"}
-            (document[part] if part else document)[name] = (low or 5e-324, high)[day >= 12] if day % 5 else high
+            (document[part] if part else document)[name] = (
+                (low or 5e-324, high)[day >= 12] if day % 5 else high
+            )
             runs.append(record.decode(msgspec.json.encode(document)))
         with SqliteLedger(ledger_path) as ledger:
-            ledger.commit([stored(run, seq) for seq, run in enumerate([*runs, make_reference()], 1)])
+            ledger.commit(
+                [stored(run, seq) for seq, run in enumerate([*runs, make_reference()], 1)]
+            )
         with table_row(path):
-            for words in ("trend --figure all --all", "trend --figure all --format json", "compare --reference reference", "runs -n 0"):
+            for words in (
+                "trend --figure all --all",
+                "trend --figure all --format json",
+                "compare --reference reference",
+                "runs -n 0",
+            ):
                 ended = edgemeter(*words.split(), "--ledger", ledger_path)
                 assert ended.returncode == 0, (words, ended.stderr)
             page = page_of(ledger_path)
-            for view in ("/", "/trend", f"/trend?metric={path.replace('.', '_')}", "/compare?reference=reference", "/run?id=run-3"):
+            for view in (
+                "/",
+                "/trend",
+                f"/trend?metric={path.replace('.', '_')}",
+                "/compare?reference=reference",
+                "/run?id=run-3",
+            ):
                 assert "Traceback" not in text_of(page, view)

@@ -17,7 +17,13 @@ from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.web import side_by_side
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.view import ViewRequest
-from tests.fixtures.comparison_factory import compare_runs, history_of, make_reference, make_run, summarised
+from tests.fixtures.comparison_factory import (
+    compare_runs,
+    history_of,
+    make_reference,
+    make_run,
+    summarised,
+)
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days
 from tests.fixtures.served_page import view_context
@@ -32,13 +38,24 @@ SLOW_DOWN = pytest.approx(1.5, rel=0.01)
 def accompanied(ratio=1.5, **changes):
     """Return a run beside another model, slowed down so much: 15 ms, and 20 mJ that both took."""
     together = Together(neighbours=(NEIGHBOUR,), slow_down_ratio=ratio)
-    return make_run(**{"p50_ms": 15.0, "together": together, "energy": make_energy(gross_mj=20.0, net_mj=10.0)} | changes)
+    return make_run(
+        **{"p50_ms": 15.0, "together": together, "energy": make_energy(gross_mj=20.0, net_mj=10.0)}
+        | changes
+    )
 
 
 def ledger():
     """Return three runs of the model alone, of 80 mJ, three beside another, and three of a model that is faster and better."""
-    alone = [make_run(p50_ms=10.0 + number / 10, energy=make_energy(gross_mj=80.0, net_mj=40.0)) for number in range(3)]
-    small = [make_run(model="small", sha256="ee" * 32, p50_ms=5.0, ap=0.7, energy=make_energy(gross_mj=50.0)) for _ in range(3)]
+    alone = [
+        make_run(p50_ms=10.0 + number / 10, energy=make_energy(gross_mj=80.0, net_mj=40.0))
+        for number in range(3)
+    ]
+    small = [
+        make_run(
+            model="small", sha256="ee" * 32, p50_ms=5.0, ap=0.7, energy=make_energy(gross_mj=50.0)
+        )
+        for _ in range(3)
+    ]
     return [*alone, *(accompanied(ratio) for ratio in (1.4, 1.5, 1.6)), *small]
 
 
@@ -64,8 +81,14 @@ def test_a_comparison_has_no_ratio_between_the_two():
     assert f"single_stream, together with {BESIDE}" in console.file.getvalue()
     (row,) = [row for row in by_device.rows if row.case.key.together]
     columns = flat(row)
-    assert (columns["together"], columns["energy_gross_mj"], columns["together_slow_down_ratio"]) == (BESIDE, None, SLOW_DOWN)
-    page = side_by_side.compare_view(view_context(ledger()), ViewRequest("compare", {}), CaseFilter())
+    assert (
+        columns["together"],
+        columns["energy_gross_mj"],
+        columns["together_slow_down_ratio"],
+    ) == (BESIDE, None, SLOW_DOWN)
+    page = side_by_side.compare_view(
+        view_context(ledger()), ViewRequest("compare", {}), CaseFilter()
+    )
     assert f"single_stream, together with {BESIDE}" in str(page.body)
     assert energy_provenance(accompanied()) == "shared"
 
@@ -74,9 +97,14 @@ def test_charts_are_of_one_company():
     """Each chart is of the model alone or beside the other, by its title."""
     comparison = compare_runs(*ledger(), reference="device")
     styles = assign_styles(comparison.rows)
-    front_titles = [chart.title for chart in comparison_charts.latency_against_accuracy(comparison, styles).charts]
+    front_titles = [
+        chart.title
+        for chart in comparison_charts.latency_against_accuracy(comparison, styles).charts
+    ]
     assert sorted(f"together with {BESIDE}" in title for title in front_titles) == [False, True]
-    assert "shared with llm" in comparison_charts.energy_against_accuracy(comparison, styles).notes[0]
+    assert (
+        "shared with llm" in comparison_charts.energy_against_accuracy(comparison, styles).notes[0]
+    )
 
 
 def test_no_alert_takes_one_for_the_other():

@@ -20,7 +20,10 @@ from tests.fixtures.record_factory import STARTED_AT_NS
 from tests.fixtures.served_page import page_of, text_of
 
 LARGE, GARBLED = "run-with-a-large-number", "run-that-is-garbled"
-WHY = {LARGE: "Expected `int` <= 9223372036854775807 - at `$.seed`", GARBLED: "Expected `float`, got `str` - at `$.warm_up.duration_ms`"}
+WHY = {
+    LARGE: "Expected `int` <= 9223372036854775807 - at `$.seed`",
+    GARBLED: "Expected `float`, got `str` - at `$.warm_up.duration_ms`",
+}
 
 
 def arrival(run, seq):
@@ -29,14 +32,25 @@ def arrival(run, seq):
     document = msgspec.json.decode(record.encode(numbered))
     document["seed"] = 2**64 if run.id == LARGE else 1
     document["warm_up"]["duration_ms"] = "long" if run.id == GARBLED else 3.0
-    return arrived(numbered, msgspec.json.encode(document), f"edgemeter/v1/lab/{run.device}/result", STARTED_AT_NS + seq)
+    return arrived(
+        numbered,
+        msgspec.json.encode(document),
+        f"edgemeter/v1/lab/{run.device}/result",
+        STARTED_AT_NS + seq,
+    )
 
 
 @pytest.fixture
 def path(tmp_path):
     """Return a ledger of five runs: the second, and the newest, cannot be read."""
     path = tmp_path / "ledger.sqlite"
-    runs = [make_run(p50_ms=10.0), make_run(id=LARGE), make_run(p50_ms=12.0), make_reference(p50_ms=2.0), make_run(id=GARBLED)]
+    runs = [
+        make_run(p50_ms=10.0),
+        make_run(id=LARGE),
+        make_run(p50_ms=12.0),
+        make_reference(p50_ms=2.0),
+        make_run(id=GARBLED),
+    ]
     with SqliteLedger(path) as ledger:
         ledger.commit([arrival(run, seq) for seq, run in enumerate(runs, 1)])
     return path
@@ -64,11 +78,16 @@ def test_a_comparison_has_their_figures_and_the_records_of_the_others(path):
         quarantine.add(statements, [quarantine.Rejection("influx", reference, "refused", 1)])
     book = book_of(LedgerStore(path))
     (case,) = [summary for summary in book.summaries() if summary.key.device == "pi-1"]
-    assert (case.run_ids[1], case.run_ids[3], case.figures["latency_p50_ms"].runs) == (LARGE, GARBLED, 4)
+    assert (case.run_ids[1], case.run_ids[3], case.figures["latency_p50_ms"].runs) == (
+        LARGE,
+        GARBLED,
+        4,
+    )
     assert case.newest.latency.p50_ms == 12.0
     assert book.left_out() == []
     assert [(entry.run, entry.reason) for entry in LedgerStore(path).contents().left_out] == [
-        (run, f"in the ledger, but it cannot be read: not a run record: {WHY[run]}") for run in (LARGE, GARBLED)
+        (run, f"in the ledger, but it cannot be read: not a run record: {WHY[run]}")
+        for run in (LARGE, GARBLED)
     ]
 
 
@@ -102,5 +121,10 @@ def test_a_drain_goes_past_them_and_quarantines_them_by_name(path, caplog):
     with SqliteLedger(path, "read") as ledger:
         assert ledger.position("influx") == 5
         entries = ledger.quarantined()
-    assert {quarantine.read_reference(entry.payload).id: entry.reason.rpartition("not a run record: ")[2] for entry in entries} == WHY
+    assert {
+        quarantine.read_reference(entry.payload).id: entry.reason.rpartition("not a run record: ")[
+            2
+        ]
+        for entry in entries
+    } == WHY
     assert named(caplog.text) == {*WHY}

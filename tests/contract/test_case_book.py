@@ -16,7 +16,16 @@ from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
 
 YEAR_NS = 365 * NS_PER_DAY
 NOW_NS = (FIRST_DAY + 60) * NS_PER_DAY
-COUNTS = ("runs", "usable", "disturbed", "throttled", "first_ns", "newest_ns", "temperature_max_c", "board")
+COUNTS = (
+    "runs",
+    "usable",
+    "disturbed",
+    "throttled",
+    "first_ns",
+    "newest_ns",
+    "temperature_max_c",
+    "board",
+)
 
 
 def content(book):
@@ -25,21 +34,45 @@ def content(book):
     for case in book.cases:
         summaries = [summary for summary in (case.level, case.all_days) if summary]
         figures = [[summary.figures.get(entry.name) for entry in FIGURES] for summary in summaries]
-        facts = [(summary.segment, summary.accuracy_reason, summary.energy, summary.verdicts, summary.left_out) for summary in summaries]
-        cases[case.key] = [getattr(case, name) for name in COUNTS], [summary.run_ids for summary in summaries], figures, facts
+        facts = [
+            (
+                summary.segment,
+                summary.accuracy_reason,
+                summary.energy,
+                summary.verdicts,
+                summary.left_out,
+            )
+            for summary in summaries
+        ]
+        cases[case.key] = (
+            [getattr(case, name) for name in COUNTS],
+            [summary.run_ids for summary in summaries],
+            figures,
+            facts,
+        )
     return cases, book.left_out()
 
 
 def odd_runs():
     """Return runs of four devices: with a step, disturbed, invalid, without energy, by clocks that are off, and of random content."""
-    stepped = make_days(noisy(100, 50, step_at=30, step_ratio=1.1), firmwares=["1"] * 30 + ["2"] * 20)
+    stepped = make_days(
+        noisy(100, 50, step_at=30, step_ratio=1.1), firmwares=["1"] * 30 + ["2"] * 20
+    )
     steady = make_days(noisy(95, 50, seed=2), device="pi-2", runs_a_day=2)
-    later = make_days(noisy(95, 20, seed=3), device="pi-3", verdict=violating("disturbed", "throttled"))
-    invalid = make_days(noisy(95, 9, seed=4), device="pi-3", seq=100, verdict=violating("invalid", "throttled"))
+    later = make_days(
+        noisy(95, 20, seed=3), device="pi-3", verdict=violating("disturbed", "throttled")
+    )
+    invalid = make_days(
+        noisy(95, 9, seed=4), device="pi-3", seq=100, verdict=violating("invalid", "throttled")
+    )
     without = make_days(noisy(95, 20, seed=5), device="pi-3", seq=200, energy=None, accuracy=None)
     off = [
-        msgspec.structs.replace(run, started_at_ns=run.started_at_ns + years * YEAR_NS, clock_synchronised=True)
-        for years, run in zip((30, -50) * 10, make_days(noisy(95, 20, seed=6), device="pi-3", seq=300), strict=True)
+        msgspec.structs.replace(
+            run, started_at_ns=run.started_at_ns + years * YEAR_NS, clock_synchronised=True
+        )
+        for years, run in zip(
+            (30, -50) * 10, make_days(noisy(95, 20, seed=6), device="pi-3", seq=300), strict=True
+        )
     ]
     forged = [random_record(seed, session=9, device="pi-4", fleet="lab") for seed in range(20)]
     return [*stepped, *steady, *later, *invalid, *without, *off, *forged]
@@ -51,8 +84,14 @@ def test_whatever_comes_and_goes_a_book_says_what_one_that_is_made_anew_says(led
     changes = (
         lambda ledger: ledger.commit([arrival(run, NOW_NS) for run in runs[::2]]),
         lambda ledger: ledger.commit([arrival(run, NOW_NS + NS_PER_DAY) for run in runs]),
-        lambda ledger: [LedgerRuns(ledger).withdraw(run.id, "deleted", "ada", "the fan was off") for run in runs[5::40]],
-        lambda ledger: [LedgerRuns(ledger).withdraw(run.id, "excluded", "ada", "the fan was off") for run in runs[6::40]],
+        lambda ledger: [
+            LedgerRuns(ledger).withdraw(run.id, "deleted", "ada", "the fan was off")
+            for run in runs[5::40]
+        ],
+        lambda ledger: [
+            LedgerRuns(ledger).withdraw(run.id, "excluded", "ada", "the fan was off")
+            for run in runs[6::40]
+        ],
         lambda ledger: LedgerRuns(ledger).include(runs[6].id, "ada", "it was on"),
         lambda ledger: ledger.forget(Retention(records_days=1.5), NOW_NS + 2 * NS_PER_DAY),
     )

@@ -33,13 +33,20 @@ def full_record():
             session=7,
             seq=1,
             latency=make_latency(p99_ms=18.5),
-            cold_start=ColdStart(process_ms=450.0, import_ms=120.0, load_ms=35.5, first_ms=18.0, compile_ms=900.0),
+            cold_start=ColdStart(
+                process_ms=450.0, import_ms=120.0, load_ms=35.5, first_ms=18.0, compile_ms=900.0
+            ),
             memory=Memory(peak_mb=92.5, loaded_mb=80.0, grown_mb=1.5),
             energy=make_energy(after_load_mj=4.0),
             accuracy=make_accuracy(value=0.25, low=0.125, high=0.5, better="lower"),
             steady=make_steady(jitter=Stage(p50_ms=0.5, p90_ms=1.25)),
-            together=Together(neighbours=(Neighbour(model="llm", sha256="b2", runtime="llama", threads=1),), slow_down_ratio=1.5),
-            generation=make_generation(energy=make_generation_energy(), output_tokens_per_s=95.0, user_tokens_per_s=90.5),
+            together=Together(
+                neighbours=(Neighbour(model="llm", sha256="b2", runtime="llama", threads=1),),
+                slow_down_ratio=1.5,
+            ),
+            generation=make_generation(
+                energy=make_generation_energy(), output_tokens_per_s=95.0, user_tokens_per_s=90.5
+            ),
         )
     )
 
@@ -48,7 +55,9 @@ def admitted(text):
     """Return the records that a collector takes of a message, and the reasons why it refuses others."""
     group = Admitted(1)
     group.add(Message(TOPIC, text, 1, 1, 1))
-    return len(group.arrivals) + len(group.batches), [(rejection.kind, rejection.reason) for rejection in group.rejections]
+    return len(group.arrivals) + len(group.batches), [
+        (rejection.kind, rejection.reason) for rejection in group.rejections
+    ]
 
 
 def test_a_figure_at_its_bounds_is_taken_and_one_beyond_is_refused_and_named():
@@ -63,7 +72,12 @@ def test_a_figure_at_its_bounds_is_taken_and_one_beyond_is_refused_and_named():
                 text = with_value(document, path, value)
                 record.decode(text)
                 assert admitted(text) == (1, [])
-        for value in (math.nextafter(low, -math.inf), math.nextafter(high, math.inf), -1e308, 1e308):
+        for value in (
+            math.nextafter(low, -math.inf),
+            math.nextafter(high, math.inf),
+            -1e308,
+            1e308,
+        ):
             with table_row(path, value):
                 text = with_value(document, path, value)
                 with pytest.raises(ConfigError, match=rf"Expected `float` .* at `\$\.{path}`"):
@@ -89,7 +103,10 @@ def test_only_an_error_exceeds_1():
         record.decode(with_value(document, "accuracy.value", value))
     for value in (1.0000000000000002, 2.5, 1e15):
         for decode in (record.decode, record.decode_head):
-            with pytest.raises(ConfigError, match=r"coco_ap exceeds 1, and lower is not better - at `\$.accuracy.value`"):
+            with pytest.raises(
+                ConfigError,
+                match=r"coco_ap exceeds 1, and lower is not better - at `\$.accuracy.value`",
+            ):
                 decode(with_value(document, "accuracy.value", value))
 
 

@@ -22,7 +22,9 @@ CONTEXT = 48
 def fixture_of(name: str) -> Path:
     """Return the generator's model, `NAME.SUFFIX`."""
     paths = sorted(FIXTURES.glob(f"{name}.*"))
-    assert len(paths) == 1, f"generator {name!r} needs one fixture tests/fixtures/generators/{name}.SUFFIX, has {paths}"
+    assert len(paths) == 1, (
+        f"generator {name!r} needs one fixture tests/fixtures/generators/{name}.SUFFIX, has {paths}"
+    )
     return paths[0]
 
 
@@ -59,7 +61,12 @@ def test_an_absent_library_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[llama\]'$"):
         create("llama").load(fixture_of("llama"), Options(), CONTEXT)
-    assert "llama" in msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]["optional-dependencies"]
+    assert (
+        "llama"
+        in msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"][
+            "optional-dependencies"
+        ]
+    )
 
 
 def check_generation(generator, engine):
@@ -78,7 +85,9 @@ def check_generation(generator, engine):
     stamps.clear()
     assert generator.bind(prompt_of(engine), Limits(1))(stamps.append).output_tokens == 1
     assert stamps == [1]
-    answers = [generator.bind(prompt_of(engine, length), Limits(6))(lambda _: None) for length in (5, 8, 5)]
+    answers = [
+        generator.bind(prompt_of(engine, length), Limits(6))(lambda _: None) for length in (5, 8, 5)
+    ]
     assert answers[0].text == answers[2].text
     assert answers[2].cached_tokens <= 1
 
@@ -135,7 +144,11 @@ def check_refusals(installed, model, tmp_path):
             assert "\n" not in str(refusal.value)
             generator.close()
             generator.close()
-    for options in (Options(backend="nowhere"), Options(extra={"colour": "red"}), Options(threads=0)):
+    for options in (
+        Options(backend="nowhere"),
+        Options(extra={"colour": "red"}),
+        Options(threads=0),
+    ):
         with table_row(options):
             generator = create(installed)
             with pytest.raises(ConfigError) as refusal:

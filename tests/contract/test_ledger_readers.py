@@ -43,18 +43,25 @@ def test_annotations_and_alerts_are_kept(ledger_place):
     fill(ledger_place, make_days(STEPPED))
     rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy_gross_mj",)),))
     with watch_file.open_watch(ledger_place) as file:
-        annotation = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
+        annotation = watch_file.add_annotation(
+            file, Annotation(9, "new supply", device="pi-1", author="ada")
+        )
         watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))
         for _ in range(2):
             check_alerts([text_of(ledger_place)], rules, lambda: (FIRST_DAY + 70) * DAY_NS)
         ((alert,), _) = alerts_of(ledger_place)
         assert alert.title == "step: energy of tiny-detector fp32 on pi-1"
         watch_file.add_annotation(file, Annotation(alert.findings[0].day, "known", device="pi-1"))
-        ((event, _),) = check_alerts([text_of(ledger_place)], rules, lambda: (FIRST_DAY + 70) * DAY_NS).changes
+        ((event, _),) = check_alerts(
+            [text_of(ledger_place)], rules, lambda: (FIRST_DAY + 70) * DAY_NS
+        ).changes
         assert event == "closed"
         assert watch_file.remove_annotation(file, annotation)
         assert not watch_file.remove_annotation(file, annotation)
-    assert [annotation.text for annotation in watch_file.annotations_of(text_of(ledger_place))] == ["moved", "known"]
+    assert [annotation.text for annotation in watch_file.annotations_of(text_of(ledger_place))] == [
+        "moved",
+        "known",
+    ]
 
 
 def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
@@ -76,12 +83,18 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
         return undelivered_texts(alerts_of(ledger_place)[1])
 
     monkeypatch.setattr(check, "sent_messages", sent_messages)
-    with watch_file.open_watch(ledger_place) as file, file.checking(), pytest.raises(TransientError, match="in progress"):
+    with (
+        watch_file.open_watch(ledger_place) as file,
+        file.checking(),
+        pytest.raises(TransientError, match="in progress"),
+    ):
         checked(0)
     assert checked(0) == ["1 alert undelivered to hook: 503"]
     _, (row,) = TrendEvents(LedgerStore(ledger_place)).alerts()
     assert (row.channel, row.state, row.error) == ("hook", None, "503")
-    metrics = read_metrics(CollectorMetrics(Collector(parse_address("127.0.0.1:1", environ={}), ledger_place)).text())
+    metrics = read_metrics(
+        CollectorMetrics(Collector(parse_address("127.0.0.1:1", environ={}), ledger_place)).text()
+    )
     assert metrics["edgemeter_collector_alert_notices"] == 1
     assert metrics["edgemeter_collector_alert_check_age_seconds"] > 0
     away = None
@@ -96,11 +109,15 @@ def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
     source = LedgerStore(ledger_place)
     versions = [source.version()]
     with open_ledger(ledger_place) as ledger:
-        ledger.commit([], [], [PresenceChange("lab", "pi-1", DeviceState(state="online", session=5), 3)])
+        ledger.commit(
+            [], [], [PresenceChange("lab", "pi-1", DeviceState(state="online", session=5), 3)]
+        )
     versions.append(source.version())
     assert [device.state for device in source.devices()] == ["online"]
     assert source.record(2, with_samples=True).samples
-    assert source.record(2) == msgspec.structs.replace(source.record(2, with_samples=True), samples=())
+    assert source.record(2) == msgspec.structs.replace(
+        source.record(2, with_samples=True), samples=()
+    )
     events = TrendEvents(source)
     events.refresh()
     with watch_file.open_watch(ledger_place) as file:
@@ -117,24 +134,46 @@ def test_the_commands_of_a_ledger_work(ledger_place):
     with open_ledger(ledger_place) as ledger:
         changes = [
             PresenceChange("lab", "pi-1", DeviceState(state="online", session=5), 3),
-            PresenceChange("lab", "pi-1", Health(device="pi-1", fleet="lab", session=5, told_ns=1, agent="0.1.0", waiting_records=2), 4),
+            PresenceChange(
+                "lab",
+                "pi-1",
+                Health(
+                    device="pi-1",
+                    fleet="lab",
+                    session=5,
+                    told_ns=1,
+                    agent="0.1.0",
+                    waiting_records=2,
+                ),
+                4,
+            ),
         ]
         topic = "edgemeter/v1/lab/pi-1/result"
-        rejected = Rejection(topic, contract_record.encode(make_record(session=5, seq=4)), "an older version", 9)
-        ledger.commit([arrived(record, contract_record.encode(record), topic, 7)], [rejected], changes)
+        rejected = Rejection(
+            topic, contract_record.encode(make_record(session=5, seq=4)), "an older version", 9
+        )
+        ledger.commit(
+            [arrived(record, contract_record.encode(record), topic, 7)], [rejected], changes
+        )
         ledger.advance("influx http://x bucket 'b'", 1)
-    (device,) = json.loads(edgemeter("collector", "devices", "--ledger", where, "--format", "json").stdout)["devices"]
+    (device,) = json.loads(
+        edgemeter("collector", "devices", "--ledger", where, "--format", "json").stdout
+    )["devices"]
     assert device["state"] == "online"
     assert device["records"] == 1
     assert device["missing"] == 0
     assert device["health"]["waiting_records"] == 2
-    document = json.loads(edgemeter("collector", "status", "--ledger", where, "--format", "json").stdout)
+    document = json.loads(
+        edgemeter("collector", "status", "--ledger", where, "--format", "json").stdout
+    )
     assert (document["runs"], document["devices"], document["quarantined"]) == (1, 1, 1)
     (message,) = document["rejected"]
     assert (message["topic"], message["reason"], message["times"]) == (topic, "an older version", 1)
     assert message["payload"] == rejected.payload.decode()
     assert document["safety"].endswith("disk (no replica)")
     assert document["size_bytes"] > 1000
-    (sink,) = json.loads(edgemeter("collector", "drain", "--ledger", where, "--again", "--format", "json").stdout)["sinks"]
+    (sink,) = json.loads(
+        edgemeter("collector", "drain", "--ledger", where, "--again", "--format", "json").stdout
+    )["sinks"]
     assert sink["records_to_write"] == 1
     assert edgemeter("collector", "changes", "--ledger", where).returncode == 0

@@ -54,22 +54,37 @@ def test_what_a_sink_does_not_have_yet_stays_whatever_its_age(days):
 
 def test_a_record_that_was_forgotten_is_not_taken_for_new(days):
     """It is receipted, so that the device forgets it too; one that never came is still taken."""
-    days.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 2 * DAY_NS) for seq in (1, 2, 4)])
+    days.commit(
+        [arrival(make_record(device="pi-2", session=8, seq=seq), 2 * DAY_NS) for seq in (1, 2, 4)]
+    )
     forget(days, Retention(limit_bytes=1))
     assert days.count() == 0
-    commit = days.commit([arrival(make_record(session=5, seq=seq), 100 * DAY_NS) for seq in (3, 99, 100)])
+    commit = days.commit(
+        [arrival(make_record(session=5, seq=seq), 100 * DAY_NS) for seq in (3, 99, 100)]
+    )
     assert (commit.inserted, commit.duplicates, len(commit.held)) == (1, 2, 3)
-    late = days.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 100 * DAY_NS) for seq in (1, 3, 4)])
+    late = days.commit(
+        [arrival(make_record(device="pi-2", session=8, seq=seq), 100 * DAY_NS) for seq in (1, 3, 4)]
+    )
     assert (late.inserted, late.duplicates) == (1, 2)
-    assert {(session.device, session.session, session.missing) for session in days.sessions()} == {("pi-1", 5, 0), ("pi-2", 8, 0)}
+    assert {(session.device, session.session, session.missing) for session in days.sessions()} == {
+        ("pi-1", 5, 0),
+        ("pi-2", 8, 0),
+    }
 
 
 def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(days):
     """Per session: 1..99 with two missing in another session, before and after retention."""
     days.commit([arrival(make_record(session=6, seq=seq), 50 * DAY_NS) for seq in (2, 3, 5)])
-    assert days.sessions() == [SessionHeld("lab", "pi-1", 5, 99, 0, 99 * DAY_NS), SessionHeld("lab", "pi-1", 6, 3, 2, 50 * DAY_NS)]
+    assert days.sessions() == [
+        SessionHeld("lab", "pi-1", 5, 99, 0, 99 * DAY_NS),
+        SessionHeld("lab", "pi-1", 6, 3, 2, 50 * DAY_NS),
+    ]
     forget(days, Retention(records_days=30))
-    assert [(session.session, session.records, session.missing) for session in days.sessions()] == [(5, 30, 0), (6, 3, 2)]
+    assert [(session.session, session.records, session.missing) for session in days.sessions()] == [
+        (5, 30, 0),
+        (6, 3, 2),
+    ]
 
 
 @pytest.mark.nightly
@@ -78,11 +93,15 @@ def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         for seq in range(1, 301):
             series = samples.pack("latency", "ns", np.arange(4000) * 7919 * seq % 2**31)
-            ledger.commit([arrival(make_record(session=5, seq=seq, samples=(series,)), seq // 4 * DAY_NS)])
+            ledger.commit(
+                [arrival(make_record(session=5, seq=seq, samples=(series,)), seq // 4 * DAY_NS)]
+            )
         before = space_bytes(ledger.connection)[0]
         gone, stripped = forget(ledger, Retention(limit_bytes=before * 3 // 4))
         assert (gone, 0 < stripped < 300) == (0, True)
-        have_samples = [bool(held_record.record.samples) for held_record in ledger.records(with_samples=True)]
+        have_samples = [
+            bool(held_record.record.samples) for held_record in ledger.records(with_samples=True)
+        ]
         assert have_samples == sorted(have_samples)
         gone, _ = forget(ledger, Retention(limit_bytes=600_000))
         assert 0 < gone < 300

@@ -65,13 +65,20 @@ def test_the_quarantine_is_bounded_in_rows_and_bytes_and_drops_the_oldest(ledger
     ledger.commit([], [Rejection(TOPIC, b"%d" % number, "no", number) for number in range(5)])
     assert [entry.payload for entry in ledger.quarantined()] == [b"2", b"3", b"4"]
     ledger.commit([], [Rejection(TOPIC, b"%d" % number * 100, "no", number) for number in range(5)])
-    assert [(entry.payload, entry.size_bytes) for entry in ledger.quarantined()] == [(b"3" * 10, 100), (b"4" * 10, 100)]
+    assert [(entry.payload, entry.size_bytes) for entry in ledger.quarantined()] == [
+        (b"3" * 10, 100),
+        (b"4" * 10, 100),
+    ]
 
 
 def test_what_a_sink_refused_is_never_evicted(ledger, monkeypatch):
     """A reference to a record of the ledger each, beside a flood of garbage that fills all limits."""
     monkeypatch.setattr(quarantine, "ROWS_LIMIT", 30)
-    ledger.advance("influx http://x", 9, [Rejection("influx http://x", b"%d" % number, "old", number) for number in range(200)])
+    ledger.advance(
+        "influx http://x",
+        9,
+        [Rejection("influx http://x", b"%d" % number, "old", number) for number in range(200)],
+    )
     ledger.commit([], flood("pi-1", 100))
     topics = Counter(entry.topic for entry in ledger.quarantined())
     assert topics == {"influx http://x": 200, "edgemeter/v1/lab/pi-1/result": 27}
@@ -108,15 +115,37 @@ def test_no_device_evicts_the_entries_of_another(ledger, monkeypatch):
 
 def test_a_will_of_a_session_that_is_over_does_not_hide_the_living_one(ledger):
     """`lost` counts for the session it names; a state that the broker brings again counts since it was first received."""
-    birth = Birth(device="pi-1", fleet="lab", session=2, agent="0.1.0", board=None, os=None, arch="aarch64", runtimes={})
-    states = [birth, DeviceState(state="online", session=1), DeviceState(state="online", session=2), DeviceState(state="lost", session=1)]
-    ledger.commit([], [], [PresenceChange("lab", "pi-1", message, number) for number, message in enumerate(states)])
+    birth = Birth(
+        device="pi-1",
+        fleet="lab",
+        session=2,
+        agent="0.1.0",
+        board=None,
+        os=None,
+        arch="aarch64",
+        runtimes={},
+    )
+    states = [
+        birth,
+        DeviceState(state="online", session=1),
+        DeviceState(state="online", session=2),
+        DeviceState(state="lost", session=1),
+    ]
+    ledger.commit(
+        [],
+        [],
+        [PresenceChange("lab", "pi-1", message, number) for number, message in enumerate(states)],
+    )
     (device,) = ledger.devices()
     assert (device.state, device.session, device.birth) == ("online", 2, birth)
     ledger.commit([], [], [PresenceChange("lab", "pi-1", DeviceState(state="lost", session=2), 9)])
     assert ledger.devices()[0].state == "lost"
-    for at, (state, session) in enumerate([("online", 3), ("online", 3), ("lost", 3), ("lost", 3), ("online", 4), ("online", 4)], 10):
-        ledger.commit([], [], [PresenceChange("lab", "pi-1", DeviceState(state=state, session=session), at)])
+    for at, (state, session) in enumerate(
+        [("online", 3), ("online", 3), ("lost", 3), ("lost", 3), ("online", 4), ("online", 4)], 10
+    ):
+        ledger.commit(
+            [], [], [PresenceChange("lab", "pi-1", DeviceState(state=state, session=session), at)]
+        )
         assert ledger.devices()[0].changed_ns == at - at % 2
 
 
@@ -134,7 +163,9 @@ def test_repeats_in_any_form_are_dropped_and_held(ledger):
     """Alone, in a arrived_batch, within one, across groups: each record once, and every one of them receipted."""
     many = [make_record(session=5, seq=seq) for seq in range(1, 151)]
     ledger.commit([arrival(record) for record in many[:30]])
-    commit = ledger.commit([arrival(many[40])], batches=[arrived_batch(many), arrived_batch([many[149], many[149]])])
+    commit = ledger.commit(
+        [arrival(many[40])], batches=[arrived_batch(many), arrived_batch([many[149], many[149]])]
+    )
     assert (commit.inserted, commit.duplicates, commit.collisions) == (120, 33, 0)
     assert {key[3] for key in commit.held} == set(range(1, 151))
     assert ledger.ranges("pi-1", 5) == [(1, 150)]
@@ -148,14 +179,24 @@ def test_a_collision_in_a_batch_takes_that_record_only(ledger):
     ledger.commit([arrival(make_record(session=5, seq=3))])
     many = [make_record(session=5, seq=seq) for seq in range(1, 6)]
     committed = ledger.commit([], batches=[arrived_batch(many)])
-    assert (committed.inserted, committed.collisions, sorted(key[3] for key in committed.held)) == (4, 1, [1, 2, 4, 5])
+    assert (committed.inserted, committed.collisions, sorted(key[3] for key in committed.held)) == (
+        4,
+        1,
+        [1, 2, 4, 5],
+    )
     (entry,) = ledger.quarantined()
-    assert (entry.reason, contract_record.decode(entry.payload), entry.topic) == (COLLISION, many[2], TOPIC)
+    assert (entry.reason, contract_record.decode(entry.payload), entry.topic) == (
+        COLLISION,
+        many[2],
+        TOPIC,
+    )
 
 
 def test_a_thousand_collisions_of_a_message_are_one_entry(ledger):
     """A cloned card sends a whole batch of numbers that are taken: its text is opened once, not once a record."""
-    ledger.commit([], batches=[arrived_batch([make_record(session=5, seq=seq) for seq in range(1, 1001)])])
+    ledger.commit(
+        [], batches=[arrived_batch([make_record(session=5, seq=seq) for seq in range(1, 1001)])]
+    )
     clone = [make_record(session=5, seq=seq) for seq in range(1, 1001)]
     committed = ledger.commit([], batches=[arrived_batch(clone)])
     assert (committed.collisions, committed.held) == (1, ())
@@ -170,29 +211,46 @@ def test_two_processes_may_write(ledger, ledger_place):
     with open_ledger(ledger_place) as other:
         for seq in range(1, 21):
             writer = (ledger, other)[seq % 2]
-            writer.commit([arrival(make_record(session=5, seq=seq, model=make_model(name=f"m{seq % 3}")))])
+            writer.commit(
+                [arrival(make_record(session=5, seq=seq, model=make_model(name=f"m{seq % 3}")))]
+            )
         assert [record.record.seq for record in other.records()] == list(range(1, 21))
-        assert all(record.record.model.name == f"m{record.record.seq % 3}" for record in ledger.records())
+        assert all(
+            record.record.model.name == f"m{record.record.seq % 3}" for record in ledger.records()
+        )
 
 
 def test_of_what_is_measured_now_the_latest_counts_since_it_was_first_received(ledger):
     """By topic; what the broker brings again after a restart is not new; an empty message takes its topic away."""
-    first, second, other = (RetainedMessage("a/activity", body, at) for body, at in ((b"one", 5), (b"one", 9), (b"two", 12)))
+    first, second, other = (
+        RetainedMessage("a/activity", body, at)
+        for body, at in ((b"one", 5), (b"one", 9), (b"two", 12))
+    )
     ledger.commit([], [], [first, RetainedMessage("b/activity", b"b", 6)])
     ledger.commit([], [], [second])
     assert ledger.retained() == [first, RetainedMessage("b/activity", b"b", 6)]
-    ledger.commit([], [], [other, RetainedMessage("b/activity", b"", 13), RetainedMessage("never/there", b"", 14)])
+    ledger.commit(
+        [],
+        [],
+        [other, RetainedMessage("b/activity", b"", 13), RetainedMessage("never/there", b"", 14)],
+    )
     assert ledger.retained() == [other]
     assert ledger.devices() == []
 
 
 def test_records_are_read_by_their_rows_without_what_is_stored_beside_them(ledger):
     """Those of one device from chunks that others share; a row that is not there is left out."""
-    records = [make_record(device=f"pi-{seq % 2}", session=5, seq=seq, samples=()) for seq in range(1, 7)]
+    records = [
+        make_record(device=f"pi-{seq % 2}", session=5, seq=seq, samples=()) for seq in range(1, 7)
+    ]
     ledger.commit([arrival(record) for record in records[:4]])
     ledger.commit([arrival(record) for record in records[4:]])
     rows = [entry.row for entry in ledger.records()]
     assert [entry.record.seq for entry in ledger.records(rows=[rows[1], rows[3]])] == [2, 4]
-    read = [(row, record) for chunk in ledger.chunks_at([*rows[::2], rows[-1] + 9]) for row, record in chunk.records()]
+    read = [
+        (row, record)
+        for chunk in ledger.chunks_at([*rows[::2], rows[-1] + 9])
+        for row, record in chunk.records()
+    ]
     assert read == list(zip(rows[::2], records[::2], strict=True))
     assert list(ledger.chunks_at([])) == []

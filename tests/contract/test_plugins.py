@@ -16,7 +16,12 @@ import pytest
 from PIL import Image
 
 from edgemeter.agent import datasets, power, runtimes, tasks
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    MeasurementError,
+    UnavailableError,
+)
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.pi5_pmic import Pi5Pmic
@@ -53,7 +58,11 @@ LARGE = {
 }  # fmt: skip
 every_runtime = pytest.mark.parametrize(
     "runtime_name",
-    [pytest.param(name, marks=MARKS.get(name, ())) for name in (*runtimes.RUNTIMES, EXAMPLE) if name != "served"],
+    [
+        pytest.param(name, marks=MARKS.get(name, ()))
+        for name in (*runtimes.RUNTIMES, EXAMPLE)
+        if name != "served"
+    ],
     ids=lambda name: name.rpartition(":")[2],
 )
 
@@ -84,7 +93,9 @@ def options_of(path):
 
 
 @every_runtime
-def test_a_runtime_computes_what_was_bound_and_refuses_what_it_cannot_run(runtime_case, runtime_name, tmp_path):
+def test_a_runtime_computes_what_was_bound_and_refuses_what_it_cannot_run(
+    runtime_case, runtime_name, tmp_path
+):
     """Inputs and outputs are copies, and of one query; `load` states what it found; a refusal is one line, and `close` still works."""
     runtime, model, x, y = runtime_case
     loaded = runtime.load(model, options_of(model))
@@ -114,7 +125,11 @@ def test_a_runtime_computes_what_was_bound_and_refuses_what_it_cannot_run(runtim
             runtime.load(path, options_of(path) if path.is_file() else Options(sha256="0" * 64))
         assert "\n" not in str(refusal.value)
         runtime.close()
-    for options in (Options(threads=0), Options(extra={"nobody": "knows"}), Options(backend="nowhere")):
+    for options in (
+        Options(threads=0),
+        Options(extra={"nobody": "knows"}),
+        Options(backend="nowhere"),
+    ):
         with pytest.raises(EdgemeterError):
             runtime.load(model, options)
     runtime.load(model, options_of(model))
@@ -124,7 +139,9 @@ def test_a_runtime_computes_what_was_bound_and_refuses_what_it_cannot_run(runtim
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("runtime_name", [pytest.param(name, marks=MARKS.get(name, ())) for name in LARGE])
+@pytest.mark.parametrize(
+    "runtime_name", [pytest.param(name, marks=MARKS.get(name, ())) for name in LARGE]
+)
 def test_the_timed_call_does_the_work(runtime_case, runtime_name):
     """Neither binding nor reading the outputs takes longer: the call waits for an accelerator, and computes nothing before."""
     runtime, _, _, _ = runtime_case
@@ -155,8 +172,13 @@ def test_runtimes_and_generators_are_made_without_their_libraries():
         "    [table.create(name) for name in getattr(table, 'RUNTIMES', None) or table.GENERATORS]\n"
         "print(*sys.modules)"
     )
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"xllamacpp", *(library for libraries in LIBRARIES.values() for library in libraries)} & {*loaded}
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {
+        "xllamacpp",
+        *(library for libraries in LIBRARIES.values() for library in libraries),
+    } & {*loaded}
 
 
 def test_an_absent_library_names_its_extra(monkeypatch):
@@ -179,7 +201,10 @@ LIVE = {"fnirsi", "um25c", "jtop", "joulescope"}
 
 def open_sensor(sensor_name, folder, monkeypatch, *, is_here):
     if sensor_name == EXAMPLE_SENSOR:
-        write(folder, {"BAT0/power_now": "6500000\n", "BAT0/status": "Discharging\n"} if is_here else {})
+        write(
+            folder,
+            {"BAT0/power_now": "6500000\n", "BAT0/status": "Discharging\n"} if is_here else {},
+        )
         return power.create(sensor_name, supplies=str(folder))
     (recorded,) = (path for path in (FIXTURES / "power" / sensor_name).iterdir() if path.is_file())
     if recorded.suffix == ".py" and is_here:
@@ -188,13 +213,21 @@ def open_sensor(sensor_name, folder, monkeypatch, *, is_here):
         spec.loader.exec_module(module)
         monkeypatch.setitem(sys.modules, recorded.stem, module)
         return power.create(sensor_name)
-    root = write(folder, json.loads(recorded.read_text()) if recorded.name == "tree.json" and is_here else {})
-    settings = {"replay": {"path": str(recorded)}, "shelly": {"address": "192.0.2.7"}, "tasmota": {"address": "192.0.2.7"}}
+    root = write(
+        folder, json.loads(recorded.read_text()) if recorded.name == "tree.json" and is_here else {}
+    )
+    settings = {
+        "replay": {"path": str(recorded)},
+        "shelly": {"address": "192.0.2.7"},
+        "tasmota": {"address": "192.0.2.7"},
+    }
     if is_here and sensor_name in ("shelly", "tasmota"):
         sensor = power.sensor_class(sensor_name)(**settings[sensor_name])
         sensor.get = lambda _: recorded.read_bytes()
         return sensor
-    sensor = power.create(sensor_name, root=root, **(settings.get(sensor_name, {}) if is_here else {}))
+    sensor = power.create(
+        sensor_name, root=root, **(settings.get(sensor_name, {}) if is_here else {})
+    )
     if sensor_name == "pi5_pmic":
         printed = recorded.read_bytes() if is_here else b"no rail"
         sensor = Pi5Pmic(run=lambda command: subprocess.CompletedProcess(command, 0, printed, b""))
@@ -203,7 +236,9 @@ def open_sensor(sensor_name, folder, monkeypatch, *, is_here):
 
 def test_a_sensor_states_what_it_is_and_reads_or_that_it_is_not_here(tmp_path, monkeypatch):
     """Readings of its kind, finite, stamped in order; closed twice; an unknown setting is refused before."""
-    for folder, sensor_name in in_folders(tmp_path, (*sorted({*power.SENSORS} - LIVE), EXAMPLE_SENSOR)):
+    for folder, sensor_name in in_folders(
+        tmp_path, (*sorted({*power.SENSORS} - LIVE), EXAMPLE_SENSOR)
+    ):
         with table_row(sensor_name):
             sensor = open_sensor(sensor_name, folder / "here", monkeypatch, is_here=True)
             description = sensor.describe()
@@ -211,7 +246,9 @@ def test_a_sensor_states_what_it_is_and_reads_or_that_it_is_not_here(tmp_path, m
             assert description.period_ms > 0
             readings = [sensor.read() for _ in range(2)]
             for reading in readings:
-                assert math.isfinite(reading.power_w if description.kind == "power" else reading.energy_mj)
+                assert math.isfinite(
+                    reading.power_w if description.kind == "power" else reading.energy_mj
+                )
                 # The range of a board or a machine: a wrong unit is off by a factor of 1,000.
                 assert reading.power_w is None or 0.1 < abs(reading.power_w) < 1500
             assert readings[1].taken_ns >= readings[0].taken_ns > 0
@@ -232,9 +269,17 @@ BOXES = np.zeros((1, 6, 20), np.float32)
 BOXES[0, :, 0], BOXES[0, :, 1] = (8, 16, 16, 16, 0.9, 0), (24, 16, 16, 16, 0, 0.9)
 EXAMPLE_TASK = f"{EXAMPLES / 'task.py'}:TopThree"
 TASK_CASES = {
-    "classification": (make_card("classifier", "classification", classes=3), ONE_HOT, {"photo_0.png": 0, "photo_1.png": 2}),
+    "classification": (
+        make_card("classifier", "classification", classes=3),
+        ONE_HOT,
+        {"photo_0.png": 0, "photo_1.png": 2},
+    ),
     "detection": (make_card("yolov8", classes=2, nms_iou=0.7), [BOXES, BOXES], make_truth(2)),
-    EXAMPLE_TASK: (make_card("classifier", "TopThree", classes=9), [np.eye(9, dtype=np.float32)[None, 4]] * 2, {"photo_0.png": 4}),
+    EXAMPLE_TASK: (
+        make_card("classifier", "TopThree", classes=9),
+        [np.eye(9, dtype=np.float32)[None, 4]] * 2,
+        {"photo_0.png": 4},
+    ),
 }
 
 
@@ -251,7 +296,9 @@ def check_task(name, folder):
         Image.new("RGB", (64, 64), (index, 128, 255)).save(folder / f"photo_{index}.png")
     (folder / "truth.json").write_text(json.dumps(truth))
     data = open_folder(folder, folder / "truth.json")
-    loaded = make_loaded(tensors(outputs[0].shape), [TensorInfo("image", (1, 64, 64, 3), "float32")])
+    loaded = make_loaded(
+        tensors(outputs[0].shape), [TensorInfo("image", (1, 64, 64, 3), "float32")]
+    )
     make = plugin_class("task", name, tasks.Task) or tasks.create
 
     def scored(by_item, scored_data=data):
@@ -262,22 +309,42 @@ def check_task(name, folder):
         return task.score()
 
     accuracy = scored(outputs)
-    assert (accuracy.value, accuracy.images, accuracy.dataset_sha256) == (1.0, len(data.items), data.sha256)
+    assert (accuracy.value, accuracy.images, accuracy.dataset_sha256) == (
+        1.0,
+        len(data.items),
+        data.sha256,
+    )
     assert accuracy.low is None or accuracy.low <= 1.0 <= accuracy.high
-    assert scored([np.zeros_like(output) for output in outputs]).value < 1 or name == "classification"
+    assert (
+        scored([np.zeros_like(output) for output in outputs]).value < 1 or name == "classification"
+    )
     assert math.isfinite(scored([np.full_like(output, np.nan) for output in outputs]).value)
     task = make(card, loaded, data)
     task.prepare(0)
     assert task.same_predictions(0, [[outputs[0]]], [[outputs[0]]]) == 1.0
     assert task.score() is None
-    assert scored(outputs, replace(data, truth=None, image_ids=None, classes=None, class_names=None, targets=None)) is None
+    assert (
+        scored(
+            outputs,
+            replace(data, truth=None, image_ids=None, classes=None, class_names=None, targets=None),
+        )
+        is None
+    )
 
 
 # Readers of ground truth: where two photographs lie, and their annotations.
 PHOTOS = ("photo_0.png", "photo_1.png")
 READER_CASES = {
-    "cifar-10": (("00000", "00001"), "test_batch.bin", batch(np.arange(6144, dtype=np.uint8).reshape(2, 32, 32, 3), (4, 9))),
-    "mlperf-tiny": (("a.bin", "b.bin"), "y_labels.csv", b"a.bin,2,0,2560,512\nb.bin,2,1,2560,512\n"),
+    "cifar-10": (
+        ("00000", "00001"),
+        "test_batch.bin",
+        batch(np.arange(6144, dtype=np.uint8).reshape(2, 32, 32, 3), (4, 9)),
+    ),
+    "mlperf-tiny": (
+        ("a.bin", "b.bin"),
+        "y_labels.csv",
+        b"a.bin,2,0,2560,512\nb.bin,2,1,2560,512\n",
+    ),
     "visual-wake-words": (PHOTOS, "vww.json", json.dumps(make_truth(2, ("person",))).encode()),
     "class-folders": (("cat/a.png", "dog/b.png"), None, b""),
     "class-list": (PHOTOS, "index.csv", b"file,class\nphoto_0.png,0\nphoto_1.png,2\n"),
@@ -307,7 +374,10 @@ def check_reader(name, folder):
     assert tuple(item.name for item in open_folder(path, truth).items) == items
     (folder / "empty").mkdir()
     (folder / "foreign").write_bytes(b"\xff\xfe\x00garbage\n")
-    assert not any(reader.recognises(folder / "empty", foreign) for foreign in (None, folder / "foreign", folder / "absent"))
+    assert not any(
+        reader.recognises(folder / "empty", foreign)
+        for foreign in (None, folder / "foreign", folder / "absent")
+    )
     for length in range(0, len(content), max(1, len(content) // 50)):
         annotations.write_bytes(content[:length])
         with suppress(ConfigError):
@@ -320,11 +390,16 @@ def check_reader(name, folder):
 
 def test_a_runtime_in_a_file_derives_from_the_base_class(tmp_path):
     """What it leaves out it has from there; one that only looks like a runtime, or lacks a method, is refused before it is loaded."""
-    methods = "".join(f"    def {name}(self, *given): pass\n" for name in ("load", "bind", "outputs", "close"))
+    methods = "".join(
+        f"    def {name}(self, *given): pass\n" for name in ("load", "bind", "outputs", "close")
+    )
     source = f"import edgemeter.plugin as em\n\nclass Alike:\n{methods}\nclass Silent(em.Runtime):\n{methods.replace('outputs', 'output')}"
     (tmp_path / "mine.py").write_text(source)
     for name, words in [
-        ("Alike", r"is not a runtime, it does not derive from edgemeter\.plugin\.Runtime: write a class with load, bind, outputs, close,"),
+        (
+            "Alike",
+            r"is not a runtime, it does not derive from edgemeter\.plugin\.Runtime: write a class with load, bind, outputs, close,",
+        ),
         ("Silent", "is not a runtime, it has no outputs: "),
     ]:
         with pytest.raises(ConfigError, match=words):

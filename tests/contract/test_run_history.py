@@ -31,7 +31,9 @@ def commit(ledger, runs, draw):
     for device in ("pi-1", "pi-2", "server-1"):
         own_runs = [run for run in runs if run.device == device]
         split = draw.randint(0, len(own_runs))
-        ledger.commit([arrival(run) for run in own_runs[:split]], batches=[arrived_batch(own_runs[split:])])
+        ledger.commit(
+            [arrival(run) for run in own_runs[:split]], batches=[arrived_batch(own_runs[split:])]
+        )
 
 
 def statistics_of(ledger_place):
@@ -49,8 +51,13 @@ def statistics_of(ledger_place):
     return printed | {"export": sorted(printed["export"].splitlines())}
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly), pytest.param(3, marks=pytest.mark.nightly)])
-def test_whatever_was_deleted_or_excluded_the_statistics_are_those_of_a_ledger_that_never_had_it(ledger_place, tmp_path, seed):
+@pytest.mark.parametrize(
+    "seed",
+    [1, pytest.param(2, marks=pytest.mark.nightly), pytest.param(3, marks=pytest.mark.nightly)],
+)
+def test_whatever_was_deleted_or_excluded_the_statistics_are_those_of_a_ledger_that_never_had_it(
+    ledger_place, tmp_path, seed
+):
     """A device that delivers every record again brings none of them back."""
     draw, runs = random.Random(seed), history_of_runs(seed)  # noqa: S311 - draws a case
     with open_ledger(ledger_place) as ledger:
@@ -60,7 +67,9 @@ def test_whatever_was_deleted_or_excluded_the_statistics_are_those_of_a_ledger_t
         removed += [run for run in runs[-1:] if run not in removed]
         history = LedgerRuns(ledger)
         for number, run in enumerate(removed):
-            history.withdraw(run.id, "excluded" if number % 2 else "deleted", "ada@lab", "the fan was off")
+            history.withdraw(
+                run.id, "excluded" if number % 2 else "deleted", "ada@lab", "the fan was off"
+            )
             if number % 8 == 1:
                 history.include(run.id, "ada@lab", "it was on")
                 back.add(run.id)
@@ -74,7 +83,9 @@ def test_whatever_was_deleted_or_excluded_the_statistics_are_those_of_a_ledger_t
 
 def test_a_deleted_run_leaves_nothing_but_who_deleted_it_when_and_why(ledger):
     """Of its record no byte is left in the ledger; its neighbour in the same message stays as it was."""
-    first, second = (make_record(id=name * 8, session=5, seq=seq) for name, seq in (("cafe", 1), ("beef", 2)))
+    first, second = (
+        make_record(id=name * 8, session=5, seq=seq) for name, seq in (("cafe", 1), ("beef", 2))
+    )
     ledger.commit((), batches=[arrived_batch([first, second])])
     history = LedgerRuns(ledger)
     history.note(first.id, "odd noise", "ada@lab")
@@ -85,7 +96,9 @@ def test_a_deleted_run_leaves_nothing_but_who_deleted_it_when_and_why(ledger):
     ]
     assert [entry.record.id for entry in ledger.records(with_samples=True)] == [second.id]
     assert not any(first.id.encode() in chunk.text for chunk in ledger.chunks())
-    with pytest.raises(ConfigError, match=f"run {first.id} was deleted by ada@lab on .* \\(wrong model\\)"):
+    with pytest.raises(
+        ConfigError, match=f"run {first.id} was deleted by ada@lab on .* \\(wrong model\\)"
+    ):
         history.find("cafe")
 
 
@@ -112,14 +125,19 @@ def test_an_excluded_run_comes_back_as_it_was_with_its_samples(ledger):
 def test_a_prefix_that_begins_several_ids_names_them(ledger):
     """A whole id is never ambiguous, whatever it begins."""
     ids = ["ab", "abc1", "abd2"]
-    ledger.commit([arrival(make_record(id=name, session=5, seq=seq)) for seq, name in enumerate(ids, start=1)])
+    ledger.commit(
+        [arrival(make_record(id=name, session=5, seq=seq)) for seq, name in enumerate(ids, start=1)]
+    )
     history = LedgerRuns(ledger)
     assert [history.find(prefix) for prefix in ("ab", "abd")] == ["ab", "abd2"]
     with pytest.raises(ConfigError, match=r"'a' .*ab, abc1, abd2"):
         history.find("a")
     with pytest.raises(ConfigError, match="'x'"):
         history.find("x")
-    assert (short_id("f" * 32), short_id("simulated-pi5-01-0001")) == ("f" * 8, "simulated-pi5-01-0001")
+    assert (short_id("f" * 32), short_id("simulated-pi5-01-0001")) == (
+        "f" * 8,
+        "simulated-pi5-01-0001",
+    )
 
 
 def test_runs_are_listed_newest_first_and_narrowed(ledger):

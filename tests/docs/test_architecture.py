@@ -37,7 +37,9 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 def drawing() -> str:
     """Return the folders as a Mermaid flowchart; an arrow that follows from others is left out, one by name is dotted."""
     direct, by_name = folder_arrows(arrows()), folder_arrows(arrows_by_name())
-    folders = {*direct, *(target for targets in direct.values() for target in targets)} - set(PACKAGES)
+    folders = {*direct, *(target for targets in direct.values() for target in targets)} - set(
+        PACKAGES
+    )
     lines = ["flowchart TD"]
     for package in PACKAGES:
         lines.append(f"  subgraph {package}")
@@ -50,10 +52,18 @@ def drawing() -> str:
     for folder in sorted(folders):
         targets = direct.get(folder, set()) & folders
         direct_targets = [
-            target for target in sorted(targets) if not any(target in reachable(direct, other) for other in targets - {target})
+            target
+            for target in sorted(targets)
+            if not any(target in reachable(direct, other) for other in targets - {target})
         ]
-        lines += [f"  {folder.replace('/', '_')} --> {target.replace('/', '_')}" for target in direct_targets]
-        lines += [f"  {folder.replace('/', '_')} -.-> {target.replace('/', '_')}" for target in sorted(by_name.get(folder, ()))]
+        lines += [
+            f"  {folder.replace('/', '_')} --> {target.replace('/', '_')}"
+            for target in direct_targets
+        ]
+        lines += [
+            f"  {folder.replace('/', '_')} -.-> {target.replace('/', '_')}"
+            for target in sorted(by_name.get(folder, ()))
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -65,7 +75,10 @@ def test_the_trip_of_a_query_passes_twelve_rooms_at_most():
     for step in steps:
         room, *siblings = (Path(name) for name in re.findall(r"`([\w/]+\.py)`", step))
         assert step.startswith(f"`{room}`")
-        for path in (room, *(other if other.parts[1:] else room.parent / other for other in siblings)):
+        for path in (
+            room,
+            *(other if other.parts[1:] else room.parent / other for other in siblings),
+        ):
             assert (ROOT / path).is_file(), path
 
 
@@ -76,9 +89,15 @@ def test_the_drawing_shows_the_imports_as_they_are():
 
 def test_every_file_that_the_page_names_exists():
     """A map that names a file that is gone leads astray."""
-    named = set(re.findall(r"`((?:agent|collector|models|provisioning|tests|docs)/[\w/.-]*\w/?)`", PAGE.read_text()))
+    named = set(
+        re.findall(
+            r"`((?:agent|collector|models|provisioning|tests|docs)/[\w/.-]*\w/?)`", PAGE.read_text()
+        )
+    )
     assert named
-    assert [path for path in sorted(named) if "NAME" not in path and not (ROOT / path).exists()] == []
+    assert [
+        path for path in sorted(named) if "NAME" not in path and not (ROOT / path).exists()
+    ] == []
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ def test_each_corrupted_copy_is_a_data_set_like_any_other(tmp_path):
         data = open_folder(copy)
         assert [item.name for item in data.items] == names
         assert data.sha256 == open_folder(tmp_path / "second" / copy.name).sha256
-        corrupted, clean = (np.asarray(Image.open(folder / names[0]).convert("RGB"), float) for folder in (copy, tmp_path / "images"))
+        corrupted, clean = (
+            np.asarray(Image.open(folder / names[0]).convert("RGB"), float)
+            for folder in (copy, tmp_path / "images")
+        )
         apart.append(abs(corrupted - clean).mean())
     assert all(0 < first < last for first, last in zip(apart[::5], apart[4::5], strict=True))

@@ -17,13 +17,19 @@ SHOWN = re.compile(r"""(?:!\[[^\]]*\]\(|src="|srcset=")(?!https?:)([^)"]+)""")
 
 def test_pages_show_every_picture_and_none_that_is_missing():
     """A picture that no page shows has no reader."""
-    shown_paths = {(page.parent / target).resolve() for page in PAGES for target in SHOWN.findall(page.read_text(encoding="utf-8"))}
+    shown_paths = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in SHOWN.findall(page.read_text(encoding="utf-8"))
+    }
     assert shown_paths == set(IMAGES.iterdir())
 
 
 def test_one_command_makes_the_pictures():
     """Nobody has to remember where one came from."""
-    made_names = {f"{name}.svg" for name in DRAWN} | {f"{name}-{theme}.png" for name in PHOTOGRAPHED for theme in ("light", "dark")}
+    made_names = {f"{name}.svg" for name in DRAWN} | {
+        f"{name}-{theme}.png" for name in PHOTOGRAPHED for theme in ("light", "dark")
+    }
     assert made_names == {path.name for path in IMAGES.iterdir()}
 
 

@@ -14,12 +14,16 @@ from tests.docs.reference.pages import ATTACHMENTS, FOLDER, PAGES, content
 def test_a_page_is_made_from_the_code():
     """What was changed and not written down is found here."""
     for name in (*PAGES, *ATTACHMENTS):
-        assert (FOLDER / name).read_bytes().decode() == content(name), f"{name}: write it again: python -m tests.docs.reference"
+        assert (FOLDER / name).read_bytes().decode() == content(name), (
+            f"{name}: write it again: python -m tests.docs.reference"
+        )
 
 
 def test_there_is_no_other_page():
     """A page that nothing makes grows old."""
-    assert {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()} == {*PAGES, *ATTACHMENTS}
+    assert {
+        path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()
+    } == {*PAGES, *ATTACHMENTS}
 
 
 def test_every_kind_of_topic_and_of_file_is_described():
@@ -32,7 +36,10 @@ def test_every_field_of_a_record_has_its_meaning():
     """The text next to a field may be lost when a formatter moves it."""
     parts = record.json_schema()["$defs"]
     assert [
-        f"{name}.{field}" for name, part in parts.items() for field, kind in part["properties"].items() if not kind["description"]
+        f"{name}.{field}"
+        for name, part in parts.items()
+        for field, kind in part["properties"].items()
+        if not kind["description"]
     ] == []
 
 
@@ -41,5 +48,7 @@ def test_every_key_of_a_model_card_has_its_meaning():
     for part, _ in PARTS.values():
         texts = field_texts(model_card)[part.__name__]
         assert {name: texts[name] for name in part.__struct_fields__ if not texts[name]} == {}
-    assert {*get_args(model_card.CardInput)} - {model_card.TensorInput} <= {part for part, _ in PARTS.values()}
+    assert {*get_args(model_card.CardInput)} - {model_card.TensorInput} <= {
+        part for part, _ in PARTS.values()
+    }
     assert {*RESIZES} == {*get_args(model_card.Resize)}

@@ -49,7 +49,12 @@ def test_a_workflow_is_yaml_with_scripts_that_a_shell_takes(path):
     assert shell_scripts
     for script in shell_scripts:
         completed = subprocess.run(
-            ["bash", "-n"], input=re.sub(r"\$\{\{.*?\}\}", "x", script), capture_output=True, text=True, check=False, timeout=100
+            ["bash", "-n"],
+            input=re.sub(r"\$\{\{.*?\}\}", "x", script),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
         )
         assert (completed.returncode, completed.stderr) == (0, "")
 
@@ -72,10 +77,14 @@ def test_the_comparison_of_an_example_does_what_the_example_promises(path, tmp_p
         for number, (side, times) in enumerate((("base", 1.0), ("new", factor))):
             folder = tmp_path / "runs" / side
             folder.mkdir(parents=True)
-            for index, run in enumerate(make_side(agent=side, factor=times, runs=5, seed=number, start=100 * number)):
+            for index, run in enumerate(
+                make_side(agent=side, factor=times, runs=5, seed=number, start=100 * number)
+            ):
                 (folder / f"{index}.json").write_bytes(document(run))
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", *arguments]
-        completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+        completed = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+        )
         assert completed.returncode == status, completed.stderr
         assert completed.stdout.splitlines()[0] == MARK
 

@@ -39,7 +39,11 @@ def options(command: click.Command, path: str = "edgemeter") -> Iterator[tuple[s
 
 def test_every_variable_in_the_sources_is_in_the_table():
     """A name that begins another one's, as in a filter, is none."""
-    unlisted = {name: files for name, files in written().items() if name not in NAMES and name != "EDGEMETER_"}
+    unlisted = {
+        name: files
+        for name, files in written().items()
+        if name not in NAMES and name != "EDGEMETER_"
+    }
     assert unlisted == {}
 
 

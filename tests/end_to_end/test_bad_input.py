@@ -18,10 +18,14 @@ SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"
 SOUND = SHIPPED / "edgemeter-shapes_fp32.onnx"
 
 
-def edgemeter(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def edgemeter(
+    *arguments: object, cwd: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
     command = [*EDGEMETER, *map(str, arguments)]
     variables = {**os.environ, "EDGEMETER_HOME": str(cwd / "home"), **environment}
-    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False, timeout=600)
+    return subprocess.run(
+        command, cwd=cwd, env=variables, capture_output=True, text=True, check=False, timeout=600
+    )
 
 
 @pytest.fixture
@@ -34,7 +38,11 @@ def folder(tmp_path):
     sound = (SHIPPED / "edgemeter-shapes_int8.tflite").read_bytes()
     (tmp_path / "cut.tflite").write_bytes(sound[: len(sound) // 2])
     (tmp_path / "text.onnx").write_text("this is no model\n")
-    absent = {"images": [{"id": 1, "file_name": "gone.png"}], "annotations": [], "categories": [{"id": 1, "name": "x"}]}
+    absent = {
+        "images": [{"id": 1, "file_name": "gone.png"}],
+        "annotations": [],
+        "categories": [{"id": 1, "name": "x"}],
+    }
     (tmp_path / "absent.json").write_text(json.dumps(absent))
     (tmp_path / "typo.toml").write_text('name = "s"\n[[case]]\nmodel = "m.onnx"\nthreds = 2\n')
     (tmp_path / "notes.txt").write_text("no ledger\n")
@@ -76,7 +84,9 @@ def test_a_real_model_that_cannot_run_here_is_one_line(realdata, folder):
         ("model_invoking_error.tflite", "fake-op-double"),
     ):
         with table_row(file):
-            result = edgemeter("run", "-q", realdata / "models" / file, "--data", "photos", cwd=folder)
+            result = edgemeter(
+                "run", "-q", realdata / "models" / file, "--data", "photos", cwd=folder
+            )
             assert result.returncode in (1, 2)
             assert named in result.stderr
             assert "Traceback" not in result.stderr

@@ -22,7 +22,9 @@ def ended(tmp_path, method, *arguments, program=COMMAND):
     patch = f"import {module} as patched\ndef fail(*_): raise OverflowError('too large')\npatched.{name} = fail\n{program}"
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-c", patch, *map(str, arguments)]
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    process = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
     assert process.returncode == 1, process.stderr
     assert "Traceback" not in process.stderr
     return process.stderr.splitlines()
@@ -32,7 +34,16 @@ def ended(tmp_path, method, *arguments, program=COMMAND):
 def test_the_page_ends_if_nobody_keeps_it_up_to_date(tmp_path):
     """It would show the same for ever."""
     path = fill(tmp_path / "ledger.sqlite", [make_run()])
-    lines = ended(tmp_path, "edgemeter.collector.compare.case_book:CaseBook.refresh", "collector", "web", "--ledger", path, "--port", 0)
+    lines = ended(
+        tmp_path,
+        "edgemeter.collector.compare.case_book:CaseBook.refresh",
+        "collector",
+        "web",
+        "--ledger",
+        path,
+        "--port",
+        0,
+    )
     assert "the thread 'edgemeter-page' died (OverflowError: too large" in lines[-1]
 
 
@@ -41,10 +52,25 @@ def test_the_collector_ends_whichever_of_its_threads_dies(tmp_path):
     """Its supervisor starts it again."""
     with started(mosquitto(tmp_path, *TUNED)) as broker:
         for method, thread in (
-            ("edgemeter.collector.receive.collector:Collector._apply_retention", "edgemeter-ledger"),
-            ("edgemeter.collector.receive.collector:Collector.has_room", "paho-mqtt-client-collector-"),
+            (
+                "edgemeter.collector.receive.collector:Collector._apply_retention",
+                "edgemeter-ledger",
+            ),
+            (
+                "edgemeter.collector.receive.collector:Collector.has_room",
+                "paho-mqtt-client-collector-",
+            ),
         ):
-            lines = ended(tmp_path, method, "collector", "up", "--broker", broker, "--ledger", tmp_path / "ledger.sqlite")
+            lines = ended(
+                tmp_path,
+                method,
+                "collector",
+                "up",
+                "--broker",
+                broker,
+                "--ledger",
+                tmp_path / "ledger.sqlite",
+            )
             assert f"the thread '{thread}" in lines[-1]
             assert "' died (OverflowError: too large" in lines[-1]
 
@@ -52,6 +78,10 @@ def test_the_collector_ends_whichever_of_its_threads_dies(tmp_path):
 @pytest.mark.services
 def test_the_agent_ends_if_its_publisher_dies(tmp_path):
     """It would deliver nothing any more."""
-    options = '{"device": "pi-1", "fleet": "lab", "broker": "127.0.0.1:1", "config": null, "files": {}}'
-    lines = ended(tmp_path, "edgemeter.agent.delivery.publisher:Publisher.step", options, program=DAEMON)
+    options = (
+        '{"device": "pi-1", "fleet": "lab", "broker": "127.0.0.1:1", "config": null, "files": {}}'
+    )
+    lines = ended(
+        tmp_path, "edgemeter.agent.delivery.publisher:Publisher.step", options, program=DAEMON
+    )
     assert "the thread 'edgemeter-publisher' died (OverflowError: too large" in lines[-1]

@@ -160,7 +160,10 @@ language model: idle before SIGINT, timed killed, timed SIGKILL
 unconfined: timed oom, timed SIGINT, load SIGKILL
 """
 PHASES = ("load", "first", "warm-up", "idle before", "timed", "accuracy")
-NEEDS = {"language model": [pytest.mark.needs(module="xllamacpp")], "unconfined": [pytest.mark.needs("setpriv")]}
+NEEDS = {
+    "language model": [pytest.mark.needs(module="xllamacpp")],
+    "unconfined": [pytest.mark.needs("setpriv")],
+}
 
 
 def table():
@@ -169,8 +172,15 @@ def table():
         subject, _, deaths = line.partition(": ")
         for death in deaths.split(", "):
             phase = re.match(rf"{'|'.join(PHASES)}|call \d+", death)[0]
-            yield pytest.param(subject, phase, death[len(phase) + 1 :], marks=[pytest.mark.services, *NEEDS.get(subject, [])])
-    for death in itertools.product(("factory", "plug-in"), PHASES, (*IN_MODEL, "SIGINT", "SIGTERM", "SIGKILL")):
+            yield pytest.param(
+                subject,
+                phase,
+                death[len(phase) + 1 :],
+                marks=[pytest.mark.services, *NEEDS.get(subject, [])],
+            )
+    for death in itertools.product(
+        ("factory", "plug-in"), PHASES, (*IN_MODEL, "SIGINT", "SIGTERM", "SIGKILL")
+    ):
         yield pytest.param(*death, marks=pytest.mark.nightly)
 
 
@@ -193,13 +203,32 @@ class DyingRun:
         self.text = ""
         self._terminal, stderr = os.openpty()
         (folder / "suite.toml").write_text(SUITE.format(case=CASES.get(subject, CASES["factory"])))
-        code = [FUNCTION] if subject == "function" else [COMMAND, "run", "suite.toml", "--power", "sensor.py:Mains"]
-        variables = {"EDGEMETER_HOME": "home", "EDGEMETER_RUN_LOCK": "run.lock", "TMPDIR": "scratch"}
+        code = (
+            [FUNCTION]
+            if subject == "function"
+            else [COMMAND, "run", "suite.toml", "--power", "sensor.py:Mains"]
+        )
+        variables = {
+            "EDGEMETER_HOME": "home",
+            "EDGEMETER_RUN_LOCK": "run.lock",
+            "TMPDIR": "scratch",
+        }
         variables |= {"PYTHONPATH": ""} if subject == "function" else {}
         variables |= {"PATH": "bin"} if subject == "unconfined" else {}
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200", **{name: str(folder / at) for name, at in variables.items()}}
+        environment = {
+            **os.environ,
+            "TERM": "xterm",
+            "COLUMNS": "200",
+            **{name: str(folder / at) for name, at in variables.items()},
+        }
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": stderr}
-        self.process = subprocess.Popen([sys.executable, "-c", *code], cwd=folder, env=environment, start_new_session=True, **streams)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", *code],
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+            **streams,
+        )
         os.close(stderr)
 
     def read(self) -> bool:
@@ -219,7 +248,9 @@ class DyingRun:
             pass
         os.close(self._terminal)
         status = self.process.wait(timeout=60)
-        return status, [line for line in re.split(r"[\r\n]+", self.text) if line.startswith("edgemeter: ")]
+        return status, [
+            line for line in re.split(r"[\r\n]+", self.text) if line.startswith("edgemeter: ")
+        ]
 
 
 @pytest.fixture
@@ -229,8 +260,15 @@ def folder(tmp_path):
         (tmp_path / name).mkdir()
     for number in range(60):
         np.save(tmp_path / f"data/{number}.npy", np.full((1, 3, 8, 8), number, np.float32))
-    (tmp_path / "classes.json").write_text(json.dumps({f"{number}.npy": number % 2 for number in range(60)}))
-    for name, content in {"model.py": MODEL, "sensor.py": SENSOR, "model.bin": "x", "fault": "none never"}.items():
+    (tmp_path / "classes.json").write_text(
+        json.dumps({f"{number}.npy": number % 2 for number in range(60)})
+    )
+    for name, content in {
+        "model.py": MODEL,
+        "sensor.py": SENSOR,
+        "model.bin": "x",
+        "fault": "none never",
+    }.items():
         (tmp_path / name).write_text(content)
     for program in filter(None, map(shutil.which, ("prlimit", "choom", "setpriv"))):
         (tmp_path / "bin" / Path(program).name).symlink_to(program)
@@ -245,7 +283,11 @@ def server(folder):
     """Return the process of a server, whose file is in the folder."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(
-        [sys.executable, "-c", SERVE], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SERVE],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         served_file(folder, process.stdout.readline().strip())
         yield process
@@ -259,7 +301,11 @@ def strike(run, folder, fault, server):
         (folder / "next").rename(folder / "fault")
     elif fault == "killed":
         # The computing process starts no other.
-        next(child for child in psutil.Process(run.process.pid).children(recursive=True) if not child.children()).kill()
+        next(
+            child
+            for child in psutil.Process(run.process.pid).children(recursive=True)
+            if not child.children()
+        ).kill()
     elif fault in TO_SERVER:
         server.send_signal(TO_SERVER[fault])
     elif fault == "SIGINT":

@@ -7,7 +7,14 @@ import pytest
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from tests.fixtures.collecting import TUNED, CollectorProcess, at_end, collecting, embedded_broker, publishing
+from tests.fixtures.collecting import (
+    TUNED,
+    CollectorProcess,
+    at_end,
+    collecting,
+    embedded_broker,
+    publishing,
+)
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.publishing import started
 from tests.fixtures.record_factory import make_record
@@ -43,7 +50,11 @@ def test_every_record_arrives_once_whole_and_the_outbox_is_empty(tmp_path, at_en
             stored = {entry.record.id: entry.record for entry in ledger.records(with_samples=True)}
             assert stored == {record.id: record for record in sent}
             (device,) = ledger.devices()
-            assert (device.state, device.session, device.birth.arch) == ("online", outbox.session, "aarch64")
+            assert (device.state, device.session, device.birth.arch) == (
+                "online",
+                outbox.session,
+                "aarch64",
+            )
         assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 200)]
 
 
@@ -53,7 +64,11 @@ def test_a_broker_that_is_killed_loses_and_doubles_nothing(tmp_path, at_end):
     server = mosquitto(tmp_path, *TUNED)
     address = at_end.enter_context(started(server))
     ledger = tmp_path / "ledger"
-    with Outbox(tmp_path / "outbox") as outbox, collecting(address, ledger) as collector, publishing(address, outbox) as publisher:
+    with (
+        Outbox(tmp_path / "outbox") as outbox,
+        collecting(address, ledger) as collector,
+        publishing(address, outbox) as publisher,
+    ):
         for _ in range(400):
             outbox.put(make_record())
         publisher.wake()
@@ -78,14 +93,25 @@ def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_pa
         publishing(address, outbox) as publisher,
         collecting(address, tmp_path / "ledger", config) as collector,
     ):
-        sent = [outbox.put(make_record(repeat=number, throughput_per_s=80.5 + number)) for number in range(30)]
+        sent = [
+            outbox.put(make_record(repeat=number, throughput_per_s=80.5 + number))
+            for number in range(30)
+        ]
         publisher.wake()
         assert publisher.drain(60) == 0
         assert collector.settled(120), collector.trouble()
     rows = server.query("SELECT id, throughput_per_s, latency_p50_ms, accuracy_value FROM run")
-    expected = {(record.id, record.throughput_per_s, record.latency.p50_ms, record.accuracy.value) for record in sent}
-    assert {(row["id"], row["throughput_per_s"], row["latency_p50_ms"], row["accuracy_value"]) for row in rows} == expected
-    assert server.query('SELECT lag_rows FROM "collector"'), "the collector reports how far its drain is"
+    expected = {
+        (record.id, record.throughput_per_s, record.latency.p50_ms, record.accuracy.value)
+        for record in sent
+    }
+    assert {
+        (row["id"], row["throughput_per_s"], row["latency_p50_ms"], row["accuracy_value"])
+        for row in rows
+    } == expected
+    assert server.query('SELECT lag_rows FROM "collector"'), (
+        "the collector reports how far its drain is"
+    )
 
 
 @pytest.mark.services

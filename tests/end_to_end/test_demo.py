@@ -20,7 +20,16 @@ from tests.fixtures.one_file import whole_text
 def start_demo(folder: Path, *options: object) -> subprocess.Popen[str]:
     """Start the demo in a session of its own, with everything it writes below `folder`."""
     return subprocess.Popen(
-        [*EDGEMETER, "collector", "demo", "--output", str(folder / "report.html"), "--home", str(folder / "demo"), *map(str, options)],
+        [
+            *EDGEMETER,
+            "collector",
+            "demo",
+            "--output",
+            str(folder / "report.html"),
+            "--home",
+            str(folder / "demo"),
+            *map(str, options),
+        ],
         env={**os.environ, "EDGEMETER_HOME": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -54,9 +54,23 @@ def replay(tmp_path):
 
 
 def run(model: Path, home: Path, *options: str) -> dict:
-    command = [*EDGEMETER, "run", str(model), "--repeats", "1", "--power", "none", "--format", "json"]
+    command = [
+        *EDGEMETER,
+        "run",
+        str(model),
+        "--repeats",
+        "1",
+        "--power",
+        "none",
+        "--format",
+        "json",
+    ]
     completed = subprocess.run(
-        [*command, *options], capture_output=True, check=True, env={**os.environ, "EDGEMETER_HOME": str(home)}, timeout=600
+        [*command, *options],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "EDGEMETER_HOME": str(home)},
+        timeout=600,
     )
     (record,) = json.loads(completed.stdout)["runs"]
     return record
@@ -64,7 +78,9 @@ def run(model: Path, home: Path, *options: str) -> dict:
 
 def reason_of(record: dict, rule: str) -> str:
     """Return the evidence of a rule that the run broke; empty where it did not."""
-    return next((reason for reason in record["verdict"]["reasons"] if reason.startswith(rule + ":")), "")
+    return next(
+        (reason for reason in record["verdict"]["reasons"] if reason.startswith(rule + ":")), ""
+    )
 
 
 def test_busy_processes_make_a_run_disturbed_and_are_named(replay, tmp_path):
@@ -73,7 +89,12 @@ def test_busy_processes_make_a_run_disturbed_and_are_named(replay, tmp_path):
         record = run(replay, tmp_path / "home", "--mode", "rapid")
     assert record["verdict"]["state"] in ("disturbed", "invalid")
     assert NAME in reason_of(record, "busy-machine"), record["verdict"]
-    assert next(condition for condition in record["conditions"] if condition["when"] == "during")["other_load_ratio"] > 0.4
+    assert (
+        next(condition for condition in record["conditions"] if condition["when"] == "during")[
+            "other_load_ratio"
+        ]
+        > 0.4
+    )
 
 
 @pytest.mark.realdata
@@ -128,15 +149,23 @@ def test_a_quiet_machine_gives_valid_runs(replay):
     """Of 20 rapid runs with next to no load beside them at least 19 are valid: 64 queries are not disturbed for trivial reasons."""
     setting = case_settings.Settings(model=str(replay), mode="rapid", repeats=RUNS)
     cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
-    records = list(session.measure(cases, session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None))
+    records = list(
+        session.measure(cases, session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None)
+    )
     during = [
         (record, condition)
         for record in records
         for condition in record.conditions
         if condition.when == "during" and condition.other_load_ratio is not None
     ]
-    quiet = [record for record, at in during if at.other_load_ratio <= QUIET_RATIO and (at.steal_ratio or 0.0) <= STOLEN_RATIO]
+    quiet = [
+        record
+        for record, at in during
+        if at.other_load_ratio <= QUIET_RATIO and (at.steal_ratio or 0.0) <= STOLEN_RATIO
+    ]
     if len(quiet) < RUNS * 3 // 4:
-        pytest.skip(f"others or other guests were at work in {RUNS - len(quiet)} of {RUNS} runs: nothing can be said of quiet")
+        pytest.skip(
+            f"others or other guests were at work in {RUNS - len(quiet)} of {RUNS} runs: nothing can be said of quiet"
+        )
     violated = [record.verdict.rules for record in quiet if record.verdict.state != "ok"]
     assert len(violated) <= RUNS // 20, violated

@@ -53,15 +53,23 @@ def day_text(day):
 def test_each_truth_is_one_alert_and_nothing_else_is(ledger, tmp_path):
     """Six truths on 60 boards, 732 series: six alerts, with board, day and cause; none on the 34 healthy boards of other types."""
     (tmp_path / "rules.toml").write_text(RULES)
-    result = edgemeter("trend", "alerts", "check", "--ledger", ledger, "--rules", tmp_path / "rules.toml")
+    result = edgemeter(
+        "trend", "alerts", "check", "--ledger", ledger, "--rules", tmp_path / "rules.toml"
+    )
     assert result.returncode == 0, result.stderr
     result = edgemeter("trend", "alerts", "list", "--ledger", ledger, "--format", "json")
     alerts = json.loads(result.stdout)["alerts"]
     expected = {
-        "24 devices of Raspberry Pi 5": ("firmware 2026-05-01 to 2026-10-01", day_text(fleet_truths.FIRMWARE_DAY)),
+        "24 devices of Raspberry Pi 5": (
+            "firmware 2026-05-01 to 2026-10-01",
+            day_text(fleet_truths.FIRMWARE_DAY),
+        ),
         fleet_truths.TWICE: ("p50 +12", day_text(TWICE_DAYS[1])),
         fleet_truths.BLIND: ("accuracy -4.0", day_text(fleet_truths.BLIND_DAY)),
-        fleet_truths.THROTTLED: ("always throttles, never before", day_text(fleet_truths.THROTTLED_DAY)),
+        fleet_truths.THROTTLED: (
+            "always throttles, never before",
+            day_text(fleet_truths.THROTTLED_DAY),
+        ),
         fleet_truths.DEAD: ("device lost", day_text(fleet_truths.DEAD_DAY - 1)),
         fleet_truths.SICK: ("+1", "energy"),
     }
@@ -80,15 +88,33 @@ def test_the_recommended_case_is_the_cheapest_that_meets_all(ledger):
     result = edgemeter("compare", "--ledger", ledger, "--require", text, "--format", "json")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
-    outcomes = {candidate["case"]: candidate["outcome"] for candidate in document["choice"]["candidates"]}
-    cases = {row["case"]: (row["board"], row["precision"], row["runtime"]) for row in document["rows"] if row["case"] in outcomes}
+    outcomes = {
+        candidate["case"]: candidate["outcome"] for candidate in document["choice"]["candidates"]
+    }
+    cases = {
+        row["case"]: (row["board"], row["precision"], row["runtime"])
+        for row in document["rows"]
+        if row["case"] in outcomes
+    }
     outcome_of = {case: outcomes[name] for name, case in cases.items()}
     for board, _, _, p50_ms, watts in fleet_truths.TYPES:
         for precision, runtime, factor in fleet_truths.CASES:
             # Only the newest level counts: after the firmware.
-            ms = p50_ms * factor * (fleet_truths.FIRMWARE_RATIO if board == fleet_truths.PI5 else 1.0)
-            is_good = ms <= limits["p50"] and limits["ap"] <= fleet_truths.AP and ms * watts <= limits["mj"]
+            ms = (
+                p50_ms
+                * factor
+                * (fleet_truths.FIRMWARE_RATIO if board == fleet_truths.PI5 else 1.0)
+            )
+            is_good = (
+                ms <= limits["p50"]
+                and limits["ap"] <= fleet_truths.AP
+                and ms * watts <= limits["mj"]
+            )
             expected = "met" if is_good else "not met"
-            assert outcome_of[board, precision, runtime] in ("inconclusive", expected), (board, precision, runtime)
+            assert outcome_of[board, precision, runtime] in ("inconclusive", expected), (
+                board,
+                precision,
+                runtime,
+            )
     assert outcome_of[fleet_truths.PI5, "int8", "litert"] == "met"
     assert cases[document["choice"]["recommended"]] == (fleet_truths.ORIN, "int8", "litert")

@@ -30,7 +30,15 @@ def broker(tmp_path):
 @pytest.fixture
 def collector(broker, tmp_path):
     """Return the process of a collector that receives."""
-    command = [*EDGEMETER, "collector", "up", "--ledger", str(tmp_path / "ledger"), "--broker", str(broker)]
+    command = [
+        *EDGEMETER,
+        "collector",
+        "up",
+        "--ledger",
+        str(tmp_path / "ledger"),
+        "--broker",
+        str(broker),
+    ]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log)
     assert wait_until(lambda: b"receiving from" in (tmp_path / "log").read_bytes())
@@ -41,7 +49,10 @@ def collector(broker, tmp_path):
 
 def peak_mb(process):
     """Return the most memory that a process ever had, by the kernel."""
-    return int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())[1]) / 1024
+    return (
+        int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())[1])
+        / 1024
+    )
 
 
 def test_every_hostile_payload_is_quarantined_and_good_records_go_on(broker, collector, tmp_path):
@@ -52,7 +63,11 @@ def test_every_hostile_payload_is_quarantined_and_good_records_go_on(broker, col
         for _ in range(20):
             sender.session.publish(RESULTS, make())
             sender.session.publish(RESULTS, numbered(seq))
-            if wait_until(lambda last=receipt: sender.messages and sender.messages[-1].payload == last, 10, patience=1.0):
+            if wait_until(
+                lambda last=receipt: sender.messages and sender.messages[-1].payload == last,
+                10,
+                patience=1.0,
+            ):
                 break
         assert receipt in [message.payload for message in sender.messages[-1:]], name
         assert collector.poll() is None, name

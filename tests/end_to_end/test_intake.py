@@ -38,14 +38,28 @@ def test_a_flood_is_committed_and_receipted_to_the_last_record(broker, tmp_path)
             assert len({record.record.id for record in ledger.records()}) == 12_000
             assert all(session.missing == 0 for session in ledger.sessions())
             assert ledger.quarantined() == []
-        assert (collector.counts.inserted, collector.counts.duplicates, collector.counts.quarantined) == (12_000, 0, 0)
+        assert (
+            collector.counts.inserted,
+            collector.counts.duplicates,
+            collector.counts.quarantined,
+        ) == (12_000, 0, 0)
 
 
 def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, tmp_path):
     """As a supervisor and Prometheus see it; a broker that lets anybody in is named, where others can reach it."""
     anywhere = f"0.0.0.0:{broker.port}"
-    command = [*EDGEMETER, "collector", "up", "--broker", anywhere, "--ledger", str(tmp_path / "ledger")]
-    process = subprocess.Popen([*command, "--metrics", "0", "--keep-mb", "1"], stderr=subprocess.PIPE, text=True)
+    command = [
+        *EDGEMETER,
+        "collector",
+        "up",
+        "--broker",
+        anywhere,
+        "--ledger",
+        str(tmp_path / "ledger"),
+    ]
+    process = subprocess.Popen(
+        [*command, "--metrics", "0", "--keep-mb", "1"], stderr=subprocess.PIPE, text=True
+    )
     try:
         match = re.search(r"/metrics at (\S+);", process.stderr.readline())
         peer = Peer(broker, "edgemeter/v1/+/+/receipt")
@@ -59,7 +73,11 @@ def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, t
             with urllib.request.urlopen(f"http://{match[1]}{path}", timeout=150) as response:
                 return response.read().decode()
 
-        assert wait_until(lambda: read_metrics(get("/metrics"))["edgemeter_collector_rejections_total", "record"] == 1)
+        assert wait_until(
+            lambda: (
+                read_metrics(get("/metrics"))["edgemeter_collector_rejections_total", "record"] == 1
+            )
+        )
         metrics = read_metrics(get("/metrics"))
         expected = {
             "records_total": 1,

@@ -33,7 +33,14 @@ def start(folder, *arguments):
     )
     environment = {**os.environ, "EDGEMETER_HOME": str(folder / "home")}
     command = [*EDGEMETER, "run", *map(str, options)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def wait_for_runs(folder, count):
@@ -45,7 +52,19 @@ def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path):
     """Without a broker: Ctrl-C reaches the whole group; no run that ended is lost."""
     nobody = f"127.0.0.1:{free_port()}"
     document = tmp_path / "out.json"
-    run = start(tmp_path, "--repeats", 60, "--broker", nobody, "--if-no-broker", "keep", "--output", document, "--delivery-timeout", 1)
+    run = start(
+        tmp_path,
+        "--repeats",
+        60,
+        "--broker",
+        nobody,
+        "--if-no-broker",
+        "keep",
+        "--output",
+        document,
+        "--delivery-timeout",
+        1,
+    )
     try:
         wait_for_runs(tmp_path, 2)
         os.killpg(run.pid, signal.SIGINT)
@@ -66,13 +85,24 @@ def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path):
 
 @pytest.mark.services
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("words", [("run",), ("compare", "--matters", "1%")], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [("run",), ("compare", "--matters", "1%")], ids=lambda words: words[0]
+)
 def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path, words, number):
     """No process, no temporary folder, no traceback; `python -m tests.chaos.interrupts` does it a thousand times."""
     (tmp_path / "b").mkdir()
     models = [replay_model(tmp_path), replay_model(tmp_path / "b")][: 1 + (words[0] == "compare")]
     for index in range(5):
-        command = [*words, *map(str, models), "--mode", "rapid", "--repeats", "60", "--power", "none"]
+        command = [
+            *words,
+            *map(str, models),
+            "--mode",
+            "rapid",
+            "--repeats",
+            "60",
+            "--power",
+            "none",
+        ]
         ended = interrupt(command, tmp_path / f"home-{index}", number, 2.0)
         assert ended.faults(number, end_s=20.0) == []
 
@@ -82,7 +112,17 @@ def test_a_run_that_finds_the_disk_full_is_printed_all_the_same(tmp_path):
     """The outbox cannot keep it and says so; the figures are on standard output."""
     with small_disk(tmp_path / "home", 1) as disk:
         Outbox(disk / "outbox.sqlite").close()
-        run = start(tmp_path, "--repeats", 3, "--broker", f"127.0.0.1:{free_port()}", "--if-no-broker", "keep", "--delivery-timeout", 0)
+        run = start(
+            tmp_path,
+            "--repeats",
+            3,
+            "--broker",
+            f"127.0.0.1:{free_port()}",
+            "--if-no-broker",
+            "keep",
+            "--delivery-timeout",
+            0,
+        )
         try:
             wait_for_runs(tmp_path, 1)
             with (disk / "filler").open("wb", buffering=0) as filler:

@@ -17,7 +17,13 @@ from tests.fixtures.servers import mosquitto
 
 def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
     environment = {**os.environ, "EDGEMETER_HOME": str(folder)}
-    return subprocess.Popen([*EDGEMETER, *map(str, arguments)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [*EDGEMETER, *map(str, arguments)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def finish(process: subprocess.Popen[str], timeout_s: float = 120) -> tuple[int, str, str]:
@@ -36,9 +42,27 @@ def broker(tmp_path):
 @pytest.mark.mosquitto
 def test_a_collector_killed_while_a_suite_runs_gets_every_record_once(broker, tmp_path):
     """SIGKILL in the middle of `edgemeter run`, a restart, and the ledger holds each run of the printed document, once."""
-    model, address, ledger = replay_model(tmp_path), f"127.0.0.1:{broker.port}", tmp_path / "ledger.sqlite"
+    model, address, ledger = (
+        replay_model(tmp_path),
+        f"127.0.0.1:{broker.port}",
+        tmp_path / "ledger.sqlite",
+    )
     collector = start(tmp_path, "collector", "up", "--broker", address, "--ledger", ledger)
-    run = start(tmp_path, "run", model, "--mode", "rapid", "--repeats", 12, "--broker", address, "--power", "none", "--format", "json")
+    run = start(
+        tmp_path,
+        "run",
+        model,
+        "--mode",
+        "rapid",
+        "--repeats",
+        12,
+        "--broker",
+        address,
+        "--power",
+        "none",
+        "--format",
+        "json",
+    )
     try:
         assert wait_until(lambda: ledger.exists() and _count(ledger) >= 2, 60)
         collector.send_signal(signal.SIGKILL)

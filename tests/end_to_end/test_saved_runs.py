@@ -17,12 +17,32 @@ from tests.fixtures.rows import table_row
 def edgemeter(home, *arguments, stdout=subprocess.PIPE):
     environment = {**os.environ, "EDGEMETER_HOME": str(home)}
     command = [*EDGEMETER, *map(str, arguments)]
-    return subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=300)
+    return subprocess.run(
+        command,
+        env=environment,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=300,
+    )
 
 
 def measure(folder, *arguments, home=None, stdout=subprocess.PIPE):
     model = replay_model(folder)
-    return edgemeter(home or folder / "home", "run", model, "--mode", "rapid", "--power", "none", "--repeats", 1, *arguments, stdout=stdout)
+    return edgemeter(
+        home or folder / "home",
+        "run",
+        model,
+        "--mode",
+        "rapid",
+        "--power",
+        "none",
+        "--repeats",
+        1,
+        *arguments,
+        stdout=stdout,
+    )
 
 
 def records_of(home):
@@ -38,7 +58,11 @@ def test_a_run_is_kept_and_read_without_options(tmp_path):
     (printed,) = json.loads(result.stdout)["runs"]
     (record,) = records_of(home)
     assert result.returncode == 0
-    assert (record.id, record.session, record.seq) == (printed["id"], printed["session"], printed["seq"])
+    assert (record.id, record.session, record.seq) == (
+        printed["id"],
+        printed["session"],
+        printed["seq"],
+    )
     assert record.samples
     (line,) = result.stderr.splitlines()
     assert line.startswith("[1/1] m.replay.json replay 1 thread: ")
@@ -53,7 +77,9 @@ def test_a_run_is_kept_and_read_without_options(tmp_path):
 def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path):
     """The figures are in the ledger and in the document."""
     with Path("/dev/full").open("w") as full:
-        result = measure(tmp_path, "--format", "json", "--output", tmp_path / "out.json", stdout=full)
+        result = measure(
+            tmp_path, "--format", "json", "--output", tmp_path / "out.json", stdout=full
+        )
     (record,) = records_of(tmp_path / "home")
     assert json.loads((tmp_path / "out.json").read_text())["runs"][0]["id"] == record.id
     assert result.returncode == 1
@@ -72,7 +98,9 @@ def test_where_results_cannot_be_kept_or_written_nothing_is_measured(tmp_path):
         ({"output": ("--bundle", tmp_path / "m.replay.json")}, "cannot write bundles to"),
     ):
         with table_row(options):
-            result = measure(tmp_path, "--format", "json", *options.get("output", ()), home=options.get("home"))
+            result = measure(
+                tmp_path, "--format", "json", *options.get("output", ()), home=options.get("home")
+            )
             assert (result.returncode, result.stdout) == (2, "")
             assert named in result.stderr
     assert not (tmp_path / "home" / "ledger.sqlite").exists()
@@ -83,7 +111,18 @@ def test_where_results_cannot_be_kept_or_written_nothing_is_measured(tmp_path):
 def test_a_comparison_keeps_its_runs_too(tmp_path):
     """Every run of every round is in the ledger; of a model that is compared with itself each side has its own."""
     model = replay_model(tmp_path)
-    result = edgemeter(tmp_path / "home", "compare", model, model, "--repeats", 2, "--mode", "rapid", "--format", "json")
+    result = edgemeter(
+        tmp_path / "home",
+        "compare",
+        model,
+        model,
+        "--repeats",
+        2,
+        "--mode",
+        "rapid",
+        "--format",
+        "json",
+    )
     assert result.returncode == 0, result.stderr
     first, second = (row["run_ids"] for row in json.loads(result.stdout)["rows"])
     records = records_of(tmp_path / "home")

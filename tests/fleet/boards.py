@@ -49,12 +49,24 @@ class LoopbackBoard:
         (self._folder / "machine-id").write_text(f"{number + 1:032x}\n")
         options = [f"--{option}={value}" for option, value in SUPERVISOR.items()]
         self.agent = self._kept_up("agent", AGENT, "agent", "up")
-        self.supervisor = self._kept_up("supervisor", sys.executable, "/opt/edgemeter/proven/supervisor.py", *options)
+        self.supervisor = self._kept_up(
+            "supervisor", sys.executable, "/opt/edgemeter/proven/supervisor.py", *options
+        )
 
     def join(self, join_file: Path) -> None:
         """Join with the token in a file, and take orders without a sandbox."""
-        command = self._command("join", AGENT, "agent", "join", str(join_file), "--config", VARIABLES["EDGEMETER_CONFIG"])
-        subprocess.run(command, env=os.environ | VARIABLES, check=True, capture_output=True, timeout=300)
+        command = self._command(
+            "join",
+            AGENT,
+            "agent",
+            "join",
+            str(join_file),
+            "--config",
+            VARIABLES["EDGEMETER_CONFIG"],
+        )
+        subprocess.run(
+            command, env=os.environ | VARIABLES, check=True, capture_output=True, timeout=300
+        )
         with (self._folder / "home" / "config.toml").open("a") as config:
             config.write('unconfined_orders = "allow"\n')
 
@@ -77,7 +89,12 @@ class LoopbackBoard:
         return (self._folder / "opt" / "current").readlink().name
 
     def _kept_up(self, name: str, *command: str) -> Supervised:
-        return Supervised(f"{self.name} {name}", self._command(name, *command), self._folder / f"{name}.log", VARIABLES)
+        return Supervised(
+            f"{self.name} {name}",
+            self._command(name, *command),
+            self._folder / f"{name}.log",
+            VARIABLES,
+        )
 
     def _command(self, name: str, *command: str) -> list[str]:
         return [*NAMESPACE, ON_BOARD, str(self._folder), name, *command]
@@ -92,5 +109,9 @@ def install(release: Path, public_key: Path, folder: Path) -> Path:
     # A virtual environment works where it was built only.
     script = 'mount -t tmpfs tmpfs /opt; mkdir /opt/edgemeter; mount --bind "$0" /opt/edgemeter; exec "$@"'
     command = [*NAMESPACE, script, str(installed), sys.executable, str(tools / "install.py")]
-    subprocess.run([*command, "--release", str(release), "--public-key", str(public_key)], check=True, capture_output=True)
+    subprocess.run(
+        [*command, "--release", str(release), "--public-key", str(public_key)],
+        check=True,
+        capture_output=True,
+    )
     return installed

@@ -43,7 +43,14 @@ class Outcome:
 class Drill:
     """A fleet with boards of these names; `say` gets a line for each step, `stack` ends what is started."""
 
-    def __init__(self, server: FleetServer, names: Sequence[str], stack: ExitStack, draw: random.Random, say: Say) -> None:
+    def __init__(
+        self,
+        server: FleetServer,
+        names: Sequence[str],
+        stack: ExitStack,
+        draw: random.Random,
+        say: Say,
+    ) -> None:
         self.server = server
         self.names = names
         self.stack = stack
@@ -62,14 +69,27 @@ class Drill:
         (folder / "suite.toml").write_text(SUITE.format(seconds=seconds))
         (folder / "m.replay.json").write_text(REPLAY)
         return str(
-            self.server.read("run", folder / "suite.toml", "--on", on, "--detach", "--timeout", 600, "--retries", 10, *options)["job"]
+            self.server.read(
+                "run",
+                folder / "suite.toml",
+                "--on",
+                on,
+                "--detach",
+                "--timeout",
+                600,
+                "--retries",
+                10,
+                *options,
+            )["job"]
         )
 
     def note_unless(self, holds: object, text: str) -> None:
         if not holds:
             self.outcome.faults.append(text)
 
-    def killed_until_done(self, jobs: Sequence[str], kills: int, victims: Sequence[Supervised]) -> None:
+    def killed_until_done(
+        self, jobs: Sequence[str], kills: int, victims: Sequence[Supervised]
+    ) -> None:
         """Kill one of the victims again and again while the jobs go on, then wait for their end."""
         for _ in range(kills):
             time.sleep(self._draw.uniform(0.5, 4.0))
@@ -83,7 +103,11 @@ class Drill:
 
     def judge_measured(self, jobs: Sequence[str], names: Sequence[str]) -> None:
         """Note each execution that is not done, and each job that is not in the ledger once for each of these devices."""
-        executions = [(job, execution) for job in jobs for execution in self.server.read("jobs", job)["executions"]]
+        executions = [
+            (job, execution)
+            for job in jobs
+            for execution in self.server.read("jobs", job)["executions"]
+        ]
         reported = {run for _, execution in executions for run in execution["runs"]}
         wait_until(lambda: {run.id for run in self.server.runs()} >= reported, 60.0)
         counted = Counter((run.device, run.job) for run in self.server.runs() if run.job in jobs)
@@ -93,15 +117,25 @@ class Drill:
             for job, execution in executions
             if execution["state"] != "done"
         ]
-        faults += [f"{name}, {job}: is not in the ledger" for name, job in sorted(expected - set(counted))]
-        faults += [f"{name}, {job}: was not ordered" for name, job in sorted(set(counted) - expected)]
-        faults += [f"{name}, {job}: measured {times} times" for (name, job), times in sorted(counted.items()) if times > 1]
+        faults += [
+            f"{name}, {job}: is not in the ledger" for name, job in sorted(expected - set(counted))
+        ]
+        faults += [
+            f"{name}, {job}: was not ordered" for name, job in sorted(set(counted) - expected)
+        ]
+        faults += [
+            f"{name}, {job}: measured {times} times"
+            for (name, job), times in sorted(counted.items())
+            if times > 1
+        ]
         self.outcome.executions += len(executions)
         self.outcome.runs += sum(counted.values())
         self.outcome.faults += faults
 
     def _are_over(self, jobs: Sequence[str]) -> bool:
-        return all(self.server.read("jobs", job)["state"] not in {"running", "paused"} for job in jobs)
+        return all(
+            self.server.read("jobs", job)["state"] not in {"running", "paused"} for job in jobs
+        )
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -112,7 +146,9 @@ class Drill:
         self.outcome.took_s[name] = round(time.monotonic() - begun_s, 1)
 
     def presence(self) -> dict[str, str]:
-        return {device["device"]: device["presence"] for device in self.server.read("list")["devices"]}
+        return {
+            device["device"]: device["presence"] for device in self.server.read("list")["devices"]
+        }
 
 
 @contextmanager
@@ -131,7 +167,10 @@ def joined(folder: Path, count: int, seed: int, say: Say) -> Iterator[Drill]:
                 drill.boards.append(board)
                 board.join(folder / "join" / f"{name}.join.toml")
                 board.start(stack)
-            drill.note_unless(wait_until(lambda: set(drill.presence().values()) == {"online"}, 60.0), f"not all online: {drill.presence()}")
+            drill.note_unless(
+                wait_until(lambda: set(drill.presence().values()) == {"online"}, 60.0),
+                f"not all online: {drill.presence()}",
+            )
         yield drill
 
 
@@ -146,15 +185,25 @@ def run_drill(folder: Path, count: int, kills: int, seed: int, say: Say) -> Outc
             drill.judge_measured(jobs, drill.names)
         with drill.step("an update in waves"):
             version = released(server, 1)
-            update = server.read("update", version, "--on", "all", "--waves", "2,50%", "--detach")["job"]
-            drill.killed_until_done([update], kills, [*drill.servers, *agents, *(board.supervisor for board in boards)])
+            update = server.read("update", version, "--on", "all", "--waves", "2,50%", "--detach")[
+                "job"
+            ]
+            drill.killed_until_done(
+                [update], kills, [*drill.servers, *agents, *(board.supervisor for board in boards)]
+            )
             drill.outcome.updated = sum(board.release() == version for board in boards)
-            drill.note_unless(drill.outcome.updated == count, f"{count - drill.outcome.updated} boards do not run release {version}")
+            drill.note_unless(
+                drill.outcome.updated == count,
+                f"{count - drill.outcome.updated} boards do not run release {version}",
+            )
         with drill.step("one revoked"):
             gone, *staying = drill.names
             server.command("revoke", gone)
             server.service.kill(0.0)
-            drill.note_unless(wait_until(lambda: drill.presence()[gone] == "revoked", 60.0), f"{gone} is {drill.presence()[gone]}")
+            drill.note_unless(
+                wait_until(lambda: drill.presence()[gone] == "revoked", 60.0),
+                f"{gone} is {drill.presence()[gone]}",
+            )
             last = drill.order()
             drill.killed_until_done([last], 1, [server.service])
             drill.judge_measured([last], staying)
@@ -165,6 +214,17 @@ def released(server: FleetServer, number: int) -> str:
     """Build the nth release for this machine and add it; return its version."""
     path = server.folder.parent / f"release-{number}.tar"
     extras = ",".join(["serial"] * number)
-    server.command("release", "build", "--board", "pc", "--python", "{}.{}".format(*sys.version_info), "--extras", extras, "--output", path)
+    server.command(
+        "release",
+        "build",
+        "--board",
+        "pc",
+        "--python",
+        "{}.{}".format(*sys.version_info),
+        "--extras",
+        extras,
+        "--output",
+        path,
+    )
     newest, *_ = server.read("release", "add", path)
     return str(newest["version"])

@@ -44,7 +44,9 @@ class FleetServer:
 
     def runs(self, device: str | None = None) -> list[RunRecord]:
         with SqliteLedger(self.ledger, "read") as ledger:
-            return [entry.record for entry in ledger.records() if device in {None, entry.record.device}]
+            return [
+                entry.record for entry in ledger.records() if device in {None, entry.record.device}
+            ]
 
 
 def run_fleet(folder: Path, *words: object) -> str:
@@ -61,10 +63,21 @@ def run_fleet(folder: Path, *words: object) -> str:
 def served(folder: Path, host: str = LOOPBACK) -> Iterator[FleetServer]:
     """Make a fleet below `folder` whose devices reach this machine as `host`, and serve it for the block."""
     port, fleet = free_port(), folder / "fleet"
-    names = ("--broker", host, "--broker-name", LOOPBACK, "--port", port, "--https-port", free_port())
+    names = (
+        "--broker",
+        host,
+        "--broker-name",
+        LOOPBACK,
+        "--port",
+        port,
+        "--https-port",
+        free_port(),
+    )
     run_fleet(fleet, "init", "--fleet", "lab", *names)
     broker = f"mqtts://{LOOPBACK}:{port}"
-    collectors = f"{broker}?ca={fleet}/ca.crt&certificate={fleet}/collector.crt&key={fleet}/collector.key"
+    collectors = (
+        f"{broker}?ca={fleet}/ca.crt&certificate={fleet}/collector.crt&key={fleet}/collector.key"
+    )
     with contextlib.ExitStack() as stack:
 
         def start(name: str, command: list[str], says: str = "", **variables: str) -> Supervised:
@@ -72,14 +85,28 @@ def served(folder: Path, host: str = LOOPBACK) -> Iterator[FleetServer]:
             process = Supervised(name, command, log, variables)
             stack.callback(process.stop)
             process.start()
-            assert wait_until(lambda: log.exists() and says in log.read_text(errors="replace"), START_S), log.read_text(errors="replace")
+            assert wait_until(
+                lambda: log.exists() and says in log.read_text(errors="replace"), START_S
+            ), log.read_text(errors="replace")
             return process
 
         files = fleet / "broker"
         broker_command = [mosquitto_binary(), "-c", str(files / "mosquitto.conf")]
         mosquitto = start("mosquitto", broker_command, OPENSSL_CONF=str(files / "openssl.cnf"))
         await_port(port)
-        collecting = [*EDGEMETER, "collector", "up", "--broker", collectors, "--ledger", str(folder / "ledger.sqlite")]
+        collecting = [
+            *EDGEMETER,
+            "collector",
+            "up",
+            "--broker",
+            collectors,
+            "--ledger",
+            str(folder / "ledger.sqlite"),
+        ]
         collector = start("collector", collecting, "receiving from")
-        service = start("serve", [*EDGEMETER, "fleet", "--folder", str(fleet), "serve", "--broker", broker], "serving the fleet")
+        service = start(
+            "serve",
+            [*EDGEMETER, "fleet", "--folder", str(fleet), "serve", "--broker", broker],
+            "serving the fleet",
+        )
         yield FleetServer(fleet, mosquitto, service, collector)

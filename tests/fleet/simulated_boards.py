@@ -100,7 +100,9 @@ def join(join_file: Path, folder: Path, number: int) -> BrokerAddress:
 class SimulatedBoards:
     """Boards of a fleet, each with the address of its broker; `start` once, `stop` once."""
 
-    def __init__(self, addresses: Mapping[str, BrokerAddress], fleet: str, run_s: float, seed: int = 1) -> None:
+    def __init__(
+        self, addresses: Mapping[str, BrokerAddress], fleet: str, run_s: float, seed: int = 1
+    ) -> None:
         self.fleet = fleet
         self.devices = {name: Device(name, secrets.randbits(50) | 1) for name in addresses}
         # Every tenth is interrupted at its first attempt of each job, and does it at the second.
@@ -169,7 +171,9 @@ class SimulatedBoards:
                 entry.state = "cancelled"
                 device.waiting.remove(key)
         elif entry is None:
-            still = [other for other, execution in device.journal.items() if execution.state not in FINAL]
+            still = [
+                other for other, execution in device.journal.items() if execution.state not in FINAL
+            ]
             if still:
                 print(f"{OVERLAP}: {device.name}: {key} while {still}", flush=True)
             entry = device.journal[key] = Entry(order, "accepted", order.version)
@@ -235,11 +239,17 @@ class SimulatedBoards:
                 started_at_ns=time.time_ns(),
             )
         )
-        self._receipts[key] = (device.name, payload, _Sent(self._publish(device, "result", payload)))
+        self._receipts[key] = (
+            device.name,
+            payload,
+            _Sent(self._publish(device, "result", payload)),
+        )
         entry.runs = (run,)
 
     def _publish(self, device: Device, kind: str, payload: bytes) -> int:
-        return self._lines[device.name].session.publish(str(Topic(self.fleet, device.name, kind)), payload)
+        return self._lines[device.name].session.publish(
+            str(Topic(self.fleet, device.name, kind)), payload
+        )
 
     def _is_due(self, name: str, sent: "_Sent", now_s: float) -> bool:
         return sent.again_s <= now_s and not self._lines[name].session.is_on_its_way(sent.number)
@@ -256,7 +266,9 @@ class SimulatedBoards:
                         self._send_report(self.devices[name], self.devices[name].journal[key])
                 for record, (name, payload, sent) in list(self._receipts.items()):
                     if self._is_due(name, sent, now_s):
-                        repeated = _Sent(self._publish(self.devices[name], "result", payload)).after(sent)
+                        repeated = _Sent(
+                            self._publish(self.devices[name], "result", payload)
+                        ).after(sent)
                         self._receipts[record] = (name, payload, repeated)
 
 
@@ -270,9 +282,13 @@ class _Line:
 
     def connected(self) -> None:
         """Subscribe, and report that the board is there."""
-        self.session.subscribe([str(Topic(self._boards.fleet, self._name, kind)) for kind in ("command", "receipt")])
+        self.session.subscribe(
+            [str(Topic(self._boards.fleet, self._name, kind)) for kind in ("command", "receipt")]
+        )
         state = online(self._boards.devices[self._name].session)
-        self.session.publish(str(Topic(self._boards.fleet, self._name, "state")), state, lasting="retained")
+        self.session.publish(
+            str(Topic(self._boards.fleet, self._name, "state")), state, lasting="retained"
+        )
 
     def disconnected(self, reason: str) -> None:
         """It comes back by itself."""
@@ -290,7 +306,12 @@ def main() -> None:
     numbers = range(first, first + count)
     names = [board_name(number) for number in numbers]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        addresses = pool.map(join, [folder / "join" / f"{name}.join.toml" for name in names], [folder / name for name in names], numbers)
+        addresses = pool.map(
+            join,
+            [folder / "join" / f"{name}.join.toml" for name in names],
+            [folder / name for name in names],
+            numbers,
+        )
         boards = SimulatedBoards(dict(zip(names, addresses, strict=True)), "lab", run_s=2.0)
     boards.start()
     signal.sigwait({signal.SIGTERM})

@@ -24,7 +24,9 @@ def test_each_job_is_measured_once_beside_a_second_agent(tmp_path):
         copied = drill.boards[0].copy()
         copied.start(drill.stack)
         jobs = [drill.order(seconds=number % 3) for number in range(12)]
-        drill.killed_until_done(jobs, 45, [*drill.servers, copied.agent, *(board.agent for board in drill.boards)])
+        drill.killed_until_done(
+            jobs, 45, [*drill.servers, copied.agent, *(board.agent for board in drill.boards)]
+        )
         drill.judge_measured(jobs, drill.names)
     assert not drill.outcome.faults
     assert (drill.outcome.executions, drill.outcome.runs) == (24, 24)
@@ -33,5 +35,11 @@ def test_each_job_is_measured_once_beside_a_second_agent(tmp_path):
 def test_simulated_boards_join_and_measure_in_waves():
     """As a thousand do, by `python -m tests.fleet.thousand`."""
     command = [sys.executable, "-m", "tests.fleet.thousand", "--boards", "30"]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).resolve().parents[2])
+    completed = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[2],
+    )
     assert completed.returncode == 0, completed.stdout[-3000:] + completed.stderr[-3000:]

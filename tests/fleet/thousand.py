@@ -23,7 +23,9 @@ BOARDS_A_PROCESS = 250
 
 def main() -> int:
     """Run it; return 0 when each board has measured once."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fleet.thousand", description="Join, order, count; and what it costs.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fleet.thousand", description="Join, order, count; and what it costs."
+    )
     parser.add_argument("--boards", type=int, default=1000)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="edgemeter-fleet-") as name, ExitStack() as stack:
@@ -38,11 +40,20 @@ def main() -> int:
             for number, log in enumerate(logs):
                 first = number * BOARDS_A_PROCESS
                 count = min(BOARDS_A_PROCESS, len(names) - first)
-                command = [sys.executable, "-m", "tests.fleet.simulated_boards", str(folder), str(first), str(count)]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "tests.fleet.simulated_boards",
+                    str(folder),
+                    str(first),
+                    str(count),
+                ]
                 process = Supervised(log.stem, command, log)
                 stack.callback(process.stop)
                 process.start()
-            is_online = wait_until(lambda: list(drill.presence().values()) == ["online"] * len(names), LONG_S)
+            is_online = wait_until(
+                lambda: list(drill.presence().values()) == ["online"] * len(names), LONG_S
+            )
             drill.note_unless(is_online, "not all are online")
         costs["joined"] = _costs(drill.servers)
         with drill.step("a job in waves"):
@@ -50,7 +61,12 @@ def main() -> int:
             drill.killed_until_done(jobs, 0, drill.servers)
             drill.judge_measured(jobs, names)
         costs["measured"] = _costs(drill.servers)
-        drill.outcome.faults += [line for log in logs for line in log.read_text().splitlines() if line.startswith(OVERLAP)]
+        drill.outcome.faults += [
+            line
+            for log in logs
+            for line in log.read_text().splitlines()
+            if line.startswith(OVERLAP)
+        ]
     for fault in drill.outcome.faults[:20]:
         say(fault)
     print(json.dumps(drill.outcome.document() | {"costs": costs}))
@@ -66,9 +82,14 @@ def _cost(pid: int | None) -> dict[str, float]:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     ticks = int(fields[11]) + int(fields[12])
     status = Path(f"/proc/{pid}/status").read_text()
-    sizes_kb = {name: int(re.search(rf"{name}:\s+(\d+) kB", status)[1]) for name in ("VmRSS", "VmHWM")}  # type: ignore[index]
+    sizes_kb = {
+        name: int(re.search(rf"{name}:\s+(\d+) kB", status)[1]) for name in ("VmRSS", "VmHWM")
+    }  # type: ignore[index]
     mb = {"resident_mb": sizes_kb["VmRSS"] * 1024 / 1e6, "peak_mb": sizes_kb["VmHWM"] * 1024 / 1e6}
-    return {"processor_s": ticks / os.sysconf("SC_CLK_TCK"), **{name: round(value, 1) for name, value in mb.items()}}
+    return {
+        "processor_s": ticks / os.sysconf("SC_CLK_TCK"),
+        **{name: round(value, 1) for name, value in mb.items()},
+    }
 
 
 if __name__ == "__main__":

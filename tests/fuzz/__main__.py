@@ -13,7 +13,9 @@ from tests.fuzz.decoder import work
 
 def main() -> int:
     """Run it; return 0 when nothing was found."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz what reads messages; a new seed each time.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description="Fuzz what reads messages; a new seed each time."
+    )
     parser.add_argument("--inputs", type=int, default=10_000_000)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -30,7 +32,17 @@ def main() -> int:
     counts = sum((result for result in result if isinstance(result, Counter)), Counter[str]())
     seconds = time.monotonic() - began
     rate = counts["inputs"] / seconds
-    print(json.dumps({"seed": args.seed, **counts, "flaws": len(flaws), "seconds": round(seconds, 1), "inputs_per_s": round(rate)}))
+    print(
+        json.dumps(
+            {
+                "seed": args.seed,
+                **counts,
+                "flaws": len(flaws),
+                "seconds": round(seconds, 1),
+                "inputs_per_s": round(rate),
+            }
+        )
+    )
     return 1 if flaws else 0
 
 

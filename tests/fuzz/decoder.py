@@ -42,8 +42,21 @@ ODD = [
         b"\xff",
         b"\xed\xa0\x80",
     ),
-    *(str(2**power + offset).encode() for power in (15, 31, 53, 63, 64, 70) for offset in (-1, 0, 1)),
-    *(b"9" * 400, b"[" * 300, b'{"a":' * 300, b'"' + b"x" * 300 + b'"', b" " * 50, b"\0", b"\xef\xbb\xbf", b"x\x9c"),
+    *(
+        str(2**power + offset).encode()
+        for power in (15, 31, 53, 63, 64, 70)
+        for offset in (-1, 0, 1)
+    ),
+    *(
+        b"9" * 400,
+        b"[" * 300,
+        b'{"a":' * 300,
+        b'"' + b"x" * 300 + b'"',
+        b" " * 50,
+        b"\0",
+        b"\xef\xbb\xbf",
+        b"x\x9c",
+    ),
 ]
 
 
@@ -119,8 +132,14 @@ class Fuzzer:
     def _with_odd_value(self, payload: bytes, index: int) -> bytes:
         # After a colon stands a value: an odd one in its place gets past the outer syntax.
         start = payload.find(b":", index) + 1
-        ends = [end for end in (payload.find(mark, start) for mark in (b",", b"}", b"]")) if end >= 0]
-        return payload[:start] + self._draw.choice(ODD) + payload[min(ends) :] if start and ends else payload + self._draw.choice(ODD)
+        ends = [
+            end for end in (payload.find(mark, start) for mark in (b",", b"}", b"]")) if end >= 0
+        ]
+        return (
+            payload[:start] + self._draw.choice(ODD) + payload[min(ends) :]
+            if start and ends
+            else payload + self._draw.choice(ODD)
+        )
 
     def _try(self, payload: bytes) -> None:
         message = Message(TOPIC, payload, 1, 1, 1)
@@ -149,7 +168,9 @@ class Fuzzer:
         for _ in range(draw.choice((0, 0, 1, 2, 4))):
             stream = self._mutated(stream)
         cuts = sorted(draw.randrange(len(stream) + 1) for _ in range(draw.randrange(6)))
-        pieces = [stream[first:last] for first, last in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+        pieces = [
+            stream[first:last] for first, last in zip([0, *cuts], [*cuts, len(stream)], strict=True)
+        ]
         try:
             if _read([stream], version) != _read(pieces, version):
                 raise AssertionError("in pieces it reads otherwise")  # noqa: TRY301 - said below with the stream
@@ -161,15 +182,27 @@ class Fuzzer:
 
 def _records(admitted: Admitted) -> list[record.RunRecord]:
     payloads = [arrival.payload for arrival in admitted.arrivals]
-    return [*map(record.decode, itertools.chain(payloads, *(unpack_chunk(batch.body) for batch in admitted.batches)))]
+    return [
+        *map(
+            record.decode,
+            itertools.chain(payloads, *(unpack_chunk(batch.body) for batch in admitted.batches)),
+        )
+    ]
 
 
 def _check(admitted: Admitted, payload: bytes) -> None:
     records = _records(admitted)
-    if not records and not admitted.rejections and payload.lstrip() != b"[]" and not _is_empty_batch(payload):
+    if (
+        not records
+        and not admitted.rejections
+        and payload.lstrip() != b"[]"
+        and not _is_empty_batch(payload)
+    ):
         raise AssertionError("neither taken nor refused")
     for run in records:
-        if (run.fleet, run.device) != ("lab", "pi-1") or not (0 < (run.session or 0) < 2**53 and 0 < (run.seq or 0) < 2**53):
+        if (run.fleet, run.device) != ("lab", "pi-1") or not (
+            0 < (run.session or 0) < 2**53 and 0 < (run.seq or 0) < 2**53
+        ):
             raise AssertionError(run)
         if not 0 <= run.started_at_ns < 2**63 or run.schema > record.SCHEMA:
             raise AssertionError(run)
@@ -186,13 +219,25 @@ def _is_empty_batch(payload: bytes) -> bool:
 def _packet(draw: random.Random, version: str) -> bytes:
     kind = draw.randrange(5)
     if kind < 3:
-        topic = TOPIC.encode() if draw.random() < 0.9 else bytes(draw.randrange(256) for _ in range(draw.randrange(20)))
-        payload = bytes(draw.randrange(256) for _ in range(draw.choice((0, 1, 5, 100, 200, 20_000))))
+        topic = (
+            TOPIC.encode()
+            if draw.random() < 0.9
+            else bytes(draw.randrange(256) for _ in range(draw.randrange(20)))
+        )
+        payload = bytes(
+            draw.randrange(256) for _ in range(draw.choice((0, 1, 5, 100, 200, 20_000)))
+        )
         qos = draw.randrange(2)
-        body = struct.pack(">H", len(topic)) + topic + (struct.pack(">H", draw.randrange(1, 65536)) if qos else b"")
+        body = (
+            struct.pack(">H", len(topic))
+            + topic
+            + (struct.pack(">H", draw.randrange(1, 65536)) if qos else b"")
+        )
         return bytes([0x30 | qos << 1]) + sized(body + (b"\0" if version == "5" else b"") + payload)
     if kind == 3:
-        return draw.choice((b"\xd0\x00", b"\x90\x04\x00\x01\x00\x01", b"\x20\x03\x00\x00\x00", b"\xe0\x01\x8e"))
+        return draw.choice(
+            (b"\xd0\x00", b"\x90\x04\x00\x01\x00\x01", b"\x20\x03\x00\x00\x00", b"\xe0\x01\x8e")
+        )
     return bytes(draw.randrange(256) for _ in range(draw.randrange(1, 12)))
 
 
@@ -211,13 +256,24 @@ def _read(pieces: list[bytes], version: str) -> tuple[list[object], str | None]:
 
 def _seeds() -> list[bytes]:
     plain = [record.encode(make_record(session=7, seq=seq)) for seq in (1, 2)]
-    bare = record.encode(make_record(session=7, seq=3, samples=(), conditions=(), energy=None, accuracy=None))
+    bare = record.encode(
+        make_record(session=7, seq=3, samples=(), conditions=(), energy=None, accuracy=None)
+    )
     several = messages.join_records([*plain, bare])
     other = [
         messages.encode_message(messages.Receipt(session=7, held=((1, 3), (5, 5)))),
         messages.encode_message(messages.DeviceState(state="online", session=7)),
         messages.encode_message(
-            messages.Birth(device="pi-1", fleet="lab", session=7, agent="1", board=None, os="x", arch="y", runtimes={"a": "b"})
+            messages.Birth(
+                device="pi-1",
+                fleet="lab",
+                session=7,
+                agent="1",
+                board=None,
+                os="x",
+                arch="y",
+                runtimes={"a": "b"},
+            )
         ),
     ]
     return [*plain, *([bare] * 6), several, zlib.compress(several), zlib.compress(plain[0]), *other]

@@ -53,4 +53,6 @@ def inspected_here(monkeypatch):
 @pytest.fixture
 def invoke():
     """Return what runs `edgemeter models ...` in this process; what it raises is raised."""
-    return lambda *arguments: CliRunner().invoke(models, [str(argument) for argument in arguments], catch_exceptions=False)
+    return lambda *arguments: CliRunner().invoke(
+        models, [str(argument) for argument in arguments], catch_exceptions=False
+    )

@@ -28,7 +28,14 @@ def copied_model(folder):
 def test_the_list_names_every_file_within_80_columns():
     """One line per file, with its AP and the first digits of its hash."""
     printed = (
-        CliRunner().invoke(models, ["list"], env={"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"}, catch_exceptions=False).output
+        CliRunner()
+        .invoke(
+            models,
+            ["list"],
+            env={"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"},
+            catch_exceptions=False,
+        )
+        .output
     )
     lines = re.sub(r"\x1b\[[0-9;]*m", "", printed).splitlines()
     for model in shipped_models.shipped_models():
@@ -45,7 +52,10 @@ def test_the_list_says_licence_and_what_is_unverified(invoke):
     assert "~0.373 AP" in lines["yolov8n"]
     for entry in catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry:
         with table_row(entry.name):
-            assert lines[entry.name].split()[1:3] == [entry.licence, entry.sha256[:8] if entry.sha256 else "unverified"]
+            assert lines[entry.name].split()[1:3] == [
+                entry.licence,
+                entry.sha256[:8] if entry.sha256 else "unverified",
+            ]
             assert lines[entry.name].endswith("fetch" if entry.address else "export")
 
 
@@ -53,11 +63,15 @@ def test_the_list_is_json_for_machines(invoke):
     """The same models, with exact figures, and every catalogue entry with licence, status and hash."""
     listed = json.loads(invoke("list", "--format", "json").output)
     rows = listed["models"]
-    assert [row["sha256"] for row in rows] == [model.about.sha256 for model in shipped_models.shipped_models()]
+    assert [row["sha256"] for row in rows] == [
+        model.about.sha256 for model in shipped_models.shipped_models()
+    ]
     assert all(row["accuracy"]["metric"] == "coco_ap" for row in rows)
     for row in listed["catalogue"]:
         assert row.pop("status") == ("verified" if row["sha256"] else "unverified")
-        assert msgspec.convert(row, CatalogueEntry, strict=False) == catalogue.find_entry(row["name"])
+        assert msgspec.convert(row, CatalogueEntry, strict=False) == catalogue.find_entry(
+            row["name"]
+        )
 
 
 def test_show_prints_the_card_or_the_entry_of_the_catalogue(invoke):
@@ -65,7 +79,10 @@ def test_show_prints_the_card_or_the_entry_of_the_catalogue(invoke):
     model = shipped_models.shipped_models()[0]
     text = model_card.card_path(model.path).read_text(encoding="utf-8")
     assert invoke("show", model.path.name).output == invoke("show", str(model.path)).output == text
-    assert json.loads(invoke("show", model.path.name, "--format", "json").output)["card"]["sha256"] == model.about.sha256
+    assert (
+        json.loads(invoke("show", model.path.name, "--format", "json").output)["card"]["sha256"]
+        == model.about.sha256
+    )
     entry = msgspec.toml.decode(invoke("show", "yolox-nano").output)
     assert msgspec.convert(entry, CatalogueEntry) == catalogue.find_entry("yolox-nano")
     assert json.loads(invoke("show", "yolox-nano", "--format", "json").output)["path"] is None
@@ -76,7 +93,11 @@ def test_show_refuses_what_is_no_model_with_its_card(tmp_path, invoke):
     changed = tmp_path / copied_model(tmp_path).path.name
     changed.write_bytes(changed.read_bytes() + b"\0")
     (tmp_path / "own.onnx").write_bytes(b"x")
-    for name, message in ((changed, f"{changed.name}.*sha256"), (tmp_path / "own.onnx", r"own\.onnx\.toml"), ("absent", "models list")):
+    for name, message in (
+        (changed, f"{changed.name}.*sha256"),
+        (tmp_path / "own.onnx", r"own\.onnx\.toml"),
+        ("absent", "models list"),
+    ):
         with table_row(name), pytest.raises(ConfigError, match=message):
             invoke("show", name)
     with pytest.raises(ConfigError, match="'absent'"):
@@ -90,6 +111,10 @@ def test_what_ships_is_verified(monkeypatch, tmp_path, invoke):
     assert invoke("fetch", "edgemeter-shapes_int8.tflite").exit_code == 0
     model = copied_model(tmp_path)
     (tmp_path / model.path.name).write_bytes(b"changed")
-    monkeypatch.setattr(local_files, "shipped_models", lambda: [shipped_models.find_model(tmp_path / model.path.name)])
+    monkeypatch.setattr(
+        local_files,
+        "shipped_models",
+        lambda: [shipped_models.find_model(tmp_path / model.path.name)],
+    )
     result = invoke("verify", model.path.name)
     assert (result.exit_code, model.about.sha256 in result.stderr) == (1, True)

@@ -20,9 +20,13 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+EXTRAS = set(
+    tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+)
 # Extras that a message, a page or a call of `import_extra` names.
-NAMED = re.compile(r'edgemeter\[([a-z0-9,-]+)\]|import_extra\("[\w.]+", "(\w+)"|require_extra\("(\w+)"')
+NAMED = re.compile(
+    r'edgemeter\[([a-z0-9,-]+)\]|import_extra\("[\w.]+", "(\w+)"|require_extra\("(\w+)"'
+)
 # In an environment with `litert` alone: a command, and the extra that its one line of error names.
 REFUSED = {
     "report": "report",
@@ -40,11 +44,22 @@ REFUSED = {
 
 def test_every_extra_that_is_named_exists():
     """In code and on pages; an extra of ours that is renamed takes its messages along."""
-    files = [path for folder in ("agent", "collector", "models", "provisioning", "docs") for path in (ROOT / folder).rglob("*.*")]
-    sources = [
-        path for path in (*files, ROOT / "README.md", ROOT / "action.yml") if path.suffix in {".py", ".md", ".toml", ".yml", ".Dockerfile"}
+    files = [
+        path
+        for folder in ("agent", "collector", "models", "provisioning", "docs")
+        for path in (ROOT / folder).rglob("*.*")
     ]
-    named = {(path.name, extra) for path in sources for pair in NAMED.findall(path.read_text()) for extra in "".join(pair).split(",")}
+    sources = [
+        path
+        for path in (*files, ROOT / "README.md", ROOT / "action.yml")
+        if path.suffix in {".py", ".md", ".toml", ".yml", ".Dockerfile"}
+    ]
+    named = {
+        (path.name, extra)
+        for path in sources
+        for pair in NAMED.findall(path.read_text())
+        for extra in "".join(pair).split(",")
+    }
     assert {extra for _, extra in named} >= {"sign", "report", "collector", "vision", "convert"}
     assert [pair for pair in named if pair[1] not in EXTRAS] == []
 
@@ -58,7 +73,10 @@ def test_the_extra_of_each_runtime_exists():
 
 def test_pytorch_comes_without_cuda_where_no_nvidia_driver_is(tmp_path):
     """On a machine with the driver, the package index's own build is named."""
-    assert install_command("torch", tmp_path / "absent") == f"pip install 'edgemeter[torch]'{CPU_FIRST}"
+    assert (
+        install_command("torch", tmp_path / "absent")
+        == f"pip install 'edgemeter[torch]'{CPU_FIRST}"
+    )
     assert install_command("torch", tmp_path) == "pip install 'edgemeter[torch]'"
     assert install_command("sign", tmp_path / "absent") == "pip install 'edgemeter[sign]'"
 
@@ -70,7 +88,10 @@ def test_an_extra_that_no_package_of_it_fits_names_what_does():
         ("tflite", (3, 10), "armv7l", ""),
         ("report", (3, 10), "armv7l", ""),
     ):
-        assert install_command(extra, python=python, machine=machine) == f"{words}pip install 'edgemeter[{extra}]'", extra
+        assert (
+            install_command(extra, python=python, machine=machine)
+            == f"{words}pip install 'edgemeter[{extra}]'"
+        ), extra
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +102,27 @@ def edgemeter(tmp_path_factory):
     (folder / "work").mkdir()
     (folder / "work" / "signing.toml").write_text('signing_key_file = "lab.key"')
     for suffix in ("tflite", "onnx", "torchscript"):
-        (folder / "work" / f"model.{suffix}").write_bytes((ROOT / "models" / "shipped" / f"edgemeter-shapes_fp32.{suffix}").read_bytes())
+        (folder / "work" / f"model.{suffix}").write_bytes(
+            (ROOT / "models" / "shipped" / f"edgemeter-shapes_fp32.{suffix}").read_bytes()
+        )
 
     def run(arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(folder), "EDGEMETER_RUN_LOCK": "run.lock", "COLUMNS": "150"}
+        environment = {
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "HOME": str(folder),
+            "EDGEMETER_RUN_LOCK": "run.lock",
+            "COLUMNS": "150",
+        }
         command = [programs / "edgemeter", *arguments.split()]
-        return subprocess.run(command, cwd=folder / "work", env=environment, capture_output=True, text=True, check=False, timeout=590)
+        return subprocess.run(
+            command,
+            cwd=folder / "work",
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=590,
+        )
 
     return run
 
@@ -110,6 +146,8 @@ def test_the_demo_shows_its_table_without_broker_and_page(edgemeter):
     """With a runtime alone: what is left out is named with its line, and the runs are in a ledger."""
     completed = edgemeter("collector demo")
     assert completed.returncode == 0, completed.stderr
-    assert all(f"pip install 'edgemeter[{extra}]'" in completed.stderr for extra in ("collector", "report"))
+    assert all(
+        f"pip install 'edgemeter[{extra}]'" in completed.stderr for extra in ("collector", "report")
+    )
     assert "reference" in completed.stdout
     assert "records are stored in" in completed.stderr

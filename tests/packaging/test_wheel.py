@@ -34,7 +34,10 @@ def in_wheel(name: str) -> str:
 def test_every_package_of_the_tree_is_listed():
     """A subpackage that is not listed is left out of the wheel without a word, while the editable install still has it."""
     folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    packages = {str(Path(in_wheel(f"{folder.relative_to(ROOT)}/__init__.py")).parent).replace("/", ".") for folder in folders}
+    packages = {
+        str(Path(in_wheel(f"{folder.relative_to(ROOT)}/__init__.py")).parent).replace("/", ".")
+        for folder in folders
+    }
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages
     assert all((folder / "__init__.py").exists() for folder in folders)
 
@@ -53,10 +56,15 @@ def wheel(source, tmp_path_factory) -> Path:
 def test_the_wheel_holds_every_module_and_data_file(wheel):
     """The wheel has every file that git tracks below the packages, and the two schemas."""
     command = ["git", "ls-files", *PACKAGES]
-    tracked = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    tracked = subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split()
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-        reference = {name.rpartition("/")[2]: archive.read(name).decode() for name in names - set(map(in_wheel, tracked))}
+        reference = {
+            name.rpartition("/")[2]: archive.read(name).decode()
+            for name in names - set(map(in_wheel, tracked))
+        }
     assert set(map(in_wheel, tracked)) < names
     assert set(reference) == {"record.schema.json", "messages.schema.json"}
     assert "RunRecord" in json.loads(reference["record.schema.json"])["$defs"]
@@ -68,8 +76,21 @@ def test_the_wheel_holds_every_module_and_data_file(wheel):
 def test_the_python_interface_has_one_name_in_the_wheel(wheel):
     """`edgemeter.agent.api` beside `edgemeter` would make two of each of its classes."""
     code = "import sys, importlib.util as u; sys.path.insert(0, sys.argv[1]); print(*map(bool, map(u.find_spec, sys.argv[2:])))"
-    command = [sys.executable, "-IS", "-c", code, wheel, "edgemeter._columns", "edgemeter.agent.cli", "edgemeter.agent.api"]
-    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() == ["True", "True", "False"]
+    command = [
+        sys.executable,
+        "-IS",
+        "-c",
+        code,
+        wheel,
+        "edgemeter._columns",
+        "edgemeter.agent.cli",
+        "edgemeter.agent.api",
+    ]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() == [
+        "True",
+        "True",
+        "False",
+    ]
 
 
 @pytest.mark.packaging
@@ -100,25 +121,59 @@ ON_BOARDS = {
 @pytest.mark.parametrize("extra", sorted(ON_BOARDS))
 def test_an_extra_resolves_to_wheels_for_64_bit_boards(extra, wheel, tmp_path):
     """Debian 12 on aarch64: Python 3.11, glibc 2.36. A board has no compiler, so that a source distribution counts as nothing."""
-    platforms = [word for glibc in (17, 27, 28, 34) for word in ("--platform", f"manylinux_2_{glibc}_aarch64")]
-    resolve = ["install", "--dry-run", "--quiet", "--ignore-installed", "--only-binary", ":all:", "--python-version", "3.11", *platforms]
-    command = [sys.executable, "-m", "pip", *resolve, "--target", tmp_path / "target", "--report", tmp_path / "report.json"]
+    platforms = [
+        word
+        for glibc in (17, 27, 28, 34)
+        for word in ("--platform", f"manylinux_2_{glibc}_aarch64")
+    ]
+    resolve = [
+        "install",
+        "--dry-run",
+        "--quiet",
+        "--ignore-installed",
+        "--only-binary",
+        ":all:",
+        "--python-version",
+        "3.11",
+        *platforms,
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        *resolve,
+        "--target",
+        tmp_path / "target",
+        "--report",
+        tmp_path / "report.json",
+    ]
     subprocess.run([*command, f"{wheel}[{extra}]"], check=True, timeout=1200)
     resolved = json.loads((tmp_path / "report.json").read_text())["install"]
-    urls = {package["metadata"]["name"].replace("_", "-"): package["download_info"]["url"] for package in resolved}
+    urls = {
+        package["metadata"]["name"].replace("_", "-"): package["download_info"]["url"]
+        for package in resolved
+    }
     assert urls[ON_BOARDS[extra]].endswith("_aarch64.whl")
 
 
 def ran(program: Path, *arguments: object, home: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "EDGEMETER_HOME": str(home), "COLUMNS": "200"}
     return subprocess.run(
-        [program, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=900, cwd=home, env=environment
+        [program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+        cwd=home,
+        env=environment,
     )
 
 
 def shipped(program: Path, ending: str) -> Path:
     """Return the shipped fp32 model with this ending, in the program's own environment."""
-    (model,) = program.parent.parent.glob(f"lib/python*/site-packages/edgemeter/models/shipped/*fp32{ending}")
+    (model,) = program.parent.parent.glob(
+        f"lib/python*/site-packages/edgemeter/models/shipped/*fp32{ending}"
+    )
     return model
 
 
@@ -127,7 +182,19 @@ def measures(ending: str, program: Path, home: Path) -> None:
     model = shipped(program, ending)
     scenes = model.parent.parent / "scenes"
     data = ("--data", scenes / "images", "--annotations", scenes / "annotations.json")
-    completed = ran(program, "run", model, *data, "--mode", "rapid", "--repeats", 1, "--format", "json", home=home)
+    completed = ran(
+        program,
+        "run",
+        model,
+        *data,
+        "--mode",
+        "rapid",
+        "--repeats",
+        1,
+        "--format",
+        "json",
+        home=home,
+    )
     assert completed.returncode == 0, completed.stderr
     (record,) = json.loads(completed.stdout)["runs"]
     assert record["accuracy"]["value"] >= 0.6
@@ -142,7 +209,12 @@ def says(command: str, text: str, program: Path, home: Path, status: int = 0) ->
 
 def imports(module: str, program: Path, home: Path) -> None:
     """Import the extra's library, and run the doctor, to whom it is a fault where no model can run."""
-    subprocess.run([program.parent / "python", "-c", f"import {module}"], check=True, capture_output=True, cwd=home)
+    subprocess.run(
+        [program.parent / "python", "-c", f"import {module}"],
+        check=True,
+        capture_output=True,
+        cwd=home,
+    )
     doctor = ran(program, "doctor", home=home)
     assert doctor.returncode == ("no model can run" in doctor.stdout)
 
@@ -150,7 +222,19 @@ def imports(module: str, program: Path, home: Path) -> None:
 def generates(model: str, program: Path, home: Path) -> None:
     """Measure the shipped language model, by a name of it."""
     lengths = ("--prompt-tokens", 40, "--output-tokens", 8)
-    completed = ran(program, "run", model, *lengths, "--mode", "rapid", "--repeats", 1, "--format", "json", home=home)
+    completed = ran(
+        program,
+        "run",
+        model,
+        *lengths,
+        "--mode",
+        "rapid",
+        "--repeats",
+        1,
+        "--format",
+        "json",
+        home=home,
+    )
     assert completed.returncode == 0, completed.stderr
     (record,) = json.loads(completed.stdout)["runs"]
     assert record["generation"]["decode_tokens_per_s"] > 0

@@ -37,7 +37,9 @@ class Runner:
         self.inputs = {}
         document = yaml.safe_load(ACTION.read_text())
         self.steps = {step["name"]: step for step in document["runs"]["steps"] if "run" in step}
-        self.defaults = {name: attributes["default"] for name, attributes in document["inputs"].items()}
+        self.defaults = {
+            name: attributes["default"] for name, attributes in document["inputs"].items()
+        }
         self.git("init", "--quiet", "--initial-branch", "main")
         (folder / ".edgemeter" / "bin").mkdir(parents=True)
         program = folder / ".edgemeter" / "bin" / "edgemeter"
@@ -46,7 +48,9 @@ class Runner:
 
     def git(self, *arguments):
         who = ["-c", "user.name=t", "-c", "user.email=t@t"]
-        completed = subprocess.run(["git", *who, *arguments], cwd=self.folder, capture_output=True, text=True, check=True)
+        completed = subprocess.run(
+            ["git", *who, *arguments], cwd=self.folder, capture_output=True, text=True, check=True
+        )
         return completed.stdout.strip()
 
     def commit(self, latency_ms):
@@ -59,11 +63,14 @@ class Runner:
     def step(self, name):
         """Run a step, its expressions replaced by what they stand for; return status and what it said."""
         values = {
-            "github.event_name == 'pull_request' && 'new' || 'base'": "new" if self.event == "pull_request" else "base",
+            "github.event_name == 'pull_request' && 'new' || 'base'": "new"
+            if self.event == "pull_request"
+            else "base",
             **{f"inputs.{key}": value for key, value in (self.defaults | self.inputs).items()},
         }
         variables = {
-            key: re.sub(r"\$\{\{ (.+?) \}\}", lambda match: values[match[1]], text) for key, text in self.steps[name].get("env", {}).items()
+            key: re.sub(r"\$\{\{ (.+?) \}\}", lambda match: values[match[1]], text)
+            for key, text in self.steps[name].get("env", {}).items()
         }
         environment = {
             **os.environ, **variables, "EDGEMETER_HOME": str(self.folder / "home"),
@@ -88,7 +95,11 @@ def test_a_pull_request_is_measured_against_its_base_in_turn(tmp_path, new_ms, s
     runner.commit(new_ms)
     runner.git("worktree", "add", "--force", "base", base)
     assert runner.step("measure")[0] == 0
-    assert sorted(path.name for path in (tmp_path / "runs" / "base").iterdir()) == ["1.json", "2.json", "3.json"]
+    assert sorted(path.name for path in (tmp_path / "runs" / "base").iterdir()) == [
+        "1.json",
+        "2.json",
+        "3.json",
+    ]
     ended, errors = runner.step("compare")
     assert ended == status, errors + (tmp_path / "comment.md").read_text()
     assert (tmp_path / "comment.md").read_text().startswith(MARK)
@@ -132,13 +143,19 @@ def test_a_change_that_cannot_be_judged_passes_where_that_is_wanted(tmp_path):
         runner.inputs["inconclusive"] = inconclusive
         assert runner.step("compare")[0] == status
         ending = "passes" if status == 0 else "fails"
-        assert f"**inconclusive, which {ending}: slower:20%**" in (tmp_path / "comment.md").read_text()
+        assert (
+            f"**inconclusive, which {ending}: slower:20%**" in (tmp_path / "comment.md").read_text()
+        )
 
 
 def test_the_base_is_checked_out_where_the_measuring_step_reads_it():
     """The commit that the pull request branches from, without credentials left behind for what runs there."""
     steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
     (base,) = (step for step in steps if step.get("uses", "").startswith("actions/checkout@"))
-    assert base["with"] == {"ref": "${{ github.event.pull_request.base.sha }}", "path": "base", "persist-credentials": False}
+    assert base["with"] == {
+        "ref": "${{ github.event.pull_request.base.sha }}",
+        "path": "base",
+        "persist-credentials": False,
+    }
     (measure,) = (step for step in steps if step.get("name") == "measure")
     assert "[ -d base ]" in measure["run"]

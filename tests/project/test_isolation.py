@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import isolation, requirements
-
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = """import socket, subprocess, sys, threading, time
 
@@ -66,8 +64,25 @@ FAILURES = {
 def test_a_forgotten_marker_fails_with_one_line(tmp_path):
     """Also where the product catches the error, and in a thread of its own; a test with a marker may do it."""
     (tmp_path / "test_planted.py").write_text(PLANTED)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
-    result = subprocess.run([*command, tmp_path / "test_planted.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.conftest",
+        "-c",
+        ROOT / "pyproject.toml",
+        "--rootdir",
+        tmp_path,
+    ]
+    result = subprocess.run(
+        [*command, tmp_path / "test_planted.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert f"{len(FAILURES)} failed, 2 passed" in result.stdout, result.stdout
     for name, line in FAILURES.items():
         failure = result.stdout.partition(f"_ {name} _")[2].partition("\n___")[0]
@@ -110,8 +125,26 @@ def test_quick(server):
 def test_a_process_that_hangs_fails_its_test_with_its_command(tmp_path):
     """Whatever waits for it; a server of several tests goes on."""
     (tmp_path / "test_hanging.py").write_text(HANGING)
-    command = [sys.executable, "-m", "pytest", "-q", "-rN", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
-    result = subprocess.run([*command, tmp_path / "test_hanging.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rN",
+        "-p",
+        "tests.conftest",
+        "-c",
+        ROOT / "pyproject.toml",
+        "--rootdir",
+        tmp_path,
+    ]
+    result = subprocess.run(
+        [*command, tmp_path / "test_hanging.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "2 failed, 1 passed" in result.stdout, result.stdout
     line = f"hung, and was ended after 1 s: {sys.executable} -c 'import time; time.sleep(600)': mark a test that needs longer"
     assert result.stdout.count(line) == 2

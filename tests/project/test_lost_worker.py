@@ -31,7 +31,10 @@ LOST = {
     "test_b.py::test_part[2]": "not run, because the process ended in test_b.py::test_part[1]",
     "test_b.py::test_part[3]": "not run, because the process ended in test_b.py::test_part[1]",
     "test_c.py::test_part[0]": "crashed while running",
-    **{f"test_c.py::test_part[{number}]": "not run, because the process ended in test_c.py::test_part[0]" for number in (1, 2, 3)},
+    **{
+        f"test_c.py::test_part[{number}]": "not run, because the process ended in test_c.py::test_part[0]"
+        for number in (1, 2, 3)
+    },
     "test_e.py::test_part[3]": "crashed while running",
 }
 
@@ -41,10 +44,35 @@ def test_a_process_that_ends_takes_only_its_own_file_with_it(tmp_path):
     """Two crash and one hangs: what they did not run fails by name, all else has run once."""
     for letter in FILES:
         (tmp_path / f"test_{letter}.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-n", "2"]
-    command += [*ONCE, "-o", "faulthandler_timeout=5", "-o", "faulthandler_exit_on_timeout=true", tmp_path]
-    variables = {"PATH": str(Path(sys.executable).parent), "RAN": str(tmp_path / "ran"), "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=100)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "-c",
+        ROOT / "pyproject.toml",
+        "--rootdir",
+        tmp_path,
+        "-n",
+        "2",
+    ]
+    command += [
+        *ONCE,
+        "-o",
+        "faulthandler_timeout=5",
+        "-o",
+        "faulthandler_exit_on_timeout=true",
+        tmp_path,
+    ]
+    variables = {
+        "PATH": str(Path(sys.executable).parent),
+        "RAN": str(tmp_path / "ran"),
+        "PYTHONPATH": str(ROOT),
+    }
+    result = subprocess.run(
+        command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=100
+    )
     assert result.returncode == 1, result.stdout
     assert f"{len(LOST)} failed, {4 * len(FILES) - len(LOST)} passed" in result.stdout
     for test, words in LOST.items():
@@ -63,12 +91,30 @@ def test_a_shuffled_order_is_its_seeds(tmp_path):
         (tmp_path / f"test_{letter}.py").write_text(TESTS)
 
     def order(seed):
-        command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "tests.conftest",
+            "-c",
+            ROOT / "pyproject.toml",
+            "--rootdir",
+            tmp_path,
+        ]
         command += ["--collect-only", "-q", f"--shuffle={seed}", tmp_path]
-        printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=100).stdout
+        printed = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=100
+        ).stdout
         return re.findall(r"^\S*test_(\w)\.py::test_part\[(\d)\]", printed, re.MULTILINE)
 
     assert order(1) == (shuffled := order(1))
-    assert sorted(shuffled) == [(letter, str(number)) for letter in FILES for number in range(4)] != shuffled
-    assert "".join(letter for letter, _ in shuffled[::4]) == "".join(dict.fromkeys(letter for letter, _ in shuffled))
+    assert (
+        sorted(shuffled)
+        == [(letter, str(number)) for letter in FILES for number in range(4)]
+        != shuffled
+    )
+    assert "".join(letter for letter, _ in shuffled[::4]) == "".join(
+        dict.fromkeys(letter for letter, _ in shuffled)
+    )
     assert order(2) != shuffled

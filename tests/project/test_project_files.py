@@ -45,7 +45,9 @@ def checked(*command):
     program = shutil.which(command[0], path=str(Path(sys.executable).parent))
     if program is None:
         pytest.skip(f"{command[0]} has no wheel for this machine")
-    completed = subprocess.run([program, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    completed = subprocess.run(
+        [program, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
@@ -62,7 +64,12 @@ def test_every_file_of_these_kinds_is_checked():
     named = {path for paths in SCHEMAS.values() for path in paths}
     files = {
         path.relative_to(ROOT).as_posix()
-        for pattern in (".github/**/*.yml", "docs/review/*.yml", "action.yml", "collector/deploy/*.yaml")
+        for pattern in (
+            ".github/**/*.yml",
+            "docs/review/*.yml",
+            "action.yml",
+            "collector/deploy/*.yaml",
+        )
         for path in ROOT.glob(pattern)
     }
     assert files - named == {".github/zizmor.yml"}
@@ -94,14 +101,26 @@ def test_an_image_runs_without_root_and_reports_its_health():
 
 def test_every_action_and_image_is_pinned_by_its_hash():
     """A tag can be moved to other code. Our own action in an example is of the release that has it."""
-    folders = (ROOT / name for name in (".github", "agent", "collector", "docs", "models", "provisioning"))
-    files = [path for folder in folders for path in folder.rglob("*") if path.suffix in {".yml", ".yaml", ".Dockerfile"}]
+    folders = (
+        ROOT / name for name in (".github", "agent", "collector", "docs", "models", "provisioning")
+    )
+    files = [
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.suffix in {".yml", ".yaml", ".Dockerfile"}
+    ]
     pinned = []
     for path in (*files, ROOT / "action.yml"):
-        for key, name in re.findall(r"^[ -]*(uses:|FROM|image:|container:) (\S+)", path.read_text(), re.MULTILINE):
+        for key, name in re.findall(
+            r"^[ -]*(uses:|FROM|image:|container:) (\S+)", path.read_text(), re.MULTILINE
+        ):
             digest = r"@[0-9a-f]{40}" if key == "uses:" else r"@sha256:[0-9a-f]{64}"
             with table_row(path.name, name):
-                assert re.search(rf"{digest}$", name) or name == f"edgemeter/edgemeter@v{PROJECT['version']}"
+                assert (
+                    re.search(rf"{digest}$", name)
+                    or name == f"edgemeter/edgemeter@v{PROJECT['version']}"
+                )
             pinned.append(key)
     assert {*pinned} == {"uses:", "FROM", "image:"}
 
@@ -110,11 +129,22 @@ def test_an_image_installs_by_hash():
     """Every package but our own, which has no hash before it is built; the pins hold what its extras need."""
     for path, extras in zip(DOCKERFILES, (("litert", "onnx"), ("collector",)), strict=True):
         with table_row(path):
-            (pins,) = re.findall(r"pip install --no-cache-dir --require-hashes --requirement /wheels/(\S+)", (ROOT / path).read_text())
-            assert 'pip install --no-cache-dir --no-deps --find-links /wheels "$EDGEMETER"' in (ROOT / path).read_text()
+            (pins,) = re.findall(
+                r"pip install --no-cache-dir --require-hashes --requirement /wheels/(\S+)",
+                (ROOT / path).read_text(),
+            )
+            assert (
+                'pip install --no-cache-dir --no-deps --find-links /wheels "$EDGEMETER"'
+                in (ROOT / path).read_text()
+            )
             assert (ROOT / path).read_text().count("pip install") == 2
-            names = set(re.findall(r"^([\w-]+)==", (ROOT / path).with_name(pins).read_text(), re.MULTILINE))
-            needs = [*PROJECT["dependencies"], *(need for extra in extras for need in PROJECT["optional-dependencies"][extra])]
+            names = set(
+                re.findall(r"^([\w-]+)==", (ROOT / path).with_name(pins).read_text(), re.MULTILINE)
+            )
+            needs = [
+                *PROJECT["dependencies"],
+                *(need for extra in extras for need in PROJECT["optional-dependencies"][extra]),
+            ]
             needs = [need for need in needs if "python_version <" not in need]
             assert {re.match(r"[\w-]+", need)[0] for need in needs} - names == {"edgemeter"}
 
@@ -129,7 +159,12 @@ def test_a_commit_fetches_nothing():
 def test_a_hook_of_a_commit_names_files_that_exist():
     """Pytest ends with an error for a file that is gone, and every commit would be refused."""
     (repository,) = yaml_of(".pre-commit-config.yaml")["repos"]
-    named = [word for hook in repository["hooks"] for word in hook["entry"].split() if word.endswith(".py")]
+    named = [
+        word
+        for hook in repository["hooks"]
+        for word in hook["entry"].split()
+        if word.endswith(".py")
+    ]
     assert named
     assert [word for word in named if not (ROOT / word).is_file()] == []
 
@@ -139,11 +174,21 @@ def test_every_address_of_the_project_is_the_one_in_its_metadata():
     home = PROJECT["urls"]["Homepage"]
     name = home.removeprefix("https://github.com/")
     folders = (ROOT / name for name in ("agent", "collector", "provisioning", "docs", ".github"))
-    texts = [path for path in ROOT.iterdir() if path.is_file()] + [path for folder in folders for path in folder.rglob("*")]
-    for path in (path for path in texts if path.suffix in (".md", ".yml", ".yaml", ".toml", ".cff")):
+    texts = [path for path in ROOT.iterdir() if path.is_file()] + [
+        path for folder in folders for path in folder.rglob("*")
+    ]
+    for path in (
+        path for path in texts if path.suffix in (".md", ".yml", ".yaml", ".toml", ".cff")
+    ):
         text = path.read_text()
-        assert all(repository == name for repository in re.findall(r"github\.com/([\w-]*edgemeter[\w-]*/[\w-]+)", text)), path
-        assert all(repository == name for repository in re.findall(r"uses: ([\w-]*edgemeter[\w-]*/[\w-]+)@", text)), path
+        assert all(
+            repository == name
+            for repository in re.findall(r"github\.com/([\w-]*edgemeter[\w-]*/[\w-]+)", text)
+        ), path
+        assert all(
+            repository == name
+            for repository in re.findall(r"uses: ([\w-]*edgemeter[\w-]*/[\w-]+)@", text)
+        ), path
 
 
 def test_the_release_workflow_attests_what_it_builds():
@@ -161,4 +206,6 @@ def test_a_citation_names_this_project_and_its_version():
     assert (cited["version"], cited["license"], cited["repository-code"]) == (
         PROJECT["version"], PROJECT["license"], PROJECT["urls"]["Source"],
     )  # fmt: skip
-    assert [author["name"] for author in cited["authors"]] == [author["name"] for author in PROJECT["authors"]]
+    assert [author["name"] for author in cited["authors"]] == [
+        author["name"] for author in PROJECT["authors"]
+    ]

@@ -13,7 +13,17 @@ from tests import requirements
 
 ROOT = Path(__file__).resolve().parents[2]
 # Markers that say when a test runs or how long it takes; `needs` names what it needs itself, `packaging` and `hardware` need no program.
-NO_ROW = {"limit_s", "services", "nightly", "command", "python", "alone", "packaging", "hardware", "needs"}
+NO_ROW = {
+    "limit_s",
+    "services",
+    "nightly",
+    "command",
+    "python",
+    "alone",
+    "packaging",
+    "hardware",
+    "needs",
+}
 SKIPS = """import pytest
 
 @pytest.fixture
@@ -55,7 +65,11 @@ def test_every_marker_that_needs_something_has_a_row(pytestconfig):
 
 def _own_markers() -> int:
     text = (ROOT / "pyproject.toml").read_text()
-    return len(re.findall(r'^    "\w+', text.partition("\nmarkers = [\n")[2].partition("\n]")[0], re.MULTILINE))
+    return len(
+        re.findall(
+            r'^    "\w+', text.partition("\nmarkers = [\n")[2].partition("\n]")[0], re.MULTILINE
+        )
+    )
 
 
 @pytest.fixture
@@ -66,10 +80,32 @@ def bare_run(tmp_path):
     (tmp_path / "test_bare.py").write_text(SKIPS)
 
     def run(**environment):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "tests.conftest",
+            "-c",
+            ROOT / "pyproject.toml",
+            "--rootdir",
+            tmp_path,
+        ]
         bare = {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path), **environment}
-        bare |= {name: os.environ[name] for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH") if name in os.environ}
-        return subprocess.run([*command, tmp_path / "test_bare.py"], cwd=ROOT, env=bare, capture_output=True, text=True, check=False)
+        bare |= {
+            name: os.environ[name]
+            for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH")
+            if name in os.environ
+        }
+        return subprocess.run(
+            [*command, tmp_path / "test_bare.py"],
+            cwd=ROOT,
+            env=bare,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     return run
 
@@ -80,14 +116,23 @@ def test_a_test_without_what_it_needs_is_skipped_before_its_fixtures(bare_run):
     result = bare_run()
     assert result.returncode == 0, result.stdout + result.stderr
     assert "2 passed, 5 skipped" in result.stdout
-    for reason in ("apt-get install mosquitto", "apt-get install no-such-program", "pip install no_such_module"):
+    for reason in (
+        "apt-get install mosquitto",
+        "apt-get install no-such-program",
+        "pip install no_such_module",
+    ):
         assert reason in result.stdout
 
 
 @pytest.mark.needs("cp")
 def test_what_must_run_and_is_skipped_fails_the_run(bare_run):
     """For a marker or a program of EDGEMETER_MUST_RUN; a test that also needs what need not be everywhere may be skipped for that."""
-    for markers, status in (("loadgen", 0), ("mosquitto", 1), ("loadgen,mlserver", 1), ("no-such-program", 1)):
+    for markers, status in (
+        ("loadgen", 0),
+        ("mosquitto", 1),
+        ("loadgen,mlserver", 1),
+        ("no-such-program", 1),
+    ):
         result = bare_run(EDGEMETER_MUST_RUN=markers)
         assert result.returncode == status, markers + result.stdout + result.stderr
     assert bare_run(EDGEMETER_MUST_RUN="mosquitto").stdout.count("test_bare.py::test_broker") == 1
@@ -96,7 +141,10 @@ def test_what_must_run_and_is_skipped_fails_the_run(bare_run):
 def test_a_helper_whose_program_is_absent_names_the_marker(monkeypatch, tmp_path):
     """A test that starts it without its marker fails, and says which one is missing."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RuntimeError, match="mosquitto is not on PATH: the test that starts it must carry the marker `mosquitto`"):
+    with pytest.raises(
+        RuntimeError,
+        match="mosquitto is not on PATH: the test that starts it must carry the marker `mosquitto`",
+    ):
         requirements.program("mosquitto", marker="mosquitto")
     with pytest.raises(RuntimeError, match=r'must carry the marker `needs\("gcc"\)`'):
         requirements.program("gcc")
@@ -108,10 +156,14 @@ def test_a_bare_machine_has_no_further_program_at_its_absolute_path_either():
     """`.ci/bare` keeps those of Debian's base, Python, git and make; openssl is none of them."""
     address = shutil.which("openssl")
     assert subprocess.run([address, "version"], check=False).returncode == 0
-    bare = subprocess.run([ROOT / ".ci/bare", address, "version"], capture_output=True, text=True, check=False)
+    bare = subprocess.run(
+        [ROOT / ".ci/bare", address, "version"], capture_output=True, text=True, check=False
+    )
     assert bare.returncode != 0
     assert "Permission denied" in bare.stderr
-    assert subprocess.run([ROOT / ".ci/bare", "python3", "-c", "print()"], check=False).returncode == 0
+    assert (
+        subprocess.run([ROOT / ".ci/bare", "python3", "-c", "print()"], check=False).returncode == 0
+    )
 
 
 def test_postgresql_is_where_a_program_on_path_leads(monkeypatch, tmp_path):

@@ -11,7 +11,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "tasks" / "fleet.md"
 
 
 def block(kind):
-    (text,) = [part.partition("\n")[2].partition("```")[0] for part in PAGE.read_text().split(f"```{kind}")[1:]]
+    (text,) = [
+        part.partition("\n")[2].partition("```")[0]
+        for part in PAGE.read_text().split(f"```{kind}")[1:]
+    ]
     return text
 
 
@@ -27,6 +30,8 @@ def test_menders_script_asks_for_a_later_try_while_something_measures(tmp_path, 
     with (tmp_path / ("other" if state == "absent" else lock.name)).open("a") as holder:
         if state == "held":
             fcntl.flock(holder, fcntl.LOCK_EX)
-        completed = subprocess.run([script], env={**os.environ, "EDGEMETER_RUN_LOCK": str(lock)}, check=False)
+        completed = subprocess.run(
+            [script], env={**os.environ, "EDGEMETER_RUN_LOCK": str(lock)}, check=False
+        )
     assert completed.returncode == status
     assert lock.exists() == (state != "absent")

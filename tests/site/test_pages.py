@@ -27,11 +27,19 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+EXTRAS = set(
+    tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+)
 DOCS = ROOT / "docs"
 # An example's README is no page.
 IN_DOCS = [path for path in DOCS.rglob("*.md") if DOCS / "examples" not in path.parents]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(path for path in IN_DOCS if path.parent.name != "reference")])
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(path for path in IN_DOCS if path.parent.name != "reference"),
+    ]
+)
 WALKED = sorted(path for path in PAGES if path.parent.name in ("start", "tasks", "explain"))
 # This page judges times, which other tests would disturb.
 TIMED = "pull-requests"
@@ -55,10 +63,14 @@ def test_every_command_runs_in_a_test_or_states_why_not():
         if block.language in ("console", "python"):
             assert block.language == "python" or block.commands, f"{where}: no prompt"
             if page not in WALKED and block.mark != "compared":
-                assert block.mark.startswith("not run: "), f"{where}: say why it is not run, or move the page to those that are walked"
+                assert block.mark.startswith("not run: "), (
+                    f"{where}: say why it is not run, or move the page to those that are walked"
+                )
             continue
         # A command of ours in a block of another kind would be neither run nor marked.
-        assert not re.search(r"^(?:\$ )?edgemeter ", block.text, re.MULTILINE), f"{where}: commands are of the language console"
+        assert not re.search(r"^(?:\$ )?edgemeter ", block.text, re.MULTILINE), (
+            f"{where}: commands are of the language console"
+        )
     for page in PAGES:
         assert not re.search(r"^    edgemeter ", page.read_text(), re.MULTILINE), page.name
 
@@ -69,7 +81,9 @@ def test_a_page_whose_commands_run_states_its_extras_and_the_table_has_each_once
         with table_row(page.name):
             assert set((walk.extras(page) or "").split(",")) <= EXTRAS
     rows = re.findall(r"^.+? \| (`[^|]+`) \| ", (DOCS / "install.md").read_text(), re.MULTILINE)
-    assert sorted(name for row in rows for name in re.findall(r"`([a-z0-9-]+)`", row)) == sorted(EXTRAS - {"dev"})
+    assert sorted(name for row in rows for name in re.findall(r"`([a-z0-9-]+)`", row)) == sorted(
+        EXTRAS - {"dev"}
+    )
 
 
 def marks_of(page):
@@ -85,7 +99,9 @@ def marks_of(page):
     return [pytest.mark.nightly, *(mark for applies, mark in conditional if applies)]
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=marks_of(page)) for page in WALKED], ids=name_of)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=marks_of(page)) for page in WALKED], ids=name_of
+)
 def test_a_page_does_what_it_promises(page, environments, tmp_path):
     """From the first command to the last, in an environment with the extras that the page names, and no others."""
     reader = walk_page(page, tmp_path, environments)
@@ -100,10 +116,17 @@ def test_the_transcript_of_a_start_has_the_commands_of_its_page(page):
 
 def test_every_suite_of_a_page_has_keys_of_today(tmp_path):
     """A part of a suite has no name, but every key in it is one that a suite takes."""
-    suites = [(page, block) for page in PAGES for block in walk.blocks(page) if block.language == "toml" and "[[case]]" in block.text]
+    suites = [
+        (page, block)
+        for page in PAGES
+        for block in walk.blocks(page)
+        if block.language == "toml" and "[[case]]" in block.text
+    ]
     for page, block in suites:
         path = tmp_path / "suite.toml"
-        path.write_text(block.text if block.text.startswith("name = ") else f'name = "part"\n{block.text}')
+        path.write_text(
+            block.text if block.text.startswith("name = ") else f'name = "part"\n{block.text}'
+        )
         with table_row(f"{page.name}:{block.line}"):
             assert read_file(path).case
 
@@ -116,14 +139,21 @@ def typed_on(page):
 def anchors(path):
     """Return the anchors of a page: its headings as the site and GitHub write them, and those of HTML."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    headings = [re.sub(r"\]\([^)]*\)|[^\w\s-]", "", heading).strip().lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
-    return {re.sub(r"\s", "-", heading) for heading in headings} | set(re.findall(r"(?:id=\"|\{#)([\w-]+)", text))
+    headings = [
+        re.sub(r"\]\([^)]*\)|[^\w\s-]", "", heading).strip().lower()
+        for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    ]
+    return {re.sub(r"\s", "-", heading) for heading in headings} | set(
+        re.findall(r"(?:id=\"|\{#)([\w-]+)", text)
+    )
 
 
 def test_every_link_leads_somewhere():
     """In all pages and files at the root; a link to another site is not followed."""
     for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
-        text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(
+            r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL
+        )
         for link in re.findall(r"""(?:\]\(|src="|srcset="|href=")([^)"\s]+)""", text):
             if re.match(r"[a-z]+:", link):
                 continue
@@ -140,14 +170,26 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
     # With --quiet, MkDocs counts no warning, so that --strict fails on nothing.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     completed = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False, timeout=500
+        command,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
     pages = sorted(tmp_path.rglob("*.html"))
     assert len(pages) > len(IN_DOCS)
     for page in pages:
         text = page.read_text()
-        assert re.findall(r"""(?:src|srcset)="(https?:|//)|<link [^>]*href="(https?:|//)|class="mermaid""", text) == [], page.name
+        assert (
+            re.findall(
+                r"""(?:src|srcset)="(https?:|//)|<link [^>]*href="(https?:|//)|class="mermaid""",
+                text,
+            )
+            == []
+        ), page.name
 
 
 def commands_of(page):
@@ -173,18 +215,27 @@ def test_every_command_of_a_page_has_a_name_and_options_of_today():
                 assert word in names, f"{page.name}: `edgemeter {words}`"
                 command = command.get_command(context, word)
             options = {name for option in command.get_params(context) for name in option.opts}
-            assert {word for word in words.partition(" -- ")[0].split() if word.startswith("-")} <= options, (
-                f"{page.name}: `edgemeter {words}`"
-            )
+            assert {
+                word for word in words.partition(" -- ")[0].split() if word.startswith("-")
+            } <= options, f"{page.name}: `edgemeter {words}`"
     for where, words in (command for page in PAGES for command in commands_of(page)):
         with table_row(where):
             command, arguments = cli, words
             while isinstance(command, click.Group) and arguments:
                 # The options of a group come before the name of its command.
-                skipped = 2 if arguments[0] in {name for option in command.params for name in option.opts} else 0
-                if skipped >= len(arguments) or arguments[skipped] not in command.list_commands(click.Context(cli)):
+                skipped = (
+                    2
+                    if arguments[0] in {name for option in command.params for name in option.opts}
+                    else 0
+                )
+                if skipped >= len(arguments) or arguments[skipped] not in command.list_commands(
+                    click.Context(cli)
+                ):
                     break
-                command, arguments = command.get_command(click.Context(cli), arguments[skipped]), arguments[skipped + 1 :]
+                command, arguments = (
+                    command.get_command(click.Context(cli), arguments[skipped]),
+                    arguments[skipped + 1 :],
+                )
             assert command is not cli
             assert not isinstance(command, click.Group) or command.invoke_without_command
             command.make_context("edgemeter", arguments)
@@ -194,11 +245,18 @@ def test_the_table_of_sensors_to_buy_matches_the_sensors():
     """Their period and the uncertainty of their gain, where these are constants."""
     from edgemeter.agent.power import fnirsi, http_plug, hwmon, pi5_pmic, um25c  # noqa: PLC0415
 
-    rows = re.findall(r"^(`[^|]+)\|[^|]+\|(\d+)[^|]*\|([^|]+)\|", (DOCS / "tasks" / "energy.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^(`[^|]+)\|[^|]+\|(\d+)[^|]*\|([^|]+)\|",
+        (DOCS / "tasks" / "energy.md").read_text(),
+        re.MULTILINE,
+    )
     by_sensor = {name: (int(readings), gain) for name, readings, gain in rows}
     assert by_sensor == {
         "`pi5_pmic`": (1000 / pi5_pmic.PERIOD_MS, "unknown"),
-        "`hwmon`, an INA2xx": (1000 / hwmon.PERIOD_MS, f"{hwmon.BOARD_U_RATIO:.0%}; INA260 {hwmon.INTERNAL_U_RATIO:.1%}"),
+        "`hwmon`, an INA2xx": (
+            1000 / hwmon.PERIOD_MS,
+            f"{hwmon.BOARD_U_RATIO:.0%}; INA260 {hwmon.INTERNAL_U_RATIO:.1%}",
+        ),
         "`fnirsi`": (1000 / fnirsi.PERIOD_MS, f"{fnirsi.GAIN_U_RATIO * 100:.3g}%"),
         "`um25c`": (1000 / um25c.PERIOD_MS, f"{um25c.GAIN_U_RATIO * 100:.3g}%"),
         "`hwmon`, a POWER-Z": (1000 / hwmon.PERIOD_MS, "unknown"),

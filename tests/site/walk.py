@@ -28,7 +28,10 @@ FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-INSTALL = re.compile(r"^Install: `pip install 'edgemeter\[([a-z0-9,]+)\]'` \(\[[^\]]+\]\(\.\./install\.md\)\)\.", re.MULTILINE)
+INSTALL = re.compile(
+    r"^Install: `pip install 'edgemeter\[([a-z0-9,]+)\]'` \(\[[^\]]+\]\(\.\./install\.md\)\)\.",
+    re.MULTILINE,
+)
 LIMIT_S = 590.0
 
 
@@ -46,7 +49,11 @@ class Block:
     def commands(self) -> list[str]:
         """Return what follows the prompts; a line that ends in a backslash goes on in the next."""
         joined = re.sub(r"\\\n\s*", "", self.text)
-        return [re.sub(r"\s{2,}#.*$", "", line[2:]) for line in joined.splitlines() if line.startswith("$ ")]
+        return [
+            re.sub(r"\s{2,}#.*$", "", line[2:])
+            for line in joined.splitlines()
+            if line.startswith("$ ")
+        ]
 
     @property
     def typed(self) -> list[str]:
@@ -55,7 +62,9 @@ class Block:
             return [f"cat > {self.title} <<'END'\n{self.text}END"]
         if self.mark.startswith("not run"):
             return []
-        return {"console": self.commands, "python": [f"python - <<'END'\n{self.text}END"]}.get(self.language, [])
+        return {"console": self.commands, "python": [f"python - <<'END'\n{self.text}END"]}.get(
+            self.language, []
+        )
 
 
 def blocks(page: Path) -> list[Block]:
@@ -85,7 +94,13 @@ class Walk:
     `programs` is the folder of the reader's `edgemeter` and `python`; without it they are those of the tests.
     """
 
-    def __init__(self, folder: Path, replaced: dict[str, str] | None = None, programs: Path | None = None, **environment: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        replaced: dict[str, str] | None = None,
+        programs: Path | None = None,
+        **environment: str,
+    ) -> None:
         self.home = folder / "home"
         self.folder = self.home / "trial"
         self.steps: list[Step] = []
@@ -95,10 +110,21 @@ class Walk:
         self.home.mkdir(parents=True)
         write_sample(self.folder)
         # An environment of its own must not see the packages of the tests.
-        names = ("PYTHONPATH", "TMPDIR", "EDGEMETER_RUN_LOCK") if programs is None else ("TMPDIR", "EDGEMETER_RUN_LOCK")
+        names = (
+            ("PYTHONPATH", "TMPDIR", "EDGEMETER_RUN_LOCK")
+            if programs is None
+            else ("TMPDIR", "EDGEMETER_RUN_LOCK")
+        )
         inherited = {name: os.environ[name] for name in names if name in os.environ}
         path = f"{self.programs}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-        self._environment = {**inherited, "PATH": path, "HOME": str(self.home), "COLUMNS": "100", "LANG": "C.UTF-8", **environment}
+        self._environment = {
+            **inherited,
+            "PATH": path,
+            "HOME": str(self.home),
+            "COLUMNS": "100",
+            "LANG": "C.UTF-8",
+            **environment,
+        }
 
     def page(self, page: Path) -> str:
         """Do what the page says, and return what was printed to standard output.
@@ -113,7 +139,11 @@ class Walk:
                     self._start(typed)
                     continue
                 is_last = typed == block.typed[-1]
-                status = int(block.mark.removeprefix("exits ")) if block.mark.startswith("exits") and is_last else 0
+                status = (
+                    int(block.mark.removeprefix("exits "))
+                    if block.mark.startswith("exits") and is_last
+                    else 0
+                )
                 printed.append(self.run(typed, f"{page.name}:{block.line}", status))
         return "".join(printed)
 
@@ -128,8 +158,12 @@ class Walk:
             ["bash", "-o", "pipefail", "-c", self._text(typed)],
             cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False, timeout=LIMIT_S,
         )  # fmt: skip
-        self.steps.append(Step(typed, completed.stderr + completed.stdout, time.monotonic() - began))
-        assert completed.returncode == status, f"{where}: $ {typed}\nstatus {completed.returncode}\n{completed.stdout}\n{completed.stderr}"
+        self.steps.append(
+            Step(typed, completed.stderr + completed.stdout, time.monotonic() - began)
+        )
+        assert completed.returncode == status, (
+            f"{where}: $ {typed}\nstatus {completed.returncode}\n{completed.stdout}\n{completed.stderr}"
+        )
         assert "Traceback" not in completed.stderr, f"{where}: $ {typed}\n{completed.stderr}"
         return completed.stdout
 
@@ -142,7 +176,11 @@ class Walk:
         log = self.home.parent / f"log-{len(self._running)}"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                ["bash", "-c", f"exec env {self._text(command)}"], cwd=self.folder, env=self._environment, stdout=file, stderr=file
+                ["bash", "-c", f"exec env {self._text(command)}"],
+                cwd=self.folder,
+                env=self._environment,
+                stdout=file,
+                stderr=file,
             )
         self._running.append(process)
         self.steps.append(Step(command, log=log))
@@ -158,7 +196,9 @@ class Walk:
 
     def warnings(self) -> list[str]:
         """Return the lines in which what runs until stopped warns of something."""
-        lines = [line for log in self.home.parent.glob("log-*") for line in log.read_text().splitlines()]
+        lines = [
+            line for log in self.home.parent.glob("log-*") for line in log.read_text().splitlines()
+        ]
         return [line for line in lines if line.startswith("WARNING")]
 
     def stop(self) -> None:
@@ -170,7 +210,10 @@ class Walk:
 
 def _own_programs(folder: Path) -> Path:
     folder.mkdir()
-    for name, command in (("edgemeter", f'{sys.executable} -m edgemeter.agent.cli.main "$@"'), ("python", f'{sys.executable} "$@"')):
+    for name, command in (
+        ("edgemeter", f'{sys.executable} -m edgemeter.agent.cli.main "$@"'),
+        ("python", f'{sys.executable} "$@"'),
+    ):
         (folder / name).write_text(f"#!/bin/sh\nexec {command}\n")
         (folder / name).chmod(0o755)
     return folder
@@ -183,7 +226,12 @@ def extras(page: Path) -> str | None:
 
 
 @contextmanager
-def walk(folder: Path, replaced: dict[str, str] | None = None, programs: Path | None = None, **environment: str) -> Iterator[Walk]:
+def walk(
+    folder: Path,
+    replaced: dict[str, str] | None = None,
+    programs: Path | None = None,
+    **environment: str,
+) -> Iterator[Walk]:
     walk = Walk(folder, replaced, programs, **environment)
     try:
         yield walk

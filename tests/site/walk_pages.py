@@ -51,8 +51,12 @@ def walk_page(page: Path, folder: Path, environments: Environments) -> walk.Walk
             influx = Influx(requirements.influxd() or Path("influxd"), folder / "influx")
             stack.enter_context(started(influx))
             influx.set_up()
-            replaced.update({"http://influx.example:8086": influx.url, "org=lab": f"org={influx.org}"})
-        reader = stack.enter_context(walk.walk(folder, replaced, environments.programs(extras) if extras else None))
+            replaced.update(
+                {"http://influx.example:8086": influx.url, "org=lab": f"org={influx.org}"}
+            )
+        reader = stack.enter_context(
+            walk.walk(folder, replaced, environments.programs(extras) if extras else None)
+        )
         if influx is not None:
             (reader.folder / "admin.token").write_text(influx.token)
         if page.stem == "python":
@@ -60,12 +64,25 @@ def walk_page(page: Path, folder: Path, environments: Environments) -> walk.Walk
             settings = reader.home / ".config" / "edgemeter" / "config.toml"
             settings.parent.mkdir(parents=True)
             settings.write_text('power = ["replay"]\n\n[sensors.replay]\npath = "trace.json"\n')
-            trace = {"scope": "board-input", "period_ms": 100, "resolution_w": 0.01, "gain_u_ratio": 0.01}
-            trace |= {"t_s": [index / 10 for index in range(70)], "power_w": [3 + index % 7 / 20 for index in range(70)]}
+            trace = {
+                "scope": "board-input",
+                "period_ms": 100,
+                "resolution_w": 0.01,
+                "gain_u_ratio": 0.01,
+            }
+            trace |= {
+                "t_s": [index / 10 for index in range(70)],
+                "power_w": [3 + index % 7 / 20 for index in range(70)],
+            }
             (settings.parent / "trace.json").write_text(json.dumps(trace))
         printed = reader.page(page)
         if influx is not None:
-            assert wait_until(lambda: reader.warnings() or influx.query("SELECT count(seq) FROM run", "edgemeter"), 300)
+            assert wait_until(
+                lambda: (
+                    reader.warnings() or influx.query("SELECT count(seq) FROM run", "edgemeter")
+                ),
+                300,
+            )
             assert reader.warnings() == []
         if page.stem in PROMISES:
             PROMISES[page.stem](printed, reader)
@@ -111,7 +128,10 @@ PROMISES: dict[str, Callable[[str, walk.Walk], None]] = {
 
 def transcript(page: Path, reader: walk.Walk) -> str:
     """Return what the reader of a page typed at the margin, and indented what was printed, with the seconds that it took."""
-    names = {"/home/you/.venv": str(reader.programs.parent), "/home/you": str(reader.home)} | reader.replaced
+    names = {
+        "/home/you/.venv": str(reader.programs.parent),
+        "/home/you": str(reader.home),
+    } | reader.replaced
     lines = [
         f"docs/{page.relative_to(DOCS)}, walked on {time.strftime('%Y-%m-%d', time.gmtime())} in an empty home",
         f"new environment: Python {platform.python_version()}, pip install 'edgemeter[{walk.extras(page)}]'",
@@ -124,12 +144,20 @@ def transcript(page: Path, reader: walk.Walk) -> str:
         for name, actual in names.items():
             printed = printed.replace(actual, name)
         took = "until the walk ended" if step.seconds is None else f"{step.seconds:.1f} s"
-        lines += ["", "$ " + step.typed.replace("\n", "\n> "), *(f"    {line}".rstrip() for line in printed.splitlines()), f"    ({took})"]
+        lines += [
+            "",
+            "$ " + step.typed.replace("\n", "\n> "),
+            *(f"    {line}".rstrip() for line in printed.splitlines()),
+            f"    ({took})",
+        ]
     return "\n".join(lines) + "\n"
 
 
 def typed_in(text: str) -> list[str]:
-    return [typed.replace("\n> ", "\n") for typed in re.findall(r"^\$ (.*(?:\n> .*)*)", text, re.MULTILINE)]
+    return [
+        typed.replace("\n> ", "\n")
+        for typed in re.findall(r"^\$ (.*(?:\n> .*)*)", text, re.MULTILINE)
+    ]
 
 
 def main() -> None:

@@ -46,14 +46,21 @@ class CasePrompts:
     @classmethod
     def of_case(cls, case: Case) -> "CasePrompts":
         """Return the prompts of a case; raises ConfigError if its file cannot be read."""
-        return cls(case, None if case.questions is None else read_questions(case.questions, case.subset, case.seed))
+        return cls(
+            case,
+            None
+            if case.questions is None
+            else read_questions(case.questions, case.subset, case.seed),
+        )
 
     @property
     def context_tokens(self) -> int:
         """The context length that is enough for every query: a token of a question has at least one byte."""
         longest = self.case.prompt_tokens or 0
         if self.file:
-            longest = _TEMPLATE_TOKENS + max(len(question.text.encode()) for question in self.file.questions)
+            longest = _TEMPLATE_TOKENS + max(
+                len(question.text.encode()) for question in self.file.questions
+            )
         return longest + self.output_tokens
 
     @property
@@ -74,7 +81,11 @@ class CasePrompts:
 
     def described(self) -> dict[str, Any]:
         """Return the fields of a record that state where the prompts come from."""
-        return {"prompts": self.file.name, "prompts_sha256": self.file.file_sha256} if self.file else {"prompts": SYNTHETIC}
+        return (
+            {"prompts": self.file.name, "prompts_sha256": self.file.file_sha256}
+            if self.file
+            else {"prompts": SYNTHETIC}
+        )
 
     def dataset(self, loaded: LoadedGenerator) -> DatasetInfo:
         """Return the data set of a record: its name and hash hold all that must be equal for two runs to have done the same work.
@@ -95,5 +106,7 @@ class CasePrompts:
             "" if able.is_local else "served",
         ]
         name = ", ".join([name, *filter(None, unusual)])
-        sha256 = hashlib.sha256(f"{name} {case.seed}{file.sha256 if file else ''}".encode()).hexdigest()
+        sha256 = hashlib.sha256(
+            f"{name} {case.seed}{file.sha256 if file else ''}".encode()
+        ).hexdigest()
         return DatasetInfo(name=name, sha256=sha256, images=len(file.questions) if file else 0)

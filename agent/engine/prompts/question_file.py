@@ -48,14 +48,21 @@ class QuestionFile:
         """Return the indices of the questions in the order of asking."""
         return random.Random(seed).sample(range(len(self.questions)), len(self.questions))  # noqa: S311 - a repeatable order is wanted
 
-    def score(self, seed: int, answers: Iterable[tuple[int, str]]) -> tuple[Accuracy | None, str | None]:
+    def score(
+        self, seed: int, answers: Iterable[tuple[int, str]]
+    ) -> tuple[Accuracy | None, str | None]:
         """Return the share of questions with a right first answer, or None and why; `answers` are texts by the numbers of queries."""
         order, first = self.order(seed), dict[int, str]()
         for number, text in answers:
             first.setdefault(order[number % len(order)], text)
         if len(first) < len(order):
             return None, f"{len(order) - len(first)} of {len(order)} questions were not answered"
-        figure = Share({index: question.key.accepts(first[index]) for index, question in enumerate(self.questions)})
+        figure = Share(
+            {
+                index: question.key.accepts(first[index])
+                for index, question in enumerate(self.questions)
+            }
+        )
         bounds = figure.bounded([*first], "questions")
         accuracy = Accuracy(
             metric="exact_match",
@@ -79,7 +86,11 @@ def read_questions(questions: str, subset: int | None = None, seed: int = 0) -> 
     """
     path = questions_path(questions)
     content = read_bytes(path, "the questions")
-    lines = json_lines(f"cannot read the questions in {str(path)!r}", content.removeprefix(b"\xef\xbb\xbf"), _QuestionEntry)
+    lines = json_lines(
+        f"cannot read the questions in {str(path)!r}",
+        content.removeprefix(b"\xef\xbb\xbf"),
+        _QuestionEntry,
+    )
     items = [_question(f"{str(path)!r}, line {number}", entry) for number, entry in lines]
     if not items:
         raise ConfigError(f"{str(path)!r} holds no question: give a file with at least one")
@@ -87,7 +98,10 @@ def read_questions(questions: str, subset: int | None = None, seed: int = 0) -> 
         indices = sorted(random.Random(seed).sample(range(len(items)), subset))  # noqa: S311 - a repeatable draw is wanted
         items = [items[index] for index in indices]
     return QuestionFile(
-        path.name, tuple(items), hashlib.sha256(msgspec.json.encode(items)).hexdigest(), hashlib.sha256(content).hexdigest()
+        path.name,
+        tuple(items),
+        hashlib.sha256(msgspec.json.encode(items)).hexdigest(),
+        hashlib.sha256(content).hexdigest(),
     )
 
 
@@ -97,13 +111,24 @@ def _question(where: str, entry: _QuestionEntry) -> Question:
     if not entry.choices:
         answers = entry.answers if entry.answer is None else (str(entry.answer),)
         if not answers:
-            raise ConfigError(f"{where}: there is no right answer: give answer, answers, or choices with the answer's letter")
+            raise ConfigError(
+                f"{where}: there is no right answer: give answer, answers, or choices with the answer's letter"
+            )
         return Question(entry.prompt, AnswerKey(answers))
     letters = string.ascii_uppercase[: len(entry.choices)]
-    index = letters.find(entry.answer) if isinstance(entry.answer, str) and len(entry.answer) == 1 else entry.answer
+    index = (
+        letters.find(entry.answer)
+        if isinstance(entry.answer, str) and len(entry.answer) == 1
+        else entry.answer
+    )
     if not isinstance(index, int) or not 0 <= index < len(letters):
-        raise ConfigError(f"{where}: there is no choice {entry.answer!r}: give the letter of one of at most 26, or its number from 0")
-    listed = "\n".join(f"{letter}. {choice}" for letter, choice in zip(letters, entry.choices, strict=False))
+        raise ConfigError(
+            f"{where}: there is no choice {entry.answer!r}: give the letter of one of at most 26, or its number from 0"
+        )
+    listed = "\n".join(
+        f"{letter}. {choice}" for letter, choice in zip(letters, entry.choices, strict=False)
+    )
     return Question(
-        f"{entry.prompt}\n\n{listed}\n\nAnswer with the letter of the right choice.", AnswerKey((letters[index],), len(letters))
+        f"{entry.prompt}\n\n{listed}\n\nAnswer with the letter of the right choice.",
+        AnswerKey((letters[index],), len(letters)),
     )

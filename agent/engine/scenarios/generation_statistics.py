@@ -23,7 +23,12 @@ IMPOSSIBLE_RATIO = 0.5
 TOGETHER_RATIO, TOGETHER_NS = 0.1, 300_000
 
 # The fields of `TokenMoments` by the names of a record's samples.
-MOMENTS = {"first_token": "first_ns", "latency": "latency_ns", "output_tokens": "output_tokens", "token": "token_ns"}
+MOMENTS = {
+    "first_token": "first_ns",
+    "latency": "latency_ns",
+    "output_tokens": "output_tokens",
+    "token": "token_ns",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +72,17 @@ class TokenMoments:
         owner, gaps = self.owner, np.diff(self.token_ns)
         ends = np.cumsum(self.output_tokens)
         begins = ends - self.output_tokens
-        mean_ns = (self.token_ns[ends - 1] - self.token_ns[begins]) / np.maximum(self.output_tokens - 1, 1)
+        mean_ns = (self.token_ns[ends - 1] - self.token_ns[begins]) / np.maximum(
+            self.output_tokens - 1, 1
+        )
         shortest_ns = np.minimum(TOGETHER_RATIO * mean_ns[owner[1:]], TOGETHER_NS)
         waited = (np.diff(owner) == 0) & (gaps > shortest_ns)
         # The number of waits before each token; a later token has more of them than the first of its query.
-        waits = np.concatenate(([0], np.cumsum(waited))) if self.token_ns.size else np.zeros(0, np.int64)
+        waits = (
+            np.concatenate(([0], np.cumsum(waited)))
+            if self.token_ns.size
+            else np.zeros(0, np.int64)
+        )
         are_later: NDArray[np.bool_] = waits > waits[begins[owner]]
         return are_later
 
@@ -114,7 +125,10 @@ def summarise_tpot(moments: TokenMoments) -> Latency | None:
 
 
 def unstreamed_reason(
-    moments: TokenMoments, prompt_tokens: int | None, step_tokens: int = 1, timed: TimedQueries | None = None
+    moments: TokenMoments,
+    prompt_tokens: int | None,
+    step_tokens: int = 1,
+    timed: TimedQueries | None = None,
 ) -> str | None:
     """Return why the times are not those of tokens but of a buffer that was emptied at once; None if they may be.
 
@@ -124,14 +138,25 @@ def unstreamed_reason(
     """
     if not moments.output_tokens.size:
         return None
-    if float(np.median(moments.later_tokens())) < 1 and float(np.median(moments.output_tokens)) > step_tokens:
+    if (
+        float(np.median(moments.later_tokens())) < 1
+        and float(np.median(moments.output_tokens)) > step_tokens
+    ):
         return "all tokens of an answer came in one piece: the server or a proxy before it does not stream"
     spent_ns, later_tokens = moments.spans_ns()
     if not later_tokens.size or float(np.median(later_tokens)) < FEWEST_STREAMED:
         return None
-    by_prompt = IMPOSSIBLE_RATIO * float(np.median(later_tokens)) / prompt_tokens if prompt_tokens else BUFFERED_RATIO
+    by_prompt = (
+        IMPOSSIBLE_RATIO * float(np.median(later_tokens)) / prompt_tokens
+        if prompt_tokens
+        else BUFFERED_RATIO
+    )
     waited_ns = moments.first_ns
-    alone_ns = min(int(waited_ns.min()), timed.busy_ns // waited_ns.size) if timed is not None and timed.overlap else int(waited_ns.min())
+    alone_ns = (
+        min(int(waited_ns.min()), timed.busy_ns // waited_ns.size)
+        if timed is not None and timed.overlap
+        else int(waited_ns.min())
+    )
     ratio = float(np.median(spent_ns)) / max(alone_ns, 1)
     if ratio >= min(BUFFERED_RATIO, by_prompt):
         return None
@@ -142,7 +167,11 @@ def unstreamed_reason(
 
 
 def with_times(
-    generation: Generation, moments: TokenMoments, prefilled: int | None, timed: TimedQueries | None, unstreamed: str | None = None
+    generation: Generation,
+    moments: TokenMoments,
+    prefilled: int | None,
+    timed: TimedQueries | None,
+    unstreamed: str | None = None,
 ) -> tuple[Generation, str | None]:
     """Return the generation with the figures from its times; without those of single tokens, and why, if they were not streamed.
 
@@ -150,10 +179,16 @@ def with_times(
     is why an answer had no times.
     """
     # The shortest time to a first token is that of the shortest prompt.
-    shortest = generation.prompt_lengths.min_tokens if generation.prompt_lengths else generation.prompt_tokens
+    shortest = (
+        generation.prompt_lengths.min_tokens
+        if generation.prompt_lengths
+        else generation.prompt_tokens
+    )
     before_first = (shortest or 0) + (generation.hidden_reasoning_tokens or 0)
     guesses = generation.speculative or generation.accepted_ratio is not None
-    reason = unstreamed or unstreamed_reason(moments, before_first or None, LONGEST_STEP if guesses else 1, timed)
+    reason = unstreamed or unstreamed_reason(
+        moments, before_first or None, LONGEST_STEP if guesses else 1, timed
+    )
     described = msgspec.structs.replace(
         generation,
         ended_early=moments.ended_early(generation.output_tokens),
@@ -161,7 +196,9 @@ def with_times(
         ttft=None if reason else summarise_latency(moments.first_ns),
         tpot=None if reason else summarise_tpot(moments),
         itl=None if reason else summarise_gaps(moments),
-        prefill_tokens_per_s=None if reason or prefilled is None else _prefill_tokens_per_s(generation, moments, prefilled, timed),
+        prefill_tokens_per_s=None
+        if reason or prefilled is None
+        else _prefill_tokens_per_s(generation, moments, prefilled, timed),
         decode_tokens_per_s=None if reason else decode_tokens_per_s(moments, timed),
         output_tokens_per_s=output_tokens_per_s(moments, timed),
         user_tokens_per_s=None if reason else user_tokens_per_s(moments),
@@ -179,25 +216,41 @@ def summarise_gaps(moments: TokenMoments) -> Latency | None:
 
 def within(timed: TimedQueries, moments_ns: Times) -> int:
     """Return how many of these times (monotonic ns) lie in the window of the rates."""
-    return int(np.count_nonzero((timed.busy_begin_ns < moments_ns) & (moments_ns <= timed.busy_end_ns)))
+    return int(
+        np.count_nonzero((timed.busy_begin_ns < moments_ns) & (moments_ns <= timed.busy_end_ns))
+    )
 
 
-def _prefill_tokens_per_s(generation: Generation, moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None) -> float | None:
+def _prefill_tokens_per_s(
+    generation: Generation, moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None
+) -> float | None:
     """Return the processed prompt tokens over the time to the first tokens, or over the window if queries overlap.
 
     If all prompts have one length, that time is the median, so that the rate is the inverse of TTFT.
     """
     queries = moments.first_ns.size
     if timed is not None and timed.overlap:
-        return processed_tokens * within(timed, timed.arrived_ns + moments.first_ns) / queries * 1e9 / timed.busy_ns
-    spent_ns = float((np.mean if generation.prompt_lengths else np.median)(moments.first_ns)) * queries
+        return (
+            processed_tokens
+            * within(timed, timed.arrived_ns + moments.first_ns)
+            / queries
+            * 1e9
+            / timed.busy_ns
+        )
+    spent_ns = (
+        float((np.mean if generation.prompt_lengths else np.median)(moments.first_ns)) * queries
+    )
     return processed_tokens * 1e9 / spent_ns if spent_ns > 0 else None
 
 
 def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
     """Return the rate of decoding: the inverse of the median TPOT, or decoded tokens over the window if queries overlap."""
     if timed is not None and timed.overlap and moments.later_tokens().any():
-        return within(timed, (timed.arrived_ns[moments.owner] + moments.token_ns)[moments.are_later()]) * 1e9 / timed.busy_ns
+        return (
+            within(timed, (timed.arrived_ns[moments.owner] + moments.token_ns)[moments.are_later()])
+            * 1e9
+            / timed.busy_ns
+        )
     durations_ns = tpot_ns(moments)
     median_ns = float(np.median(durations_ns)) if durations_ns.size else 0.0
     return 1e9 / median_ns if median_ns > 0 else None

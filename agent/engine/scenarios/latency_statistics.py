@@ -66,7 +66,11 @@ def summarise_latency(latency_ns: NDArray[np.int64], scenario: str = "") -> Late
         mean_ms=float(sorted_ms.mean()),
         max_ms=float(sorted_ms[-1]),
         **{f"{name}_ms": float(np.quantile(sorted_ms, level)) for name, level in levels.items()},
-        early_stopping_ms={name: estimate_ms for name, estimate_ms in estimates_ms.items() if estimate_ms is not None},
+        early_stopping_ms={
+            name: estimate_ms
+            for name, estimate_ms in estimates_ms.items()
+            if estimate_ms is not None
+        },
     )
 
 

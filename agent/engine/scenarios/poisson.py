@@ -66,7 +66,9 @@ def in_flight_max(timed: timing.TimedQueries) -> int:
     """Return the largest number of queries in flight; a query that ends when another starts does not count."""
     ends_ns = np.sort(timed.arrived_ns + timed.latency_ns)
     starts_ns = np.sort(timed.starts_ns)
-    return int((np.arange(1, starts_ns.size + 1) - np.searchsorted(ends_ns, starts_ns, side="right")).max())
+    return int(
+        (np.arange(1, starts_ns.size + 1) - np.searchsorted(ends_ns, starts_ns, side="right")).max()
+    )
 
 
 def keeps_up(timed: timing.TimedQueries) -> bool | None:
@@ -83,7 +85,10 @@ def keeps_up(timed: timing.TimedQueries) -> bool | None:
     slope, error = _slope(since_s[~is_rising], latency_s[~is_rising])
     unsure = SURE_ERRORS * error
     # The quickest of the first queries waited for the fewest others.
-    if is_rising.any() and float(np.quantile(latency_s[is_rising], 0.25)) > RISE_RATIO * since_s[-1]:
+    if (
+        is_rising.any()
+        and float(np.quantile(latency_s[is_rising], 0.25)) > RISE_RATIO * since_s[-1]
+    ):
         return False if slope - unsure > 1 else None
     limit = max(BACKLOG_RATIO, CHANCE_RATIO / math.sqrt(latency_s.size))
     return None if unsure > limit and slope <= limit + unsure else slope <= limit

@@ -57,25 +57,38 @@ def join_batch(items: Sequence[list[Array]]) -> list[Array]:
     return [np.concatenate([item[index] for item in items]) for index in range(len(items[0]))]
 
 
-def joined_batches(prepared: Sequence[list[Array]], samples: int, limit_bytes: int, seed: int) -> list[list[Array]]:
+def joined_batches(
+    prepared: Sequence[list[Array]], samples: int, limit_bytes: int, seed: int
+) -> list[list[Array]]:
     """Return a few batches of `samples` items drawn from `prepared`, as many as fit into `limit_bytes`; for 1 sample `prepared` itself."""
     if samples == 1:
         return list(prepared)
     batch_bytes = samples * max(1, sum(array.nbytes for array in prepared[0]))
     draw = random.Random(seed)  # noqa: S311 - a published, repeatable order is wanted
-    return [join_batch(draw.choices(prepared, k=samples)) for _ in range(max(1, min(BATCHES, limit_bytes // batch_bytes)))]
+    return [
+        join_batch(draw.choices(prepared, k=samples))
+        for _ in range(max(1, min(BATCHES, limit_bytes // batch_bytes)))
+    ]
 
 
 def plan_of(case: Case, seed: int, batch: int = 1) -> TimingPlan:
     """Return the plan of a case, before the duration of a query is known; `queries` of an offline case are samples."""
-    queries = max(FEWEST_BATCHES, -(-case.queries // batch)) if case.scenario == "offline" else case.queries
+    queries = (
+        max(FEWEST_BATCHES, -(-case.queries // batch))
+        if case.scenario == "offline"
+        else case.queries
+    )
     deadline_ns = None if case.deadline_ms is None else round(case.deadline_ms * 1e6)
-    return TimingPlan(queries, case.seconds, 0, seed, case.rate_per_s, case.concurrency, deadline_ns=deadline_ns)
+    return TimingPlan(
+        queries, case.seconds, 0, seed, case.rate_per_s, case.concurrency, deadline_ns=deadline_ns
+    )
 
 
 def window(name: str, timed: TimedQueries) -> Window:
     """Return the timed part: from its beginning, in single_stream from the first query, to its end."""
-    return Window(int(timed.starts_ns[0]) if name == "single_stream" else timed.begin_ns, timed.end_ns)
+    return Window(
+        int(timed.starts_ns[0]) if name == "single_stream" else timed.begin_ns, timed.end_ns
+    )
 
 
 def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
@@ -89,7 +102,11 @@ def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
         shares = np.clip(within_ns / np.maximum(timed.latency_ns, 1), 0.0, 1.0)
         # The samples include those of the ramp-up.
         return float(shares.sum()) * samples_per_query(timed, samples) * 1e9 / timed.busy_ns
-    spent_ns = int(timed.latency_ns.sum()) if name == "single_stream" else timed.end_ns - timed.begin_ns - timed.paused_ns
+    spent_ns = (
+        int(timed.latency_ns.sum())
+        if name == "single_stream"
+        else timed.end_ns - timed.begin_ns - timed.paused_ns
+    )
     return samples * 1e9 / max(spent_ns, 1)
 
 

@@ -41,7 +41,12 @@ def busy_ratio(timed: timing.TimedQueries, schedule: timing.FrameSchedule) -> tu
 
     A frame that waits also needs the time in which its inputs are copied in.
     """
-    times = FrameTimes(schedule.rate_per_s, timed.arrived_ns - timed.begin_ns, timed.starts_ns - timed.begin_ns, timed.latency_ns)
+    times = FrameTimes(
+        schedule.rate_per_s,
+        timed.arrived_ns - timed.begin_ns,
+        timed.starts_ns - timed.begin_ns,
+        timed.latency_ns,
+    )
     copied_ns = np.where(times.arrivals_ns < times.before_ns, times.starts_ns - times.before_ns, 0)
     calls_ns = float(times.service_ns.sum())
     needed_s = (calls_ns + float(copied_ns.sum())) / times.service_ns.size / 1e9

@@ -49,7 +49,11 @@ class TimingPlan:
 
     def likely_queries(self) -> int:
         """Return the expected number of queries."""
-        each_s = 1 / self.rate_per_s if self.rate_per_s else max(self.expected_ns, 1) / 1e9 / (self.users or 1)
+        each_s = (
+            1 / self.rate_per_s
+            if self.rate_per_s
+            else max(self.expected_ns, 1) / 1e9 / (self.users or 1)
+        )
         return max(self.queries, int(self.seconds / each_s))
 
 
@@ -68,7 +72,9 @@ class FrameSchedule:
 
     def arrivals_ns(self, numbers: Times | None = None) -> Times:
         """Return the arrivals of the frames of these numbers, or of all, from the beginning, int64 [n]."""
-        return frame_arrivals_ns(np.arange(self.frames) if numbers is None else numbers, self.rate_per_s)
+        return frame_arrivals_ns(
+            np.arange(self.frames) if numbers is None else numbers, self.rate_per_s
+        )
 
     def numbers(self, arrivals_ns: Times) -> Times:
         """Return the numbers of the frames with these arrivals from the beginning, int64 [n]."""
@@ -156,8 +162,14 @@ class TimedQueries:
             schedule, unserved = replace(schedule, frames=frames), frames - int(counts.sum())
             # The last frame has its share of idle time.
             end_ns = max(end_ns, min(window.end_ns, self.begin_ns + schedule.length_ns))
-        pauses_ns = self.pauses_ns[(self.pauses_ns[:, 0] >= window.start_ns) & (self.pauses_ns[:, 1] <= end_ns)]
-        failures = [failed for failed in self.failures if start_ns <= failed.arrival_ns and failed.end_ns <= window.end_ns]
+        pauses_ns = self.pauses_ns[
+            (self.pauses_ns[:, 0] >= window.start_ns) & (self.pauses_ns[:, 1] <= end_ns)
+        ]
+        failures = [
+            failed
+            for failed in self.failures
+            if start_ns <= failed.arrival_ns and failed.end_ns <= window.end_ns
+        ]
         return replace(
             self.only(counts), begin_ns=max(self.begin_ns, start_ns), end_ns=end_ns, unserved=unserved, schedule=schedule,
             pauses_ns=pauses_ns, failures=failures,

@@ -32,7 +32,11 @@ def logistic(values: Floats) -> Floats:
 
 
 def logit(probability: float) -> float:
-    return float(np.log(probability / (1 - probability))) if 0 < probability < 1 else float(np.copysign(np.inf, probability - 0.5))
+    return (
+        float(np.log(probability / (1 - probability)))
+        if 0 < probability < 1
+        else float(np.copysign(np.inf, probability - 0.5))
+    )
 
 
 def means(bins: Floats) -> Floats:
@@ -60,7 +64,9 @@ def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[
     return candidates[classes], anchors
 
 
-def suppress_class_wise(boxes: Floats, scores: Floats, classes: NDArray[np.int32], iou: float, limit: int) -> NDArray[np.int64]:
+def suppress_class_wise(
+    boxes: Floats, scores: Floats, classes: NDArray[np.int32], iou: float, limit: int
+) -> NDArray[np.int64]:
     """Return the indices of the remaining boxes, best score first, at most `limit`: int64 [k].
 
     Boxes are float32 [n, 4] as x1, y1, x2, y2, in any unit. A box is suppressed if a better remaining box of its class overlaps it
@@ -137,7 +143,9 @@ def in_pixels(boxes: Floats, frame: PhotoFrame) -> Floats:
 
 def unplaced(boxes: Floats, frame: PhotoFrame) -> Floats:
     """Return boxes (x1, y1, x2, y2 in pixels of the input) in pixels of the photograph, not clipped: float32 [n, 4]."""
-    offset, scale = np.array([[frame.offset_x, frame.offset_y] * 2, [frame.scale_x, frame.scale_y] * 2], np.float32)
+    offset, scale = np.array(
+        [[frame.offset_x, frame.offset_y] * 2, [frame.scale_x, frame.scale_y] * 2], np.float32
+    )
     in_photo: Floats = (boxes - offset) / scale
     return in_photo
 
@@ -145,16 +153,22 @@ def unplaced(boxes: Floats, frame: PhotoFrame) -> Floats:
 def to_photo(boxes: Floats, frame: PhotoFrame) -> Floats:
     """Return boxes (x1, y1, x2, y2 in pixels of the input) in pixels of the photograph, clipped to it: float32 [n, 4]."""
     inside: Floats = np.maximum(unplaced(boxes, frame), np.float32(0))
-    return np.minimum(inside, np.array([frame.photo_width, frame.photo_height] * 2, np.float32), out=inside)
+    return np.minimum(
+        inside, np.array([frame.photo_width, frame.photo_height] * 2, np.float32), out=inside
+    )
 
 
-def select(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput, frame: PhotoFrame) -> Detections:
+def select(
+    boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput, frame: PhotoFrame
+) -> Detections:
     """Return the candidates after suppression, best first, in pixels of the photograph; arguments as in `surviving`."""
     survivors = surviving(boxes, scores, classes, output)
     return Detections(to_photo(boxes[survivors], frame), scores[survivors], classes[survivors])
 
 
-def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput) -> NDArray[np.int64]:
+def surviving(
+    boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput
+) -> NDArray[np.int64]:
     """Return the indices of the candidates that remain after suppression, best first: int64 [k].
 
     Boxes are float32 [n, 4] as x1, y1, x2, y2 in pixels of the input, above the score threshold of the card's `output`; without `nms_iou`
@@ -171,7 +185,9 @@ def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output:
     if output.nms_iou is None:
         survivors = np.argsort(-scores, kind="stable")[: output.max_detections]
     else:
-        survivors = suppress_class_wise(boxes, scores, classes, output.nms_iou, output.max_detections)
+        survivors = suppress_class_wise(
+            boxes, scores, classes, output.nms_iou, output.max_detections
+        )
     return survivors if places is None else places[survivors]
 
 
@@ -182,4 +198,6 @@ def count_in_words(other_values: int, classes: int | None) -> str:
 
 def mismatch(family: str, needs: str, gives: object, correct: str = "`family`") -> ConfigError:
     """Return the error for outputs that do not have the family's shapes."""
-    return ConfigError(f"family {family} needs {needs}, the model gives {gives}: correct {correct} in its card")
+    return ConfigError(
+        f"family {family} needs {needs}, the model gives {gives}: correct {correct} in its card"
+    )

@@ -42,9 +42,18 @@ class BoxesScores(Family):
             count = len(facts.labels) - 1
         if facts.labels and count not in (columns, columns - 1):
             return None
-        classes = count if count in (columns, columns - 1) else columns if is_grid else max(columns - 1, 1)
+        classes = (
+            count
+            if count in (columns, columns - 1)
+            else columns
+            if is_grid
+            else max(columns - 1, 1)
+        )
         doubt = f"{classes} of its {columns} scores are classes, and the size of a box follows x and y; set `family` and output.classes"
-        return Recognition(classes or columns, (*(() if facts.labels or is_grid else (doubt,)), *facts.unnamed(classes)))
+        return Recognition(
+            classes or columns,
+            (*(() if facts.labels or is_grid else (doubt,)), *facts.unnamed(classes)),
+        )
 
     @classmethod
     def pictures(cls, facts: UnknownModel) -> Pictures:
@@ -59,14 +68,20 @@ class BoxesScores(Family):
         columns, classes = values.shape[1], self._output.classes
         scores, _ = class_scores(values, columns if classes == columns else None)
         if classes not in (None, scores.shape[1]):
-            raise ConfigError(f"none of {columns} scores is a background, which would win in most rows: correct output.classes in the card")
+            raise ConfigError(
+                f"none of {columns} scores is a background, which would win in most rows: correct output.classes in the card"
+            )
         anchors, kinds = np.nonzero(scores > self._output.score_threshold)
         corners = boxes_in_pixels(rows, anchors, frame, "corners")
-        return boxes.select(corners, scores[anchors, kinds], kinds.astype(np.int32), self._output, frame)
+        return boxes.select(
+            corners, scores[anchors, kinds], kinds.astype(np.int32), self._output, frame
+        )
 
     def _check(self, shapes: Sequence[Shape]) -> tuple[int, int | None, int]:
         parts, classes = two_tables(shapes), self._output.classes
         if parts is not None and classes in (None, parts[2], parts[2] - 1):
             return parts
         needs = f"boxes [1, n, 4] and scores [1, n, {classes or 'classes'}] or one more"
-        raise boxes.mismatch("boxes-scores", needs, [list(shape) for shape in shapes], "output.classes or `family`")
+        raise boxes.mismatch(
+            "boxes-scores", needs, [list(shape) for shape in shapes], "output.classes or `family`"
+        )

@@ -28,7 +28,9 @@ _LEAST_SPREAD = 0.25
 _STEP = 0.1
 
 
-def boxes_in_pixels(boxes: Floats, candidates: NDArray[np.int64], frame: PhotoFrame, usual: Form) -> Floats:
+def boxes_in_pixels(
+    boxes: Floats, candidates: NDArray[np.int64], frame: PhotoFrame, usual: Form
+) -> Floats:
     """Return the candidates among the boxes (float32 [n, 4]) as x1, y1, x2, y2 in pixels of the input: float32 [candidates, 4].
 
     Raises:
@@ -60,7 +62,9 @@ def _form(boxes: Floats, usual: Form) -> Form:
 
 def _inside(centres: Floats, sizes: Floats, margin: float) -> float:
     """Return the share of boxes around these centres that leave the picture by at most a margin."""
-    return float(((centres - sizes / 2 >= -margin) & (centres + sizes / 2 <= 1 + margin)).all(axis=1).mean())
+    return float(
+        ((centres - sizes / 2 >= -margin) & (centres + sizes / 2 <= 1 + margin)).all(axis=1).mean()
+    )
 
 
 def are_probabilities(*values: Floats) -> bool:
@@ -68,13 +72,17 @@ def are_probabilities(*values: Floats) -> bool:
     return all(part.min() >= -_STEP and part.max() <= 1 + _STEP for part in values if part.size)
 
 
-def class_scores(values: Floats, classes: int | None, usual: Literal["last"] | None = None) -> tuple[Floats, bool]:
+def class_scores(
+    values: Floats, classes: int | None, usual: Literal["last"] | None = None
+) -> tuple[Floats, bool]:
     """Return the scores of the classes, 0..1, without a background, float32 [n, classes]; and whether there was one.
 
     With `usual` there is a background in that column, or in the other if that one wins in most rows.
     """
     are_done = are_probabilities(values)
-    column = None if classes == values.shape[1] else _background(values, 0.5 if are_done else 0.0, usual)
+    column = (
+        None if classes == values.shape[1] else _background(values, 0.5 if are_done else 0.0, usual)
+    )
     if column is None:
         return values if are_done else logistic(values), False
     if not are_done:
@@ -97,8 +105,16 @@ def _background(values: Floats, least: float, usual: Literal["last"] | None) -> 
 def two_tables(shapes: Sequence[Shape]) -> tuple[int, int | None, int] | None:
     """Return the index of the output with boxes, the number of rows, and that of scores in each; None for other outputs."""
     # YOLOv4's boxes are [1, n, 1, 4].
-    flat = [shape if len(shape) == 3 else (*shape[:2], *shape[3:]) for shape in shapes if len(shape) == 3 or shape[2:3] == (1,)]
-    if len(shapes) != 2 or [len(shape) for shape in flat] != [3, 3] or not {shape[0] for shape in flat} <= {1, None}:
+    flat = [
+        shape if len(shape) == 3 else (*shape[:2], *shape[3:])
+        for shape in shapes
+        if len(shape) == 3 or shape[2:3] == (1,)
+    ]
+    if (
+        len(shapes) != 2
+        or [len(shape) for shape in flat] != [3, 3]
+        or not {shape[0] for shape in flat} <= {1, None}
+    ):
         return None
     for at, boxes_axis, scores_axis in product((0, 1), (1, 2), (1, 2)):
         corners, scores = flat[at], flat[1 - at]

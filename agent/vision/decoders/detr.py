@@ -15,11 +15,21 @@ import numpy as np
 
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
 from edgemeter.agent.vision.decoders.conventions import boxes_in_pixels, class_scores, two_tables
-from edgemeter.agent.vision.decoders.family import COCO_CLASSES, COCO_LAST_ID, MOST_QUERIES, Family, Pictures, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.family import (
+    COCO_CLASSES,
+    COCO_LAST_ID,
+    MOST_QUERIES,
+    Family,
+    Pictures,
+    Recognition,
+    UnknownModel,
+)
 from edgemeter.agent.vision.decoders.grids import strides_of
 
 # Successors of DETR that score each class by itself, without one for "no object".
-_SIGMOID = re.compile(r"rt-?_?detr|d-?_?fine|deim|rf-?_?detr|deformable|conditional|dab-?_?detr|dino|lw-?_?detr")
+_SIGMOID = re.compile(
+    r"rt-?_?detr|d-?_?fine|deim|rf-?_?detr|deformable|conditional|dab-?_?detr|dino|lw-?_?detr"
+)
 # Those of them that use pixels as 0..1, without ImageNet's mean.
 _ON_UNIT = re.compile(r"rt-?_?detr|d-?_?fine|deim")
 _DOUBT = "ImageNet's mean and sd, the usual for PyTorch: a wrong guess costs accuracy; set input.mean and input.sd"
@@ -38,12 +48,17 @@ class Detr(Family):
         if columns < 2 or (rows or 0) > MOST_QUERIES or strides_of(rows, facts.size):
             return None
         # DETR was trained on COCO's ids 0..90, of which 0 is unused, and "no object".
-        is_sigmoid = columns in (COCO_LAST_ID + 1, COCO_CLASSES) or _SIGMOID.search(facts.name.lower()) is not None
+        is_sigmoid = (
+            columns in (COCO_LAST_ID + 1, COCO_CLASSES)
+            or _SIGMOID.search(facts.name.lower()) is not None
+        )
         is_usual = is_sigmoid or columns in (COCO_LAST_ID + 2, COCO_CLASSES + 1)
         if len(facts.labels) in (columns, columns - 1):
             return Recognition(len(facts.labels))
         if not is_usual and facts.categories in (columns, columns - 1):
-            return Recognition(facts.categories or columns, facts.unnamed(facts.categories or columns))
+            return Recognition(
+                facts.categories or columns, facts.unnamed(facts.categories or columns)
+            )
         classes = columns if is_sigmoid else columns - 1
         doubt = f"the last of {columns} scores is taken for 'no object', as DETR's; if each is a class, set output.classes = {columns}"
         return Recognition(classes, (*(() if is_usual else (doubt,)), *facts.unnamed(classes)))
@@ -59,7 +74,9 @@ class Detr(Family):
         """Return the detections, suppressed only if the card asks for it."""
         boxes_at, scores_at = self._check([output.shape for output in outputs])
         values = outputs[scores_at][0]
-        scores, has_background = class_scores(values, self._output.classes or values.shape[1], "last")
+        scores, has_background = class_scores(
+            values, self._output.classes or values.shape[1], "last"
+        )
         if has_background:
             queries, classes = np.arange(len(scores)), scores.argmax(axis=1)
             are_above = scores[queries, classes] > self._output.score_threshold
@@ -67,13 +84,25 @@ class Detr(Family):
         else:
             queries, classes = np.nonzero(scores > self._output.score_threshold)
         corners = boxes_in_pixels(outputs[boxes_at][0], queries, frame, "centres")
-        return boxes.select(corners, scores[queries, classes], classes.astype(np.int32), self._output, frame)
+        return boxes.select(
+            corners, scores[queries, classes], classes.astype(np.int32), self._output, frame
+        )
 
     def _check(self, shapes: Sequence[Shape]) -> tuple[int, int]:
-        classes, sets = self._output.classes, [index for index, shape in enumerate(shapes) if len(shape) == 3 and shape[0] == 1]
+        classes, sets = (
+            self._output.classes,
+            [index for index, shape in enumerate(shapes) if len(shape) == 3 and shape[0] == 1],
+        )
         for at, index in permutations(sets, 2):
             (_, rows, sides), (_, count, columns) = shapes[at], shapes[index]
-            if sides == 4 and rows == count and (columns or 0) > 1 and classes in (None, columns, (columns or 0) - 1):
+            if (
+                sides == 4
+                and rows == count
+                and (columns or 0) > 1
+                and classes in (None, columns, (columns or 0) - 1)
+            ):
                 return at, index
         needs = f"boxes [1, queries, 4] and scores [1, queries, {'n' if classes is None else f'{classes} or {classes + 1}'}]"
-        raise boxes.mismatch("detr", needs, [list(shape) for shape in shapes], "output.classes or `family`")
+        raise boxes.mismatch(
+            "detr", needs, [list(shape) for shape in shapes], "output.classes or `family`"
+        )

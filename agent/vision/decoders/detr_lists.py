@@ -12,7 +12,13 @@ import numpy as np
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
-from edgemeter.agent.vision.decoders.family import COCO_CLASSES, Family, Pictures, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.family import (
+    COCO_CLASSES,
+    Family,
+    Pictures,
+    Recognition,
+    UnknownModel,
+)
 from edgemeter.agent.vision.decoders.lists import labelled_lists, labels_and_scores, whole_outputs
 from edgemeter.agent.vision.decoders.size_inputs import size_input_names
 
@@ -29,8 +35,14 @@ class DetrLists(Family):
             return None
         classes = facts.classes_or(COCO_CLASSES)
         if lists[2] is None:
-            return Recognition(classes, facts.unnamed(classes)) if size_input_names(facts.inputs) else None
-        if lists[2] not in whole_outputs(facts.outputs) or any(info.name.lower().startswith("detection_") for info in facts.outputs):
+            return (
+                Recognition(classes, facts.unnamed(classes))
+                if size_input_names(facts.inputs)
+                else None
+            )
+        if lists[2] not in whole_outputs(facts.outputs) or any(
+            info.name.lower().startswith("detection_") for info in facts.outputs
+        ):
             return None
         doubt = "boxes are x1, y1, x2, y2, as YOLO's; if y comes first, as in TensorFlow's detectors, set `family` = tflite-postprocess"
         return Recognition(classes, (doubt, *facts.unnamed(classes)))
@@ -51,7 +63,9 @@ class DetrLists(Family):
         if count is not None:
             are_rows &= np.arange(len(scores)) < outputs[count].ravel()[0]
         corners = boxes.in_pixels(outputs[at].reshape(-1, 4)[are_rows], frame)
-        return boxes.select(corners, scores[are_rows], labels[are_rows].astype(np.int32), self._output, frame)
+        return boxes.select(
+            corners, scores[are_rows], labels[are_rows].astype(np.int32), self._output, frame
+        )
 
     def _check(self, shapes: Sequence[Shape]) -> tuple[int, tuple[int, int], int | None]:
         if (lists := _lists(shapes)) is None:
@@ -62,6 +76,10 @@ class DetrLists(Family):
 
 def _lists(shapes: Sequence[Shape]) -> tuple[int, tuple[int, int], int | None] | None:
     """Return the indices of the outputs with boxes, the two lists, and the count, if there is one; None for other outputs."""
-    count = next((index for index, shape in enumerate(shapes) if set(shape) == {1}), None) if len(shapes) == 4 else None
+    count = (
+        next((index for index, shape in enumerate(shapes) if set(shape) == {1}), None)
+        if len(shapes) == 4
+        else None
+    )
     lists = labelled_lists([shape if index != count else () for index, shape in enumerate(shapes)])
     return (*lists, count) if lists and len(shapes) == (3 if count is None else 4) else None

@@ -49,16 +49,35 @@ class EdgemeterGrid(Family):
         cells, classes = np.nonzero(scores >= self._output.score_threshold)
         reach = distances[cells] * self._strides[cells]
         centres = self._centres[cells]
-        corners = boxes.to_photo(np.concatenate([centres - reach[:, :2], centres + reach[:, 2:]], axis=1), frame)
+        corners = boxes.to_photo(
+            np.concatenate([centres - reach[:, :2], centres + reach[:, 2:]], axis=1), frame
+        )
         best, labels = scores[cells, classes], classes.astype(np.int32)
         iou = DEFAULT_NMS_IOU if self._output.nms_iou is None else self._output.nms_iou
-        survivors = boxes.suppress_class_wise(corners, best, labels, iou, self._output.max_detections)
-        return Detections(boxes=corners[survivors], scores=best[survivors], classes=labels[survivors])
+        survivors = boxes.suppress_class_wise(
+            corners, best, labels, iou, self._output.max_detections
+        )
+        return Detections(
+            boxes=corners[survivors], scores=best[survivors], classes=labels[survivors]
+        )
 
     def _check(self, shapes: Sequence[Shape]) -> None:
-        cells, classes = cell_count(*self._size, STRIDES), self._output.classes or len(self._output.labels) or None
-        fits = len(shapes) == 2 and shapes[0] == (1, cells, 4) and shapes[1][:2] == (1, cells) and len(shapes[1]) == 3
+        cells, classes = (
+            cell_count(*self._size, STRIDES),
+            self._output.classes or len(self._output.labels) or None,
+        )
+        fits = (
+            len(shapes) == 2
+            and shapes[0] == (1, cells, 4)
+            and shapes[1][:2] == (1, cells)
+            and len(shapes[1]) == 3
+        )
         if fits and classes in (None, shapes[1][2]):
             return
         needs = f"on an input of {self._size[0]} x {self._size[1]} boxes [1, {cells}, 4] and scores [1, {cells}, {classes or 'classes'}]"
-        raise boxes.mismatch("edgemeter", needs, [list(shape) for shape in shapes], "height, width, output.classes or `family`")
+        raise boxes.mismatch(
+            "edgemeter",
+            needs,
+            [list(shape) for shape in shapes],
+            "height, width, output.classes or `family`",
+        )

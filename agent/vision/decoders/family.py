@@ -101,7 +101,9 @@ class UnknownModel:
             return ()
         assumption = taken_as or ("those of COCO" if classes == COCO_CLASSES else "")
         assumption = f", so {assumption} are assumed" if assumption else ""
-        return (f"its {classes} classes have no names{assumption}; set output.classes and output.labels",)
+        return (
+            f"its {classes} classes have no names{assumption}; set output.classes and output.labels",
+        )
 
     def one_of_heads(self, family: str, classes: int, *doubts: str) -> Recognition:
         """Return a YOLO by its columns after those of the box; heads for other tasks have further columns."""
@@ -118,9 +120,15 @@ class UnknownModel:
         """Return a YOLO for another task by its anchors, which have `other_values` in addition to the classes."""
         sizes = next((shape[1:] for shape in self.shapes if len(shape) == 3), ())
         classes = min((size for size in sizes if size is not None), default=0) - other_values
-        return Recognition(classes, () if classes == 1 else self.unnamed(classes)) if len(self.shapes) == outputs and classes > 0 else None
+        return (
+            Recognition(classes, () if classes == 1 else self.unnamed(classes))
+            if len(self.shapes) == outputs and classes > 0
+            else None
+        )
 
-    def list_of_task(self, outputs: int, columns: int, classes: int = COCO_CLASSES) -> Recognition | None:
+    def list_of_task(
+        self, outputs: int, columns: int, classes: int = COCO_CLASSES
+    ) -> Recognition | None:
         """Return a YOLO for another task by the columns of its end-to-end rows; `classes` is the usual number."""
         rows = next((shape for shape in self.shapes if len(shape) == 3), (0, 0, 0))
         if len(self.shapes) != outputs or rows[2] != columns or (rows[1] or 0) > MOST_QUERIES:
@@ -158,7 +166,11 @@ class Family:
         return cls.PICTURES
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
-        self._family, self._output, self._size = model.family, model.output, (model.image.height, model.image.width)
+        self._family, self._output, self._size = (
+            model.family,
+            model.output,
+            (model.image.height, model.image.width),
+        )
         shapes = [info.shape for info in loaded.outputs]
         if shapes and not any(None in shape for shape in shapes):
             self._check(shapes)

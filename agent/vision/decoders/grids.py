@@ -25,7 +25,11 @@ class HeadMaps:
 
     def cells(self, output: Floats) -> Floats:
         """Return an output with a row for each value: float32 [values, cells]."""
-        return np.asarray(output[0].reshape(output.shape[1], -1) if self.axis == 1 else output[0].reshape(-1, output.shape[-1]).T)
+        return np.asarray(
+            output[0].reshape(output.shape[1], -1)
+            if self.axis == 1
+            else output[0].reshape(-1, output.shape[-1]).T
+        )
 
 
 def grid_side(size_px: int, stride: int) -> int:
@@ -46,7 +50,14 @@ def strides_of(cells: int | None, size: tuple[int, int] | None) -> tuple[int, ..
 
 def anchors_per_cell(count: int | None, size: tuple[int, int] | None) -> int:
     """Return the number of anchors per cell of usual grids, 1 or 3, if `count` is that of all anchors; else 0."""
-    return next((number for number in (1, 3) if count and count % number == 0 and strides_of(count // number, size)), 0)
+    return next(
+        (
+            number
+            for number in (1, 3)
+            if count and count % number == 0 and strides_of(count // number, size)
+        ),
+        0,
+    )
 
 
 @lru_cache(maxsize=8)
@@ -60,7 +71,9 @@ def grid_cells(height: int, width: int, strides: tuple[int, ...]) -> tuple[Float
     return np.concatenate(corners).astype(np.float32), np.concatenate(sizes).astype(np.float32)
 
 
-def head_maps(shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Sequence[int], number: int | None) -> HeadMaps | None:
+def head_maps(
+    shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Sequence[int], number: int | None
+) -> HeadMaps | None:
     """Return the maps of a detector: for each stride, distances (of these widths), scores, and perhaps their sum; None for other outputs.
 
     If one map has both, the distances have the width that leaves this number of scores.
@@ -71,14 +84,25 @@ def head_maps(shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Seq
         channels = [width or 0 for _, width in level]
         distances = next((width for width in widths if width in channels), widths[0])
         if len(level) == 1:
-            distances = next((width for width in widths if channels[0] - width == number), widths[0])
+            distances = next(
+                (width for width in widths if channels[0] - width == number), widths[0]
+            )
             outputs[stride], classes = (level[0][0], level[0][0]), channels[0] - distances
         else:
             first = channels.index(distances) if distances in channels else 0
             # The sum has one value in each cell.
-            by_width = sorted(set(range(len(level))) - {first}, key=channels.__getitem__, reverse=True)
-            outputs[stride], classes = (level[first][0], level[by_width[0]][0]), channels[by_width[0]]
-            if len(level) > 3 or distances not in channels or (len(level) == 3 and channels[by_width[1]] != 1):
+            by_width = sorted(
+                set(range(len(level))) - {first}, key=channels.__getitem__, reverse=True
+            )
+            outputs[stride], classes = (
+                (level[first][0], level[by_width[0]][0]),
+                channels[by_width[0]],
+            )
+            if (
+                len(level) > 3
+                or distances not in channels
+                or (len(level) == 3 and channels[by_width[1]] != 1)
+            ):
                 return None
         values.add((distances, classes))
     if len(outputs) < 2 or len(values) != 1 or min(values)[1] < 1:
@@ -86,14 +110,30 @@ def head_maps(shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Seq
     return HeadMaps(outputs, *min(values), axis)
 
 
-def _by_stride(shapes: Sequence[Shape], size: tuple[int, int] | None) -> tuple[int, dict[int, list[tuple[int, int | None]]]]:
+def _by_stride(
+    shapes: Sequence[Shape], size: tuple[int, int] | None
+) -> tuple[int, dict[int, list[tuple[int, int | None]]]]:
     """Return the axis of the channels, and by stride the indices of its maps, with their channels; empty if an output is no map."""
     for axis in (1, -1) if size else ():
         maps: dict[int, list[tuple[int, int | None]]] = {}
         for index, shape in enumerate(shapes):
             cells = shape[2:] if axis == 1 else shape[1:-1]
-            sides = {stride: (grid_side(size[0], stride), grid_side(size[1], stride)) for stride in _MAP_STRIDES} if size else {}
-            stride = next((stride for stride, (rows, columns) in sides.items() if cells in ((rows, columns), (rows * columns,))), None)
+            sides = (
+                {
+                    stride: (grid_side(size[0], stride), grid_side(size[1], stride))
+                    for stride in _MAP_STRIDES
+                }
+                if size
+                else {}
+            )
+            stride = next(
+                (
+                    stride
+                    for stride, (rows, columns) in sides.items()
+                    if cells in ((rows, columns), (rows * columns,))
+                ),
+                None,
+            )
             if stride is None or shape[0] not in (1, None):
                 break
             maps.setdefault(stride, []).append((index, shape[axis]))

@@ -20,7 +20,9 @@ def split_rows(family: str, shapes: Sequence[Shape]) -> tuple[int, int]:
     """Return the indices of rows and prototypes; raises ConfigError for other outputs."""
     ranks = [len(shape) for shape in shapes]
     if sorted(ranks) != [3, 4]:
-        raise mismatch(family, "rows of three axes and prototypes of four", [list(shape) for shape in shapes])
+        raise mismatch(
+            family, "rows of three axes and prototypes of four", [list(shape) for shape in shapes]
+        )
     return ranks.index(3), ranks.index(4)
 
 
@@ -31,21 +33,35 @@ def rows_alone(family: str, loaded: Loaded) -> tuple[Loaded, int]:
     rows, prototypes = split_rows(family, [info.shape for info in loaded.outputs])
     shape = loaded.outputs[prototypes].shape
     sizes = [size for size in (shape[1], shape[3]) if size is not None]
-    return replace(loaded, outputs=(loaded.outputs[rows],)), PROTOTYPES if PROTOTYPES in sizes or not sizes else min(sizes)
+    return replace(
+        loaded, outputs=(loaded.outputs[rows],)
+    ), PROTOTYPES if PROTOTYPES in sizes or not sizes else min(sizes)
 
 
-def with_masks(detections: Detections, coefficients: Floats, tensor: Floats, frame: PhotoFrame) -> Detections:
+def with_masks(
+    detections: Detections, coefficients: Floats, tensor: Floats, frame: PhotoFrame
+) -> Detections:
     """Return the detections with masks; `coefficients` are float32 [n, count], `tensor` has the prototypes in either layout."""
     sides = (-(-frame.input_height // _CELL_PX), -(-frame.input_width // _CELL_PX))
     is_planar, is_channels_last = tensor.shape[2:] == sides, tensor.shape[1:3] == sides
     if tensor.shape[0] != 1 or not (is_planar or is_channels_last):
-        raise ConfigError(f"the prototypes have the shape {list(tensor.shape)}, not {sides[0]} x {sides[1]} cells: correct the card")
+        raise ConfigError(
+            f"the prototypes have the shape {list(tensor.shape)}, not {sides[0]} x {sides[1]} cells: correct the card"
+        )
     prototypes = tamed(tensor[0] if is_planar else tensor[0].transpose(2, 0, 1))
     count = len(prototypes)
     if coefficients.shape[1] != count:
-        raise ConfigError(f"an object has {coefficients.shape[1]} coefficients for {count} prototypes: correct output.classes in the card")
+        raise ConfigError(
+            f"an object has {coefficients.shape[1]} coefficients for {count} prototypes: correct output.classes in the card"
+        )
     logits = (coefficients @ prototypes.reshape(count, -1)).reshape(-1, *sides)
-    return replace(detections, masks=tuple(photo_mask(logit, box, frame, 0.0) for logit, box in zip(logits, detections.boxes, strict=True)))
+    return replace(
+        detections,
+        masks=tuple(
+            photo_mask(logit, box, frame, 0.0)
+            for logit, box in zip(logits, detections.boxes, strict=True)
+        ),
+    )
 
 
 def photo_mask(values: Floats, box: Floats, frame: PhotoFrame, threshold: float) -> Mask:
@@ -56,9 +72,13 @@ def photo_mask(values: Floats, box: Floats, frame: PhotoFrame, threshold: float)
     left_px, right = _pixels(box[0], box[2], frame.photo_width)
     top, bottom = _pixels(box[1], box[3], frame.photo_height)
     rows, columns = values.shape
-    first, next_, weight = taps(top, bottom, frame.scale_y, frame.offset_y, rows / frame.input_height, rows)
+    first, next_, weight = taps(
+        top, bottom, frame.scale_y, frame.offset_y, rows / frame.input_height, rows
+    )
     lines = values[first] * (1 - weight)[:, None] + values[next_] * weight[:, None]
-    first, next_, weight = taps(left_px, right, frame.scale_x, frame.offset_x, columns / frame.input_width, columns)
+    first, next_, weight = taps(
+        left_px, right, frame.scale_x, frame.offset_x, columns / frame.input_width, columns
+    )
     return Mask(left_px, top, lines[:, first] * (1 - weight) + lines[:, next_] * weight > threshold)
 
 
@@ -72,7 +92,9 @@ def taps(
     begin: int, end: int, scale: float, offset: float, cells_per_px: float, cells: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """Return for each pixel the two cells around its centre, and the weight of the second; at the rim only the outermost counts."""
-    at = np.clip(((np.arange(begin, end) + 0.5) * scale + offset) * cells_per_px - 0.5, 0, cells - 1)
+    at = np.clip(
+        ((np.arange(begin, end) + 0.5) * scale + offset) * cells_per_px - 0.5, 0, cells - 1
+    )
     first = np.minimum(at.astype(np.int64), cells - 1)
     return first, np.minimum(first + 1, cells - 1), (at - first).astype(np.float32)
 

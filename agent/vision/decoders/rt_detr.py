@@ -9,7 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
-from edgemeter.agent.vision.decoders.family import COCO_CLASSES, MOST_QUERIES, Family, Pictures, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.family import (
+    COCO_CLASSES,
+    MOST_QUERIES,
+    Family,
+    Pictures,
+    Recognition,
+    UnknownModel,
+)
 from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 
 
@@ -24,7 +31,12 @@ class RtDetr(Family):
         """Return models whose rows are no grid, by their name, or by the number of columns."""
         (rows, columns), labels = facts.table, len(facts.labels)
         is_named = facts.named in ("detr", "rt-detr")
-        if columns is None or columns <= 5 or (rows or 0) > MOST_QUERIES or anchors_per_cell(rows, facts.size):
+        if (
+            columns is None
+            or columns <= 5
+            or (rows or 0) > MOST_QUERIES
+            or anchors_per_cell(rows, facts.size)
+        ):
             return None
         if columns == 6 and is_named:
             classes = facts.classes_or(COCO_CLASSES)
@@ -33,7 +45,9 @@ class RtDetr(Family):
         if rows is None or rows < columns or not (is_named or is_counted):
             return None
         doubt = "RT-DETR's head, boxes as 0..1 beside scores: its rows are not a grid; set `family` and [input]"
-        return Recognition(columns - 4, (*(() if is_named else (doubt,)), *facts.unnamed(columns - 4)))
+        return Recognition(
+            columns - 4, (*(() if is_named else (doubt,)), *facts.unnamed(columns - 4))
+        )
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections, suppressed only if the card asks for it."""
@@ -47,12 +61,23 @@ class RtDetr(Family):
             return boxes.select(corners[queries], rows[queries, 4], kinds, self._output, frame)
         scores = boxes.sigmoid(rows[:, 4:])
         queries, kinds = np.nonzero(scores > self._output.score_threshold)
-        return boxes.select(corners[queries], scores[queries, kinds], kinds.astype(np.int32), self._output, frame)
+        return boxes.select(
+            corners[queries], scores[queries, kinds], kinds.astype(np.int32), self._output, frame
+        )
 
     def _check(self, shapes: Sequence[Shape]) -> None:
         shape, classes = shapes[0], self._output.classes
         columns = shape[2] or 0 if len(shape) == 3 else 0
-        if len(shapes) == 1 and shape[0] == 1 and columns > 4 and (classes in (None, columns - 4) or columns == 6):
+        if (
+            len(shapes) == 1
+            and shape[0] == 1
+            and columns > 4
+            and (classes in (None, columns - 4) or columns == 6)
+        ):
             return
-        needs = f"one output [1, queries, {boxes.count_in_words(4, classes)}] (two are of family detr)"
-        raise boxes.mismatch("rt-detr", needs, [list(shape) for shape in shapes], "output.classes or `family`")
+        needs = (
+            f"one output [1, queries, {boxes.count_in_words(4, classes)}] (two are of family detr)"
+        )
+        raise boxes.mismatch(
+            "rt-detr", needs, [list(shape) for shape in shapes], "output.classes or `family`"
+        )

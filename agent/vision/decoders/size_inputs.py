@@ -16,7 +16,9 @@ _NAME = "orig_target_sizes"
 
 
 def size_input_names(inputs: Sequence[TensorInfo]) -> frozenset[str]:
-    return frozenset(info.name for info in inputs if info.name == _NAME and info.shape[-1:] in ((2,), (None,)))
+    return frozenset(
+        info.name for info in inputs if info.name == _NAME and info.shape[-1:] in ((2,), (None,))
+    )
 
 
 def pictures_of(inputs: Sequence[TensorInfo]) -> list[TensorInfo]:
@@ -27,4 +29,6 @@ def pictures_of(inputs: Sequence[TensorInfo]) -> list[TensorInfo]:
 def size_values(inputs: Sequence[TensorInfo], height: int, width: int) -> dict[str, NDArray[Any]]:
     """Return the value of each input for a size, [1, 2] in its dtype, for an input of this height and width in pixels."""
     names = size_input_names(inputs)
-    return {info.name: np.array([(width, height)], info.dtype) for info in inputs if info.name in names}
+    return {
+        info.name: np.array([(width, height)], info.dtype) for info in inputs if info.name in names
+    }

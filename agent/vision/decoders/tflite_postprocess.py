@@ -15,7 +15,13 @@ import numpy as np
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
-from edgemeter.agent.vision.decoders.family import COCO_LAST_ID, Family, Pictures, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.family import (
+    COCO_LAST_ID,
+    Family,
+    Pictures,
+    Recognition,
+    UnknownModel,
+)
 
 # By role, the names by the operator, by a saved model, and by other exporters.
 _NAMES: Mapping[str, str] = {
@@ -36,19 +42,30 @@ class TflitePostprocess(Family):
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
         """Return models with the four outputs, which no others have; TensorFlow's own graphs number classes from 1."""
         ranks = sorted(map(len, facts.shapes))
-        if ranks != [0] * 4 and (ranks[1:] != [2, 2, 3] or ranks[0] > 1 or all(shape[2:] != (4,) for shape in facts.shapes)):
+        if ranks != [0] * 4 and (
+            ranks[1:] != [2, 2, 3]
+            or ranks[0] > 1
+            or all(shape[2:] != (4,) for shape in facts.shapes)
+        ):
             return None
-        are_tensorflows = any(info.name.lower().startswith("detection_classes") for info in facts.outputs)
+        are_tensorflows = any(
+            info.name.lower().startswith("detection_classes") for info in facts.outputs
+        )
         if are_tensorflows and not facts.name.lower().endswith(".tflite"):
             doubt = "classes count from 1, as in TensorFlow's graphs, and are COCO's ids; set output.classes and output.labels"
             return Recognition(facts.classes_or(COCO_LAST_ID) + 1, (doubt,))
         classes = facts.foreground or facts.classes_or(COCO_LAST_ID)
-        return Recognition(classes, facts.unnamed(classes, "COCO's ids" if classes == COCO_LAST_ID else ""))
+        return Recognition(
+            classes, facts.unnamed(classes, "COCO's ids" if classes == COCO_LAST_ID else "")
+        )
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
         super().__init__(model, loaded)
         names = [info.name.lower() for info in loaded.outputs]
-        self._roles = [next((role for role, pattern in _NAMES.items() if re.fullmatch(pattern, name)), "") for name in names]
+        self._roles = [
+            next((role for role, pattern in _NAMES.items() if re.fullmatch(pattern, name)), "")
+            for name in names
+        ]
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         tensors = dict(zip(self._roles, outputs, strict=False))
@@ -67,7 +84,9 @@ class TflitePostprocess(Family):
         corners = tensors["boxes"].reshape(-1, 4)[are_above][:, [1, 0, 3, 2]] * size
         scores, kinds = scores[are_above], classes[are_above].astype(np.int32)
         survivors = boxes.surviving(corners, scores, kinds, self._output)
-        return Detections(boxes.unplaced(corners[survivors], frame), scores[survivors], kinds[survivors])
+        return Detections(
+            boxes.unplaced(corners[survivors], frame), scores[survivors], kinds[survivors]
+        )
 
     def _check(self, shapes: Sequence[Shape]) -> None:
         if len(shapes) != len(_NAMES):
@@ -76,4 +95,8 @@ class TflitePostprocess(Family):
 
 def _fit(tensors: Mapping[str, Floats]) -> bool:
     sizes = [tensors[role].size for role in _NAMES if role in tensors]
-    return len(sizes) == len(_NAMES) and tensors["boxes"].shape[-1:] == (4,) and sizes == [4 * sizes[1], sizes[1], sizes[1], 1]
+    return (
+        len(sizes) == len(_NAMES)
+        and tensors["boxes"].shape[-1:] == (4,)
+        and sizes == [4 * sizes[1], sizes[1], sizes[1], 1]
+    )

@@ -10,7 +10,13 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
-from edgemeter.agent.vision.decoders.family import COCO_CLASSES, MOST_QUERIES, Family, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.family import (
+    COCO_CLASSES,
+    MOST_QUERIES,
+    Family,
+    Recognition,
+    UnknownModel,
+)
 from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 
 COLUMNS = 6
@@ -31,7 +37,12 @@ class Yolo26(Family):
         rows, columns = facts.table
         is_grid = anchors_per_cell(rows, facts.size) > 0 or (rows or 0) > MOST_QUERIES
         is_open = rows is None and facts.named is None and len(facts.labels) == 1
-        if columns != COLUMNS or is_grid or is_open or facts.named not in (None, "yolo26", "yolov8"):
+        if (
+            columns != COLUMNS
+            or is_grid
+            or is_open
+            or facts.named not in (None, "yolo26", "yolov8")
+        ):
             return None
         classes = facts.classes_or(COCO_CLASSES)
         return Recognition(classes, facts.unnamed(classes))
@@ -39,7 +50,9 @@ class Yolo26(Family):
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         return self._select(outputs, frame)[0]
 
-    def _select(self, outputs: Sequence[Floats], frame: PhotoFrame) -> tuple[Detections, Floats, Floats]:
+    def _select(
+        self, outputs: Sequence[Floats], frame: PhotoFrame
+    ) -> tuple[Detections, Floats, Floats]:
         """Return the detections, their values after the class, float32 [n, extra], and the factors of x and y: [2]."""
         self._check([output.shape for output in outputs])
         rows = outputs[0].reshape(-1, COLUMNS + self._extra)
@@ -51,15 +64,26 @@ class Yolo26(Family):
                 "the sixth column should hold class numbers, and they are not whole: quantised with one scale for boxes and classes? "
                 "Export end-to-end models in float, or without the end-to-end head (family yolov8)"
             )
-        corners, scores, kinds = rows[:, :4] * np.tile(unit, 2), rows[:, 4], classes.astype(np.int32)
+        corners, scores, kinds = (
+            rows[:, :4] * np.tile(unit, 2),
+            rows[:, 4],
+            classes.astype(np.int32),
+        )
         survivors = boxes.surviving(corners, scores, kinds, self._output)
-        detections = Detections(boxes.to_photo(corners[survivors], frame), scores[survivors], kinds[survivors])
+        detections = Detections(
+            boxes.to_photo(corners[survivors], frame), scores[survivors], kinds[survivors]
+        )
         return detections, rows[survivors, COLUMNS:], unit
 
     def _check(self, shapes: Sequence[Shape]) -> None:
         shape = shapes[0]
         columns = COLUMNS + self._extra
-        if len(shapes) == 1 and len(shape) in (2, 3) and shape[-1] in (columns, None) and (len(shape) == 2 or shape[0] in (1, None)):
+        if (
+            len(shapes) == 1
+            and len(shape) in (2, 3)
+            and shape[-1] in (columns, None)
+            and (len(shape) == 2 or shape[0] in (1, None))
+        ):
             return
         raise ConfigError(
             f"family {self._family} needs one output of shape [1, n, {columns}], the model gives {[list(shape) for shape in shapes]}: "

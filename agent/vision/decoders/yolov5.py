@@ -28,7 +28,11 @@ class YoloV5(Family):
         if columns is None or columns <= 5 or (rows is not None and not count):
             return None
         is_open = rows is None and facts.named is None and columns == 5 + len(facts.labels)
-        return facts.one_of_heads("yolov5", columns - 5) if count == 3 or facts.named == "yolov5" or is_open else None
+        return (
+            facts.one_of_heads("yolov5", columns - 5)
+            if count == 3 or facts.named == "yolov5" or is_open
+            else None
+        )
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         tensor = outputs[0]
@@ -42,11 +46,22 @@ class YoloV5(Family):
         centred = rows[anchors, :4]
         if is_normalised:
             centred = centred * np.array([frame.input_width, frame.input_height] * 2, np.float32)
-        return boxes.select(boxes.corners(centred), scores[anchors, classes], classes.astype(np.int32), self._output, frame)
+        return boxes.select(
+            boxes.corners(centred),
+            scores[anchors, classes],
+            classes.astype(np.int32),
+            self._output,
+            frame,
+        )
 
     def _check(self, shapes: Sequence[Shape]) -> None:
         shape, classes = shapes[0], self._output.classes
-        if len(shape) == 3 and shape[0] == 1 and (shape[2] or 0) > 5 and classes in (None, (shape[2] or 0) - 5):
+        if (
+            len(shape) == 3
+            and shape[0] == 1
+            and (shape[2] or 0) > 5
+            and classes in (None, (shape[2] or 0) - 5)
+        ):
             return
         needs = f"an output of shape [1, anchors, {boxes.count_in_words(5, classes)}]"
         raise boxes.mismatch("yolov5", needs, list(shape), "`classes` or `family`")

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes, tamed
-from edgemeter.agent.vision.decoders.family import COCO_CLASSES, Family, Pictures, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.family import (
+    COCO_CLASSES,
+    Family,
+    Pictures,
+    Recognition,
+    UnknownModel,
+)
 from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 
 
@@ -29,13 +35,27 @@ class YoloV8(Family):
         rows, columns = facts.table
         labels, is_named = len(facts.labels), facts.named == "yolov8"
         is_classes_first = columns is None and (4 + labels == rows if labels else is_named)
-        if rows is not None and rows > 4 and (anchors_per_cell(columns, facts.size) == 1 or is_classes_first):
-            return facts.one_of_heads("yolov8", rows - 4, *(() if rows - 4 == COCO_CLASSES else facts.unnamed(rows - 4)))
-        if columns is None or columns <= 5 or (rows is not None and anchors_per_cell(rows, facts.size) != 1):
+        if (
+            rows is not None
+            and rows > 4
+            and (anchors_per_cell(columns, facts.size) == 1 or is_classes_first)
+        ):
+            return facts.one_of_heads(
+                "yolov8", rows - 4, *(() if rows - 4 == COCO_CLASSES else facts.unnamed(rows - 4))
+            )
+        if (
+            columns is None
+            or columns <= 5
+            or (rows is not None and anchors_per_cell(rows, facts.size) != 1)
+        ):
             return None
-        if is_named or (rows is not None and facts.named is None and columns == 4 + (labels or COCO_CLASSES)):
+        if is_named or (
+            rows is not None and facts.named is None and columns == 4 + (labels or COCO_CLASSES)
+        ):
             doubt = f"YOLOv8's head with its axes exchanged, since {columns} is 4 + COCO's 80 classes; set `family`"
-            return facts.one_of_heads("yolov8", columns - 4, *(() if is_named or labels else (doubt,)))
+            return facts.one_of_heads(
+                "yolov8", columns - 4, *(() if is_named or labels else (doubt,))
+            )
         return None
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
@@ -46,7 +66,11 @@ class YoloV8(Family):
         rows = tensor[0] if self._check([tensor.shape]) else tensor[0].T
         end = len(rows) - self._extra
         classes, anchors = boxes.above(rows[4:end], self._output.score_threshold)
-        parts = [rows[:4, anchors], rows[4 + classes, anchors][None], *([rows[end:, anchors]] if self._extra else ())]
+        parts = [
+            rows[:4, anchors],
+            rows[4 + classes, anchors][None],
+            *([rows[end:, anchors]] if self._extra else ()),
+        ]
         values = tamed(np.concatenate(parts))
         centred, scores, extra = values[:4].T, values[4], values[5:].T
         unit = np.ones(2, np.float32)
@@ -55,16 +79,25 @@ class YoloV8(Family):
             centred = centred * np.tile(unit, 2)
         corners, kinds = boxes.corners(centred), classes.astype(np.int32)
         survivors = boxes.surviving(corners, scores, kinds, self._output)
-        detections = Detections(boxes.to_photo(corners[survivors], frame), scores[survivors], kinds[survivors])
+        detections = Detections(
+            boxes.to_photo(corners[survivors], frame), scores[survivors], kinds[survivors]
+        )
         return detections, extra[survivors], unit
 
     def _check(self, shapes: Sequence[Shape]) -> bool:
         """Return whether the last axis is that of anchors, by the card's number of classes, or else because it is the longer one."""
         shape, classes, other_values = shapes[0], self._output.classes, 4 + self._extra
-        if len(shapes) == 1 and len(shape) == 3 and shape[0] == 1 and min(size or 0 for size in shape[1:]) > other_values:
+        if (
+            len(shapes) == 1
+            and len(shape) == 3
+            and shape[0] == 1
+            and min(size or 0 for size in shape[1:]) > other_values
+        ):
             if classes is None:
                 return (shape[2] or 0) > (shape[1] or 0)
             if other_values + classes in shape[1:]:
                 return shape[1] == other_values + classes
         needs = f"one output of shape [1, {boxes.count_in_words(other_values, classes)}, anchors]"
-        raise boxes.mismatch(self._family, needs, [list(shape) for shape in shapes], "`classes` or `family`")
+        raise boxes.mismatch(
+            self._family, needs, [list(shape) for shape in shapes], "`classes` or `family`"
+        )

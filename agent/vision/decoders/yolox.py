@@ -29,7 +29,11 @@ class YoloX(Family):
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
         """Return the head with one anchor per cell, by its name or by its usual strides."""
         rows, columns = facts.table
-        if columns is None or columns <= 5 or (rows is not None and anchors_per_cell(rows, facts.size) != 1):
+        if (
+            columns is None
+            or columns <= 5
+            or (rows is not None and anchors_per_cell(rows, facts.size) != 1)
+        ):
             return None
         doubt = (
             "YOLOX's head, pictures in BGR 0..255 at the upper left: models that take RGB 0..1 have the same shape; "
@@ -56,7 +60,13 @@ class YoloX(Family):
             corners, sides = grid_cells(*self._size, strides)
             sizes = np.exp(np.minimum(rows[:, 2:4], _LARGEST_LOGARITHM))
             centred = np.concatenate([rows[:, :2] + corners[cells], sizes], axis=1) * sides[cells]
-        return boxes.select(boxes.corners(centred), scores[above], classes[above].astype(np.int32), self._output, frame)
+        return boxes.select(
+            boxes.corners(centred),
+            scores[above],
+            classes[above].astype(np.int32),
+            self._output,
+            frame,
+        )
 
     def _check(self, shapes: Sequence[Shape]) -> tuple[int, ...]:
         shape, classes = shapes[0], self._output.classes

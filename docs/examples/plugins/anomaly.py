@@ -25,16 +25,23 @@ class Anomaly:
     def _windows(self, index: int) -> np.ndarray:
         file, size = self._data.items[index].file, int(np.prod(self._loaded.inputs[0].shape[1:]))
         values = np.load(file) if file.suffix == ".npy" else np.fromfile(file, "<f4")
-        return np.lib.stride_tricks.sliding_window_view(values.astype(np.float64).ravel(), size)[::BANDS]
+        return np.lib.stride_tricks.sliding_window_view(values.astype(np.float64).ravel(), size)[
+            ::BANDS
+        ]
 
     def prepare(self, index: int) -> Sequence[em.Inputs]:
         (info,) = self._loaded.inputs
-        return [{info.name: em.fitted(window, info, self._data.items[index])} for window in self._windows(index)]
+        return [
+            {info.name: em.fitted(window, info, self._data.items[index])}
+            for window in self._windows(index)
+        ]
 
     def predict(self, index: int, calls: Sequence[em.Outputs]) -> None:
         self._scores[index] = self._error(index, calls)
 
-    def same_predictions(self, index: int, calls: Sequence[em.Outputs], other: Sequence[em.Outputs]) -> float:
+    def same_predictions(
+        self, index: int, calls: Sequence[em.Outputs], other: Sequence[em.Outputs]
+    ) -> float:
         return float(np.isclose(self._error(index, calls), self._error(index, other), rtol=0.01))
 
     def score(self, parts: em.Parts = "all") -> em.Accuracy | None:
@@ -44,10 +51,30 @@ class Anomaly:
 
         def auc(chosen: Sequence[int], limit: float | None = None) -> float | None:
             labels = [truth[index] for index in chosen]
-            return float(roc_auc_score(labels, [self._scores[index] for index in chosen], max_fpr=limit)) if len({*labels}) == 2 else None
+            return (
+                float(
+                    roc_auc_score(labels, [self._scores[index] for index in chosen], max_fpr=limit)
+                )
+                if len({*labels}) == 2
+                else None
+            )
 
-        return em.item_accuracy("auc", em.Jackknifed(auc), members, self._data, parts=parts, detail={"partial_auc": auc(members, 0.1)})
+        return em.item_accuracy(
+            "auc",
+            em.Jackknifed(auc),
+            members,
+            self._data,
+            parts=parts,
+            detail={"partial_auc": auc(members, 0.1)},
+        )
 
     def _error(self, index: int, calls: Sequence[em.Outputs]) -> float:
         outputs = [em.values_of_first(call, self._loaded)[0].ravel() for call in calls]
-        return float(np.mean([np.mean((window - output) ** 2) for window, output in zip(self._windows(index), outputs, strict=True)]))
+        return float(
+            np.mean(
+                [
+                    np.mean((window - output) ** 2)
+                    for window, output in zip(self._windows(index), outputs, strict=True)
+                ]
+            )
+        )

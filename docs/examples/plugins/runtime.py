@@ -6,7 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from edgemeter.plugin import Array, ConfigError, Loaded, Options, Runtime, TensorInfo, check_inputs, check_options
+from edgemeter.plugin import (
+    Array,
+    ConfigError,
+    Loaded,
+    Options,
+    Runtime,
+    TensorInfo,
+    check_inputs,
+    check_options,
+)
 
 
 class DenseLayer(Runtime):
@@ -14,15 +23,27 @@ class DenseLayer(Runtime):
 
     def load(self, model: Path, options: Options) -> Loaded:
         check_options("dense layer", options, backends=("cpu",))
-        started_ns = time.monotonic_ns()  # Import a heavy library before this line, and return the time instead of 0.
+        # Import a heavy library before this line, and return the time instead of 0.
+        started_ns = time.monotonic_ns()
         try:
             self.weights = np.load(model)
             rows, columns = self.weights.shape
         except (OSError, ValueError, EOFError) as error:
-            raise ConfigError(f"{str(model)!r} is no dense layer: give an .npy with a matrix") from error
+            raise ConfigError(
+                f"{str(model)!r} is no dense layer: give an .npy with a matrix"
+            ) from error
         self.inputs = (TensorInfo("x", (1, rows - 1), "float32"),)
         outputs = (TensorInfo("y", (1, columns), "float32"),)
-        return Loaded("numpy", np.__version__, "cpu", self.inputs, outputs, {}, 0, time.monotonic_ns() - started_ns)
+        return Loaded(
+            "numpy",
+            np.__version__,
+            "cpu",
+            self.inputs,
+            outputs,
+            {},
+            0,
+            time.monotonic_ns() - started_ns,
+        )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         check_inputs(inputs, self.inputs)

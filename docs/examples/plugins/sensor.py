@@ -7,7 +7,15 @@ Source: Linux, Documentation/ABI/testing/sysfs-class-power. Its gain and its res
 import time
 from pathlib import Path
 
-from edgemeter.plugin import AbsentError, Description, PowerSensor, Reading, UnavailableError, as_unavailable, read_number
+from edgemeter.plugin import (
+    AbsentError,
+    Description,
+    PowerSensor,
+    Reading,
+    UnavailableError,
+    as_unavailable,
+    read_number,
+)
 
 
 class Battery(PowerSensor):
@@ -39,8 +47,12 @@ class Battery(PowerSensor):
     def _power_w(self) -> float:
         files = sorted(self._supplies.glob("BAT*/power_now"))
         if not files:
-            raise AbsentError(f"no battery states its power in {str(self._supplies)!r}: take another sensor")
+            raise AbsentError(
+                f"no battery states its power in {str(self._supplies)!r}: take another sensor"
+            )
         with as_unavailable():
             if (files[0].parent / "status").read_text(encoding="ascii").strip() != "Discharging":
-                raise UnavailableError(f"{files[0].parent.name} does not discharge: unplug the charger")
+                raise UnavailableError(
+                    f"{files[0].parent.name} does not discharge: unplug the charger"
+                )
             return read_number(files[0]) / 1e6

@@ -30,7 +30,9 @@ class TopThree:
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.classes is None:
-            raise ConfigError(f"{data.name!r} has no classes for its images: give an index `file,class`")
+            raise ConfigError(
+                f"{data.name!r} has no classes for its images: give an index `file,class`"
+            )
         self._loaded, self._data = loaded, data
         self._input = input_of(model, loaded)
         self._preprocessor = Preprocessor(model.image, self._input)
@@ -44,7 +46,9 @@ class TopThree:
         """Keep the classes with the highest scores."""
         self._best[index] = self._best_of(calls)
 
-    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+    def same_predictions(
+        self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]
+    ) -> float:
         """Return the share of the best classes that two outputs have in common."""
         del index
         return len(self._best_of(calls) & self._best_of(other)) / 3

@@ -38,7 +38,9 @@ WEEK_NS = 7 * 86_400 * 10**9
 def run(name, *arguments, home):
     environment = os.environ | {"EDGEMETER_HOME": str(home)}
     command = [sys.executable, EXAMPLES / name, *map(str, arguments)]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=home)
+    completed = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=home
+    )
     assert completed.returncode == 0, completed.stderr
     return completed.stdout
 
@@ -89,13 +91,26 @@ def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
         'annotations = "classes.csv"\nmode = "rapid"\nseconds = 3\nrepeats = 1\n'
     )
     out, home = tmp_path / "runs.json", os.environ | {"EDGEMETER_HOME": str(tmp_path)}
-    ended = edgemeter_command("run", classifier / "suite.toml", "--power", f"{classifier}/sensor.py:Battery", "-o", out, env=home)
+    ended = edgemeter_command(
+        "run",
+        classifier / "suite.toml",
+        "--power",
+        f"{classifier}/sensor.py:Battery",
+        "-o",
+        out,
+        env=home,
+    )
     assert ended.returncode == 0, ended.stderr
     (record,) = json.loads(out.read_text())["runs"]
-    assert (record["runtime"]["name"], record["model"]["task"]) == ("runtime.py:DenseLayer", "counts.py:Counts")
+    assert (record["runtime"]["name"], record["model"]["task"]) == (
+        "runtime.py:DenseLayer",
+        "counts.py:Counts",
+    )
     assert re.fullmatch(r"\d[\w.]*, file [0-9a-f]{8}", record["runtime"]["version"])
     assert (record["accuracy"]["metric"], record["accuracy"]["value"]) == ("right", 0.5)
-    assert [(trace["name"], trace["sensor"]) for trace in record["power_traces"]] == [("sensor.py:Battery", "battery")]
+    assert [(trace["name"], trace["sensor"]) for trace in record["power_traces"]] == [
+        ("sensor.py:Battery", "battery")
+    ]
 
 
 @pytest.mark.services
@@ -103,11 +118,29 @@ def test_a_runtime_of_forty_lines_is_measured_as_a_package_registers_it(classifi
     """By its name in the entry points, the same file."""
     text = (PLUGINS / "runtime.py").read_text()
     assert len(text.splitlines()) <= 40
-    install(tmp_path / "site", "dense", [(runtimes.ENTRY_POINTS, "dense-layer", "dense:DenseLayer")], text)
-    environment = os.environ | {"EDGEMETER_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path / "site")}
-    options = ("--runtime=dense-layer", "--mode=rapid", "--seconds=3", "--repeats=1", "--power=none", "-o", tmp_path / "runs.json")
+    install(
+        tmp_path / "site",
+        "dense",
+        [(runtimes.ENTRY_POINTS, "dense-layer", "dense:DenseLayer")],
+        text,
+    )
+    environment = os.environ | {
+        "EDGEMETER_HOME": str(tmp_path),
+        "PYTHONPATH": str(tmp_path / "site"),
+    }
+    options = (
+        "--runtime=dense-layer",
+        "--mode=rapid",
+        "--seconds=3",
+        "--repeats=1",
+        "--power=none",
+        "-o",
+        tmp_path / "runs.json",
+    )
     command = [sys.executable, "-m", "edgemeter.agent.cli", "run", "net.npy", *options]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=classifier, env=environment)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=classifier, env=environment
+    )
     assert ended.returncode == 0, ended.stderr
     (record,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
     assert (record["runtime"]["name"], record["runtime"]["package"]) == ("dense-layer", "numpy")
@@ -117,15 +150,34 @@ def test_a_runtime_of_forty_lines_is_measured_as_a_package_registers_it(classifi
     ("option", "words"),
     [
         ("--power=sensor.py:Batery", "has no 'Batery': did you mean Battery?"),
-        ("--power=task.py:TopThree", "task.py:TopThree is not a power sensor, it has no describe, read, close"),
+        (
+            "--power=task.py:TopThree",
+            "task.py:TopThree is not a power sensor, it has no describe, read, close",
+        ),
     ],
 )
 def test_a_plug_in_that_is_none_is_refused_in_a_line(option, words, classifier, tmp_path):
     """A missing file, a missing name, a class of another kind."""
-    defaults = ["--runtime=runtime.py:DenseLayer", "--power=none", "--data=photos", "--annotations=classes.csv"]
-    options = [default for default in defaults if default.partition("=")[0] != option.partition("=")[0]]
+    defaults = [
+        "--runtime=runtime.py:DenseLayer",
+        "--power=none",
+        "--data=photos",
+        "--annotations=classes.csv",
+    ]
+    options = [
+        default for default in defaults if default.partition("=")[0] != option.partition("=")[0]
+    ]
     environment = os.environ | {"EDGEMETER_HOME": str(tmp_path)}
-    ended = edgemeter_command("run", "net.npy", *options, option, "--mode=rapid", "--repeats=1", env=environment, cwd=classifier)
+    ended = edgemeter_command(
+        "run",
+        "net.npy",
+        *options,
+        option,
+        "--mode=rapid",
+        "--repeats=1",
+        env=environment,
+        cwd=classifier,
+    )
     last = ended.stderr.splitlines()[-1]
     assert (ended.returncode, words in last) == (2, True), ended.stderr
 
@@ -143,8 +195,16 @@ def test_a_card_or_an_order_names_no_code(tmp_path):
 
 def test_the_index_has_one_sentence_for_each_example():
     """No file is without an entry, and no entry without a file."""
-    entries = re.findall(r"^- \[(.+?)\]\((.+?)\): ([^.]+(?:\.\w[^.]*)*\.)$", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
-    files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*") if path.suffix not in (".md", ".pyc") and path.is_file()}
+    entries = re.findall(
+        r"^- \[(.+?)\]\((.+?)\): ([^.]+(?:\.\w[^.]*)*\.)$",
+        (EXAMPLES / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    files = {
+        path.relative_to(EXAMPLES).as_posix()
+        for path in EXAMPLES.rglob("*")
+        if path.suffix not in (".md", ".pyc") and path.is_file()
+    }
     assert sorted(name for name, _, _ in entries) == sorted(files)
     assert all(name == path for name, path, _ in entries)
 
@@ -161,9 +221,13 @@ def test_two_models_are_compared_and_drawn(tmp_path):
 def test_models_of_one_operator_are_written_and_run(tmp_path):
     """As many as DeepBench has shapes, in a suite; the smallest of them is measured."""
     run("operator_models.py", tmp_path / "models", home=tmp_path)
-    names = re.findall(r'^model = "(.+)"$', (tmp_path / "models" / "operators.toml").read_text(), re.MULTILINE)
+    names = re.findall(
+        r'^model = "(.+)"$', (tmp_path / "models" / "operators.toml").read_text(), re.MULTILINE
+    )
     assert sorted(names) == sorted(path.name for path in (tmp_path / "models").glob("*.onnx"))
-    record = edgemeter.measure(tmp_path / "models" / "MatMul_1x1216_by_1216x64.onnx", mode="rapid", save=False)
+    record = edgemeter.measure(
+        tmp_path / "models" / "MatMul_1x1216_by_1216x64.onnx", mode="rapid", save=False
+    )
     assert (len(names), record.latency.p50_ms > 0) == (27, True)
 
 
@@ -171,7 +235,9 @@ def test_models_of_one_operator_are_written_and_run(tmp_path):
 def test_one_model_is_measured(tmp_path):
     """Latency and accuracy of a shipped model on the shipped scenes; no sensor is here."""
     scenes = SHIPPED_FOLDER.parent / "scenes"
-    printed = run("measure_one.py", INT8, scenes / "images", scenes / "annotations.json", home=tmp_path)
+    printed = run(
+        "measure_one.py", INT8, scenes / "images", scenes / "annotations.json", home=tmp_path
+    )
     assert "latency p50: " in printed
     assert "accuracy: 0.738 coco_ap on 112 images" in printed
 
@@ -189,7 +255,11 @@ def test_a_trend_is_fitted_to_a_ledger(tmp_path):
 
 def test_the_sensor_of_the_page_about_plug_ins_reads_its_file(tmp_path):
     """It takes the path as a setting."""
-    (source,) = re.findall(r'```python title="sensor.py"\n(.*?)```', (EXAMPLES.parent / "tasks" / "plug-ins.md").read_text(), re.DOTALL)
+    (source,) = re.findall(
+        r'```python title="sensor.py"\n(.*?)```',
+        (EXAMPLES.parent / "tasks" / "plug-ins.md").read_text(),
+        re.DOTALL,
+    )
     (tmp_path / "sensor.py").write_text(source)
     (tmp_path / "power_w").write_text("4.25\n")
     sensor = runpy.run_path(str(tmp_path / "sensor.py"))["Meter"](tmp_path / "power_w")
@@ -204,16 +274,39 @@ def test_the_test_of_the_page_passes(tmp_path):
     (source,) = re.findall(r'```python title="test_speed.py"\n(.*?)```', page, re.DOTALL)
     (tmp_path / "test_speed.py").write_text(source)
     environment = os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_speed.py"]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=tmp_path)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        tmp_path / "test_speed.py",
+    ]
+    completed = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env=environment,
+        cwd=tmp_path,
+    )
     assert "1 passed" in completed.stdout, completed.stdout + completed.stderr
 
 
 FRAMEWORKS = [
     pytest.param("torch_compiled", {}, ("torch", "compile,cpu"), marks=pytest.mark.torch),
-    pytest.param("torch_compiled", {"compiled": "no"}, ("torch", "callable,cpu"), marks=pytest.mark.torch),
+    pytest.param(
+        "torch_compiled", {"compiled": "no"}, ("torch", "callable,cpu"), marks=pytest.mark.torch
+    ),
     pytest.param("jax_jit", {}, ("jax", "jit"), marks=pytest.mark.needs(module="jax")),
-    pytest.param("tensorflow_function", {}, ("tensorflow", "function,cpu"), marks=pytest.mark.needs(module="tensorflow")),
+    pytest.param(
+        "tensorflow_function",
+        {},
+        ("tensorflow", "function,cpu"),
+        marks=pytest.mark.needs(module="tensorflow"),
+    ),
 ]
 
 

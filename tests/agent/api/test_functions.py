@@ -49,9 +49,13 @@ def test_the_throughput_of_a_function_is_that_of_its_calls():
 def test_settings_of_models_are_refused_for_functions():
     """And inputs for models: as a function has it, a TypeError."""
     for keyword in ({"data": "x"}, {"threads": 4}, {"runtime": "onnx"}):
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(keyword))}' for a function"):
+        with pytest.raises(
+            TypeError, match=f"unexpected keyword argument '{next(iter(keyword))}' for a function"
+        ):
             edgemeter.measure(pause, 0.001, **keyword)
-    with pytest.raises(TypeError, match="measure takes one model: give its data as data=FOLDER, or compare two"):
+    with pytest.raises(
+        TypeError, match="measure takes one model: give its data as data=FOLDER, or compare two"
+    ):
         edgemeter.measure("model.onnx", "other.onnx")
     with pytest.raises(TypeError, match="measured takes a function, not 'model"):
         edgemeter.measured("model.onnx")

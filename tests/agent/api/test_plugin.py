@@ -30,5 +30,7 @@ def test_a_sensor_imports_nothing_of_the_other_kinds():
         "folders = {name.split('.')[2] for name in sys.modules if name.startswith('edgemeter.agent.')}\n"
         "print(sorted(folders & {'tasks', 'vision', 'datasets', 'generators', 'runtimes'}))"
     )
-    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert completed.stdout == "[]\n[]\n"

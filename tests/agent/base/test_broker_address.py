@@ -26,7 +26,9 @@ def test_an_address_is_taken_apart():
         ("mqtts://broker/", BrokerAddress("broker", 8883, "mqtts")),
         ("mqtts://pi%40lab@broker:1", BrokerAddress("broker", 1, "mqtts", "pi@lab", "secret")),
     ]:
-        assert parse_address(text, environ={"EDGEMETER_MQTT_PASSWORD": "secret"}) == expected, f"{text!r}"
+        assert parse_address(text, environ={"EDGEMETER_MQTT_PASSWORD": "secret"}) == expected, (
+            f"{text!r}"
+        )
 
 
 def test_what_is_no_address_is_refused_with_the_forms():
@@ -55,14 +57,18 @@ def test_the_password_comes_from_a_file_before_the_environment(tmp_path):
     file = tmp_path / "password"
     file.write_text("from file\n")
     environ = {"EDGEMETER_MQTT_PASSWORD": "from environment"}
-    assert parse_address(f"mqtt://u@b?password_file={file}", environ=environ).password == "from file"
+    assert (
+        parse_address(f"mqtt://u@b?password_file={file}", environ=environ).password == "from file"
+    )
     assert parse_address("mqtt://u@b", environ=environ).password == "from environment"
     assert parse_address("mqtt://b", environ=environ).password is None
 
 
 def test_a_password_without_a_user_is_not_left_out_in_silence():
     """The broker would be tried as nobody, and who is refused would look at the password."""
-    with pytest.raises(ConfigError, match=r"a password is named \('secret'\) and no user: write mqtt://USER@HOST"):
+    with pytest.raises(
+        ConfigError, match=r"a password is named \('secret'\) and no user: write mqtt://USER@HOST"
+    ):
         parse_address("mqtt://b?password_file=secret", environ={})
 
 
@@ -114,7 +120,10 @@ def test_the_reply_to_the_smallest_connect_shows_the_version():
 
 def test_what_sends_another_reply_is_no_broker():
     """Such as an SSH server."""
-    with answering(b"SSH-2.0-OpenSSH\r\n") as address, pytest.raises(UnavailableError, match="is not an MQTT broker"):
+    with (
+        answering(b"SSH-2.0-OpenSSH\r\n") as address,
+        pytest.raises(UnavailableError, match="is not an MQTT broker"),
+    ):
         broker_address.mqtt_version(address, 5)
 
 
@@ -127,8 +136,12 @@ def test_the_embedded_broker_speaks_3_1_1():
 
 
 @pytest.mark.mosquitto
-@pytest.mark.parametrize(("settings", "is_open"), [((), True), (("allow_anonymous false", "password_file {0}"), False)])
-def test_a_broker_that_accepts_anybody_is_not_one_that_asks_for_a_password(tmp_path, settings, is_open):
+@pytest.mark.parametrize(
+    ("settings", "is_open"), [((), True), (("allow_anonymous false", "password_file {0}"), False)]
+)
+def test_a_broker_that_accepts_anybody_is_not_one_that_asks_for_a_password(
+    tmp_path, settings, is_open
+):
     """By a connection without a user, whatever user the address names; where none answers nobody is let in. It speaks MQTT 5."""
     (tmp_path / "passwords").write_text("")
     server = mosquitto(tmp_path, *(setting.format(tmp_path / "passwords") for setting in settings))

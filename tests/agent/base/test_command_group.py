@@ -7,7 +7,10 @@ from edgemeter.agent.base.command_group import CommandGroup, typed
 
 SECTIONS = {
     "First": {"one": ("lazily_imported:one", "The first.")},
-    "Then": {"gone": ("not_installed_anywhere:gone", "Of a module that is absent."), "alpha": ("lazily_imported:one", "The last.")},
+    "Then": {
+        "gone": ("not_installed_anywhere:gone", "Of a module that is absent."),
+        "alpha": ("lazily_imported:one", "The last."),
+    },
 }
 
 
@@ -18,7 +21,9 @@ def tool():
 
 def test_help_lists_the_sections_in_their_order_and_imports_no_command(tmp_path, monkeypatch):
     """A module that cannot be imported hides no other command."""
-    (tmp_path / "lazily_imported.py").write_text("import click\n\n@click.command()\ndef one():\n    click.echo('did it')\n")
+    (tmp_path / "lazily_imported.py").write_text(
+        "import click\n\n@click.command()\ndef one():\n    click.echo('did it')\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "lazily_imported", raising=False)
     output = CliRunner().invoke(tool, ["--help"]).output
@@ -34,12 +39,25 @@ def test_help_lists_the_sections_in_their_order_and_imports_no_command(tmp_path,
 @click.option("--save/--no-save", default=True)
 @click.option("--fast", is_flag=True)
 @click.option("--runs", default=3)
-@click.option("--option", multiple=True, callback=lambda _context, _param, words: dict(word.split("=") for word in words))
+@click.option(
+    "--option",
+    multiple=True,
+    callback=lambda _context, _param, words: dict(word.split("=") for word in words),
+)
 def measure_models(**_: object) -> None:
     click.echo(typed())
 
 
 def test_a_command_is_typed_again_with_the_long_names_of_its_options():
     """Those of the documentation; defaults are left out."""
-    printed = CliRunner().invoke(measure_models, ["a b.onnx", "-d", "photos", "--fast", "c.onnx", "--option", "kv_type=q8_0"]).output
-    assert printed == "measure-models 'a b.onnx' c.onnx --data photos --fast --option kv_type=q8_0\n"
+    printed = (
+        CliRunner()
+        .invoke(
+            measure_models,
+            ["a b.onnx", "-d", "photos", "--fast", "c.onnx", "--option", "kv_type=q8_0"],
+        )
+        .output
+    )
+    assert (
+        printed == "measure-models 'a b.onnx' c.onnx --data photos --fast --option kv_type=q8_0\n"
+    )

@@ -21,7 +21,11 @@ def test_the_environment_beats_the_file(tmp_path, monkeypatch):
 
 def test_a_wrong_key_or_value_is_named(tmp_path):
     """A typo is refused with its path."""
-    for text, says in [("brokr = 'x'", "brokr"), ("device = 'a/b'", "`device` has to be a name"), ("= 1", "configuration")]:
+    for text, says in [
+        ("brokr = 'x'", "brokr"),
+        ("device = 'a/b'", "`device` has to be a name"),
+        ("= 1", "configuration"),
+    ]:
         path = tmp_path / "config.toml"
         path.write_text(text)
         with table_row(text), pytest.raises(ConfigError, match=says):
@@ -46,7 +50,10 @@ def test_the_configuration_is_searched_below_xdg_config_home(monkeypatch, tmp_pa
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setattr(config, "EVERYONE", tmp_path / "etc.toml")
     config.EVERYONE.write_text('device = "everyone"\n')
-    assert (config.places()[0], config.read().device) == (tmp_path / ".config/edgemeter/config.toml", "everyone")
+    assert (config.places()[0], config.read().device) == (
+        tmp_path / ".config/edgemeter/config.toml",
+        "everyone",
+    )
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     user_file = tmp_path / "xdg" / "edgemeter" / "config.toml"
     user_file.parent.mkdir(parents=True)
@@ -93,4 +100,6 @@ def test_paths_are_relative_to_the_configuration(tmp_path, monkeypatch):
     settings = config.read(tmp_path / "config.toml")
     assert settings.broker == f"mqtts://u@b?ca={tmp_path}/tls/ca.pem&password_file=/etc/secret"
     assert settings.signing_key_file == "/home/ada/lab.key"
-    assert settings.sensors == {"replay": {"path": str(tmp_path / "power.json"), "scope": "board-input"}}
+    assert settings.sensors == {
+        "replay": {"path": str(tmp_path / "power.json"), "scope": "board-input"}
+    }

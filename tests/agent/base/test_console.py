@@ -22,7 +22,11 @@ class TerminalText(io.StringIO):
         ("a table of words", 8, ["a table", "of words"]),
         ("a word-that-is-long", 8, ["a", "word-tha", "t-is-lon", "g"]),
         ("two\nlines", 8, ["two", "lines"]),
-        ("\N{CJK UNIFIED IDEOGRAPH-4E2D}" * 3, 4, ["\N{CJK UNIFIED IDEOGRAPH-4E2D}" * 2, "\N{CJK UNIFIED IDEOGRAPH-4E2D}"]),
+        (
+            "\N{CJK UNIFIED IDEOGRAPH-4E2D}" * 3,
+            4,
+            ["\N{CJK UNIFIED IDEOGRAPH-4E2D}" * 2, "\N{CJK UNIFIED IDEOGRAPH-4E2D}"],
+        ),
         ("\N{CJK UNIFIED IDEOGRAPH-4E2D}", 1, ["\N{CJK UNIFIED IDEOGRAPH-4E2D}"]),
         ("", 8, [""]),
     ],
@@ -36,7 +40,11 @@ def test_a_narrow_console_folds_the_widest_column_and_keeps_the_name_of_the_row(
     table.add_row("model-1", "12.5", "other processes were busy")
     out = io.StringIO()
     Console(out, 30).print(table)
-    assert out.getvalue().splitlines()[2:] == ["model-1    12.5  other", "                 processes", "                 were busy"]
+    assert out.getvalue().splitlines()[2:] == [
+        "model-1    12.5  other",
+        "                 processes",
+        "                 were busy",
+    ]
 
 
 def test_styles_are_for_terminals(monkeypatch):
@@ -57,4 +65,7 @@ def test_what_is_printed_meanwhile_stays_above_the_live_lines(monkeypatch):
         live.draw(["2 of 2"])
     assert sys.stderr is stream
     erased = "\r\x1b[1A\x1b[J"
-    assert stream.getvalue() == f"1 of 2\nbeside{erased}half a line\n1 of 2\nbeside{erased}2 of 2\r\x1b[J"
+    assert (
+        stream.getvalue()
+        == f"1 of 2\nbeside{erased}half a line\n1 of 2\nbeside{erased}2 of 2\r\x1b[J"
+    )

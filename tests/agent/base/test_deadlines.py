@@ -46,7 +46,9 @@ def test_an_answer_in_time_leaves_the_connection_as_it_is(pair):
 
 
 @pytest.mark.services
-def test_a_thread_watches_deadlines_and_another_those_that_begin_after_a_long_pause(pair, monkeypatch):
+def test_a_thread_watches_deadlines_and_another_those_that_begin_after_a_long_pause(
+    pair, monkeypatch
+):
     """It ends where none is expected."""
     monkeypatch.setattr(deadlines, "_STEP_S", 0.01)
     socket_of_ours, _ = pair
@@ -54,7 +56,9 @@ def test_a_thread_watches_deadlines_and_another_those_that_begin_after_a_long_pa
     deadline.begin(0.1)
     deadline.end()
     deadline.close()
-    assert wait_until(lambda: all(thread.name != "edgemeter-deadlines" for thread in threading.enumerate()))
+    assert wait_until(
+        lambda: all(thread.name != "edgemeter-deadlines" for thread in threading.enumerate())
+    )
     deadline = SocketDeadline(socket_of_ours.fileno())
     deadline.begin(0.1)
     assert socket_of_ours.recv(1) == b""

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.decision import MATTERS_RATIO, decide, holm, rounds_to_decide
-from edgemeter.agent.base.evidence import DAY_SD, GUEST_SESSION_SD, Assumed, Evidence, RunValue, difference, mean_of
+from edgemeter.agent.base.evidence import (
+    DAY_SD,
+    GUEST_SESSION_SD,
+    Assumed,
+    Evidence,
+    RunValue,
+    difference,
+    mean_of,
+)
 from edgemeter.agent.base.statistics import FEWEST
 from tests.fixtures.choice_worlds import noise
 from tests.fixtures.rows import table_row
@@ -62,8 +70,13 @@ def test_the_outcome_is_where_the_interval_lies(middle, error, better, outcome):
 def test_exchanging_two_cases_mirrors_the_decision():
     """A ratio of 1.1 one way is 1 / 1.1 the other way."""
     case, reference = values(10, 10.5, 11), values(9, 9.5, 9.6)
-    forward, backward = (decide(difference(*sides), 0.95, 0.03, "lower") for sides in ((case, reference), (reference, case)))
-    assert (forward.value, forward.low, forward.high) == pytest.approx((1 / backward.value, 1 / backward.high, 1 / backward.low))
+    forward, backward = (
+        decide(difference(*sides), 0.95, 0.03, "lower")
+        for sides in ((case, reference), (reference, case))
+    )
+    assert (forward.value, forward.low, forward.high) == pytest.approx(
+        (1 / backward.value, 1 / backward.high, 1 / backward.low)
+    )
 
 
 def test_an_inconclusive_decision_states_how_many_more_runs_would_decide():
@@ -73,7 +86,9 @@ def test_an_inconclusive_decision_states_how_many_more_runs_would_decide():
     assert further == pytest.approx((2.816 * 0.012 * math.sqrt(50) / 0.02) ** 2 - 50, abs=1)
     assert decide(Evidence(0.02, 0.02, 98.0, 50, "run"), 0.95, 0.03, "lower").further is None
     assumed = Assumed("sessions", 0.008, 0.0113)
-    assert decide(Evidence(0.02, 0.012, 98.0, 50, "run", assumed), 0.95, 0.03, "lower").further is None
+    assert (
+        decide(Evidence(0.02, 0.012, 98.0, 50, "run", assumed), 0.95, 0.03, "lower").further is None
+    )
 
 
 def test_runs_that_will_not_count_are_among_those_that_would_decide():
@@ -83,26 +98,41 @@ def test_runs_that_will_not_count_are_among_those_that_would_decide():
     alone = decide(quiet, 0.95, 0.03, "lower")
     assert disturbed.further == math.ceil(alone.further / 0.8)
     assert (alone.repeats, disturbed.repeats) == (8 + alone.further, 10 + disturbed.further)
-    assert decide(replace(quiet, error=None, units=2, counted_ratio=0.5), 0.95, 0.03, "lower").repeats == 6
+    assert (
+        decide(replace(quiet, error=None, units=2, counted_ratio=0.5), 0.95, 0.03, "lower").repeats
+        == 6
+    )
     assert decide(replace(quiet, counted_ratio=0.01), 0.95, 0.03, "lower").repeats is None
 
 
 def outcomes(evidences):
-    return [decide(evidence, at, MATTERS_RATIO, "lower").outcome for evidence, at in zip(evidences, holm(evidences), strict=True)]
+    return [
+        decide(evidence, at, MATTERS_RATIO, "lower").outcome
+        for evidence, at in zip(evidences, holm(evidences), strict=True)
+    ]
 
 
 def equal_cases(draw, kind, days, runs, where):
     """Return the runs of two equal cases: days, or sessions of a virtual machine, differ by more than runs, by 1%."""
     sd = GUEST_SESSION_SD if where == "other sessions" else DAY_SD
     levels = sd * noise(draw, "normal", 2 * days).reshape(2, days, 1)
-    logs = (levels[[0, 0]] if where == "same days" else levels) + 0.01 * noise(draw, kind, 2 * days * runs).reshape(2, days, runs)
+    logs = (levels[[0, 0]] if where == "same days" else levels) + 0.01 * noise(
+        draw, kind, 2 * days * runs
+    ).reshape(2, days, runs)
     first_days = (0, 1000 if where == "other days" else 0)
     sides = [
-        [RunValue(value, "board", first + day) for day, of_day in enumerate(side) for value in of_day]
+        [
+            RunValue(value, "board", first + day)
+            for day, of_day in enumerate(side)
+            for value in of_day
+        ]
         for first, side in zip(first_days, logs.tolist(), strict=True)
     ]
     if where == "other sessions":
-        return [[run._replace(turn=(number, 0), session_sd=sd) for run in side] for number, side in enumerate(sides)]
+        return [
+            [run._replace(turn=(number, 0), session_sd=sd) for run in side]
+            for number, side in enumerate(sides)
+        ]
     return sides
 
 
@@ -110,7 +140,10 @@ def end_of_session(differences):
     """Return the decisions of a session that ends early where all its differences are decided."""
     rounds = differences.shape[1]
     for number in range(FEWEST, rounds + 1):
-        evidences = [mean_of([RunValue(value, "board", 0) for value in of_figure[:number]]) for of_figure in differences.tolist()]
+        evidences = [
+            mean_of([RunValue(value, "board", 0) for value in of_figure[:number]])
+            for of_figure in differences.tolist()
+        ]
         if number == rounds or rounds_to_decide(evidences, MATTERS_RATIO) == 0:
             break
     return outcomes(evidences)
@@ -119,17 +152,31 @@ def end_of_session(differences):
 @pytest.mark.nightly
 def test_in_worlds_of_known_truths_one_answer_in_twenty_is_false():
     """Four equal figures of 1,000 answers; of nine runs on three days, a case that is 10% slower is found."""
-    for kind, (days, runs), where in product(KINDS, ((1, 3), (1, 10), (3, 3), (10, 1)), ("same days", "other days", "other sessions")):
+    for kind, (days, runs), where in product(
+        KINDS, ((1, 3), (1, 10), (3, 3), (10, 1)), ("same days", "other days", "other sessions")
+    ):
         if where == "other sessions" and days > 1:
             continue
         draw = np.random.default_rng(1)
-        answers = [[equal_cases(draw, kind, days, runs, where) for _ in range(FIGURES)] for _ in range(DRAWS)]
+        answers = [
+            [equal_cases(draw, kind, days, runs, where) for _ in range(FIGURES)]
+            for _ in range(DRAWS)
+        ]
         with table_row(kind, days, runs, where):
-            different = [{"better", "worse"} & set(outcomes([difference(*sides) for sides in answer])) for answer in answers]
+            different = [
+                {"better", "worse"} & set(outcomes([difference(*sides) for sides in answer]))
+                for answer in answers
+            ]
             assert sum(map(bool, different)) <= MOST_FALSE
             if (days, runs) == (3, 3):
-                slower = [([run._replace(value=run.value + SLOWER) for run in case], reference) for (case, reference), *_ in answers]
-                assert sum(outcomes([difference(*sides)]) == ["worse"] for sides in slower) >= 0.9 * DRAWS
+                slower = [
+                    ([run._replace(value=run.value + SLOWER) for run in case], reference)
+                    for (case, reference), *_ in answers
+                ]
+                assert (
+                    sum(outcomes([difference(*sides)]) == ["worse"] for sides in slower)
+                    >= 0.9 * DRAWS
+                )
 
 
 @pytest.mark.nightly
@@ -138,6 +185,11 @@ def test_of_sessions_that_end_early_one_answer_in_twenty_is_false():
     for kind, rounds, figures in product(KINDS, (5, 24), (1, FIGURES)):
         draw = np.random.default_rng(1)
         with table_row(kind, rounds, figures):
-            logs = (0.02 * noise(draw, kind, 2 * figures * rounds).reshape(2, figures, rounds) for _ in range(DRAWS))
+            logs = (
+                0.02 * noise(draw, kind, 2 * figures * rounds).reshape(2, figures, rounds)
+                for _ in range(DRAWS)
+            )
             ended = [end_of_session(case - reference) for case, reference in logs]
-            assert sum(bool({"better", "worse"} & set(decisions)) for decisions in ended) <= MOST_FALSE
+            assert (
+                sum(bool({"better", "worse"} & set(decisions)) for decisions in ended) <= MOST_FALSE
+            )

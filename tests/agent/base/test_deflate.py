@@ -49,6 +49,8 @@ def test_what_is_damaged_or_too_long_is_refused():
     beginnings = []
     for text in texts(3 * BEGINNING):
         with pytest.raises(ConfigError, match="more than 2 MiB when decompressed"):
-            deflate.expand(zlib.compress(text), lambda beginning: beginnings.append(beginning) or 2 * BEGINNING)
+            deflate.expand(
+                zlib.compress(text), lambda beginning: beginnings.append(beginning) or 2 * BEGINNING
+            )
         assert beginnings.pop() == text[:BEGINNING]
         assert not beginnings

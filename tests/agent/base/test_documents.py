@@ -20,13 +20,21 @@ def test_a_text_that_a_spreadsheet_would_run_is_a_text():
 
 def test_a_nul_is_a_replacement_character():
     """RFC 4180 has none, and one in one text ended the CSV of all runs with Python 3.10."""
-    assert csv_document(("name", "rest"), [("a\0b", "c"), (["d\0", "e"], 1)]).splitlines()[1:] == ["a\ufffdb,c", "d\ufffd | e,1"]
+    assert csv_document(("name", "rest"), [("a\0b", "c"), (["d\0", "e"], 1)]).splitlines()[1:] == [
+        "a\ufffdb,c",
+        "d\ufffd | e,1",
+    ]
     exported = io.StringIO(newline="")
-    write_csv([make_run(device="pi\0"), make_run(device="pi")], chosen_columns(["device"]), exported)
+    write_csv(
+        [make_run(device="pi\0"), make_run(device="pi")], chosen_columns(["device"]), exported
+    )
     assert exported.getvalue().split() == ["device", "pi\ufffd", "pi"]
 
 
 def test_a_number_and_a_plain_text_stay_as_they_are():
     """A negative difference is no formula, also where it was written as text."""
     for value in (-1.5, -3, "-1.5", "+2", "-1e-05", "pi-1", "a=b", "", None):
-        assert csv_document(("value", "n"), [(value, 1)]).splitlines()[1] == f"{'' if value is None else value},1"
+        assert (
+            csv_document(("value", "n"), [(value, 1)]).splitlines()[1]
+            == f"{'' if value is None else value},1"
+        )

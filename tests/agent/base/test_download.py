@@ -36,7 +36,10 @@ def get(address, part, size_bytes=None, limit_bytes=10_000_000, tell=no_progress
 def test_a_file_arrives_whole(server, part):
     """Every byte, one request, and progress to the end; the server need not announce its length."""
     reports = []
-    assert get(server.put("/m", BODY), part, len(BODY), tell=lambda *report: reports.append(report)) == BODY
+    assert (
+        get(server.put("/m", BODY), part, len(BODY), tell=lambda *report: reports.append(report))
+        == BODY
+    )
     assert reports[-1] == ("m", len(BODY), len(BODY))
     assert [headers["Accept-Encoding"] for headers in server.asked("/m")] == ["identity"]
     part.unlink()

@@ -29,14 +29,21 @@ Z = 1.959964
 def values(*figures_ms, day=0, device="pi-1", session=None):
     """Return the logarithms of one figure of runs of a day, in the rounds of a session where one is given."""
     turns = [None if session is None else (session, number) for number in range(len(figures_ms))]
-    return [RunValue(math.log(figure), device, day, turn) for figure, turn in zip(figures_ms, turns, strict=True)]
+    return [
+        RunValue(math.log(figure), device, day, turn)
+        for figure, turn in zip(figures_ms, turns, strict=True)
+    ]
 
 
 def test_the_unit_that_counts_is_the_largest_that_repeats():
     """Three devices, else three days, else runs; two runs have no interval."""
     days = [value for day in range(3) for value in values(10, 11, day=day)]
     devices = [value for device in "abc" for value in values(10, 11, 12, device=device)]
-    assert [mean_of(runs).unit for runs in (values(10, 11, 12), days, devices)] == ["run", "day", "device"]
+    assert [mean_of(runs).unit for runs in (values(10, 11, 12), days, devices)] == [
+        "run",
+        "day",
+        "device",
+    ]
     assert [mean_of(runs).units for runs in (values(10, 11, 12), days, devices)] == [3, 3, 3]
     assert mean_of(values(10, 11)).bounds(0.95) is None
 
@@ -45,14 +52,18 @@ def test_runs_of_one_device_need_no_object_each():
     """One a day, several on some days and out of order, fewer than three days: the same evidence."""
     for days in ([0, 1, 2, 5, 6, 7], [0, 0, 2, 1, 1, 1, 4], [3, 3, 4, 4], [1], [5, 4, 3]):
         logs = [math.sin(number) for number in range(len(days))]
-        assert mean_of_device(logs, days) == mean_of([RunValue(log, "pi-1", day) for log, day in zip(logs, days, strict=True)]), days
+        assert mean_of_device(logs, days) == mean_of(
+            [RunValue(log, "pi-1", day) for log, day in zip(logs, days, strict=True)]
+        ), days
 
 
 def test_an_interval_over_runs_is_students_on_logarithms():
     """Of three runs by hand."""
     logs = [math.log(figure) for figure in (10, 10.5, 11.2)]
     reach = T_2 * stdev(logs) / math.sqrt(3)
-    assert mean_of(values(10, 10.5, 11.2)).bounds(0.95) == pytest.approx((fmean(logs) - reach, fmean(logs) + reach), rel=1e-6)
+    assert mean_of(values(10, 10.5, 11.2)).bounds(0.95) == pytest.approx(
+        (fmean(logs) - reach, fmean(logs) + reach), rel=1e-6
+    )
 
 
 def test_interleaved_runs_are_compared_in_pairs():
@@ -63,17 +74,29 @@ def test_interleaved_runs_are_compared_in_pairs():
     evidence = difference(case, reference)
     assert (evidence.unit, evidence.units) == ("pair", 3)
     assert evidence.middle == pytest.approx(fmean(ratios))
-    assert evidence.bounds(0.95)[0] == pytest.approx(fmean(ratios) - T_2 * stdev(ratios) / math.sqrt(3), rel=1e-6)
+    assert evidence.bounds(0.95)[0] == pytest.approx(
+        fmean(ratios) - T_2 * stdev(ratios) / math.sqrt(3), rel=1e-6
+    )
     assert difference(case, values(10, 20, 40, session=2)).unit == "run"
 
 
 def test_three_days_that_both_ran_on_are_compared_day_by_day():
     """A day's level is in both; runs of other days do not count then."""
     levels = (10, 20, 40)
-    reference = [value for day, level in enumerate(levels) for value in values(level, level, day=day)]
-    case = [value for day, level in enumerate(levels) for value in values(1.1 * level, 1.1 * level, day=day)]
+    reference = [
+        value for day, level in enumerate(levels) for value in values(level, level, day=day)
+    ]
+    case = [
+        value
+        for day, level in enumerate(levels)
+        for value in values(1.1 * level, 1.1 * level, day=day)
+    ]
     evidence = difference(case, reference)
-    assert (evidence.unit, evidence.units, evidence.middle) == ("day", 3, pytest.approx(math.log(1.1)))
+    assert (evidence.unit, evidence.units, evidence.middle) == (
+        "day",
+        3,
+        pytest.approx(math.log(1.1)),
+    )
     assert evidence.bounds(0.95) == pytest.approx((math.log(1.1), math.log(1.1)), abs=1e-9)
 
 
@@ -82,18 +105,25 @@ def test_days_that_take_after_each_other_count_as_fewer(days):
     """In worlds of first-order processes: how often the interval holds the long mean, and how wide it is where days are independent."""
     for correlation, least_ratio in ((0.0, 0.95), (0.3, 0.93), (0.5, 0.88)):
         logs = 0.02 * days_in_a_row(np.random.default_rng(1).normal(size=(600, days)), correlation)
-        bounds = [mean_of([RunValue(log, "pi-1", day) for day, log in enumerate(row)]).bounds() for row in logs.tolist()]
+        bounds = [
+            mean_of([RunValue(log, "pi-1", day) for day, log in enumerate(row)]).bounds()
+            for row in logs.tolist()
+        ]
         with table_row(correlation):
             assert np.mean([low <= 0 <= high for low, high in bounds]) >= least_ratio
         if correlation == 0:
-            independent = 2 * student_quantile(0.95, days - 1) * logs.std(axis=1, ddof=1) / math.sqrt(days)
+            independent = (
+                2 * student_quantile(0.95, days - 1) * logs.std(axis=1, ddof=1) / math.sqrt(days)
+            )
             assert np.median([high - low for low, high in bounds]) < 1.4 * np.median(independent)
 
 
 def test_a_disturbed_run_does_not_move_its_day():
     """Of three runs of a day one took five times as long."""
     quiet = [value for day in range(3) for value in values(10, 10.1, 9.9, day=day)]
-    disturbed = [value for day in range(3) for value in values(10, 10.1, 50 if day == 1 else 9.9, day=day)]
+    disturbed = [
+        value for day in range(3) for value in values(10, 10.1, 50 if day == 1 else 9.9, day=day)
+    ]
     assert mean_of(disturbed).middle == pytest.approx(mean_of(quiet).middle, abs=0.004)
 
 
@@ -104,7 +134,10 @@ def test_runs_of_other_days_are_taken_to_differ_by_as_much_as_days_do():
     assert apart.assumed.between == "days"
     assert together.assumed is None
     assert apart.error == pytest.approx(math.sqrt(together.error**2 + 2 * DAY_SD**2))
-    days = [[value for day in range(begin, begin + 3) for value in values(10 + day % 3, day=day)] for begin in (0, 10)]
+    days = [
+        [value for day in range(begin, begin + 3) for value in values(10 + day % 3, day=day)]
+        for begin in (0, 10)
+    ]
     assert difference(*days).assumed is None
 
 
@@ -112,10 +145,18 @@ def test_runs_of_other_sessions_are_taken_to_differ_by_as_much_as_sessions_do():
     """Of separate commands of one day, more on a virtual machine; runs of one session have no part of it."""
     together = difference(values(10, 10.1, 10.2), values(10, 10.1, 10.2))
     apart = [values(10, 10.1, 10.2, session=session) for session in range(2)]
-    assert difference(*apart).error == pytest.approx(math.sqrt(together.error**2 + 2 * SESSION_SD**2))
+    assert difference(*apart).error == pytest.approx(
+        math.sqrt(together.error**2 + 2 * SESSION_SD**2)
+    )
     of_guests = [[run._replace(session_sd=GUEST_SESSION_SD) for run in side] for side in apart]
-    assert difference(*of_guests).error == pytest.approx(math.sqrt(together.error**2 + 2 * GUEST_SESSION_SD**2))
-    assert difference(*of_guests).assumed == ("sessions", GUEST_SESSION_SD, pytest.approx(math.sqrt(2) * GUEST_SESSION_SD))
+    assert difference(*of_guests).error == pytest.approx(
+        math.sqrt(together.error**2 + 2 * GUEST_SESSION_SD**2)
+    )
+    assert difference(*of_guests).assumed == (
+        "sessions",
+        GUEST_SESSION_SD,
+        pytest.approx(math.sqrt(2) * GUEST_SESSION_SD),
+    )
     other_case = [run._replace(turn=(0, run.turn[1] + 3)) for run in apart[0]]
     assert difference(apart[0], other_case).assumed is None
 
@@ -145,7 +186,9 @@ def test_accuracies_are_compared_part_by_part_of_the_images():
     evidence = accuracy_difference(wider, parts, 0.1)
     differences = [0.1 + 0.001 * index for index in range(20)]
     assert evidence.unit == "image"
-    assert evidence.error == pytest.approx(math.sqrt(19 / 20 * sum((value - fmean(differences)) ** 2 for value in differences)))
+    assert evidence.error == pytest.approx(
+        math.sqrt(19 / 20 * sum((value - fmean(differences)) ** 2 for value in differences))
+    )
     assert accuracy_difference(parts, parts, 0.0).bounds(0.95) == (0.0, 0.0)
     assert accuracy_difference([1.0] * 20, [0.0] * 20, 1.0).bounds(0.95) is None
 
@@ -159,7 +202,10 @@ def test_runs_of_one_session_have_an_interval_where_it_can_be_held():
         math.expm1(math.hypot(reach, Z * SESSION_SD)), rel=1e-3
     )
     equal = interval_over_runs([10, 10, 10], SESSION_SD)
-    assert (equal.middle, equal.half_width_ratio) == (10, pytest.approx(math.expm1(Z * SESSION_SD), rel=2e-3))
+    assert (equal.middle, equal.half_width_ratio) == (
+        10,
+        pytest.approx(math.expm1(Z * SESSION_SD), rel=2e-3),
+    )
     assert interval_over_runs([10, 10, 10], 0.0) == (10, 10, 10)
     for lacking in ([], [10.0, 11.0], [0.0, 1.0, 1.0], [1e-300, 1.0, 1e300]):
         with table_row(lacking):

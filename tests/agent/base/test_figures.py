@@ -41,10 +41,18 @@ def test_a_range_that_rounds_to_one_figure_is_one_figure():
     assert figures.span(15.31, 15.34) == "15.31 to 15.34"
     assert figures.span(3.1, 3.2) == "3.10 to 3.20"
     # An end near 0 is not written to a hundred-thousandth beside one in tens.
-    for low, high, text in [(-0.0069, 23.54, "0.0 to 23.5"), (-4.93, 15.24, "-4.9 to 15.2"), (-0.5, 0.1, "-0.500 to 0.100")]:
+    for low, high, text in [
+        (-0.0069, 23.54, "0.0 to 23.5"),
+        (-4.93, 15.24, "-4.9 to 15.2"),
+        (-0.5, 0.1, "-0.500 to 0.100"),
+    ]:
         assert figures.span(low, high) == text
     # Both ends have the same number of decimals, and show on which side of a limit they lie.
-    for ends, text in [((9.13, 10.01), "9.13 to 10.01"), ((0.482, 1.4), "0.482 to 1.400"), ((39.8, 653.0), "40 to 653")]:
+    for ends, text in [
+        ((9.13, 10.01), "9.13 to 10.01"),
+        ((0.482, 1.4), "0.482 to 1.400"),
+        ((39.8, 653.0), "40 to 653"),
+    ]:
         assert figures.span(*ends) == text
     assert figures.span(30.1, 33.04, 33.0) == "30.10 to 33.04"
     assert figures.span(-0.0002, 0.0004) == "-2.00e-04 to 4.00e-04"
@@ -68,18 +76,32 @@ def test_a_wide_interval_is_written_by_its_ends(values, text):
 
 def test_what_steers_a_terminal_does_not_come_through():
     """A record holds whatever a device sent."""
-    assert figures.printable("board\x1b[31m\n\u202e").replace("\N{REPLACEMENT CHARACTER}", "?") == "board?[31m??"
+    assert (
+        figures.printable("board\x1b[31m\n\u202e").replace("\N{REPLACEMENT CHARACTER}", "?")
+        == "board?[31m??"
+    )
 
 
 def test_a_time_is_utc_and_one_that_no_calendar_has_is_a_number():
     """A broken clock on a device ends no report."""
-    for time_ns, text in [(0, "1970-01-01 00:00:00"), (1_760_000_000_123_456_789, "2025-10-09 08:53:20"), (10**30, f"{10**30} ns")]:
+    for time_ns, text in [
+        (0, "1970-01-01 00:00:00"),
+        (1_760_000_000_123_456_789, "2025-10-09 08:53:20"),
+        (10**30, f"{10**30} ns"),
+    ]:
         assert figures.stamp(time_ns) == text, f"{time_ns!r}"
 
 
 def test_plain_digits_have_no_exponent():
     """Never to an integer where that loses something, never in exponent form."""
-    for value, text in [(None, "-"), (0, "0"), (0.21463, "0.2146"), (1234567.0, "1235000"), (12.0, "12"), (1.23456e-5, "0.00001235")]:
+    for value, text in [
+        (None, "-"),
+        (0, "0"),
+        (0.21463, "0.2146"),
+        (1234567.0, "1235000"),
+        (12.0, "12"),
+        (1.23456e-5, "0.00001235"),
+    ]:
         assert figures.plain_digits(value) == text, f"{value!r}"
 
 

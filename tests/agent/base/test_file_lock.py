@@ -149,7 +149,9 @@ def hold_as_nobody(board):
         os.chown(board / "home", NOBODY, NOBODY)
         # Imported as root: others may have no access to this tree.
         code = f"import os\nfrom edgemeter.agent.base.file_lock import RunLock\n{_BECOME}{HOLD}"
-        process = subprocess.Popen([sys.executable, "-c", code, str(board / "home")], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(board / "home")], stdout=subprocess.PIPE, text=True
+        )
         started.append(process)
         return process, process.stdout.readline().strip()
 
@@ -194,7 +196,9 @@ def test_what_somebody_put_there_instead_of_a_file_is_not_touched(tmp_path, monk
 
 def test_one_process_at_a_time_represents_a_device(tmp_path):
     """Another gets the claim when it is released; another device has its own."""
-    first, other, third = (DeviceLock(tmp_path / "outbox", device) for device in ("pi-1", "pi-1", "pi-2"))
+    first, other, third = (
+        DeviceLock(tmp_path / "outbox", device) for device in ("pi-1", "pi-1", "pi-2")
+    )
     assert first.take()
     assert first.take()
     assert not other.take()

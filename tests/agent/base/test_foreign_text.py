@@ -6,7 +6,16 @@ import pytest
 
 from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract import health, identity, messages, model_card, order_suite, orders, sealed, suite
+from edgemeter.agent.contract import (
+    health,
+    identity,
+    messages,
+    model_card,
+    order_suite,
+    orders,
+    sealed,
+    suite,
+)
 from edgemeter.agent.datasets import coco
 from edgemeter.agent.engine.prompts import question_file
 from edgemeter.agent.recognition.metadata import read_self_description
@@ -50,14 +59,18 @@ OF_TOML = {
 JSON = {
     "lists": lists,
     "objects": lambda depth: '{"a":' * depth + "1" + "}" * depth,
-    "a field": lambda depth: f'{{"images": {lists(depth)}, "runs": {lists(depth)}, "data": {lists(depth)}, "paragraphs": 1}}',
+    "a field": lambda depth: (
+        f'{{"images": {lists(depth)}, "runs": {lists(depth)}, "data": {lists(depth)}, "paragraphs": 1}}'
+    ),
     "a field in a list": lambda depth: f'[{{"id": {lists(depth)}}}]',
 }
 OF_JSON = {
     "struct": lambda path: durable_file.read_struct(path, dict[str, int], "note", "delete it"),
     "annotations": coco.read_annotations,
     "questions": lambda path: question_file.read_questions(str(path)),
-    "recording": lambda path: replay.read_recording(path, replay.ReplayModel, "recording", "replay"),
+    "recording": lambda path: replay.read_recording(
+        path, replay.ReplayModel, "recording", "replay"
+    ),
 }
 MESSAGES = {
     "from a collector": messages.decode_from_collector,
@@ -91,12 +104,16 @@ def test_a_file_that_nests_too_deeply_is_one_line(tmp_path):
 
 def test_a_message_that_nests_too_deeply_is_refused():
     """As any that is no message: each service logs it and goes on."""
-    for depth, (shape, text), (name, decode) in itertools.product(DEPTHS, JSON.items(), MESSAGES.items()):
+    for depth, (shape, text), (name, decode) in itertools.product(
+        DEPTHS, JSON.items(), MESSAGES.items()
+    ):
         with table_row(depth, shape, name), pytest.raises(ConfigError):
             decode(text(depth).encode())
 
 
 def test_metadata_that_nests_too_deeply_describes_nothing():
     """A model's own words are read as far as they can be: of these nothing."""
-    description = read_self_description({"names": lists(30_000), "a.json": lists(30_000), "task": "detect"})
+    description = read_self_description(
+        {"names": lists(30_000), "a.json": lists(30_000), "task": "detect"}
+    )
     assert (description.labels, description.task) == ((), "detect")

@@ -38,10 +38,13 @@ OK = b"HTTP/1.1 200 OK\r\n"
 BODY = b"CONTENT-LENGTH:4\r\n\r\nbody"
 ANSWERS = {
     "length": OK + BODY,
-    "chunked": OK + b"Transfer-Encoding: Chunked\r\n\r\n2\r\nbo\r\n2;x=y\r\ndy\r\n0\r\nTrailer: 1\r\n\r\n",
+    "chunked": OK
+    + b"Transfer-Encoding: Chunked\r\n\r\n2\r\nbo\r\n2;x=y\r\ndy\r\n0\r\nTrailer: 1\r\n\r\n",
     "until its end": OK + b"\r\nbody",
     "of HTTP/1.0": b"HTTP/1.0 200 OK\r\n" + BODY,
-    "after others": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n" + OK + BODY,
+    "after others": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n"
+    + OK
+    + BODY,
     "bare line ends": (OK + BODY).replace(b"\r\n", b"\n"),
 }
 
@@ -67,7 +70,11 @@ def test_a_connection_serves_until_the_server_ends_it():
 def test_a_document_that_is_not_streamed_is_one_line():
     """Of several lines, where it is JSON."""
     document = b'{\n  "a":\n  1\n}\n'
-    answer = OK + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(document) + document
+    answer = (
+        OK
+        + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(document)
+        + document
+    )
     with answering(answer) as connection:
         assert list(connection.stream("/", b"x")) == [b'{"a":1}']
 
@@ -98,7 +105,11 @@ def test_a_stream_that_ends_early_has_failed():
     """Wherever it is cut; what came is not taken for the whole of it."""
     for where, answer in CUT.items():
         lines = []
-        with table_row(where), answering(answer) as connection, pytest.raises(AnswerError) as failure:
+        with (
+            table_row(where),
+            answering(answer) as connection,
+            pytest.raises(AnswerError) as failure,
+        ):
             lines.extend(connection.stream("/", b"x"))
         assert failure.value.kind == "broke off"
 
@@ -106,7 +117,9 @@ def test_a_stream_that_ends_early_has_failed():
 def test_lines_come_as_they_arrive_whatever_the_chunks():
     """Split, joined, and the last without an end."""
     pieces = (b"one\ntw", b"o\r\n\nthree\nfo", b"ur")
-    answer = CHUNKED + b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in pieces) + b"0\r\n\r\n"
+    answer = (
+        CHUNKED + b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in pieces) + b"0\r\n\r\n"
+    )
     with answering(answer, OK + BODY) as connection:
         assert list(connection.stream("/", b"x")) == [b"one", b"two", b"three", b"four"]
         assert connection.ask("/", {}).content == b"body"
@@ -125,7 +138,11 @@ WRONG = [
 def test_what_is_no_answer_is_one_line():
     """Nothing, another protocol, headers without an end, and a body that ends early."""
     for answer in WRONG:
-        with table_row(answer[:40]), answering(answer) as connection, pytest.raises(AnswerError) as failure:
+        with (
+            table_row(answer[:40]),
+            answering(answer) as connection,
+            pytest.raises(AnswerError) as failure,
+        ):
             connection.exchange("/", b"x", {})
         assert "\n" not in str(failure.value)
 
@@ -134,7 +151,11 @@ def test_what_is_no_answer_is_one_line():
 def test_a_small_request_is_one_write(monkeypatch, size, writes):
     """A large body is not copied for it."""
     parts, sendall = [], PairSocket.sendall
-    monkeypatch.setattr(PairSocket, "sendall", lambda self, data: (parts.append(bytes(data)), sendall(self, data))[1])
+    monkeypatch.setattr(
+        PairSocket,
+        "sendall",
+        lambda self, data: (parts.append(bytes(data)), sendall(self, data))[1],
+    )
     with answering(OK + BODY) as connection:
         connection.exchange("/", b"x" * size, {})
     # The last is the answer.
@@ -165,7 +186,11 @@ def test_why_nothing_answers_is_named(monkeypatch):
     """Each with its remedy."""
     for trouble, kind, remedy in (
         (ConnectionRefusedError(111, "Connection refused"), "no connection", "start the server"),
-        (socket.gaierror(-2, "Name or service not known"), "no connection", "correct the name in its url"),
+        (
+            socket.gaierror(-2, "Name or service not known"),
+            "no connection",
+            "correct the name in its url",
+        ),
         (TimeoutError("timed out"), "timeout", r"timeout_s = 2: raise that"),
         (ssl.SSLError(1, "WRONG_VERSION_NUMBER"), "no connection", "does not speak TLS"),
         (OSError(101, "Network is unreachable"), "broke off", "check its memory and the network"),

@@ -33,7 +33,10 @@ class PatientServer(HttpServer):
 
 def status(port):
     """Return the begin of the answer to a whole request; empty if the connection is closed without one."""
-    with socket.create_connection((LOOPBACK, port), 150) as client, contextlib.suppress(ConnectionError):
+    with (
+        socket.create_connection((LOOPBACK, port), 150) as client,
+        contextlib.suppress(ConnectionError),
+    ):
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         return client.recv(12)
     return b""

@@ -45,7 +45,10 @@ def lose_ctrl_c():
     del dropped
 
 
-@pytest.mark.parametrize(("number", "raised"), [("SIGINT", KeyboardInterrupt), ("SIGTERM", SystemExit), ("SIGHUP", SystemExit)])
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [("SIGINT", KeyboardInterrupt), ("SIGTERM", SystemExit), ("SIGHUP", SystemExit)],
+)
 def test_the_first_signal_raises_where_it_arrives(number, raised):
     """SIGTERM and SIGHUP end with the same status."""
     interrupts.handle()
@@ -180,13 +183,20 @@ def is_running(pid):
 
 
 def start(code):
-    process = subprocess.Popen([sys.executable, "-c", HANDLED + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HANDLED + code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout.readline() == "handled\n"
     return process
 
 
 @pytest.mark.services
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)]
+)
 def test_a_second_signal_ends_the_process_with_its_folders_and_children(number, status, tmp_path):
     """While it cleans up after the first, for longer than anybody wants to wait."""
     code = f"""
@@ -216,7 +226,9 @@ finally:
 @pytest.mark.services
 def test_an_owned_process_does_not_outlive_its_object():
     """With what it has started itself; `end` may be called before."""
-    process = interrupts.OwnedProcess(["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE)
+    process = interrupts.OwnedProcess(
+        ["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE
+    )
     child = int(process.stdout.readline())
     process.stdout.close()
     process.end()
@@ -246,8 +258,14 @@ interrupts.{}(process)
     for wait in ("wait", "communicate"):
         _, err = start(code.format(wait)).communicate()
         assert err.rstrip().endswith("KeyboardInterrupt"), err
-    echo = [sys.executable, "-c", "import sys, time; text = sys.stdin.read(); time.sleep(1.2); print(len(text))"]
-    process = interrupts.OwnedProcess(echo, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    echo = [
+        sys.executable,
+        "-c",
+        "import sys, time; text = sys.stdin.read(); time.sleep(1.2); print(len(text))",
+    ]
+    process = interrupts.OwnedProcess(
+        echo, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert interrupts.communicate(process, bytes(1 << 20)) == (b"1048576\n", b"")
     process = interrupts.OwnedProcess(["sleep", "600"], stdout=subprocess.PIPE)
     with pytest.raises(subprocess.TimeoutExpired):

@@ -68,7 +68,11 @@ def test_a_link_to_anything_else_is_refused_by_its_name(named, outside):
         with table_row(name, target):
             link = named / name
             link.symlink_to(outside / target)
-            for refuse in (links_out_of, open_folder, lambda folder: list(data_files(folder, None))):
+            for refuse in (
+                links_out_of,
+                open_folder,
+                lambda folder: list(data_files(folder, None)),
+            ):
                 with pytest.raises(ConfigError, match=fault) as refusal:
                     refuse(named)
                 assert repr(str(link)) in str(refusal.value)
@@ -79,7 +83,12 @@ def test_a_link_to_anything_else_is_refused_by_its_name(named, outside):
 def test_links_that_nobody_reads_are_left_alone(named, outside):
     """Those within the folder, to nothing, in a loop, and to files of names that no reader of data has; a named link is the user's."""
     (named / "real.jpg").write_bytes(JPEG)
-    for name, target in [("in.jpg", "real.jpg"), ("loop.jpg", "loop.jpg"), ("gone.jpg", "nowhere"), ("README.md", outside / "id_rsa")]:
+    for name, target in [
+        ("in.jpg", "real.jpg"),
+        ("loop.jpg", "loop.jpg"),
+        ("gone.jpg", "nowhere"),
+        ("README.md", outside / "id_rsa"),
+    ]:
         (named / name).symlink_to(target)
     (named / "deep").mkdir()
     (named / "deep" / "up.jpg").symlink_to("../real.jpg")
@@ -94,7 +103,10 @@ def test_a_link_in_a_folder_of_classes_or_labels_is_followed_too(named, outside)
     """At any depth, in the folder of the annotations, and in `labels` beside `images`; a `labels` that is a link is not."""
     (named / "images").mkdir()
     (named / "labels").mkdir()
-    for folder, name, target in (("images", "a.jpg", "photo.png"), ("labels", "a.txt", "classes.txt")):
+    for folder, name, target in (
+        ("images", "a.jpg", "photo.png"),
+        ("labels", "a.txt", "classes.txt"),
+    ):
         (named / folder / name).symlink_to(outside / target)
     files = set(data_files(named / "images", None))
     assert {named / "images/a.jpg", named / "labels", named / "labels/a.txt"} <= files

@@ -51,7 +51,10 @@ def test_one_line_a_minute_and_the_count_of_those_left_out(logged, clock):
     logger.warning("garbage %s", "again, 50%", extra=about("pi-1"))
     clock.now_s += log_limit.EVERY_S
     logger.warning("once more", extra=about("pi-1"))
-    assert lines[1:] == ["garbage again, 50% (999 more lines about it were suppressed)", "once more"]
+    assert lines[1:] == [
+        "garbage again, 50% (999 more lines about it were suppressed)",
+        "once more",
+    ]
 
 
 def test_one_device_silences_no_other_and_nothing_else(logged):

@@ -8,7 +8,12 @@ import pytest
 
 from edgemeter.agent.base import mqtt_session
 from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.mqtt_session import MqttSession, OutstandingPublishes, SessionEvents, SessionProfile
+from edgemeter.agent.base.mqtt_session import (
+    MqttSession,
+    OutstandingPublishes,
+    SessionEvents,
+    SessionProfile,
+)
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK, address_of, mosquitto
 
@@ -55,7 +60,9 @@ def test_an_unacknowledged_publish_goes_with_the_connection_and_does_not_pile_up
     """Whoever published it does so again; sent by the client as well, each break of a line would add another copy of everything."""
     monkeypatch.setattr("edgemeter.agent.base.mqtt_session.backoff_s", lambda _failures: 0.05)
     events = Events()
-    session = events.session = MqttSession(BrokerAddress(LOOPBACK, mute.server_address[1]), SessionProfile("c"), events)
+    session = events.session = MqttSession(
+        BrokerAddress(LOOPBACK, mute.server_address[1]), SessionProfile("c"), events
+    )
     session.connect()
     room = session.room()
     numbers = [session.publish("a/result", b"x" * 50) for _ in range(20)]
@@ -78,13 +85,22 @@ def test_the_pause_grows_while_connections_end_with_an_unanswered_message(mute, 
     Our own goodbye is no lost connection: whoever takes over the device's name closes its old session, and must not report a fault.
     """
     pauses = []
-    monkeypatch.setattr("edgemeter.agent.base.mqtt_session.backoff_s", lambda failures: pauses.append(failures) or 0.05)
+    monkeypatch.setattr(
+        "edgemeter.agent.base.mqtt_session.backoff_s",
+        lambda failures: pauses.append(failures) or 0.05,
+    )
     events, reasons = Events(), []
     events.disconnected = reasons.append
-    session = events.session = MqttSession(BrokerAddress(LOOPBACK, mute.server_address[1]), SessionProfile("c"), events)
+    session = events.session = MqttSession(
+        BrokerAddress(LOOPBACK, mute.server_address[1]), SessionProfile("c"), events
+    )
     session.connect()
     for connection in range(1, 6):
-        assert wait_until(lambda connection=connection: len(mute.connections) > connection and mute.connections[connection][1])
+        assert wait_until(
+            lambda connection=connection: (
+                len(mute.connections) > connection and mute.connections[connection][1]
+            )
+        )
         if connection == 4:
             session.progressed()
         mute.connections[connection][0].shutdown(2)
@@ -146,20 +162,26 @@ class Slow(SessionEvents):
 
 
 @pytest.mark.mosquitto
-def test_who_acknowledges_later_holds_the_broker_back_and_keeps_the_connection(tmp_path, monkeypatch):
+def test_who_acknowledges_later_holds_the_broker_back_and_keeps_the_connection(
+    tmp_path, monkeypatch
+):
     """Longer than its keep-alive allows silence: a service behind 10,000 boards was cut off each time, and given everything again."""
     monkeypatch.setattr(mqtt_session, "KEEP_ALIVE_S", 1)
     monkeypatch.setattr(mqtt_session, "RECEIVE_MAXIMUM", 5)
     server = mosquitto(tmp_path)
     server.start()
     events = Slow()
-    session = events.session = MqttSession(address_of(server), SessionProfile("slow", "persistent", acknowledges="later"), events)
+    session = events.session = MqttSession(
+        address_of(server), SessionProfile("slow", "persistent", acknowledges="later"), events
+    )
     session.connect()
     sender = Peer(address_of(server), client_id="sender")
     for number in range(12):
         sender.session.publish(f"a/{number}", b"x")
     assert wait_until(lambda: len(events.messages) == 5)
-    assert not wait_until(lambda: len(events.messages) > 5 or bool(events.reasons), 3.0, patience=1.0)
+    assert not wait_until(
+        lambda: len(events.messages) > 5 or bool(events.reasons), 3.0, patience=1.0
+    )
     while len(events.messages) < 12:
         count = len(events.messages)
         session.acknowledge(events.messages[count - 5])
@@ -184,4 +206,9 @@ def test_no_wait_is_longer_than_a_minute_or_none_at_all(repeatable_wait):
     waits = [repeatable_wait(failures) for failures in range(2000)]
     # Agents that lost one broker do not come back at one moment.
     assert len(set(waits[-100:])) == 100
-    assert mqtt_session.SHORTEST_BACKOFF_S <= min(waits) <= max(waits) <= mqtt_session.LONGEST_BACKOFF_S
+    assert (
+        mqtt_session.SHORTEST_BACKOFF_S
+        <= min(waits)
+        <= max(waits)
+        <= mqtt_session.LONGEST_BACKOFF_S
+    )

@@ -17,7 +17,10 @@ from tests.fixtures.plugin_site import install
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, tensors
 
-FAMILIES = {family.ENTRY_POINTS: family for family in (runtimes, power, generators, decoders, tasks, datasets)}
+FAMILIES = {
+    family.ENTRY_POINTS: family
+    for family in (runtimes, power, generators, decoders, tasks, datasets)
+}
 # Shared by all families: a constructor that accepts any argument, and the names that a family looks for.
 MODULE = """
 import numpy as np
@@ -48,14 +51,23 @@ class Counts:
         rows = (line.split() for line in annotations.read_text().splitlines())
         return GroundTruth(Targets({name: int(count) for name, count in rows}), annotations)
 """
-CLASSES = {decoders.ENTRY_POINTS: "Corner", tasks.ENTRY_POINTS: "Count", datasets.ENTRY_POINTS: "Counts"}
+CLASSES = {
+    decoders.ENTRY_POINTS: "Corner",
+    tasks.ENTRY_POINTS: "Count",
+    datasets.ENTRY_POINTS: "Counts",
+}
 
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     """Return a site folder with the package `tinyplug`, which registers a plug-in `tiny` in every family."""
     folder = tmp_path / "site"
-    install(folder, "tinyplug", [(group, "tiny", f"tinyplug:{CLASSES.get(group, 'Plain')}") for group in FAMILIES], MODULE)
+    install(
+        folder,
+        "tinyplug",
+        [(group, "tiny", f"tinyplug:{CLASSES.get(group, 'Plain')}") for group in FAMILIES],
+        MODULE,
+    )
     monkeypatch.delitem(__import__("sys").modules, "tinyplug", raising=False)
     monkeypatch.syspath_prepend(folder)
     return folder
@@ -85,12 +97,25 @@ def test_a_plug_in_of_another_package_is_listed_last_and_made():
 def test_a_broken_plug_in_is_one_line_that_names_its_package(site):
     """A class that is not there, a library that is not installed, a module that is no Python, in every family."""
     install(site, "otherplug", [(group, "absent", "tinyplug:Absent") for group in FAMILIES], MODULE)
-    entries = [(group, name, value) for group in FAMILIES for name, value in (("needy", "nowhere.at_all:X"), ("broken", "spoilt:X"))]
+    entries = [
+        (group, name, value)
+        for group in FAMILIES
+        for name, value in (("needy", "nowhere.at_all:X"), ("broken", "spoilt:X"))
+    ]
     install(site, "spoilt", entries, "this is no Python\n")
-    for name, why in (("absent", "AttributeError"), ("needy", "ModuleNotFoundError"), ("broken", "SyntaxError")):
+    for name, why in (
+        ("absent", "AttributeError"),
+        ("needy", "ModuleNotFoundError"),
+        ("broken", "SyntaxError"),
+    ):
         package = "otherplug" if name == "absent" else "spoilt"
         for group in FAMILIES:
-            with table_row(group, name), pytest.raises(UnavailableError, match=rf"'{name}' \(.* of {package}\): {why}") as refusal:
+            with (
+                table_row(group, name),
+                pytest.raises(
+                    UnavailableError, match=rf"'{name}' \(.* of {package}\): {why}"
+                ) as refusal,
+            ):
                 create(group, name)
             assert "\n" not in str(refusal.value)
 
@@ -100,7 +125,9 @@ def test_recognition_names_a_broken_plug_in_once(site, caplog):
     install(site, "otherplug", [(decoders.ENTRY_POINTS, "lost", "nowhere.at_all:X")], MODULE)
     for _ in range(2):
         with pytest.raises(UnknownFamilyError):
-            recognised_family(UnknownModel("model", (), tensors((1, 3, 5, 7, 9)), (640, 640), None, (), None))
+            recognised_family(
+                UnknownModel("model", (), tensors((1, 3, 5, 7, 9)), (640, 640), None, (), None)
+            )
     (warning,) = caplog.messages
     assert "'lost' (nowhere.at_all:X of otherplug): ModuleNotFoundError" in warning
 
@@ -109,7 +136,10 @@ def test_a_name_that_two_packages_register_is_nobodys(site):
     """Which of them measures must not depend on the order of folders."""
     install(site, "otherplug", [(group, "tiny", "otherplug:Plain") for group in FAMILIES], MODULE)
     for group in FAMILIES:
-        with table_row(group), pytest.raises(ConfigError, match="'tiny' is registered by otherplug and tinyplug"):
+        with (
+            table_row(group),
+            pytest.raises(ConfigError, match="'tiny' is registered by otherplug and tinyplug"),
+        ):
             create(group, "tiny")
 
 
@@ -126,7 +156,11 @@ def test_a_reader_and_a_task_of_another_package_score_files_of_any_kind(tmp_path
     (tmp_path / "clip.wav").write_bytes(b"RIFF")
     (tmp_path / "truth.counts").write_text("clip.wav 3\n")
     data = open_folder(tmp_path, tmp_path / "truth.counts")
-    assert ([item.path.name for item in data.items], data.targets, data.has_truth) == (["clip.wav"], {"clip.wav": 3}, True)
+    assert ([item.path.name for item in data.items], data.targets, data.has_truth) == (
+        ["clip.wav"],
+        {"clip.wav": 3},
+        True,
+    )
     task = tasks.create(make_card("any", "tiny"), make_loaded(), data)
     task.answer(0, [np.array([3.0], np.float32)])
     assert task.score().value == 1.0

@@ -22,7 +22,10 @@ def test_an_address_is_shown_without_its_password():
             f"postgresql://ada@a.example,b.example:5433/lab?password={SECRET}&target_session_attrs=read-write",
             "postgresql://ada@a.example,b.example:5433/lab?target_session_attrs=read-write",
         ),
-        (f"postgresql:///lab?host=/run/postgresql&sslpassword={SECRET}", "postgresql:///lab?host=/run/postgresql"),
+        (
+            f"postgresql:///lab?host=/run/postgresql&sslpassword={SECRET}",
+            "postgresql:///lab?host=/run/postgresql",
+        ),
     ):
         with table_row(printed):
             address = PostgresAddress(text)
@@ -34,14 +37,23 @@ def test_a_password_that_breaks_the_address_is_not_shown_either():
     """The error says how such a letter is written."""
     for letter in ("/", "?", "#"):
         with table_row(letter):
-            with pytest.raises(ConfigError, match="the given address is not the address of a database") as raised:
+            with pytest.raises(
+                ConfigError, match="the given address is not the address of a database"
+            ) as raised:
                 PostgresAddress(f"postgresql://ada:a{letter}{SECRET}@db.example:5433/lab")
             assert SECRET not in str(raised.value)
 
 
 def test_this_machine_needs_no_certificate():
     """What never leaves it: the loopback and sockets."""
-    for host in ("localhost", "127.0.0.1:5433", "[::1]:5433", "", "127.0.0.1,localhost", "%2Frun%2Fpostgresql"):
+    for host in (
+        "localhost",
+        "127.0.0.1:5433",
+        "[::1]:5433",
+        "",
+        "127.0.0.1,localhost",
+        "%2Frun%2Fpostgresql",
+    ):
         assert "sslmode" not in PostgresAddress(f"postgresql://{host}/lab").connection, host
 
 
@@ -49,15 +61,24 @@ def test_any_other_host_is_verified():
     """Unless the address itself says how."""
     for host in ("db.example", "10.0.0.1", "127.0.0.1,db.example", "db.example:5433/lab?x"):
         with table_row(host):
-            text = f"postgresql://{host}/lab" if "?" not in host else "postgresql://db.example/lab?application_name=x"
-            assert PostgresAddress(text).connection.endswith(("?sslmode=verify-full", "&sslmode=verify-full"))
+            text = (
+                f"postgresql://{host}/lab"
+                if "?" not in host
+                else "postgresql://db.example/lab?application_name=x"
+            )
+            assert PostgresAddress(text).connection.endswith(
+                ("?sslmode=verify-full", "&sslmode=verify-full")
+            )
             encrypted = f"{text}{'&' if '?' in text else '?'}sslmode=require"
             assert PostgresAddress(encrypted).connection == encrypted
 
 
 def test_two_ways_to_write_one_ledger_share_their_caches():
     """Another user, another password, another encryption: the same index."""
-    first, other = "postgresql://ada:x@db.example/lab", "postgresql://bob@db.example/lab?sslmode=require"
+    first, other = (
+        "postgresql://ada:x@db.example/lab",
+        "postgresql://bob@db.example/lab?sslmode=require",
+    )
     assert PostgresAddress(first).name == PostgresAddress(other).name
     assert PostgresAddress(first).name != PostgresAddress("postgresql://ada@db.example/other").name
 
@@ -75,7 +96,12 @@ def test_the_environment_names_it_too(monkeypatch):
     """As every option; and where variables are shown, it is without the password."""
     monkeypatch.setenv("EDGEMETER_LEDGER", f"postgresql://ada:{SECRET}@127.0.0.1:1/lab")
     result = CliRunner().invoke(cli, ["collector", "backup", "x"])
-    assert "postgresql://ada@127.0.0.1:1/lab is a database" in str(result.exception or result.output)
+    assert "postgresql://ada@127.0.0.1:1/lab is a database" in str(
+        result.exception or result.output
+    )
     assert set_variables()["EDGEMETER_LEDGER"] == "postgresql://ada:(secret)@127.0.0.1:1/lab"
     monkeypatch.setenv("EDGEMETER_LEDGER", f"postgresql://127.0.0.1/lab?user=ada&password={SECRET}")
-    assert set_variables()["EDGEMETER_LEDGER"] == "postgresql://127.0.0.1/lab?user=ada&password=(secret)"
+    assert (
+        set_variables()["EDGEMETER_LEDGER"]
+        == "postgresql://127.0.0.1/lab?user=ada&password=(secret)"
+    )

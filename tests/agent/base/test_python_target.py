@@ -22,7 +22,17 @@ def test_an_address_is_a_file_or_a_module_and_a_name():
 
 def test_other_names_of_models_are_no_addresses():
     """They stay what they were."""
-    for text in ["net.py", "model.onnx", "a:b.onnx", "http://host:80", "net.py:", ":make", "a b:make", "a/b:make", "a:1"]:
+    for text in [
+        "net.py",
+        "model.onnx",
+        "a:b.onnx",
+        "http://host:80",
+        "net.py:",
+        ":make",
+        "a b:make",
+        "a/b:make",
+        "a:1",
+    ]:
         assert python_target.parse(text) is None, text
 
 
@@ -32,7 +42,10 @@ def test_the_source_of_a_module_is_found_without_running_its_package(tmp_path, m
     for file in ("wide/__init__.py", "wide/net.py", "wide/plain/deep.py"):
         (tmp_path / file).write_text("raise SystemExit('this was run')")
     monkeypatch.chdir(tmp_path)
-    sources = {name: python_target.parse(f"{name}:make").source for name in ("wide", "wide.net", "wide.plain.deep")}
+    sources = {
+        name: python_target.parse(f"{name}:make").source
+        for name in ("wide", "wide.net", "wide.plain.deep")
+    }
     assert sources == {
         "wide": tmp_path / "wide/__init__.py", "wide.net": tmp_path / "wide/net.py", "wide.plain.deep": tmp_path / "wide/plain/deep.py",
     }  # fmt: skip
@@ -42,6 +55,10 @@ def test_the_source_of_a_module_is_found_without_running_its_package(tmp_path, m
 
 def test_an_absent_source_is_refused():
     """It names what was looked for; `sys` has no source."""
-    for address, name in [("absent.py:make", "absent.py"), ("no_such_package.net:make", "no_such_package.net"), ("sys:exit", "sys")]:
+    for address, name in [
+        ("absent.py:make", "absent.py"),
+        ("no_such_package.net:make", "no_such_package.net"),
+        ("sys:exit", "sys"),
+    ]:
         with pytest.raises(ConfigError, match=f"'{name}'"):
             _ = python_target.parse(address).source

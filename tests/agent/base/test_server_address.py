@@ -16,7 +16,12 @@ def test_the_port_is_that_of_the_scheme_unless_it_is_stated():
 
 def test_a_password_in_an_address_is_refused_and_not_repeated():
     """The address stands in every record, the error in logs."""
-    for url in ("http://alice:s3cret@h:80", "http://s3cret@h", "ftp://alice:s3cret@h", "http://alice:s3cret@h:x"):
+    for url in (
+        "http://alice:s3cret@h:80",
+        "http://s3cret@h",
+        "ftp://alice:s3cret@h",
+        "http://alice:s3cret@h:x",
+    ):
         with pytest.raises(ConfigError, match="without user and password") as failure:
             address_parts(url)
         assert "s3cret" not in str(failure.value)

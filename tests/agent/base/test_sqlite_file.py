@@ -31,13 +31,17 @@ def test_no_statement_numbers_its_values():
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.value[:60]}"
         for path in MODULES
         for node in ast.walk(tree(path))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"(?<!\w)\?[1-9]", node.value)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.search(r"(?<!\w)\?[1-9]", node.value)
     ]
     assert numbered == []
 
 
 @pytest.mark.services
-def test_a_disk_that_fills_while_a_file_is_created_leaves_nothing_or_a_file_that_can_be_used(tmp_path):
+def test_a_disk_that_fills_while_a_file_is_created_leaves_nothing_or_a_file_that_can_be_used(
+    tmp_path,
+):
     """Whatever number of pages is free; with room it can be used at once."""
     with small_disk(tmp_path / "disk", 1) as disk:
         path, filler = disk / "ledger.sqlite", disk / "filler"
@@ -94,7 +98,9 @@ def test_a_second_connection_of_a_process_leaves_the_locks_of_the_first(tmp_path
         ("ext4", "rw,nolock", False),
     ],
 )
-def test_a_file_system_whose_locks_end_at_this_machine_is_refused_by_its_type(tmp_path, monkeypatch, kind, options, is_refused):
+def test_a_file_system_whose_locks_end_at_this_machine_is_refused_by_its_type(
+    tmp_path, monkeypatch, kind, options, is_refused
+):
     """Two collectors on two machines would both write: no file is made there, one that is there is not written; it can be read."""
     path = tmp_path / "ledger.sqlite"
     sqlite_file.Database(path, FORM).close()
@@ -108,7 +114,9 @@ def test_a_file_system_whose_locks_end_at_this_machine_is_refused_by_its_type(tm
         sqlite_file.Database(path, FORM).close()
         return
     for name in ("ledger.sqlite", "new", "folder/new"):
-        with pytest.raises(ConfigError, match=f"would be on {kind.removeprefix('fuse.')}.*local disk"):
+        with pytest.raises(
+            ConfigError, match=f"would be on {kind.removeprefix('fuse.')}.*local disk"
+        ):
             sqlite_file.Database(tmp_path / name, FORM)
     assert not (tmp_path / "new").exists()
     assert not (tmp_path / "folder").exists()
@@ -122,7 +130,11 @@ def test_how_long_a_file_has_been_locked_is_what_was_waited(tmp_path, monkeypatc
     """Over the busy timeout only where that passed; SQLite refuses some transactions at once, and then no time is claimed."""
     path = tmp_path / "ledger.sqlite"
     monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.0)
-    with sqlite_file.Database(path, FORM) as database, sqlite_file.Database(path, FORM) as holder, holder.transaction():
+    with (
+        sqlite_file.Database(path, FORM) as database,
+        sqlite_file.Database(path, FORM) as holder,
+        holder.transaction(),
+    ):
         with pytest.raises(TransientError, match="another process"):
             database.query("BEGIN IMMEDIATE")
         monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 30.0)
@@ -145,7 +157,15 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    command = [sys.executable, "-m", "tests.fixtures.lesser_kernel", sys.executable, "-c", code, str(tmp_path / "ledger.sqlite")]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.fixtures.lesser_kernel",
+        sys.executable,
+        "-c",
+        code,
+        str(tmp_path / "ledger.sqlite"),
+    ]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert result.stdout.startswith("UnavailableError the ledger"), result
     assert "gives no locks (ENOLCK)" in result.stdout

@@ -46,7 +46,11 @@ def test_a_number_counts_from_1970_or_from_anywhere():
 def test_what_stands_before_a_line_is_a_moment_and_its_source():
     """Numbers before clocks; a host keeps its digits, a process loses its number."""
     for text, at_s, source in [
-        ("May 22 09:05:01 nano-2 tegra[812]: ", datetime(2000, 5, 22, 9, 5, 1, tzinfo=timezone.utc).timestamp(), "nano-2 tegra :"),
+        (
+            "May 22 09:05:01 nano-2 tegra[812]: ",
+            datetime(2000, 5, 22, 9, 5, 1, tzinfo=timezone.utc).timestamp(),
+            "nano-2 tegra :",
+        ),
         ("[pod/a-7c9/b] 1700000000.25 ", 1700000000.25, "[pod/a-7c9/b]"),
         ("10.0.0.12 host ", None, "host"),
         ("[   12.500118] nano: 05-22-2026 09:05:01 ", 12.500118, "nano:"),
@@ -61,6 +65,9 @@ def test_stamps_go_on_over_midnight_and_never_backwards():
     """A clock alone begins anew each day; a step back, and numbers among dates, are refused."""
     moments = [parse_moment(text) for text in ("23:59:59", "00:00:01", "13:00:00", "00:00:00")]
     assert [moment.at_s - 86_399 for moment in in_order(moments)] == [0, 2, 46_801, 86_401]
-    for texts, reason in [(("12:00:01", "12:00:00"), "backwards, by 1 s"), (("1", "12:00:00"), "numbers and dates")]:
+    for texts, reason in [
+        (("12:00:01", "12:00:00"), "backwards, by 1 s"),
+        (("1", "12:00:00"), "numbers and dates"),
+    ]:
         with table_row(texts), pytest.raises(ConfigError, match=reason):
             list(in_order(parse_moment(text) for text in texts))

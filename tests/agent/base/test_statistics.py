@@ -6,7 +6,12 @@ from statistics import NormalDist
 import pytest
 
 from edgemeter.agent.base import statistics
-from edgemeter.agent.base.statistics import jackknife_freedom, student_quantile, student_two_sided_p, wilson_interval
+from edgemeter.agent.base.statistics import (
+    jackknife_freedom,
+    student_quantile,
+    student_two_sided_p,
+    wilson_interval,
+)
 from tests.fixtures.rows import table_row
 
 
@@ -21,7 +26,9 @@ def test_quantiles_are_those_of_the_tables():
         (0.90, 30, 1.697),
         (0.95, 120, 1.980),
     ]:
-        assert statistics.student_quantile(confidence, freedom) == pytest.approx(t, abs=6e-4), f"{confidence!r}, {freedom!r}"
+        assert statistics.student_quantile(confidence, freedom) == pytest.approx(t, abs=6e-4), (
+            f"{confidence!r}, {freedom!r}"
+        )
 
 
 def test_a_quantile_is_that_of_plain_bisection_to_the_last_digit():
@@ -35,7 +42,9 @@ def test_a_quantile_is_that_of_plain_bisection_to_the_last_digit():
                 middle = (low + high) / 2
                 is_below = statistics.student_two_sided_p(middle, freedom) > 1 - confidence
                 low, high = (middle, high) if is_below else (low, middle)
-            assert statistics.student_quantile(confidence, freedom) == (low + high) / 2, f"{confidence!r}, {freedom!r}"
+            assert statistics.student_quantile(confidence, freedom) == (low + high) / 2, (
+                f"{confidence!r}, {freedom!r}"
+            )
 
 
 def test_a_quantile_ends_where_the_probability_is_known_less_well_than_its_last_step():
@@ -46,7 +55,9 @@ def test_a_quantile_ends_where_the_probability_is_known_less_well_than_its_last_
 def test_with_two_degrees_of_freedom_the_tail_has_a_closed_form():
     """P(|T| >= t) = 1 - t / sqrt(2 + t^2)."""
     for t in (0.01, 0.5, 1.0, 4.0, 50.0):
-        assert statistics.student_two_sided_p(t, 2) == pytest.approx(1 - t / (2 + t * t) ** 0.5, rel=1e-9)
+        assert statistics.student_two_sided_p(t, 2) == pytest.approx(
+            1 - t / (2 + t * t) ** 0.5, rel=1e-9
+        )
         assert statistics.student_two_sided_p(-t, 2) == statistics.student_two_sided_p(t, 2)
 
 
@@ -60,9 +71,10 @@ def test_the_bounds_are_those_of_the_literature():
         (1, 29, 0.0061, 0.1718),
         (29, 29, 0.8830, 1.0),
     ]:
-        assert wilson_interval(successes, trials) == (pytest.approx(low, abs=6e-5), pytest.approx(high, abs=6e-5)), (
-            f"{successes!r}, {trials!r}"
-        )
+        assert wilson_interval(successes, trials) == (
+            pytest.approx(low, abs=6e-5),
+            pytest.approx(high, abs=6e-5),
+        ), f"{successes!r}, {trials!r}"
 
 
 def test_an_error_that_hangs_on_one_part_has_few_degrees_of_freedom():
@@ -80,7 +92,11 @@ def test_any_number_of_degrees_of_freedom_has_a_quantile():
         for confidence in (0.5, 0.95, 0.999):
             with table_row(freedom, confidence):
                 quantile = normal.inv_cdf((1 + confidence) / 2)
-                assert student_quantile(confidence, freedom) == pytest.approx(quantile, rel=4 / min(freedom, 1e7))
-                assert student_two_sided_p(quantile, freedom) == pytest.approx(1 - confidence, rel=40 / min(freedom, 1e7))
+                assert student_quantile(confidence, freedom) == pytest.approx(
+                    quantile, rel=4 / min(freedom, 1e7)
+                )
+                assert student_two_sided_p(quantile, freedom) == pytest.approx(
+                    1 - confidence, rel=40 / min(freedom, 1e7)
+                )
     for freedom in (1e-3, 0.5, 1.0):
         assert 0 <= student_two_sided_p(1e300, freedom) <= student_two_sided_p(1e-300, freedom) <= 1

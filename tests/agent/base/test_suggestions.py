@@ -16,11 +16,17 @@ from edgemeter.agent.base.suggestions import did_you_mean, near
 )
 def test_the_nearest_word_is_suggested(word, known_words, meant):
     """Letters that were swapped are one slip, as a letter too many is."""
-    assert near(word, known_words) == did_you_mean(word, known_words, limit=1) == f"did you mean {meant}?"
+    assert (
+        near(word, known_words)
+        == did_you_mean(word, known_words, limit=1)
+        == f"did you mean {meant}?"
+    )
 
 
 def test_where_no_word_resembles_it_there_is_a_list():
     """The known words if they are few, else the most similar."""
     assert did_you_mean("xyz", ("mode", "model")) is None
     assert near("xyz", ("mode", "model")) == "there are mode, model"
-    assert near("xyz", [f"word{number}" for number in range(20)]).startswith("the most similar of 20 are word")
+    assert near("xyz", [f"word{number}" for number in range(20)]).startswith(
+        "the most similar of 20 are word"
+    )

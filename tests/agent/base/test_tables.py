@@ -7,7 +7,10 @@ from edgemeter.agent.base import tables
 
 def test_csv_flattens_objects_and_leaves_lists_of_them_to_json(capsys):
     """Names are joined by an underscore; a list of texts is joined; a row without a name has an empty cell."""
-    tables.print_data("csv", {"rows": [{"a": {"b": 1.5, "c": None}, "d": ["x", "y"], "e": [{"f": 1}]}, {"g": True}]})
+    tables.print_data(
+        "csv",
+        {"rows": [{"a": {"b": 1.5, "c": None}, "d": ["x", "y"], "e": [{"f": 1}]}, {"g": True}]},
+    )
     assert capsys.readouterr().out.splitlines() == ["a_b,a_c,d,g", "1.5,,x | y,", ",,,true"]
 
 

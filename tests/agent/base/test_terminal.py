@@ -23,7 +23,9 @@ def test_a_redundant_column_goes_before_a_name_is_shortened_and_the_last_of_a_ra
         TableColumn("AP", ["0.7495"], rank=1),
         TableColumn("verdict", ["disturbed"], "left"),
     ]
-    printed_lines = {width: lines_of(fitted_table(columns, width), width) for width in (60, 50, 47, 36, 30)}
+    printed_lines = {
+        width: lines_of(fitted_table(columns, width), width) for width in (60, 50, 47, 36, 30)
+    }
     assert [printed_lines[width][0].split() for width in printed_lines] == [
         ["device", "model", "p50", "ms", "AP", "verdict"],
         ["model", "p50", "ms", "AP", "verdict"],
@@ -32,7 +34,12 @@ def test_a_redundant_column_goes_before_a_name_is_shortened_and_the_last_of_a_ra
         ["model", "p50", "ms", "verdict"],
     ]
     rows = [printed_lines[width][2].split() for width in printed_lines]
-    assert [row[0] for row in rows[1:]] == [NAME, "simulat...ector-07", "simula...tor-07", "sim...-07"]
+    assert [row[0] for row in rows[1:]] == [
+        NAME,
+        "simulat...ector-07",
+        "simula...tor-07",
+        "sim...-07",
+    ]
     assert all(row[-1] == "disturbed" for row in rows)
     assert " ".join(printed_lines[36][3:]) == "left out: AP (--format csv shows them)"
 
@@ -43,5 +50,14 @@ def test_names_stay_different_where_they_are_shortened():
     assert shortened(names, 16) == ["detector-f...nnx", "detector-i...nnx"]
     hidden = ["a" * 20 + "1" + "b" * 20, "a" * 20 + "2" + "b" * 20]
     assert shortened(hidden, 16) == hidden
-    lines = lines_of(fitted_table([TableColumn("model", hidden, "left", narrowed="shortens"), TableColumn("p50 ms", ["1", "2"])], 30), 30)
+    lines = lines_of(
+        fitted_table(
+            [
+                TableColumn("model", hidden, "left", narrowed="shortens"),
+                TableColumn("p50 ms", ["1", "2"]),
+            ],
+            30,
+        ),
+        30,
+    )
     assert "".join(line.split()[0] for line in lines[2:4]) == hidden[0]

@@ -26,7 +26,9 @@ def test_a_thread_that_dies_ends_the_service_with_a_line_that_names_it():
         start(overflow)
         assert stopped.wait(DEADLINE_S)
     text = str(ended.value)
-    assert text.startswith("the thread 'edgemeter-page' died (OverflowError: can't serialize ints < -2**63, test_threads.py line ")
+    assert text.startswith(
+        "the thread 'edgemeter-page' died (OverflowError: can't serialize ints < -2**63, test_threads.py line "
+    )
     assert "\n" not in text
     assert ended.value.exit_status == FAILED
     assert threading.excepthook is before

@@ -33,7 +33,9 @@ def test_the_table_of_what_was_tried_has_the_same_list():
     """In its first column, of what its second column calls untried."""
     rows = re.findall(r"^(`.+`) \| (.+)$", INSTALL.read_text(), re.MULTILINE)
     levels = {name: level for names, level in rows for name in re.findall(r"`(.+?)`", names)}
-    assert {name for name, level in levels.items() if level.startswith("untried")} == set(untried.UNTRIED)
+    assert {name for name, level in levels.items() if level.startswith("untried")} == set(
+        untried.UNTRIED
+    )
 
 
 @pytest.mark.parametrize("entry", RUNTIMES)
@@ -41,10 +43,16 @@ def test_a_runtime_says_so_in_doctor_and_in_a_run(entry):
     """In the record too; with another backend nothing is said."""
     name, _, backend = entry.partition(" ")
     package = checks.RuntimePackage("numpy", "numpy", "vision")
-    assert re.search(rf", untried(: (\w+, )*{backend}\b|$)", checks.library_finding(name, package, None).what)
+    assert re.search(
+        rf", untried(: (\w+, )*{backend}\b|$)", checks.library_finding(name, package, None).what
+    )
     (model,) = (path for path in FIXTURES.glob(f"{name}.*") if path.suffix != ".bin")
-    case = expand(SuiteFile(name="s", case=[Settings(model=str(model), runtime=name)]), Path()).cases[0]
-    for backend_of_run in filter(None, (backend and f"{backend},auto", backend or "any", backend and "cpu")):
+    case = expand(
+        SuiteFile(name="s", case=[Settings(model=str(model), runtime=name)]), Path()
+    ).cases[0]
+    for backend_of_run in filter(
+        None, (backend and f"{backend},auto", backend or "any", backend and "cpu")
+    ):
         loaded = Loaded("p", "1", backend_of_run, (), (), {}, 0, 0)
         run = msgspec.structs.replace(make_record(), runtime=loading.describe_runtime(case, loaded))
         out = io.StringIO()
@@ -55,7 +63,10 @@ def test_a_runtime_says_so_in_doctor_and_in_a_run(entry):
 
 def test_a_sensor_says_so_wherever_it_is_described(tmp_path):
     """Its description is what `doctor`, `energy sensors` and the record show."""
-    tree = {"sys/class/powercap/intel-rapl:0/energy_uj": "1", "sys/class/powercap/intel-rapl:0/name": "package-0"}
+    tree = {
+        "sys/class/powercap/intel-rapl:0/energy_uj": "1",
+        "sys/class/powercap/intel-rapl:0/name": "package-0",
+    }
     for path, text in tree.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(f"{text}\n")

@@ -3,6 +3,14 @@ from edgemeter.agent.base.variables import set_variables, unknown_variables
 
 def test_what_is_set_is_shown_but_no_secret():
     """A typo is found by its prefix."""
-    environ = {"EDGEMETER_DEVICE": "pi", "EDGEMETER_MQTT_PASSWORD": "hunter2", "EDGEMETER_BROKR": "x", "PATH": "/bin"}
-    assert set_variables(environ) == {"EDGEMETER_DEVICE": "pi", "EDGEMETER_MQTT_PASSWORD": "(secret)"}
+    environ = {
+        "EDGEMETER_DEVICE": "pi",
+        "EDGEMETER_MQTT_PASSWORD": "hunter2",
+        "EDGEMETER_BROKR": "x",
+        "PATH": "/bin",
+    }
+    assert set_variables(environ) == {
+        "EDGEMETER_DEVICE": "pi",
+        "EDGEMETER_MQTT_PASSWORD": "(secret)",
+    }
     assert unknown_variables(environ) == ["EDGEMETER_BROKR"]

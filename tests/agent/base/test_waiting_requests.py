@@ -17,7 +17,13 @@ def test_a_connection_is_closed_once_after_its_own_time():
     for connection, within_s in (("head", 10.0), ("body", 30.0), ("in time", 10.0)):
         waits.waiting.expect(connection, within_s)
     waits.waiting.end("in time")
-    for now_s, closed in ((10.0, []), (10.1, ["head"]), (29.9, ["head"]), (31.0, ["head", "body"]), (99.0, ["head", "body"])):
+    for now_s, closed in (
+        (10.0, []),
+        (10.1, ["head"]),
+        (29.9, ["head"]),
+        (31.0, ["head", "body"]),
+        (99.0, ["head", "body"]),
+    ):
         waits.now_s = now_s
         waits.waiting.close_late()
         assert waits.closed == closed

@@ -25,9 +25,9 @@ def test_a_record_comes_back_as_it_was(tmp_path):
     record = make_sound_record()
     back = read_bundle(write_bundle(tmp_path, record)).record
     assert msgspec.structs.replace(back, samples=()) == msgspec.structs.replace(record, samples=())
-    assert [(sample.name, sample.unit, samples.unpack(sample).tolist()) for sample in back.samples] == [
-        (sample.name, sample.unit, samples.unpack(sample).tolist()) for sample in record.samples
-    ]
+    assert [
+        (sample.name, sample.unit, samples.unpack(sample).tolist()) for sample in back.samples
+    ] == [(sample.name, sample.unit, samples.unpack(sample).tolist()) for sample in record.samples]
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path):
@@ -55,7 +55,13 @@ def test_any_zip_program_can_open_it(tmp_path):
 def test_series_of_one_name_get_files_of_their_own(tmp_path):
     """Names that a file cannot have, and names that only differ in such characters, do not collide."""
     series = tuple(
-        contract_record.Series(name=name, unit="ns", dtype="<u4", count=0, data=samples.pack(name, "ns", samples.np.zeros(0, "i8")).data)
+        contract_record.Series(
+            name=name,
+            unit="ns",
+            dtype="<u4",
+            count=0,
+            data=samples.pack(name, "ns", samples.np.zeros(0, "i8")).data,
+        )
         for name in ("a b", "a/b", "a b", "../x")
     )
     back = read_bundle(write_write_bundle(tmp_path, make_record(samples=series))).record
@@ -71,11 +77,15 @@ def _with(name, content=b""):
 
 
 def _without(name):
-    return _raw(lambda files: [(other, content) for other, content in files.items() if other != name])
+    return _raw(
+        lambda files: [(other, content) for other, content in files.items() if other != name]
+    )
 
 
 def _changed(name, change, *, listed=True):
-    return lambda path: rezip(path, lambda files: files.update({name: change(files[name])}), listed=listed)
+    return lambda path: rezip(
+        path, lambda files: files.update({name: change(files[name])}), listed=listed
+    )
 
 
 def _flag(path):
@@ -108,7 +118,9 @@ def _junk(where):
 
 def _gap(content, start):
     """Return the zip with bytes between its members and its directory."""
-    return content[:start] + b"junk" + content[start:-6] + struct.pack("<I", start + 4) + content[-2:]
+    return (
+        content[:start] + b"junk" + content[start:-6] + struct.pack("<I", start + 4) + content[-2:]
+    )
 
 
 def _other_header(path):
@@ -119,7 +131,9 @@ def _other_header(path):
 
 def _twice(path):
     """Hold two files of one name: a program may show the first or the last."""
-    path.write_bytes(zip_of([*archive.unpack(path).items(), ("record.json", b"{}")], zipfile.ZIP_STORED))
+    path.write_bytes(
+        zip_of([*archive.unpack(path).items(), ("record.json", b"{}")], zipfile.ZIP_STORED)
+    )
 
 
 def _of_another_writer(path):
@@ -127,7 +141,9 @@ def _of_another_writer(path):
 
 
 def _bomb(path):
-    path.write_bytes(zip_of([*archive.unpack(path).items(), ("samples/more.u4", bytes(200_000_000))]))
+    path.write_bytes(
+        zip_of([*archive.unpack(path).items(), ("samples/more.u4", bytes(200_000_000))])
+    )
 
 
 def _counted_twice(path):
@@ -135,8 +151,18 @@ def _counted_twice(path):
     content = path.read_bytes()
     (start,) = struct.unpack_from("<I", content, len(content) - 6)
     directory = content[start:-22]
-    entries, size = (struct.pack("<H", struct.unpack_from("<H", content, len(content) - 12)[0] * 40), len(directory) * 40)
-    path.write_bytes(content[:start] + directory * 40 + content[-22:-14] + entries * 2 + struct.pack("<II", size, start) + b"\0\0")
+    entries, size = (
+        struct.pack("<H", struct.unpack_from("<H", content, len(content) - 12)[0] * 40),
+        len(directory) * 40,
+    )
+    path.write_bytes(
+        content[:start]
+        + directory * 40
+        + content[-22:-14]
+        + entries * 2
+        + struct.pack("<II", size, start)
+        + b"\0\0"
+    )
 
 
 def _listing(change):
@@ -144,7 +170,9 @@ def _listing(change):
 
     def damage(path):
         manifest = archive.decode_manifest(archive.unpack(path)["manifest.json"])
-        text = archive.encode_manifest(msgspec.structs.replace(manifest, members=change(manifest.members)))
+        text = archive.encode_manifest(
+            msgspec.structs.replace(manifest, members=change(manifest.members))
+        )
         rezip(path, lambda files: files.update({"manifest.json": text}), listed=False)
 
     return damage

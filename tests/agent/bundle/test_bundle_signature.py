@@ -26,13 +26,21 @@ def test_a_signed_bundle_names_its_key(tmp_path, key):
     path = write_bundle(tmp_path, signer=signature.signer(key))
     expected = signature.fingerprint_of_file(tmp_path / "lab.key.pub")
     verification = verify(path, expected)
-    assert (verification.signature.state, verification.signature.fingerprint, verification.signature.expected) == ("signed", expected, True)
+    assert (
+        verification.signature.state,
+        verification.signature.fingerprint,
+        verification.signature.expected,
+    ) == ("signed", expected, True)
     assert verification.holds
     assert verify(path).signature.expected is None
     assert verify(path).holds
     signature.keygen(tmp_path / "other.key")
     verification = verify(path, signature.fingerprint_of_file(tmp_path / "other.key.pub"))
-    assert (verification.signature.state, verification.signature.expected, verification.holds) == ("signed", False, False)
+    assert (verification.signature.state, verification.signature.expected, verification.holds) == (
+        "signed",
+        False,
+        False,
+    )
 
 
 def test_an_unsigned_bundle_is_reported_as_such(tmp_path, key):
@@ -57,7 +65,9 @@ def test_a_wrong_signature_never_holds(tmp_path, key):
             files |= {name: change(content)} if change else {}
 
         with table_row(name):
-            verification = verify(rezip(write_bundle(tmp_path, signer=signature.signer(key)), spoil, listed=False))
+            verification = verify(
+                rezip(write_bundle(tmp_path, signer=signature.signer(key)), spoil, listed=False)
+            )
             assert (verification.signature.state, verification.holds) == ("wrong", False)
             assert verification.signature.detail
 
@@ -90,9 +100,17 @@ def _pem(kind, **settings):
     ec = importlib.import_module("cryptography.hazmat.primitives.asymmetric.ec")
     ed25519 = importlib.import_module("cryptography.hazmat.primitives.asymmetric.ed25519")
     serialization = importlib.import_module("cryptography.hazmat.primitives.serialization")
-    private = ec.generate_private_key(ec.SECP256R1()) if kind == "ec" else ed25519.Ed25519PrivateKey.generate()
-    protection = serialization.BestAvailableEncryption(b"pass") if settings else serialization.NoEncryption()
-    return private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
+    private = (
+        ec.generate_private_key(ec.SECP256R1())
+        if kind == "ec"
+        else ed25519.Ed25519PrivateKey.generate()
+    )
+    protection = (
+        serialization.BestAvailableEncryption(b"pass") if settings else serialization.NoEncryption()
+    )
+    return private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection
+    )
 
 
 def test_a_key_that_cannot_sign_is_one_line(tmp_path):
@@ -134,7 +152,9 @@ def test_openssl_agrees(tmp_path, key):
     for name in ("manifest.json", "manifest.sig", "signer.pem"):
         (tmp_path / name).write_bytes(files[name])
     command = "openssl pkeyutl -verify -pubin -inkey signer.pem -rawin -in manifest.json -sigfile manifest.sig"
-    completed = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    completed = subprocess.run(
+        command.split(), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert "Signature Verified Successfully" in completed.stdout, completed.stderr
     command = "openssl pkey -pubin -in signer.pem -outform DER"
     der = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, check=True).stdout

@@ -30,7 +30,15 @@ def written(folder, name, document):
 def test_json_has_the_names_that_others_script_against_and_people_get_a_table():
     """Figures, counts, classes, warnings; classes in the table when asked for."""
     model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
-    arguments = (model, "--data", SCENES / "images", "--annotations", SCENES / "annotations.json", "--subset", 24)
+    arguments = (
+        model,
+        "--data",
+        SCENES / "images",
+        "--annotations",
+        SCENES / "annotations.json",
+        "--subset",
+        24,
+    )
     scores = json.loads(run(*arguments, "--format", "json").stdout)
     assert set(KEYS) <= set(scores)
     assert (scores["images"], scores["low"] < scores["ap"] < scores["high"]) == (24, True)
@@ -45,7 +53,9 @@ def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
     model = tmp_path / "shapes.tflite"
     model.write_bytes(shipped.read_bytes())
     card = shipped.with_name(shipped.name + ".toml").read_text()
-    model.with_name(model.name + ".toml").write_text(card.replace("[input]\n", "[input]\nsd = [1e-37, 1e-37, 1e-37]\n"))
+    model.with_name(model.name + ".toml").write_text(
+        card.replace("[input]\n", "[input]\nsd = [1e-37, 1e-37, 1e-37]\n")
+    )
     arguments = (model, "--data", SCENES / "images", "--annotations", SCENES / "annotations.json")
     result = run(*arguments, "--format", "json")
     scores = json.loads(result.stdout)
@@ -67,7 +77,9 @@ def test_a_model_on_annotations_without_objects_has_no_accuracy(tmp_path):
     scores = json.loads(result.stdout)
     assert (result.returncode, scores["value"]) == (1, None)
     assert scores["reason"].startswith("the ground truth has nothing to find")
-    result = edgemeter("run", *arguments, "--mode", "rapid", "--repeats", "1", "--format", "json", cwd=tmp_path)
+    result = edgemeter(
+        "run", *arguments, "--mode", "rapid", "--repeats", "1", "--format", "json", cwd=tmp_path
+    )
     (record,) = json.loads(result.stdout)["runs"]
     assert (record["accuracy"], record["reasons"]["accuracy"]) == (None, scores["reason"])
 
@@ -76,7 +88,12 @@ def test_predictions_of_others_get_the_same_table_and_json(tmp_path):
     """Without a model and its photographs; what was read leniently is a warning, and nothing to find is status 1."""
     truth = make_truth(24)
     predictions = [
-        {"image_id": f"photo_{a['image_id'] - 100}", "category_id": a["category_id"], "bbox": a["bbox"], "score": 0.9}
+        {
+            "image_id": f"photo_{a['image_id'] - 100}",
+            "category_id": a["category_id"],
+            "bbox": a["bbox"],
+            "score": 0.9,
+        }
         for a in truth["annotations"]
     ]
     arguments = ("--predictions", written(tmp_path, "p.json", predictions), "--annotations")
@@ -84,20 +101,48 @@ def test_predictions_of_others_get_the_same_table_and_json(tmp_path):
     result = run(*arguments, annotations, "--format", "json")
     scores = json.loads(result.stdout)
     assert set(KEYS) <= set(scores)
-    assert (result.returncode, scores["images"], scores["ap"], scores["verdict"]) == (0, 24, pytest.approx(1, abs=1e-12), "ok")
-    assert [warning.rsplit("'", 1)[1] for warning in scores["warnings"]] == [" are matched by stems of file names (all 24)"]
+    assert (result.returncode, scores["images"], scores["ap"], scores["verdict"]) == (
+        0,
+        24,
+        pytest.approx(1, abs=1e-12),
+        "ok",
+    )
+    assert [warning.rsplit("'", 1)[1] for warning in scores["warnings"]] == [
+        " are matched by stems of file names (all 24)"
+    ]
     printed = run(*arguments, annotations, "--classes")
     assert all(text in printed.stdout for text in ("24 images", "AP50", "cat", "dog"))
     assert "stems of file names" in printed.stderr
-    empty = run(*arguments, written(tmp_path, "empty.json", {**truth, "annotations": []}), "--format", "json")
+    empty = run(
+        *arguments,
+        written(tmp_path, "empty.json", {**truth, "annotations": []}),
+        "--format",
+        "json",
+    )
     assert (empty.returncode, json.loads(empty.stdout)["value"]) == (1, None)
-    nothing = run("--predictions", written(tmp_path, "none.json", []), "--annotations", annotations, "--format", "json")
-    assert (nothing.returncode, json.loads(nothing.stdout)["ap"], json.loads(nothing.stdout)["verdict"]) == (1, 0.0, "invalid")
+    nothing = run(
+        "--predictions",
+        written(tmp_path, "none.json", []),
+        "--annotations",
+        annotations,
+        "--format",
+        "json",
+    )
+    assert (
+        nothing.returncode,
+        json.loads(nothing.stdout)["ap"],
+        json.loads(nothing.stdout)["verdict"],
+    ) == (1, 0.0, "invalid")
 
 
 def test_a_model_and_predictions_are_not_scored_together(tmp_path):
     """Nor has a file of predictions a runtime; each with annotations."""
-    for arguments in [(), ("m.onnx",), ("m.onnx", "--predictions", "p.json", "-a", "a.json"), ("--predictions", "p.json")]:
+    for arguments in [
+        (),
+        ("m.onnx",),
+        ("m.onnx", "--predictions", "p.json", "-a", "a.json"),
+        ("--predictions", "p.json"),
+    ]:
         with table_row(*arguments):
             result = edgemeter("accuracy", *arguments, cwd=tmp_path)
             assert result.returncode == 2

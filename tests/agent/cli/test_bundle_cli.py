@@ -21,7 +21,9 @@ def _home(tmp_path_factory, monkeypatch):
 
 def edgemeter(*arguments, **environment):
     environ = {name: os.environ[name] for name in ("HOME", "EDGEMETER_RUN_LOCK")}
-    return in_process.edgemeter(*arguments, env={"PATH": "/usr/bin:/bin", "COLUMNS": "120", **environ, **environment})
+    return in_process.edgemeter(
+        *arguments, env={"PATH": "/usr/bin:/bin", "COLUMNS": "120", **environ, **environment}
+    )
 
 
 def better(files):
@@ -36,18 +38,42 @@ def test_a_run_writes_bundles_that_verify(tmp_path):
     keygen = edgemeter("runs", "bundle", "key", tmp_path / "lab.key")
     assert keygen.returncode == 0, keygen.stderr
     (tmp_path / "config.toml").write_text(f'signing_key_file = "{tmp_path}/lab.key"\n')
-    (tmp_path / "suite.toml").write_text(f'name = "two"\n[[case]]\nmodel = "{MODEL}"\nmode = "rapid"\nrepeats = 2\n')
-    options = ("--config", tmp_path / "config.toml", "--bundle", tmp_path / "results", "--format", "json", "--power", "none")
+    (tmp_path / "suite.toml").write_text(
+        f'name = "two"\n[[case]]\nmodel = "{MODEL}"\nmode = "rapid"\nrepeats = 2\n'
+    )
+    options = (
+        "--config",
+        tmp_path / "config.toml",
+        "--bundle",
+        tmp_path / "results",
+        "--format",
+        "json",
+        "--power",
+        "none",
+    )
     result = edgemeter("run", tmp_path / "suite.toml", *options)
     assert result.returncode == 0, result.stderr
     bundles = sorted((tmp_path / "results").iterdir())
     ids = {run["id"] for run in json.loads(result.stdout)["runs"]}
     assert {path.name for path in bundles} == {f"{run_id}.edgemeter" for run_id in ids}
     assert len(ids) == 2
-    verified = edgemeter("runs", "bundle", "verify", tmp_path / "results", "--public-key", tmp_path / "lab.key.pub", "--format", "json")
+    verified = edgemeter(
+        "runs",
+        "bundle",
+        "verify",
+        tmp_path / "results",
+        "--public-key",
+        tmp_path / "lab.key.pub",
+        "--format",
+        "json",
+    )
     assert verified.returncode == 0, verified.stdout
     for bundle in json.loads(verified.stdout)["bundles"]:
-        assert (bundle["state"], bundle["differences"], bundle["signature"]["expected"]) == ("same", [], True)
+        assert (bundle["state"], bundle["differences"], bundle["signature"]["expected"]) == (
+            "same",
+            [],
+            True,
+        )
         assert {"latency", "throughput_per_s", "samples", "windows"} <= set(bundle["checked"])
         assert bundle["signature"]["fingerprint"] in keygen.stdout
     rezip(bundles[0], better)

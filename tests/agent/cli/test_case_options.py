@@ -41,7 +41,10 @@ def test_a_value_is_of_the_type_that_its_key_has():
         (("-d", "photos"), {"data": "photos"}),
         (("--prompt-tokens", "128,512"), {"prompt_tokens": [128, 512]}),
         (("--cpus", "0"), {"cpus": [0]}),
-        (("--option", "kv_type=q8_0", "--option", "batch=64"), {"options": {"kv_type": "q8_0", "batch": "64"}}),
+        (
+            ("--option", "kv_type=q8_0", "--option", "batch=64"),
+            {"options": {"kv_type": "q8_0", "batch": "64"}},
+        ),
     ]:
         with table_row(words):
             assert _given(*words) == expected

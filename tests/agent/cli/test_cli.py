@@ -25,15 +25,27 @@ def test_wrong_usage_is_one_line_that_names_what_to_correct(tmp_path):
             (("run", "yolox-nano"), "edgemeter models fetch yolox-nano"),
             (("run", "instances.json"), "--annotations"),
             (("frobnicate",), "frobnicate"),
-            (("models", "show"), "edgemeter: missing argument 'MODEL' (see edgemeter models show --help)"),
+            (
+                ("models", "show"),
+                "edgemeter: missing argument 'MODEL' (see edgemeter models show --help)",
+            ),
             (("energy", "sensors", "read", "rapll"), "rapll"),
             (("doctor", "--config", "none.toml"), "none.toml"),
             (("agent", "publish"), "broker"),
             (("run", "x.replay.json", "--device", "Küche"), "Küche"),
-            (("agent", "publish", "--broker", "b", "--delivery-timeout", "nan"), "--delivery-timeout"),
-            (("agent", "up", "--broker", "mqtts://u@b?password_file=none"), "password file 'none' of the broker"),
+            (
+                ("agent", "publish", "--broker", "b", "--delivery-timeout", "nan"),
+                "--delivery-timeout",
+            ),
+            (
+                ("agent", "up", "--broker", "mqtts://u@b?password_file=none"),
+                "password file 'none' of the broker",
+            ),
             (("agent", "publish", "--broker", "mqtts://b?ca=none.pem"), "none.pem"),
-            (("agent", "publish", "--broker", "mqtts://b?certificat=none.pem"), "did you mean certificate?"),
+            (
+                ("agent", "publish", "--broker", "mqtts://b?certificat=none.pem"),
+                "did you mean certificate?",
+            ),
         ],
     ):
         with table_row(arguments):
@@ -46,7 +58,9 @@ def test_wrong_usage_is_one_line_that_names_what_to_correct(tmp_path):
 
 def test_an_error_cannot_steer_the_terminal(monkeypatch, capsys):
     """It may quote what a file holds: escape sequences and halves of surrogate pairs."""
-    monkeypatch.setattr(main, "cli", Mock(main=Mock(side_effect=ConfigError("\x1b]0;x\x07 \ud800 stays"))))
+    monkeypatch.setattr(
+        main, "cli", Mock(main=Mock(side_effect=ConfigError("\x1b]0;x\x07 \ud800 stays")))
+    )
     with pytest.raises(SystemExit):
         main.main([])
     assert capsys.readouterr().err == "edgemeter: \ufffd]0;x\ufffd \ufffd stays\n"

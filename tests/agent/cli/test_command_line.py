@@ -18,13 +18,26 @@ pytestmark = pytest.mark.command
 MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 RUN = ["run", str(MODEL), "--mode", "rapid", "--power", "none", "--device", "pi-1"]
-HEAVY = ("numpy", "msgspec", "ai_edge_litert", "onnxruntime", "torch", "PIL", "paho", "amqtt", "psutil", "edgemeter.collector")
+HEAVY = (
+    "numpy",
+    "msgspec",
+    "ai_edge_litert",
+    "onnxruntime",
+    "torch",
+    "PIL",
+    "paho",
+    "amqtt",
+    "psutil",
+    "edgemeter.collector",
+)
 
 
 def start(home, *arguments, **settings):
     environment = os.environ | {"EDGEMETER_HOME": str(home)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | settings
-    return subprocess.Popen([*EDGEMETER, *arguments], env=environment, stdin=subprocess.DEVNULL, text=True, **pipes)
+    return subprocess.Popen(
+        [*EDGEMETER, *arguments], env=environment, stdin=subprocess.DEVNULL, text=True, **pipes
+    )
 
 
 def ended(process):
@@ -41,7 +54,9 @@ def test_it_has_a_version(tmp_path):
 def test_help_names_every_command_and_imports_nothing_heavy():
     """Neither numpy, a runtime nor a group."""
     code = "import sys; from edgemeter.agent.cli.main import main\ntry: main(['--help'])\nfinally: print(*sys.modules, file=sys.stderr)"
-    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert set(HEAVY).isdisjoint(completed.stderr.split())
     for command in ("run", "doctor", "config", "energy", "compare", "trend", "collector", "models"):
         assert f"\n  {command}" in completed.stdout
@@ -75,7 +90,13 @@ def test_a_run_prints_one_document_and_is_saved(tmp_path):
 
 def test_ctrl_c_ends_a_run_with_its_status(tmp_path):
     """130, without a traceback: once the first run has ended, which is a line."""
-    lines = ('name = "two cases"', *(f"[[case]]\nmodel = '{MODEL}'\nmode = \"rapid\"\nrepeats = {repeats}" for repeats in (1, 1000)))
+    lines = (
+        'name = "two cases"',
+        *(
+            f"[[case]]\nmodel = '{MODEL}'\nmode = \"rapid\"\nrepeats = {repeats}"
+            for repeats in (1, 1000)
+        ),
+    )
     (tmp_path / "suite.toml").write_text("\n".join(lines))
     process = start(tmp_path, "run", str(tmp_path / "suite.toml"), "--power", "none")
     assert any(line.startswith("[1/") for line in process.stderr)
@@ -86,7 +107,12 @@ def test_ctrl_c_ends_a_run_with_its_status(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "interrupt", ["Dropped()", "exec('signal.raise_signal(signal.SIGINT)')", "type('Wrapping', (), {'field': Wrapped()})"]
+    "interrupt",
+    [
+        "Dropped()",
+        "exec('signal.raise_signal(signal.SIGINT)')",
+        "type('Wrapping', (), {'field': Wrapped()})",
+    ],
 )
 def test_ctrl_c_ends_a_session_wherever_it_arrives(tmp_path, interrupt):
     """Python drops it in `__del__`, wraps it in `__set_name__`, and after `exec` ends by the signal: 999 runs are not measured."""
@@ -123,7 +149,10 @@ def test_ctrl_c_ends_a_session_wherever_it_arrives(tmp_path, interrupt):
 
 def test_a_process_that_held_many_records_collects_no_garbage_when_it_ends(tmp_path):
     """Types of msgspec that are collected at the end may crash it, which would hide its status."""
-    (tmp_path / "runs.json").write_bytes(b'{"runs": [%s]}' % b",".join(encode(make_record(id=f"{number:032x}")) for number in range(300)))
+    (tmp_path / "runs.json").write_bytes(
+        b'{"runs": [%s]}'
+        % b",".join(encode(make_record(id=f"{number:032x}")) for number in range(300))
+    )
     code = """if True:
         import atexit, gc, sys
         from edgemeter.agent.cli.main import main
@@ -131,7 +160,21 @@ def test_a_process_that_held_many_records_collects_no_garbage_when_it_ends(tmp_p
         atexit.register(lambda: print("kept" if gc.get_freeze_count() > 300 else "collected", file=sys.stderr))
         main()
     """
-    written = [sys.executable, "-c", code, "report", str(tmp_path / "runs.json"), "--output", str(tmp_path / "runs.csv")]
-    completed = subprocess.run(written, env=os.environ | {"EDGEMETER_HOME": str(tmp_path)}, capture_output=True, text=True, check=False)
+    written = [
+        sys.executable,
+        "-c",
+        code,
+        "report",
+        str(tmp_path / "runs.json"),
+        "--output",
+        str(tmp_path / "runs.csv"),
+    ]
+    completed = subprocess.run(
+        written,
+        env=os.environ | {"EDGEMETER_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (completed.returncode, completed.stderr.splitlines()[-1]) == (0, "kept")
     assert len((tmp_path / "runs.csv").read_text().splitlines()) == 301

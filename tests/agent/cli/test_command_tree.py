@@ -45,13 +45,24 @@ def test_a_piped_table_is_plain(tmp_path):
     """No rules, no spaces at the end of a line, and one line a row however long it is."""
     for words in (["models", "list"], ["config", "variables"], ["config", "rules"]):
         with table_row(*words):
-            lines = edgemeter(*words, env={"EDGEMETER_HOME": str(tmp_path), "COLUMNS": "80", "PATH": ""}).stdout.splitlines()
-            assert [line for line in lines if line != line.rstrip() or not {"─", "│", "━", "┃"}.isdisjoint(line)] == []
+            lines = edgemeter(
+                *words, env={"EDGEMETER_HOME": str(tmp_path), "COLUMNS": "80", "PATH": ""}
+            ).stdout.splitlines()
+            assert [
+                line
+                for line in lines
+                if line != line.rstrip() or not {"─", "│", "━", "┃"}.isdisjoint(line)
+            ] == []
             assert max(map(len, lines)) > 80
 
 
 SHORT = {"--model": "-m", "--data": "-d", "--annotations": "-a", "--quiet": "-q", "--output": "-o"}
-OPTIONS = [(" ".join(path), param) for path, command in every_command() for param in command.params if isinstance(param, click.Option)]
+OPTIONS = [
+    (" ".join(path), param)
+    for path, command in every_command()
+    for param in command.params
+    if isinstance(param, click.Option)
+]
 
 
 def test_a_short_option_stands_for_one_long_one_everywhere():
@@ -66,7 +77,11 @@ def test_no_two_options_of_a_command_give_one_argument():
     """The value of the first would be that of the second."""
     for path, command in every_command():
         # Flags that choose one of several values share an argument by intent.
-        names = [param.name for param in command.params if not isinstance(getattr(param, "flag_value", None), str)]
+        names = [
+            param.name
+            for param in command.params
+            if not isinstance(getattr(param, "flag_value", None), str)
+        ]
         assert len(names) == len(set(names)), path
 
 
@@ -98,7 +113,11 @@ def test_the_help_of_a_long_command_shows_25_options_and_all_of_them_when_asked(
     """Those that are not shown work nevertheless."""
     pages = [CliRunner().invoke(cli, [name, flag]).stdout for flag in ("--help", "--help-all")]
     common, all_options = (
-        {line.split()[-1 if "," in line[:8] else 0] for line in re.findall(r"^  (-\S.*?)(?:  |$)", page, re.MULTILINE)} for page in pages
+        {
+            line.split()[-1 if "," in line[:8] else 0]
+            for line in re.findall(r"^  (-\S.*?)(?:  |$)", page, re.MULTILINE)
+        }
+        for page in pages
     )
     assert len(common) <= 25
     assert common < all_options

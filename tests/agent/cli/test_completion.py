@@ -16,5 +16,7 @@ def test_a_shell_completes_commands_options_sensors_models_and_files():
         ("run -m", "own", ("file", "own")),
     ):
         with table_row(words, typed):
-            items = ShellComplete(cli, {}, "edgemeter", "_EDGEMETER_COMPLETE").get_completions(words.split(), typed)
+            items = ShellComplete(cli, {}, "edgemeter", "_EDGEMETER_COMPLETE").get_completions(
+                words.split(), typed
+            )
             assert completed in [(item.type, item.value) for item in items]

@@ -25,7 +25,9 @@ def run(*arguments):
 
 def test_show_names_where_each_value_comes_from(user_file, monkeypatch):
     """An option over a variable over the file over the default; a variable that nobody reads is a typo."""
-    user_file.write_text('device = "file"\nfleet = "file"\nbroker = "file"\n[sensors.nvml]\ngpu = "1"\n')
+    user_file.write_text(
+        'device = "file"\nfleet = "file"\nbroker = "file"\n[sensors.nvml]\ngpu = "1"\n'
+    )
     monkeypatch.setenv("EDGEMETER_FLEET", "variable")
     monkeypatch.setenv("EDGEMETER_BROKER", "variable")
     monkeypatch.setenv("EDGEMETER_BROKR", "variable")
@@ -41,17 +43,29 @@ def test_show_names_where_each_value_comes_from(user_file, monkeypatch):
     assert "hunter2" not in result.output
     assert "EDGEMETER_BROKR is set, but nothing reads it" in result.stderr
     document = json.loads(run("show", "--format", "json").stdout)
-    assert {"key": "fleet", "value": "variable", "source": "EDGEMETER_FLEET"} in document["settings"]
+    assert {"key": "fleet", "value": "variable", "source": "EDGEMETER_FLEET"} in document[
+        "settings"
+    ]
     assert document["variables"]["EDGEMETER_BROKER"] == "variable"
 
 
 def test_show_names_the_file_that_is_read_and_how_to_begin(user_file):
     """The first that exists; the path that a first one should have is where the hint writes it."""
     config.EVERYONE.write_text("")
-    assert run("show").stderr.splitlines()[:2] == [f"{user_file}: absent", f"{config.EVERYONE}: read"]
+    assert run("show").stderr.splitlines()[:2] == [
+        f"{user_file}: absent",
+        f"{config.EVERYONE}: read",
+    ]
     user_file.write_text("")
-    assert run("show").stderr.splitlines()[:2] == [f"{user_file}: read", f"{config.EVERYONE}: not read"]
-    assert json.loads(run("show", "--format", "json").stdout)["files"][0] == {"path": str(user_file), "exists": True, "is_read": True}
+    assert run("show").stderr.splitlines()[:2] == [
+        f"{user_file}: read",
+        f"{config.EVERYONE}: not read",
+    ]
+    assert json.loads(run("show", "--format", "json").stdout)["files"][0] == {
+        "path": str(user_file),
+        "exists": True,
+        "is_read": True,
+    }
     user_file.unlink()
     config.EVERYONE.unlink()
     assert f"edgemeter config sample > {user_file}" in run("show").stderr
@@ -64,7 +78,10 @@ def test_a_sample_that_was_just_written_has_no_mistakes(user_file):
     assert f"neither {user_file}" in result.stderr
     user_file.write_text(run("sample").stdout)
     result = run("check")
-    assert (result.exit_code, result.stdout) == (0, f"{user_file}: no mistakes (configuration of the agent)\n")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        f"{user_file}: no mistakes (configuration of the agent)\n",
+    )
 
 
 def test_check_prints_every_mistake_with_file_section_and_key(user_file, monkeypatch):
@@ -76,7 +93,10 @@ def test_check_prints_every_mistake_with_file_section_and_key(user_file, monkeyp
     assert first.startswith(f"{user_file}: `devise` is not a key")
     assert second.startswith(f"{user_file}: `shunt` in [sensors.rapl] is not a key")
     document = json.loads(run("check", str(user_file), "--format", "json").stdout)
-    assert (document["kind"], [mistake["key"] for mistake in document["mistakes"]]) == ("agent", ["devise", "shunt"])
+    assert (document["kind"], [mistake["key"] for mistake in document["mistakes"]]) == (
+        "agent",
+        ["devise", "shunt"],
+    )
     other = user_file.with_name("other.toml")
     other.write_text("fleets = 1")
     monkeypatch.setenv("EDGEMETER_CONFIG", str(other))

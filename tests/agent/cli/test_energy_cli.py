@@ -27,7 +27,9 @@ def run_apart(*arguments):
 def configuration(tmp_path):
     """Return a configuration with a replayed sensor of 5 W that is read every 20 s."""
     trace = tmp_path / "trace.json"
-    trace.write_text(json.dumps({"scope": "module", "period_ms": 20000, "t_s": [0, 1], "power_w": [5, 5]}))
+    trace.write_text(
+        json.dumps({"scope": "module", "period_ms": 20000, "t_s": [0, 1], "power_w": [5, 5]})
+    )
     path = tmp_path / "config.toml"
     path.write_text(f'power = ["replay"]\n[sensors.replay]\npath = "{trace}"\n')
     return path
@@ -37,7 +39,16 @@ def configuration(tmp_path):
 def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configuration):
     """A command of one reading has no energy, with the reason; what it prints goes to standard error."""
     result = run_apart(
-        "--idle", 0, "--config", configuration, "--format", "json", "--", sys.executable, "-c", "print('hello'); raise SystemExit(3)"
+        "--idle",
+        0,
+        "--config",
+        configuration,
+        "--format",
+        "json",
+        "--",
+        sys.executable,
+        "-c",
+        "print('hello'); raise SystemExit(3)",
     )
     assert result.returncode == 3
     assert json.loads(result.stdout)["energies"]["energy"] is None
@@ -61,7 +72,9 @@ def test_an_interrupt_ends_the_command_that_is_measured(configuration, number, s
     code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(print('saved'))); print('begun', flush=True); time.sleep(600)"
     words = ["--idle", "0", "--config", str(configuration), "--", sys.executable, "-c", code]
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "energy", *words]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         assert any(line == "begun\n" for line in process.stderr)
         process.send_signal(number)
         _, err = process.communicate()
@@ -89,7 +102,14 @@ def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, mo
         now[0] += seconds
 
     monkeypatch.setattr(run_session, "run_session", measure)
-    options = {"times": 3, "power": None, "broker": None, "device": None, "fleet": None, "config": None}
+    options = {
+        "times": 3,
+        "power": None,
+        "broker": None,
+        "device": None,
+        "fleet": None,
+        "config": None,
+    }
     came = list(energy_cli.watch_suite(suite, 60.0, options, reports.append, lambda: now[0], sleep))
     assert len(came) == 2
     assert ran == [(0.0, 1, "keep"), (60.0, 1, "keep"), (180.0, 1, "keep")]
@@ -109,9 +129,13 @@ def test_a_length_of_time_has_a_unit():
 
 def test_the_energy_of_a_log_is_printed_with_its_interval_and_coverage(tmp_path):
     """As text and JSON; a command beside it is refused."""
-    (tmp_path / "gpu.csv").write_text("timestamp, power.draw [W]\n2026/05/22 11:00:00, 2 W\n2026/05/22 11:00:02, 4 W\n")
+    (tmp_path / "gpu.csv").write_text(
+        "timestamp, power.draw [W]\n2026/05/22 11:00:00, 2 W\n2026/05/22 11:00:02, 4 W\n"
+    )
     printed = run("--from", tmp_path / "gpu.csv", "--between", "11:00:00", "11:00:02")
     same_as_snapshot("energy-of-a-log", printed.stdout)
-    assert json.loads(run("--from", tmp_path / "gpu.csv", "--format", "json").stdout)["energy_j"] == 6
+    assert (
+        json.loads(run("--from", tmp_path / "gpu.csv", "--format", "json").stdout)["energy_j"] == 6
+    )
     for arguments in ((), ("--from", tmp_path / "gpu.csv", "--", "true")):
         assert "--from" in run(*arguments).stderr

@@ -35,10 +35,18 @@ def texts(package: str) -> list[tuple[str, str]]:
     messages = []
     for path in sorted((ROOT / package).rglob("*.py")):
         name, source = path.relative_to(ROOT).as_posix(), path.read_text()
-        for node in ast.walk(ast.parse(source)) if OPTION.search(source) or "`edgemeter" in source else ():
+        for node in (
+            ast.walk(ast.parse(source)) if OPTION.search(source) or "`edgemeter" in source else ()
+        ):
             function = getattr(node, "func", None)
-            if isinstance(node, ast.Raise) or getattr(function, "attr", getattr(function, "id", None)) in {"echo", "refuse", "warning"}:
-                messages += [(f"{name}:{node.lineno}", text) for text in _strings(node) if "--" in text or "`edgemeter" in text]
+            if isinstance(node, ast.Raise) or getattr(
+                function, "attr", getattr(function, "id", None)
+            ) in {"echo", "refuse", "warning"}:
+                messages += [
+                    (f"{name}:{node.lineno}", text)
+                    for text in _strings(node)
+                    if "--" in text or "`edgemeter" in text
+                ]
     return messages
 
 
@@ -46,7 +54,9 @@ def _strings(node: ast.AST) -> Iterator[str]:
     """Yield each string, a formatted one whole and not its parts."""
     children = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.JoinedStr):
-        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        yield "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+        )
         children = [part for part in children if not isinstance(part, ast.Constant)]
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
@@ -56,9 +66,13 @@ def _strings(node: ast.AST) -> Iterator[str]:
 
 def options_of(command: click.Command) -> set[str]:
     """Return the options of a command, and those of the commands that its flags choose."""
-    options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"--help"}
+    options = {
+        name for param in command.params for name in (*param.opts, *param.secondary_opts)
+    } | {"--help"}
     if isinstance(command, ModalCommand):
-        options |= set(command.modes).union(*(options_of(resolve_name(address)) for address in command.modes.values()))
+        options |= set(command.modes).union(
+            *(options_of(resolve_name(address)) for address in command.modes.values())
+        )
     return options
 
 
@@ -90,4 +104,6 @@ def check(location, text):
         assert set(OPTION.findall(line)) <= options_of(command), f"{location}: {line!r}"
     script_options = OWN_SCRIPTS.get(location.partition(":")[0], set())
     named = set(OPTION.findall(OTHERS.sub("", COMMAND.sub("", text))))
-    assert named <= EVERY_OPTION | script_options, f"{location}: {sorted(named - EVERY_OPTION - script_options)}"
+    assert named <= EVERY_OPTION | script_options, (
+        f"{location}: {sorted(named - EVERY_OPTION - script_options)}"
+    )

@@ -22,7 +22,9 @@ def odd(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "state"))
     for name in ("m", ODD):
         shutil.copy(FIXTURES / "onnx.onnx", tmp_path / f"{name}.onnx")
-        (tmp_path / f"{name}.replay.json").write_bytes((FIXTURES / "replay.replay.json").read_bytes())
+        (tmp_path / f"{name}.replay.json").write_bytes(
+            (FIXTURES / "replay.replay.json").read_bytes()
+        )
         (tmp_path / f"{name}.json").write_bytes(encode(make_record()))
         (tmp_path / f"{name}.txt").write_text("a.npy 0\n")
         (tmp_path / f"{name}.toml").write_text('name = "s"\n[[case]]\nmodel = "m.replay.json"\n')
@@ -54,7 +56,9 @@ def test_every_command_works_with_such_a_name_or_ends_in_one_line(odd):
             ended = edgemeter(*words, cwd=odd)
             assert ended.returncode == 2, ended.stdout + ended.stderr
             assert ended.stderr.startswith("edgemeter: ")
-            assert ended.stderr.endswith(" is not UTF-8, as names in records are: rename the file or folder with `mv`\n")
+            assert ended.stderr.endswith(
+                " is not UTF-8, as names in records are: rename the file or folder with `mv`\n"
+            )
             assert r"od\udcffd" in ended.stderr
             assert ended.stderr.count("\n") == 1
 
@@ -66,10 +70,18 @@ def test_such_a_name_in_a_folder_of_data_or_above_the_model_ends_in_one_line(odd
     (odd / "classes" / ODD).mkdir(parents=True)
     shutil.copy(odd / "m" / "a.npy", odd / "classes" / ODD)
     shutil.copy(odd / "m.onnx", odd / ODD)
-    for folder, words in ((odd, ("m.onnx", "--data", "within")), (odd, ("m.onnx", "--data", "classes")), (odd / ODD, ("m.onnx",))):
+    for folder, words in (
+        (odd, ("m.onnx", "--data", "within")),
+        (odd, ("m.onnx", "--data", "classes")),
+        (odd / ODD, ("m.onnx",)),
+    ):
         with table_row(*words):
-            ended = edgemeter("run", *words, "--mode", "rapid", "--repeats", "1", "--no-save", "-q", cwd=folder)
+            ended = edgemeter(
+                "run", *words, "--mode", "rapid", "--repeats", "1", "--no-save", "-q", cwd=folder
+            )
             assert ended.returncode == 2, ended.stdout + ended.stderr
             assert r"od\udcffd" in ended.stderr
-            assert ended.stderr.endswith(" is not UTF-8, as names in records are: rename the file or folder with `mv`\n")
+            assert ended.stderr.endswith(
+                " is not UTF-8, as names in records are: rename the file or folder with `mv`\n"
+            )
             assert ended.stderr.count("\n") == 1

@@ -24,11 +24,24 @@ def start(board, setting, *arguments):
     """Start `edgemeter run` of a suite with the model and this setting of the board, quick where it may be."""
     suite = board.root.parent / "suite.toml"
     suite.write_text(f'name = "s"\n[[case]]\nmodel = "m.replay.json"\n{setting}\n')
-    command = [sys.executable, "-m", "tests.fixtures.settable_board", str(board.root), "run", str(suite)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.fixtures.settable_board",
+        str(board.root),
+        "run",
+        str(suite),
+    ]
     options = ("--mode", "rapid", "--power", "none", "--device", "orin", *arguments)
     environment = board.environment | {"EDGEMETER_RUN_LOCK": str(board.home / "run.lock")}
     return subprocess.Popen(
-        [*command, *options], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, *options],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -36,11 +49,16 @@ def start(board, setting, *arguments):
 def test_a_sweep_has_a_record_of_each_mode_an_answer_and_the_board_as_it_was(board):
     """The power mode of a record's environment is that of its run, and the table of the modes is in the document."""
     before = board.settings()
-    with start(board, 'power_mode = ["15W", "25W"]', "--repeats", "1", "--format", "json") as process:
+    with start(
+        board, 'power_mode = ["15W", "25W"]', "--repeats", "1", "--format", "json"
+    ) as process:
         out, err = process.communicate()
     assert process.returncode == 0, err
     document = json.loads(out)
-    modes = {(run["environment"]["power_mode"], run["operating_point"]["power_mode"]) for run in document["runs"]}
+    modes = {
+        (run["environment"]["power_mode"], run["operating_point"]["power_mode"])
+        for run in document["runs"]
+    }
     assert modes == {("0 15W", "15W"), ("1 25W", "25W")}
     (answer,) = document["answer"]
     assert sorted(answer["modes"]) == ["15W", "25W"]
@@ -52,7 +70,10 @@ def test_a_sweep_has_a_record_of_each_mode_an_answer_and_the_board_as_it_was(boa
 def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(board):
     """Before the first run, and before anything is written."""
     before = board.settings()
-    for setting, words in (('power_mode = ["15W", "99W"]', "'99W'"), ('governor = "warp"', "'warp'")):
+    for setting, words in (
+        ('power_mode = ["15W", "99W"]', "'99W'"),
+        ('governor = "warp"', "'warp'"),
+    ):
         with start(board, setting) as process:
             out, err = process.communicate()
         assert process.returncode in (1, 2)
@@ -66,7 +87,9 @@ def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(bo
 def test_a_signal_puts_the_board_back_and_keeps_what_was_measured(board, number):
     """Ctrl-C, a service manager's end, and a terminal that is closed; the table of the runs before it is printed."""
     before = board.settings()
-    with start(board, 'governor = ["powersave", "performance"]', "--repeats", "1", "--seconds", "5") as process:
+    with start(
+        board, 'governor = ["powersave", "performance"]', "--repeats", "1", "--seconds", "5"
+    ) as process:
         lines = iter(process.stderr.readline, "")
         # The first case has ended, and the second has begun.
         assert any(line.startswith("[1/2] ") for line in lines)

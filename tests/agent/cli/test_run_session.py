@@ -21,7 +21,9 @@ def test_quiet_hides_progress_and_hints_and_no_warning(tmp_path, monkeypatch):
     """Results alone on standard output; a case that nobody measured is named, so that its absence is no surprise."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     write_replay(tmp_path, "a")
-    (tmp_path / "suite.toml").write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nruntime = ["replay", "onnx"]\n')
+    (tmp_path / "suite.toml").write_text(
+        'name = "s"\n[[case]]\nmodel = "a.replay.json"\nruntime = ["replay", "onnx"]\n'
+    )
     play(monkeypatch, lambda letter, _: run_of(letter, 2.0))
     left_out = "edgemeter: left out: case 1: onnx does not read a.replay.json\n"
     quiet = edgemeter("run", tmp_path / "suite.toml", "--quiet")
@@ -38,7 +40,11 @@ def test_quiet_hides_progress_and_hints_and_no_warning(tmp_path, monkeypatch):
 def test_models_of_a_command_are_named_in_errors_and_no_suite_is():
     """Nobody wrote one; the error says which option to change."""
     for models, options, says in [
-        (("m.onnx",), {"runtime": "litert"}, "litert does not read m.onnx, onnx does: choose another --runtime, or leave it out"),
+        (
+            ("m.onnx",),
+            {"runtime": "litert"},
+            "litert does not read m.onnx, onnx does: choose another --runtime, or leave it out",
+        ),
         (
             ("m.onnx",),
             {"annotations": "a.json"},
@@ -76,7 +82,11 @@ def test_results_replace_a_file_and_follow_a_link(tmp_path, mode):
     link.symlink_to(path)
     for written_path, document in ((path, b"{}"), (link, b"[]")):
         write_document(written_path, document, errors := [])
-        assert (errors, path.read_bytes(), path.stat().st_mode & 0o777) == ([], document + b"\n", mode)
+        assert (errors, path.read_bytes(), path.stat().st_mode & 0o777) == (
+            [],
+            document + b"\n",
+            mode,
+        )
     assert link.is_symlink()
 
 

@@ -6,12 +6,20 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.sensors import sensors
 
-TRACE = {"id": "bench", "scope": "module", "excludes": ["fan"], "t_s": [0, 1], "power_w": [2.5, 2.5]}
+TRACE = {
+    "id": "bench",
+    "scope": "module",
+    "excludes": ["fan"],
+    "t_s": [0, 1],
+    "power_w": [2.5, 2.5],
+}
 
 
 def run(*arguments):
     """Return the result of `edgemeter energy sensors ARGUMENTS`, errors raised."""
-    return CliRunner().invoke(sensors, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        sensors, [str(argument) for argument in arguments], catch_exceptions=False
+    )
 
 
 @pytest.fixture
@@ -25,7 +33,9 @@ def trace(tmp_path):
 def configuration(tmp_path, trace):
     """Return a configuration with the trace as sensor `replay` and as one of the user's own name."""
     path = tmp_path / "config.toml"
-    path.write_text(f'[sensors.replay]\npath = "{trace}"\n[sensors.bench]\ntype = "replay"\npath = "{trace}"\n')
+    path.write_text(
+        f'[sensors.replay]\npath = "{trace}"\n[sensors.bench]\ntype = "replay"\npath = "{trace}"\n'
+    )
     return path
 
 
@@ -38,12 +48,17 @@ def test_a_recording_without_scope_that_runs_are_to_use_is_named_with_the_remedy
     result = run("--config", config)
     assert result.exit_code == 1
     assert "states no scope: set scope = " in result.stdout
-    assert result.stdout.splitlines()[-1] == "no run can be measured: `power` in the configuration names replay"
+    assert (
+        result.stdout.splitlines()[-1]
+        == "no run can be measured: `power` in the configuration names replay"
+    )
 
 
 def test_a_sensor_is_read_into_one_document(configuration):
     """The keys that bug reports are compared by; how readings follow the power is unknown where nothing states it."""
-    document = json.loads(run("read", "bench", "--config", configuration, "--format", "json").stdout)
+    document = json.loads(
+        run("read", "bench", "--config", configuration, "--format", "json").stdout
+    )
     assert document == {
         "sensor": "bench", "id": "replay:bench", "scope": "module", "excludes": ["fan"], "total_w": 2.5, "rails": [], "delay_ms": None,
         "warnings": [],
@@ -55,7 +70,9 @@ def test_a_sensor_is_read_into_one_document(configuration):
 def test_an_unreadable_sensor_is_an_error_in_json_too(configuration, trace):
     """For machines on standard output, for people as one line on standard error, with an exit status."""
     trace.write_text('{"t_s": [0, 1], "power_w": [1')
-    result = CliRunner().invoke(sensors, ["read", "bench", "--config", str(configuration), "--format", "json"])
+    result = CliRunner().invoke(
+        sensors, ["read", "bench", "--config", str(configuration), "--format", "json"]
+    )
     assert isinstance(result.exception, ConfigError)
     assert "not a power recording" in json.loads(result.stdout)["error"]
 
@@ -70,7 +87,11 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     printed = run("--config", configuration, "--all").stdout
     assert "2.500" in printed
     assert "excludes" in printed
-    configuration.write_text('power = ["replay", "bench"]\n' + configuration.read_text() + '[sensors.rapl]\nscopee = "1"\n')
+    configuration.write_text(
+        'power = ["replay", "bench"]\n'
+        + configuration.read_text()
+        + '[sensors.rapl]\nscopee = "1"\n'
+    )
     listed = run("--config", configuration, "--format", "json")
     document = json.loads(listed.stdout)
     assert (listed.exit_code, document["chosen"]) == (1, "replay,bench")

@@ -27,7 +27,11 @@ def test_a_pipe_gets_one_line_for_each_run_that_has_ended():
     stream = io.StringIO()
     with SessionProgress(Console(file=stream, width=20)) as progress:
         for number, outcome in enumerate((make_record(), MeasurementError("it broke")), 1):
-            for event in (RunBegins(CASE, number - 1, number, 2, 24.0), Phase(name="timed", seconds=10.0), RunProgress(done=1, total=2)):
+            for event in (
+                RunBegins(CASE, number - 1, number, 2, 24.0),
+                Phase(name="timed", seconds=10.0),
+                RunProgress(done=1, total=2),
+            ):
                 progress(event)
             assert len(stream.getvalue().splitlines()) == number - 1
             progress(RunEnds(outcome))
@@ -45,7 +49,14 @@ def test_a_terminal_shows_the_run_its_part_and_the_time_of_all_runs(width):
         progress(RunBegins(CASE, 0, 1, 3, 36.0))
         now_s += 14.0
         progress(Phase(name="timed", seconds=10.0))
-    lines = [line for line in stream.getvalue().replace("\x1b[J", "\n").splitlines() if "of about" in line]
-    assert [line.rpartition("] ")[2] for line in (lines[0], lines[-1])] == ["0 s of about 36 s", "14 s of about 36 s"]
+    lines = [
+        line
+        for line in stream.getvalue().replace("\x1b[J", "\n").splitlines()
+        if "of about" in line
+    ]
+    assert [line.rpartition("] ")[2] for line in (lines[0], lines[-1])] == [
+        "0 s of about 36 s",
+        "14 s of about 36 s",
+    ]
     assert {len(line) for line in lines} == {width}
     assert ("[1/3] timed, 10 s: a.onnx onnx 1 thread " in lines[-1]) == (width >= 80)

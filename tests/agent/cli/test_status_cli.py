@@ -22,6 +22,8 @@ def test_the_status_of_an_agent_names_what_waits_and_why(tmp_path):
     document = json.loads(edgemeter("agent", "status", "--format", "json", env=environment).stdout)
     lock.release()
     assert f"agent: the agent of 'pi-1' (pid {os.getpid()}, since " in text
-    assert "1 of 3 records that wait cannot be sent: record 2 has 5000 bytes without samples: " in text
+    assert (
+        "1 of 3 records that wait cannot be sent: record 2 has 5000 bytes without samples: " in text
+    )
     assert document["agent"] in text
     assert (document["outbox"], document["remedy"] in text) == ("warn", True)

@@ -23,7 +23,9 @@ def test_a_difference_in_any_field_makes_another_case():
     for name in FIELD:
         with table_row(name):
             key, other = keys_of(name)
-            assert [field for field in FIELD if getattr(key, field) != getattr(other, field)] == [name]
+            assert [field for field in FIELD if getattr(key, field) != getattr(other, field)] == [
+                name
+            ]
             assert FIELD[name].text(key) != FIELD[name].text(other)
 
 
@@ -34,30 +36,47 @@ def test_facts_of_a_run_are_no_settings():
         ({"runtime": make_runtime(options={"b": "2", "a": "1"})}, "a 1, b 2"),
         ({"generation": make_generation(model=LanguageModel(kv_type="f16"))}, ""),
         (
-            {"runtime": make_runtime(options={"kv_type": "q8_0"}), "generation": make_generation(model=LanguageModel(kv_type="q8_0"))},
+            {
+                "runtime": make_runtime(options={"kv_type": "q8_0"}),
+                "generation": make_generation(model=LanguageModel(kv_type="q8_0")),
+            },
             "kv_type q8_0",
         ),
         ({"generation": make_generation(speculative="draft")}, "speculative draft"),
         (
-            {"runtime": make_runtime(options={"weights": "/a/b.gguf"}, facts={"weights_sha256": "0123456789" * 6 + "abcd"})},
+            {
+                "runtime": make_runtime(
+                    options={"weights": "/a/b.gguf"},
+                    facts={"weights_sha256": "0123456789" * 6 + "abcd"},
+                )
+            },
             "weights b.gguf 01234567",
         ),
         ({"cpus": (0, 3)}, "cpus 0 3"),
     ):
         with table_row(settings):
-            assert key_of(make_record(**({"runtime": make_runtime(options={})} | changes))).settings == settings
+            assert (
+                key_of(make_record(**({"runtime": make_runtime(options={})} | changes))).settings
+                == settings
+            )
 
 
 def test_the_count_of_a_server_is_no_length_that_was_set():
     """Of texts it differs from run to run: they would be a case each."""
-    key, other = (key_of(make_record(generation=make_generation(counts="usage", prompt_tokens=tokens))) for tokens in (511, 515))
+    key, other = (
+        key_of(make_record(generation=make_generation(counts="usage", prompt_tokens=tokens)))
+        for tokens in (511, 515)
+    )
     assert key == other
 
 
 def test_a_record_from_before_settings_keeps_its_identity():
     """Without options, cores and generated text nothing is set, and no server is known."""
     document = msgspec.json.decode(record.encode(make_record(runtime=make_runtime(options={}))))
-    for part, names in ((document, ("cpus", "generation", "load")), (document["runtime"], ("options", "facts"))):
+    for part, names in (
+        (document, ("cpus", "generation", "load")),
+        (document["runtime"], ("options", "facts")),
+    ):
         for name in names:
             del part[name]
     key = key_of(record.decode(msgspec.json.encode(document)))

@@ -10,9 +10,13 @@ from tests.fixtures.rows import table_row
 
 def generating(output_tokens, gross_mj=1000.0, ttft_ms=100.0, energy=None, record=None, **changes):
     """Return a run of requests with so many output tokens, of this energy ± 1%."""
-    text = make_generation(output_tokens=output_tokens, ttft=make_latency(mean_ms=ttft_ms), **changes)
+    text = make_generation(
+        output_tokens=output_tokens, ttft=make_latency(mean_ms=ttft_ms), **changes
+    )
     spent = {"gross_mj": gross_mj, "gross_u_mj": gross_mj / 100, "mean_power_w": 10.0}
-    return make_record(**({"generation": text, "energy": make_energy(**(spent | (energy or {})))} | (record or {})))
+    return make_record(
+        **({"generation": text, "energy": make_energy(**(spent | (energy or {})))} | (record or {}))
+    )
 
 
 ONE_TOKEN = generating(1)
@@ -26,7 +30,9 @@ def test_decoding_is_the_difference_by_the_tokens_after_the_first():
 
 def test_prefills_that_took_other_times_widen_the_interval():
     """20 ms at 10 W are 200 mJ; of answers in one piece nobody knows."""
-    assert decode_energy(generating(101, 21_000.0, ttft_ms=120.0), ONE_TOKEN)[1] == pytest.approx(2.902, rel=1e-3)
+    assert decode_energy(generating(101, 21_000.0, ttft_ms=120.0), ONE_TOKEN)[1] == pytest.approx(
+        2.902, rel=1e-3
+    )
     assert decode_token_mj((21_000.0, 210.0), (1000.0, 10.0), 101, None) == (200.0, None)
     assert decode_token_mj((21_000.0, None), (1000.0, 10.0), 101, 0.0) == (200.0, None)
 
@@ -58,4 +64,7 @@ def test_prompts_for_a_server_are_about_as_long():
     lengths = {512: True, 128: False, None: False}
     for prompt_tokens, is_alike in lengths.items():
         with table_row(prompt_tokens):
-            assert (decode_energy(long_run, generating(1, counts="usage", prompt_tokens=prompt_tokens)) is not None) == is_alike
+            assert (
+                decode_energy(long_run, generating(1, counts="usage", prompt_tokens=prompt_tokens))
+                is not None
+            ) == is_alike

@@ -8,7 +8,9 @@ from tests.fixtures.record_factory import SHA_MODEL, make_record
 
 def test_energy_of_several_models_is_shared_and_not_ranked():
     """It stays in the record, is no figure of a comparison or a choice."""
-    neighbours = tuple(Neighbour(model=name, sha256=SHA_MODEL, runtime="onnx", threads=1) for name in ("b", "c"))
+    neighbours = tuple(
+        Neighbour(model=name, sha256=SHA_MODEL, runtime="onnx", threads=1) for name in ("b", "c")
+    )
     run = make_record(together=Together(neighbours=neighbours))
     assert energy_provenance(run) == "shared"
     assert not_measured(run, "energy") == "energy: shared with b and c, which ran at the same time"

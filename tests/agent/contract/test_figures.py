@@ -15,7 +15,14 @@ from tests.fixtures.comparison_factory import figures_of, make_reference, make_r
 from tests.fixtures.fleet_ledger import NS_PER_DAY
 from tests.fixtures.ledgers import fill
 from tests.fixtures.made_up_figure import NAME, TITLE
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_record, violating
+from tests.fixtures.record_factory import (
+    make_accuracy,
+    make_energy,
+    make_generation,
+    make_latency,
+    make_record,
+    violating,
+)
 from tests.fixtures.rows import table_row
 
 
@@ -45,7 +52,13 @@ def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
         accuracy = make_accuracy(metric="exact_match", value=0.5, images=questions)
         generation = make_generation(prompts="q.jsonl")
         latency = make_latency(count=queries)
-        return make_record(generation=generation, accuracy=accuracy, load=load, latency=latency, energy=make_energy(gross_mj=6.5))
+        return make_record(
+            generation=generation,
+            accuracy=accuracy,
+            load=load,
+            latency=latency,
+            energy=make_energy(gross_mj=6.5),
+        )
 
     assert correct_mj(run(40)) == correct_mj(run(80)) == pytest.approx(13.0)
     # Ten of 40 were asked twice: (20 * 20 J + 30 * 2 J) / 50 is no 6.5 J a question.
@@ -61,13 +74,23 @@ def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
 def test_a_made_up_figure_is_in_every_view(tmp_path):
     """One entry of the table: tables, JSON, CSV, trend, page, InfluxDB, ledger, paper, options, reference pages ..."""
     days = [{"started_at_ns": (20_700 + day) * NS_PER_DAY} for day in range(4)]
-    runs = [make(id=f"{make.__name__}-{number}", **day) for number, day in enumerate(days) for make in (make_run, make_reference)]
+    runs = [
+        make(id=f"{make.__name__}-{number}", **day)
+        for number, day in enumerate(days)
+        for make in (make_run, make_reference)
+    ]
     ledger = fill(tmp_path / "ledger.sqlite", runs)
     command = [sys.executable, "-m", "tests.fixtures.made_up_figure", str(ledger)]
-    completed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3])
+    completed = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
+    )
     # A heading may be of two lines.
     names = re.compile(rf"{NAME}|{TITLE}|madeup")
-    absent = [view for view, text in json.loads(completed.stdout).items() if not names.search(re.sub(r"\s|\\\\", "", text).lower())]
+    absent = [
+        view
+        for view, text in json.loads(completed.stdout).items()
+        if not names.search(re.sub(r"\s|\\\\", "", text).lower())
+    ]
     assert absent == []
 
 
@@ -76,6 +99,10 @@ def test_under_voltage_alone_is_no_throttling():
     weak = (Condition(when="during", throttled_now=False, under_voltage_now=True),)
     calm = (Condition(when="during", throttled_now=False),)
     counted = violating("disturbed", "throttled")
-    for changes, ratio in (({"conditions": weak}, 0.0), ({"conditions": calm, "verdict": counted}, 1.0), ({"conditions": ()}, None)):
+    for changes, ratio in (
+        ({"conditions": weak}, 0.0),
+        ({"conditions": calm, "verdict": counted}, 1.0),
+        ({"conditions": ()}, None),
+    ):
         with table_row(ratio):
             assert figures_of(make_run(**changes)).value("is_throttled") == ratio

@@ -13,7 +13,10 @@ BARE = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent="1.0")
 
 def test_unknown_fields_of_a_newer_device_are_left_out():
     """Unknown fields are tolerated: the server may be older than its devices."""
-    document = msgspec.json.decode(health.encode_health(BARE)) | {"mood": "fine", "disk": {"free_bytes": 5, "colour": "red"}}
+    document = msgspec.json.decode(health.encode_health(BARE)) | {
+        "mood": "fine",
+        "disk": {"free_bytes": 5, "colour": "red"},
+    }
     decoded = health.decode_health(msgspec.json.encode(document))
     assert (decoded.device, decoded.disk.free_bytes) == ("pi-1", 5)
 
@@ -30,9 +33,16 @@ def test_what_is_no_health_is_refused_in_one_line():
         health.encode_health(BARE).replace(b'"waiting_records":null', b'"waiting_records":-1'),
         health.encode_health(BARE).replace(b'"told_ns":5', b'"told_ns":NaN'),
         b"[" * 100_000,
-        health.encode_health(msgspec.structs.replace(BARE, temperatures_c={f"zone{number}": 1.0 for number in range(10_000)})),
+        health.encode_health(
+            msgspec.structs.replace(
+                BARE, temperatures_c={f"zone{number}": 1.0 for number in range(10_000)}
+            )
+        ),
     ]:
-        with table_row(payload[:40]), pytest.raises(ConfigError, match="not a device's health") as refusal:
+        with (
+            table_row(payload[:40]),
+            pytest.raises(ConfigError, match="not a device's health") as refusal,
+        ):
             health.decode_health(payload)
         assert "\n" not in str(refusal.value), f"{payload[:40]!r}"
 
@@ -54,7 +64,12 @@ def test_every_text_is_on_one_line_and_runs_one_way():
     """Line breaks, escapes and changes of direction in any text, also in the names of sensors and temperatures."""
     evil = "a\nb\x1b[2J\u202ec\u2066d\u2028e\x00"
     reported = msgspec.structs.replace(
-        BARE, agent=evil, board=evil, bad_agents=(evil,), sensors=(health.Sensor(name=evil, trouble=evil),), temperatures_c={evil: 1.0}
+        BARE,
+        agent=evil,
+        board=evil,
+        bad_agents=(evil,),
+        sensors=(health.Sensor(name=evil, trouble=evil),),
+        temperatures_c={evil: 1.0},
     )
     text = health.encode_health(health.decode_health(health.encode_health(reported))).decode()
     assert text.isprintable()

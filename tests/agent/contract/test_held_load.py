@@ -15,5 +15,7 @@ def test_a_rate_is_held_where_every_run_missed_less_than_1_percent():
         ((0, 0), 150, True),
     ):
         with table_row(missed, frames):
-            runs = [make_steady(frames=frames, late=late, missed_ratio=late / frames) for late in missed]
+            runs = [
+                make_steady(frames=frames, late=late, missed_ratio=late / frames) for late in missed
+            ]
             assert are_in_time(runs) is expected

@@ -32,10 +32,17 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize(("ending", "quote"), [("\n", '"'), ("\r\n", "'")])
-def test_secrets_are_overwritten_where_they_stand_before_they_are_taken_out(tmp_path, monkeypatch, ending, quote):
+def test_secrets_are_overwritten_where_they_stand_before_they_are_taken_out(
+    tmp_path, monkeypatch, ending, quote
+):
     """The bytes on the card are filler of the same length, on the disk, before the file is replaced; all else stays."""
     path = tmp_path / "join.toml"
-    lines = ['fleet = "lab"', f"token = {quote}{SECRET}{quote} # home", f"  token={quote}0123{quote}", 'broker = "b"']
+    lines = [
+        'fleet = "lab"',
+        f"token = {quote}{SECRET}{quote} # home",
+        f"  token={quote}0123{quote}",
+        'broker = "b"',
+    ]
     path.write_bytes(ending.join(lines).encode())
     synced = []
     number = path.stat().st_ino
@@ -61,12 +68,21 @@ def test_a_quoted_secret_is_overwritten_whole(tmp_path):
     path.write_text(identity.join_file_text(msgspec.structs.replace(JOIN, token=QUOTED)))
     joining.wipe_secrets(path)
     assert "quoted" not in path.read_text()
-    assert identity.read_join_file(path) == msgspec.structs.replace(JOIN, token=None, ca=f"{JOIN.ca}\n")
+    assert identity.read_join_file(path) == msgspec.structs.replace(
+        JOIN, token=None, ca=f"{JOIN.ca}\n"
+    )
 
 
 def test_a_wrong_file_is_one_line_without_its_secrets(tmp_path):
     """Empty, garbled, cut off, of another version."""
-    for text in ["", "x", 'fleet = "lab"', f'token = "{SECRET}"\nfleet = 1', f'token = "{SECRET}"\nunknown = 1', f'token = "{SECRET}']:
+    for text in [
+        "",
+        "x",
+        'fleet = "lab"',
+        f'token = "{SECRET}"\nfleet = 1',
+        f'token = "{SECRET}"\nunknown = 1',
+        f'token = "{SECRET}',
+    ]:
         path = tmp_path / "join.toml"
         path.write_text(text)
         with table_row(text), pytest.raises(ConfigError, match="fleet token") as refusal:

@@ -4,7 +4,16 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages
 from tests.fixtures.rows import table_row
 
-BIRTH = messages.Birth(device="pi-1", fleet="lab", session=7, agent="0.1.0", board=None, os=None, arch="aarch64", runtimes={"onnx": "1.22"})
+BIRTH = messages.Birth(
+    device="pi-1",
+    fleet="lab",
+    session=7,
+    agent="0.1.0",
+    board=None,
+    os=None,
+    arch="aarch64",
+    runtimes={"onnx": "1.22"},
+)
 
 
 def test_every_message_comes_back_equal_and_a_field_from_a_newer_version_is_tolerated():
@@ -15,7 +24,9 @@ def test_every_message_comes_back_equal_and_a_field_from_a_newer_version_is_tole
         (BIRTH, messages.decode_birth),
     ):
         assert decode(messages.encode_message(message)) == message
-    assert messages.decode_receipt(b'{"session":1,"held":[[1,2]],"collector":"x"}') == messages.Receipt(session=1, held=((1, 2),))
+    assert messages.decode_receipt(
+        b'{"session":1,"held":[[1,2]],"collector":"x"}'
+    ) == messages.Receipt(session=1, held=((1, 2),))
 
 
 def test_what_is_no_receipt_ends_in_one_line():

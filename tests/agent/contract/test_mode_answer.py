@@ -26,7 +26,10 @@ def runs_in(mode, p50_ms, frame_mj=280.0, scatter=SCATTER, steady=None, **change
     """Return three runs in a power mode; `steady` are changes of its frames, without which they come one after the other."""
     fields = {"environment": make_environment(power_mode=mode)} | changes
     if steady is not None:
-        fields |= {"scenario": "steady", "steady": make_steady(**{"late": 0, "missed_ratio": 0.0} | steady)}
+        fields |= {
+            "scenario": "steady",
+            "steady": make_steady(**{"late": 0, "missed_ratio": 0.0} | steady),
+        }
     return [
         make_record(
             latency=make_latency(p50_ms=p50_ms * ratio),
@@ -46,7 +49,9 @@ def fast(**changes):
 
 
 def replaced(run, part, **changes):
-    return msgspec.structs.replace(run, **{part: msgspec.structs.replace(getattr(run, part), **changes)})
+    return msgspec.structs.replace(
+        run, **{part: msgspec.structs.replace(getattr(run, part), **changes)}
+    )
 
 
 def frames_of(missed, frames=54_000):
@@ -56,7 +61,9 @@ def frames_of(missed, frames=54_000):
 
 def with_frames(mode, each, p50_ms=40.0, frame_mj=280.0):
     runs = runs_in(mode, p50_ms, frame_mj, scatter=SCATTER[: len(each)], scenario="steady")
-    return [msgspec.structs.replace(run, steady=steady) for run, steady in zip(runs, each, strict=True)]
+    return [
+        msgspec.structs.replace(run, steady=steady) for run, steady in zip(runs, each, strict=True)
+    ]
 
 
 def seconds_at(mode, p50_ms, frame_mj, missed):
@@ -74,12 +81,20 @@ DOUBTED = violating("disturbed", "schedule-not-kept")
 PUBLISHED = {"provenance": {"latency": "measured", "energy": "published"}}
 SHORT = {"frames": 40, "deadline_ms": 1000 / 15}
 HOURS = with_frames("0 15W", [frames_of(0), frames_of(0), frames_of(1000)], 40.0, 273.0)
-REVERSED = {energy_mj: [replaced(run, "energy", gross_mj=energy_mj) for run in cheap(steady={})] for energy_mj in (-273.0, 0.0)}
+REVERSED = {
+    energy_mj: [replaced(run, "energy", gross_mj=energy_mj) for run in cheap(steady={})]
+    for energy_mj in (-273.0, 0.0)
+}
 WITHOUT_ENERGY = [msgspec.structs.replace(run, energy=None) for run in fast()]
-LATE = [msgspec.structs.replace(run, verdict=DOUBTED) for run in with_frames("0 15W", [frames_of(31, 153)] * 3, 30.0, 273.3)]
+LATE = [
+    msgspec.structs.replace(run, verdict=DOUBTED)
+    for run in with_frames("0 15W", [frames_of(31, 153)] * 3, 30.0, 273.3)
+]
 SECONDS = seconds_at("1 25W", 20.0, 333.3, 0)
 PARTLY = seconds_at("0 15W", 30.0, 273.3, 0)
-PARTLY[1] = msgspec.structs.replace(PARTLY[1], energy=None, reasons={"energy": "no reading for 0.5 s"})
+PARTLY[1] = msgspec.structs.replace(
+    PARTLY[1], energy=None, reasons={"energy": "no reading for 0.5 s"}
+)
 NEAR = ({"scatter": (0.8, 1.2), "steady": {}}, (("0 15W", 40.0, 273.0), ("1 25W", 39.9, 273.5)))
 ANSWERS = {
     "the cheapest that holds the rate, what a faster one costs, and which does not hold it": (
@@ -135,11 +150,18 @@ def sessions_of_modes(draw, *, in_one, first=(1.0, 1.0)):
 
     All modes take turns in one session of four rounds, which scatter by 0.5%, or each has a session of its own on the same day.
     """
-    sessions, rounds = (np.exp(draw.normal(0, sd, (size, 2))) for sd, size in ((0.015, 8), (0.005, 4)))
+    sessions, rounds = (
+        np.exp(draw.normal(0, sd, (size, 2))) for sd, size in ((0.015, 8), (0.005, 4))
+    )
     runs = []
     for mode, repeat in np.ndindex(8, 4):
-        ratios = np.exp(draw.normal(0, 0.01, 2)) * (sessions[0] * rounds[repeat] if in_one else sessions[mode])
-        p50_ms, gross_mj = (float(figure * ratio) for figure, ratio in zip((40.0, 280.0), ratios * (1 if mode else first), strict=True))
+        ratios = np.exp(draw.normal(0, 0.01, 2)) * (
+            sessions[0] * rounds[repeat] if in_one else sessions[mode]
+        )
+        p50_ms, gross_mj = (
+            float(figure * ratio)
+            for figure, ratio in zip((40.0, 280.0), ratios * (1 if mode else first), strict=True)
+        )
         runs.append(
             make_record(
                 environment=make_environment(power_mode=f"{mode} {mode}W"),
@@ -157,7 +179,10 @@ def sessions_of_modes(draw, *, in_one, first=(1.0, 1.0)):
 def test_equal_modes_are_rarely_told_apart(in_one):
     """Of eight equal modes, by two figures, one is set apart in at most 5% of the answers; chance allows six of 60."""
     draw = np.random.default_rng(1)
-    wrong = sum(any(len(marks) < 2 for marks in sessions_of_modes(draw, in_one=in_one).values()) for _ in range(60))
+    wrong = sum(
+        any(len(marks) < 2 for marks in sessions_of_modes(draw, in_one=in_one).values())
+        for _ in range(60)
+    )
     assert wrong <= 6
 
 
@@ -166,7 +191,12 @@ def test_equal_modes_are_rarely_told_apart(in_one):
 def test_a_mode_that_is_a_tenth_worse_is_found(in_one, first, mark):
     """It is slower or takes more energy than seven others, in nine of ten answers."""
     draw = np.random.default_rng(2)
-    times_found = sum(not any(mark in words for words in sessions_of_modes(draw, in_one=in_one, first=first)["0W"]) for _ in range(20))
+    times_found = sum(
+        not any(
+            mark in words for words in sessions_of_modes(draw, in_one=in_one, first=first)["0W"]
+        )
+        for _ in range(20)
+    )
     assert times_found >= 18
 
 
@@ -182,9 +212,14 @@ def test_a_language_model_is_judged_by_its_tokens():
     for mode, tokens_per_s, tokens_per_j in (("0 15W", 32.3, 4.54), ("1 25W", 47.0, 4.67)):
         energy = make_generation_energy(output_token_gross_mj=1e3 / tokens_per_j)
         generation = make_generation(decode_tokens_per_s=tokens_per_s, energy=energy)
-        runs.append(make_record(environment=make_environment(power_mode=mode), generation=generation))
+        runs.append(
+            make_record(environment=make_environment(power_mode=mode), generation=generation)
+        )
     (answer,) = mode_answers(runs)
     assert answer.modes == {
-        "15W": ("not significantly different from the fastest", "not significantly different from the most frugal"),
+        "15W": (
+            "not significantly different from the fastest",
+            "not significantly different from the most frugal",
+        ),
         "25W": ("fastest", "most frugal"),
     }

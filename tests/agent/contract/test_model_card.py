@@ -43,5 +43,8 @@ def test_an_input_of_no_kind_is_refused_by_its_key(read):
 def test_what_needs_an_image_refuses_other_kinds(read):
     """In one line that names the key."""
     assert read(IMAGE).image.height == 8
-    with pytest.raises(ConfigError, match=r"'one' takes an input of kind 'tensor'.*correct input\.kind in its card$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"'one' takes an input of kind 'tensor'.*correct input\.kind in its card$",
+    ):
         _ = read('kind = "tensor"\n').image

@@ -13,7 +13,11 @@ NO_IDLE = {**LOST, "idle_before_w": None, "idle_after_w": None}
     [
         (NO_IDLE, 0.0, "0 s of idle give ina219 no idle power; let it idle longer, with --idle 10"),
         (NO_IDLE, 3.0, "3 s of idle give ina219 no idle power; let it idle longer, with --idle 6"),
-        (LOST, 10.0, "lost in the uncertainty of idle power; measure longer, or let it idle longer, with --idle 20"),
+        (
+            LOST,
+            10.0,
+            "lost in the uncertainty of idle power; measure longer, or let it idle longer, with --idle 20",
+        ),
         (
             {**LOST, "after_load_mj": 40.0},
             10.0,

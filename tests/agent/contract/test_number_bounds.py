@@ -30,14 +30,21 @@ def structs() -> Iterator[type[msgspec.Struct]]:
     for module_info in pkgutil.iter_modules(contract.__path__):
         module = importlib.import_module(f"{contract.__name__}.{module_info.name}")
         for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == module.__name__:
+            if (
+                isinstance(value, type)
+                and issubclass(value, msgspec.Struct)
+                and value.__module__ == module.__name__
+            ):
                 yield value
 
 
 def unbounded(kind: inspect.Type) -> bool:
     """Return whether a type holds an integer without bounds, or anything at all; what other structs hold is theirs."""
     if isinstance(kind, inspect.IntType):
-        lowest, highest = (kind.gt if kind.ge is None else kind.ge), (kind.lt if kind.le is None else kind.le)
+        lowest, highest = (
+            (kind.gt if kind.ge is None else kind.ge),
+            (kind.lt if kind.le is None else kind.le),
+        )
         return lowest is None or highest is None or lowest < -(2**63) or highest > 2**63 - 1
     inner: list[inspect.Type] = []
     for name in ("types", "item_types"):
@@ -73,7 +80,9 @@ def test_every_number_of_a_record_has_bounds():
     parts = [struct for struct in structs() if issubclass(struct, RecordPart)]
     assert RunRecord in parts
     fields = [(struct, field) for struct in parts for field in inspect.type_info(struct).fields]  # type: ignore[attr-defined]
-    assert [f"{struct.__name__}.{field.name}" for struct, field in fields if has_free_float(field.type)] == []
+    assert [
+        f"{struct.__name__}.{field.name}" for struct, field in fields if has_free_float(field.type)
+    ] == []
 
 
 def test_a_message_with_a_larger_number_is_refused_in_one_line():
@@ -84,7 +93,13 @@ def test_a_message_with_a_larger_number_is_refused_in_one_line():
 
 def check_refused(number):
     report = msgspec.json.decode(health.encode_health(make_health()))
-    order = {"job": "j", "attempt": 1, "version": number, "work": {"type": "doctor"}, "timeout_s": 1.0}
+    order = {
+        "job": "j",
+        "attempt": 1,
+        "version": number,
+        "work": {"type": "doctor"},
+        "timeout_s": 1.0,
+    }
     for decode, document, where in (
         (health.decode_health, report | {"throttle_events": {"oc1": number}}, "throttle_events"),
         (health.decode_health, report | {"clock": {"off_by_ns": number}}, "off_by_ns"),

@@ -11,8 +11,26 @@ from edgemeter.provisioning.release import install
 from tests.fixtures.rows import table_row
 
 SUITE = {"sha256": "a" * 64, "size_bytes": 10, "name": "nightly.toml"}
-ORDER = {"job": "nightly-7", "attempt": 1, "version": 3, "timeout_s": 600, "work": {"type": "measure", "suite": SUITE}}
-RISING = ["0.9", "1.0.dev1", "1.0a1", "1.0b2", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.2", "1.10", "2"]
+ORDER = {
+    "job": "nightly-7",
+    "attempt": 1,
+    "version": 3,
+    "timeout_s": 600,
+    "work": {"type": "measure", "suite": SUITE},
+}
+RISING = [
+    "0.9",
+    "1.0.dev1",
+    "1.0a1",
+    "1.0b2",
+    "1.0rc1",
+    "1.0",
+    "1.0.post1",
+    "1.0.1",
+    "1.2",
+    "1.10",
+    "2",
+]
 
 
 def test_an_order_comes_back_as_it_was_sent():
@@ -33,7 +51,13 @@ def test_an_order_comes_back_as_it_was_sent():
         assert orders.decode_command(orders.encode_order(order)) == order
     noted = orders.ReportReceipt(noted="a", attempt=1, version=4)
     assert orders.decode_command(orders.encode_order(noted)) == noted
-    order = orders.Order(job="a", attempt=1, version=0, work=orders.Measure(suite=orders.Content(**SUITE)), timeout_s=1.0)
+    order = orders.Order(
+        job="a",
+        attempt=1,
+        version=0,
+        work=orders.Measure(suite=orders.Content(**SUITE)),
+        timeout_s=1.0,
+    )
     assert b"data" not in orders.encode_order(order)
 
 
@@ -49,7 +73,13 @@ def test_a_path_a_shell_text_or_an_unknown_field_refuses_the_order():
         {"work": {"type": "measure", "suite": SUITE | {"sha256": "A" * 64}}},
         {"work": {"type": "measure", "suite": SUITE, "path": "models"}},
         {"work": {"type": "measure", "suite": SUITE, "data": [SUITE | {"name": "../val.zip"}]}},
-        {"work": {"type": "measure", "suite": SUITE, "data": [SUITE | {"size_bytes": orders.LARGEST_DATA_BYTES + 1}]}},
+        {
+            "work": {
+                "type": "measure",
+                "suite": SUITE,
+                "data": [SUITE | {"size_bytes": orders.LARGEST_DATA_BYTES + 1}],
+            }
+        },
         {"work": {"type": "update", "version": "1.0/../2", "bundle": SUITE}},
         {"work": {"type": "measure", "suite": SUITE, "at": "24:00"}},
         {"work": {"type": "measure", "suite": SUITE, "every_s": 1}},

@@ -19,7 +19,11 @@ def test_a_record_comes_back_as_it_was_sent_in_one_part_and_in_two():
     head, samples = split_samples(contract_record.encode(record))
     assert contract_record.decode(join_samples(head, samples)) == record
     assert contract_record.decode(head) == msgspec.structs.replace(record, samples=())
-    assert split_samples(b'{"id":"i"}')[1] == split_samples(b'{"id":"i","samples":[]}')[1] == NO_SAMPLES
+    assert (
+        split_samples(b'{"id":"i"}')[1]
+        == split_samples(b'{"id":"i","samples":[]}')[1]
+        == NO_SAMPLES
+    )
 
 
 def test_a_failing_assertion_about_a_record_is_readable():
@@ -59,7 +63,16 @@ def test_a_wrong_value_is_refused_with_its_path():
 
 def test_what_is_no_record_is_refused():
     """Anything else than a record is one error, not a crash; so is one whose meaning may have changed."""
-    for payload in [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"schema": NaN}', b"[" * 100_000, b'{"schema": 1e400}']:
+    for payload in [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b'{"schema": NaN}',
+        b"[" * 100_000,
+        b'{"schema": 1e400}',
+    ]:
         with table_row(payload[:20]), pytest.raises(ConfigError, match="not a run record"):
             contract_record.decode(payload)
     for payload in [b"", b"[]", b"{", b'{"\xff":1}', b"[" * 99_999]:
@@ -95,4 +108,7 @@ def test_the_names_that_others_script_against_are_there():
 
 def test_the_record_stays_small():
     """A new property takes the place of another one: nobody reads all of a long record."""
-    assert sum(len(part["properties"]) for part in contract_record.json_schema()["$defs"].values()) <= 250
+    assert (
+        sum(len(part["properties"]) for part in contract_record.json_schema()["$defs"].values())
+        <= 250
+    )

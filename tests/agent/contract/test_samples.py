@@ -26,10 +26,17 @@ def test_samples_come_back_exactly():
 
 def test_damaged_samples_are_refused():
     """Data that is not ours, or not as long as promised, is an error and not an array; a bomb stops after the promised bytes."""
-    for change in [{"data": "!"}, {"data": base64.b64encode(b"x").decode()}, {"count": 5}, {"count": 2**40}]:
+    for change in [
+        {"data": "!"},
+        {"data": base64.b64encode(b"x").decode()},
+        {"count": 5},
+        {"count": 2**40},
+    ]:
         series = samples.pack("latency", "ns", np.arange(3))
         with table_row(change), pytest.raises(ConfigError, match="damaged"):
             samples.unpack(msgspec.structs.replace(series, **change))
     bomb = base64.b64encode(zlib.compress(bytes(10_000_000))).decode()
     with pytest.raises(ConfigError, match="13 bytes came"):
-        samples.unpack(msgspec.structs.replace(samples.pack("latency", "ns", np.arange(3)), data=bomb))
+        samples.unpack(
+            msgspec.structs.replace(samples.pack("latency", "ns", np.arange(3)), data=bomb)
+        )

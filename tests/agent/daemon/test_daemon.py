@@ -17,7 +17,17 @@ from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.publishing import always, last_state, peer, put
 from tests.fixtures.servers import address_of, free_port, mosquitto
 
-UP = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--device", "pi-1", "--fleet", "lab"]
+UP = [
+    sys.executable,
+    "-m",
+    "edgemeter.agent.cli.main",
+    "agent",
+    "up",
+    "--device",
+    "pi-1",
+    "--fleet",
+    "lab",
+]
 LONG_S = 60.0
 # Imports of the daemon; what only a measurement or the command line needs is none of them.
 HEAVY = ("numpy", "click", "edgemeter.agent.engine", "edgemeter.agent.power", "importlib.metadata")
@@ -41,7 +51,9 @@ def up(tmp_path):
     def start(port, *options):
         environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path)}
         command = [*UP, "--broker", f"127.0.0.1:{port}", *map(str, options)]
-        running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+        running.append(
+            subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        )
         return running[-1]
 
     yield start
@@ -97,12 +109,19 @@ def test_without_a_broker_it_waits_and_ends_on_a_signal(up):
 
 @pytest.mark.nightly
 @with_mosquitto
-def test_a_service_managers_agent_waits_for_one_that_was_started_by_hand(broker, up, tmp_path, monkeypatch):
+def test_a_service_managers_agent_waits_for_one_that_was_started_by_hand(
+    broker, up, tmp_path, monkeypatch
+):
     """Its start does not fail, which the supervisor would take for a broken release, and it goes on when the other has ended."""
     notes = []
-    with peer(address_of(broker), messages.topics_of("state")) as listener, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+    with (
+        peer(address_of(broker), messages.topics_of("state")) as listener,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+    ):
         manager.bind(str(tmp_path / "notify"))
-        threading.Thread(target=lambda: notes.extend(iter(lambda: manager.recv(100), b"end")), daemon=True).start()
+        threading.Thread(
+            target=lambda: notes.extend(iter(lambda: manager.recv(100), b"end")), daemon=True
+        ).start()
         first = up(broker.port)
         assert wait_until(lambda: last_state(listener) == "online", LONG_S)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
@@ -121,7 +140,9 @@ def test_a_service_managers_agent_waits_for_one_that_was_started_by_hand(broker,
 def test_it_holds_little_in_memory():
     """What it imports is what it needs: a small board has other use for its memory."""
     code = "import sys, edgemeter.agent.daemon.daemon, paho.mqtt.client; print('\\n'.join(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout.splitlines()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    ).stdout.splitlines()
     assert not [name for name in loaded if name in HEAVY]
 
 
@@ -131,6 +152,12 @@ def test_a_birth_that_cannot_be_built_carries_the_name(tmp_path, caplog):
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("x = 1\n")
     born = birth.read_apart("pi-1", "lab", 7, str(wrong))
-    assert (born.device, born.fleet, born.session, born.board, born.runtimes) == ("pi-1", "lab", 7, None, {})
+    assert (born.device, born.fleet, born.session, born.board, born.runtimes) == (
+        "pi-1",
+        "lab",
+        7,
+        None,
+        {},
+    )
     assert "it reports its name only" in caplog.text
     assert birth.read_apart("pi-1", "lab", 7, None) == birth.read("pi-1", "lab", 7, config.read())

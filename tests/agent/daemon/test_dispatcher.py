@@ -10,7 +10,14 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.service_manager import notify_service_manager
 from edgemeter.agent.daemon import handler
-from edgemeter.agent.daemon.daemon import KEPT_LINES, LARGEST_MESSAGE_BYTES, LONGEST_LINE, WAITING_BYTES, Dispatcher, RecentLog
+from edgemeter.agent.daemon.daemon import (
+    KEPT_LINES,
+    LARGEST_MESSAGE_BYTES,
+    LONGEST_LINE,
+    WAITING_BYTES,
+    Dispatcher,
+    RecentLog,
+)
 
 
 class Listening:
@@ -133,7 +140,11 @@ def test_the_service_manager_is_notified_at_its_socket(tmp_path):
 
 def test_without_a_service_manager_nothing_is_notified(tmp_path):
     """None, one that has gone, a name that is none."""
-    for environment in ({}, {"NOTIFY_SOCKET": str(tmp_path / "gone")}, {"NOTIFY_SOCKET": "relative"}):
+    for environment in (
+        {},
+        {"NOTIFY_SOCKET": str(tmp_path / "gone")},
+        {"NOTIFY_SOCKET": "relative"},
+    ):
         assert not notify_service_manager("READY=1", environment)
 
 

@@ -21,7 +21,11 @@ def test_a_batch_holds_photographs_with_their_classes(tmp_path, pixels):
     (tmp_path / "test_batch.bin").write_bytes(batch(pixels, [3, 0, 9]))
     data = open_folder(tmp_path / "test_batch.bin")
     assert [item.name for item in data.items] == ["00000", "00001", "00002"]
-    assert (list(data.classes.values()), data.class_names, data.needed) == ([3, 0, 9], CLASSES, (tmp_path / "test_batch.bin",))
+    assert (list(data.classes.values()), data.class_names, data.needed) == (
+        [3, 0, 9],
+        CLASSES,
+        (tmp_path / "test_batch.bin",),
+    )
     for item, photo in zip(data.items, pixels, strict=True):
         assert np.array_equal(item.array, photo)
 

@@ -53,7 +53,9 @@ def make_folders(folder, *names):
 def make_task(data, **output):
     info = TensorInfo("image", (1, 64, 64, 3), "uint8", 1 / 128, 128)
     card = make_card("classifier", "classification", **{"classes": 3, **output})
-    return tasks.create(card, make_loaded([TensorInfo("scores", (1, 3), "uint8", 1 / 256, 0)], [info]), data)
+    return tasks.create(
+        card, make_loaded([TensorInfo("scores", (1, 3), "uint8", 1 / 256, 0)], [info]), data
+    )
 
 
 def test_numbers_are_the_classes(tmp_path):
@@ -68,23 +70,41 @@ def test_a_list_gives_the_class_of_a_folder(tmp_path):
     """The line's first word, as in synset_words.txt; the place of the line is the class."""
     (tmp_path / "words.txt").write_text("n01 tench, Tinca tinca\nn02 goldfish\nn03 shark\n")
     data = open_folder(make_folders(tmp_path, "n03", "n01"), tmp_path / "words.txt")
-    assert set(data.classes.items()) == {("n01/0.png", 0), ("n01/1.png", 0), ("n03/0.png", 2), ("n03/1.png", 2)}
+    assert set(data.classes.items()) == {
+        ("n01/0.png", 0),
+        ("n01/1.png", 0),
+        ("n03/0.png", 2),
+        ("n03/1.png", 2),
+    }
     (tmp_path / "words.txt").write_text("n01 tench\n")
     with pytest.raises(ConfigError, match="does not name 1 of the 2 class folders, first 'n03'"):
         open_folder(tmp_path / "images", tmp_path / "words.txt")
     # The first line ends in a number and begins with a photograph: it is no list of classes.
     (tmp_path / "val.txt").write_text("n03/0.png 2\nn01/1.png 0\n")
-    assert open_folder(tmp_path / "images", tmp_path / "val.txt").classes == {"n01/1.png": 0, "n03/0.png": 2}
+    assert open_folder(tmp_path / "images", tmp_path / "val.txt").classes == {
+        "n01/1.png": 0,
+        "n03/0.png": 2,
+    }
 
 
 def test_the_models_labels_name_the_folders(tmp_path):
     """By name, whatever the order of the folders; as many as classes are in their order, and which of fewer they are nobody knows."""
     with pytest.raises(
-        ConfigError, match=r"2 class folders, model 'tested' has 3 classes.*give a list of all.*classes = 3, label_offset = 0"
+        ConfigError,
+        match=r"2 class folders, model 'tested' has 3 classes.*give a list of all.*classes = 3, label_offset = 0",
     ):
         make_task(open_folder(make_folders(tmp_path / "fewer", "n03", "n01")))
-    assert make_task(open_folder(make_folders(tmp_path / "other", "n01", "n02", "n03")))._truth == (0, 0, 1, 1, 2, 2)
-    made_task = make_task(open_folder(make_folders(tmp_path, "cat", "zebra")), labels=("Zebra", "emu", "cat"))
+    assert make_task(open_folder(make_folders(tmp_path / "other", "n01", "n02", "n03")))._truth == (
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    )
+    made_task = make_task(
+        open_folder(make_folders(tmp_path, "cat", "zebra")), labels=("Zebra", "emu", "cat")
+    )
     assert made_task._truth == (2, 2, 0, 0)
 
 

@@ -30,8 +30,21 @@ def test_a_coco_document_is_read(tmp_path):
 
 def test_what_is_neither_is_refused(tmp_path):
     """Garbage, lists, names instead of numbers, a document without its other parts."""
-    for content in ["", "no json", "[]", "[1, 2]", '"text"', '{"a.jpg": "cat"}', '{"a.jpg": -1}', '{"images": []}', "[" * 100_000]:
-        with table_row(content[:20]), pytest.raises(ConfigError, match=r"truth\.json.* neither COCO's .* nor an index"):
+    for content in [
+        "",
+        "no json",
+        "[]",
+        "[1, 2]",
+        '"text"',
+        '{"a.jpg": "cat"}',
+        '{"a.jpg": -1}',
+        '{"images": []}',
+        "[" * 100_000,
+    ]:
+        with (
+            table_row(content[:20]),
+            pytest.raises(ConfigError, match=r"truth\.json.* neither COCO's .* nor an index"),
+        ):
             coco.read_annotations(written(tmp_path, content))
     with pytest.raises(ConfigError, match="truncated: it ends too early, fetch or export it again"):
         coco.read_annotations(written(tmp_path, '{"images": [{"id": 1, '))
@@ -44,7 +57,12 @@ def test_a_garbled_document_names_the_wrong_value(tmp_path):
         ("annotations", "area", -1, r"annotations\[\d+\].area"),
         ("annotations", "id", 2, "annotation id 2 is listed twice"),
         ("annotations", "image_id", 5, "annotation 1 is of image 5, which is not among the images"),
-        ("annotations", "category_id", 5, "annotation 1 is of category 5, which is not among the categories"),
+        (
+            "annotations",
+            "category_id",
+            5,
+            "annotation 1 is of category 5, which is not among the categories",
+        ),
         ("images", "id", -1, r"images\[\d+\].id"),
         ("images", "id", 2**53 + 1, r"images\[\d+\].id"),
         ("images", "file_name", "photo_1.png", "file name 'photo_1.png' is listed twice"),
@@ -75,7 +93,13 @@ def test_whole_numbers_may_be_written_as_floats_and_crowds_as_booleans(tmp_path)
     truth["annotations"][1]["iscrowd"] = False
     document = coco.read_annotations(written(tmp_path, truth))
     first, second = document.annotations
-    assert (first.id, first.image_id, first.category_id, first.iscrowd, second.iscrowd) == (1, 100, 7, 1, 0)
+    assert (first.id, first.image_id, first.category_id, first.iscrowd, second.iscrowd) == (
+        1,
+        100,
+        7,
+        1,
+        0,
+    )
     numbers = (document.images[0].id, document.images[0].width, first.id, first.iscrowd)
     assert [type(number) for number in numbers] == [int] * 4
 
@@ -85,17 +109,29 @@ def many(read):
     boxes = [[10 + k, 30, 40, 40] for k in range(25)]
     return {
         "images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 80}],
-        "annotations": [{"id": k, "image_id": 1, "category_id": 1, "bbox": read(*box), "area": 9} for k, box in enumerate(boxes)],
+        "annotations": [
+            {"id": k, "image_id": 1, "category_id": 1, "bbox": read(*box), "area": 9}
+            for k, box in enumerate(boxes)
+        ],
         "categories": [{"id": 1, "name": "cat"}],
     }
 
 
 def test_a_truth_in_another_form_is_refused(tmp_path):
     """Nothing would match corners or ratios: an AP near 0 that is the file's, not the model's."""
-    assert len(coco.read_annotations(written(tmp_path, many(lambda *box: list(box)))).annotations) == 25
+    assert (
+        len(coco.read_annotations(written(tmp_path, many(lambda *box: list(box)))).annotations)
+        == 25
+    )
     for form, words in [
-        (lambda x, y, w, h: [x, y, x + w, y + h], r"25 of 25 boxes leave their photograph, .* two corners"),
-        (lambda x, y, w, h: [x / 100, y / 80, w / 100, h / 80], r"the boxes of all 25 annotations are 0\.\.1: bbox is .* in pixels"),
+        (
+            lambda x, y, w, h: [x, y, x + w, y + h],
+            r"25 of 25 boxes leave their photograph, .* two corners",
+        ),
+        (
+            lambda x, y, w, h: [x / 100, y / 80, w / 100, h / 80],
+            r"the boxes of all 25 annotations are 0\.\.1: bbox is .* in pixels",
+        ),
     ]:
         with table_row(words), pytest.raises(ConfigError, match=words):
             coco.read_annotations(written(tmp_path, many(form)))

@@ -48,7 +48,11 @@ def test_ids_and_classes_stand_in_the_order_of_the_files(folder, caplog):
     assert "1 photographs" in caplog.text
     assert "photo_2.PNG" in caplog.text
     data = open_folder(folder, annotated(folder, {"photo_1.png": 5, "photo_0.png": 9}))
-    assert [item.path.name for item in data.items] == list(data.classes) == ["photo_0.png", "photo_1.png"]
+    assert (
+        [item.path.name for item in data.items]
+        == list(data.classes)
+        == ["photo_0.png", "photo_1.png"]
+    )
     assert list(data.classes.values()) == [9, 5]
 
 
@@ -56,10 +60,14 @@ def test_copies_of_a_photograph_are_found_by_their_content(folder):
     """Each with the first that has its content, in one note; without ground truth nothing is bounded."""
     for name in ("photo_1.png", "photo_2.PNG"):
         (folder / name).write_bytes((folder / "photo_0.png").read_bytes())
-    data = open_folder(folder, annotated(folder, {"photo_0.png": 1, "photo_1.png": 1, "photo_2.PNG": 1}))
+    data = open_folder(
+        folder, annotated(folder, {"photo_0.png": 1, "photo_1.png": 1, "photo_2.PNG": 1})
+    )
     assert data.copies == {1: 0, 2: 0}
     (note,) = data.warnings
-    assert note.startswith("2 of 3 items are copies of others (first 'photo_1.png' of 'photo_0.png')")
+    assert note.startswith(
+        "2 of 3 items are copies of others (first 'photo_1.png' of 'photo_0.png')"
+    )
     assert open_folder(folder).warnings == ()
 
 
@@ -74,7 +82,10 @@ def test_a_box_without_area_gets_its_own(folder):
     truth = make_truth(1)
     del truth["annotations"][0]["area"]
     truth["annotations"][1]["area"] = 100.5
-    areas = [annotation["area"] for annotation in open_folder(folder, annotated(folder, truth)).truth["annotations"]]
+    areas = [
+        annotation["area"]
+        for annotation in open_folder(folder, annotated(folder, truth)).truth["annotations"]
+    ]
     assert areas == [256, 100.5]
 
 
@@ -95,11 +106,17 @@ def test_what_holds_no_photographs_is_refused(tmp_path):
     """A folder without any, one that is absent, and a single photograph end in one line."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.jpg").touch()
-    for name, words in [("empty", r"no photographs \(\.jpg.*no arrays \(\.npy"), ("absent", "cannot read"), ("file.jpg", "cannot read")]:
+    for name, words in [
+        ("empty", r"no photographs \(\.jpg.*no arrays \(\.npy"),
+        ("absent", "cannot read"),
+        ("file.jpg", "cannot read"),
+    ]:
         with table_row(name), pytest.raises(ConfigError, match=words):
             open_folder(tmp_path / name)
     (tmp_path / "instances.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"exchanged: write --data .*empty --annotations .*instances.json"):
+    with pytest.raises(
+        ConfigError, match=r"exchanged: write --data .*empty --annotations .*instances.json"
+    ):
         open_folder(tmp_path / "instances.json", tmp_path / "empty")
 
 
@@ -119,10 +136,15 @@ def test_annotations_that_name_nothing_are_refused(folder):
 def test_a_subset_is_the_same_on_every_machine(folder):
     """It is chosen by a hash of each name: the order of files and the path play no part. Worked out once by sha256sum."""
     data = open_folder(folder, subset=2, seed=0)
-    hashed = {name: hashlib.sha256(f"0:{name}".encode()).hexdigest() for name in ("photo_0.png", "photo_1.png", "photo_2.PNG")}
+    hashed = {
+        name: hashlib.sha256(f"0:{name}".encode()).hexdigest()
+        for name in ("photo_0.png", "photo_1.png", "photo_2.PNG")
+    }
     assert [item.path.name for item in data.items] == sorted(sorted(hashed, key=hashed.get)[:2])
     assert data.drawn_from == 3
-    assert {open_folder(folder, subset=1, seed=seed).items for seed in range(20)} == {(item,) for item in open_folder(folder).items}
+    assert {open_folder(folder, subset=1, seed=seed).items for seed in range(20)} == {
+        (item,) for item in open_folder(folder).items
+    }
     assert open_folder(folder).drawn_from is None
     # All are needed for the same subset where no annotations list them.
     assert len(open_folder(folder, subset=1).needed) == 3
@@ -136,9 +158,15 @@ def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(fold
     data = open_folder(folder, truth, subset=1)
     assert data.sha256 != open_folder(folder, truth).sha256
     (number,), (path,) = data.image_ids, data.needed
-    assert {a["image_id"] for a in data.truth["annotations"]} == {image["id"] for image in data.truth["images"]} == {number}
+    assert (
+        {a["image_id"] for a in data.truth["annotations"]}
+        == {image["id"] for image in data.truth["images"]}
+        == {number}
+    )
     assert data.items[0].path == path
-    gone = next(folder / f"photo_{number}.png" for number in range(2) if f"photo_{number}.png" != path.name)
+    gone = next(
+        folder / f"photo_{number}.png" for number in range(2) if f"photo_{number}.png" != path.name
+    )
     gone.unlink()
     assert open_folder(folder, truth, subset=1) == data
     path.unlink()

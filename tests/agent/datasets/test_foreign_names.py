@@ -17,7 +17,14 @@ def folder(tmp_path):
     """Return a folder with two files that are called photographs, and one below."""
     images = tmp_path / "images"
     (images / "below").mkdir(parents=True)
-    for name in ("photo_0.png", "photo_1.png", "below/photo_2.png", "caf\u00e9 1.png", "photo-50%.png", "0a1b2c3d-mug.png"):
+    for name in (
+        "photo_0.png",
+        "photo_1.png",
+        "below/photo_2.png",
+        "caf\u00e9 1.png",
+        "photo-50%.png",
+        "0a1b2c3d-mug.png",
+    ):
         (images / name).write_bytes(name.encode())
     return images
 
@@ -57,7 +64,10 @@ def test_a_name_that_may_be_several_files_or_leads_out_of_the_folder_is_refused(
     """Nothing is guessed, and nothing is read from elsewhere."""
     (folder / "0a1b2c3e-mug.png").touch()
     for name, words in [
-        ("mug.png", "'mug.png' in the annotations may mean '0a1b2c3d-mug.png' or '0a1b2c3e-mug.png'"),
+        (
+            "mug.png",
+            "'mug.png' in the annotations may mean '0a1b2c3d-mug.png' or '0a1b2c3e-mug.png'",
+        ),
         ("/etc/passwd", "1 of the 1 files .* first '/etc/passwd'"),
         ("../truth.json", "1 of the 1 files .* first '../truth.json'"),
         ("PHOTO_0.png", "1 of the 1 files .* first 'PHOTO_0.png'"),
@@ -67,7 +77,10 @@ def test_a_name_that_may_be_several_files_or_leads_out_of_the_folder_is_refused(
     truth = make_truth(2)
     for image, name in zip(truth["images"], ("a/photo_0.png", "b/photo_0.png"), strict=True):
         image["file_name"] = name
-    with pytest.raises(ConfigError, match=r"'a/photo_0.png' and 'b/photo_0.png' in the annotations all mean 'photo_0.png'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"'a/photo_0.png' and 'b/photo_0.png' in the annotations all mean 'photo_0.png'",
+    ):
         open_with_truth(folder, truth)
 
 
@@ -79,13 +92,20 @@ def test_a_subset_does_not_depend_on_how_a_name_is_matched(folder):
     path = folder.parent / "truth.json"
     path.write_text(json.dumps(truth))
     (item,) = open_folder(folder, path, subset=1).items
-    (folder / next(name for name in ("photo_0.png", "photo_1.png") if name != item.path.name)).unlink()
+    (
+        folder / next(name for name in ("photo_0.png", "photo_1.png") if name != item.path.name)
+    ).unlink()
     assert open_folder(folder, path, subset=1).items == (item,)
 
 
 def test_images_whose_ids_are_text_are_numbered(folder):
     """Annotations refer to them by the same text, by the stem, or by the file name; the written id is kept."""
-    for text, refer in [(True, str), (True, "photo_{}".format), (False, "photo_{}.png".format), (False, "10{}".format)]:
+    for text, refer in [
+        (True, str),
+        (True, "photo_{}".format),
+        (False, "photo_{}.png".format),
+        (False, "10{}".format),
+    ]:
         truth = make_truth(2)
         for number, image in enumerate(truth["images"]):
             image["id"] = str(number) if text else image["id"]
@@ -93,15 +113,26 @@ def test_images_whose_ids_are_text_are_numbered(folder):
             annotation["image_id"] = refer(annotation["image_id"] - 100)
         with table_row(text, refer(0)):
             data = open_with_truth(folder, truth)
-            boxes = [(annotation["image_id"], annotation["bbox"]) for annotation in data.truth["annotations"]]
-            assert boxes == [(data.image_ids[index // 2], annotation["bbox"]) for index, annotation in enumerate(truth["annotations"])]
-            assert [image["text_id"] for image in data.truth["images"]] == (["0", "1"] if text else [None, None])
+            boxes = [
+                (annotation["image_id"], annotation["bbox"])
+                for annotation in data.truth["annotations"]
+            ]
+            assert boxes == [
+                (data.image_ids[index // 2], annotation["bbox"])
+                for index, annotation in enumerate(truth["annotations"])
+            ]
+            assert [image["text_id"] for image in data.truth["images"]] == (
+                ["0", "1"] if text else [None, None]
+            )
             assert len(data.warnings) == (refer is not str)
 
 
 def test_text_ids_that_are_listed_twice_or_of_no_image_are_refused(folder):
     """As numbers are."""
-    for ids, image_id, words in [(("a", "a"), "a", "image id 'a' is listed twice"), (("a", "b"), "c", "1 of 1 image ids .* first 'c'")]:
+    for ids, image_id, words in [
+        (("a", "a"), "a", "image id 'a' is listed twice"),
+        (("a", "b"), "c", "1 of 1 image ids .* first 'c'"),
+    ]:
         truth = make_truth(2)
         for image, text in zip(truth["images"], ids, strict=True):
             image["id"] = text
@@ -119,22 +150,34 @@ def test_image_ids_are_read_in_the_one_way_that_fits_all():
     for values, ids, notes in [
         ((0, 1, 3), (0, 1, 3), ()),
         (("0", "3"), (0, 3), ("the image ids in p are matched by ids as text (all 2)",)),
-        (("007", "010"), (0, 3), ("the image ids in p are matched by stems of file names (all 2)",)),
+        (
+            ("007", "010"),
+            (0, 3),
+            ("the image ids in p are matched by stems of file names (all 2)",),
+        ),
         (("images/007.jpg",), (0,), ("the image ids in p are matched by file names (all 1)",)),
         (("other/008.jpg",), (1,), ("the image ids in p are matched by base names (all 1)",)),
         ((7, 8, 10), (0, 1, 3), ("the image ids in p are matched by stems as numbers (all 3)",)),
         ((), (), ()),
     ]:
         with table_row(values):
-            assert match_image_ids(values, IMAGES, "p") == (dict(zip(values, ids, strict=True)), notes)
+            assert match_image_ids(values, IMAGES, "p") == (
+                dict(zip(values, ids, strict=True)),
+                notes,
+            )
     near = [AnnotatedImage(id=number, file_name=f"{number + 1}.jpg") for number in range(4)]
     matched, notes = match_image_ids([1, 2], near, "p")
     assert matched == {1: 1, 2: 2}
-    assert notes == ("the image ids in p are taken as ids; as stems of file names they would mean other images",)
-    with pytest.raises(ConfigError, match="may be ids as text or stems of file names, which mean other images"):
+    assert notes == (
+        "the image ids in p are taken as ids; as stems of file names they would mean other images",
+    )
+    with pytest.raises(
+        ConfigError, match="may be ids as text or stems of file names, which mean other images"
+    ):
         match_image_ids(["1", "2"], near, "p")
     with pytest.raises(
-        ConfigError, match=r"2 of 3 image ids in p belong to no image in the annotations \(like 0, file 'images/007.jpg'\), first 9"
+        ConfigError,
+        match=r"2 of 3 image ids in p belong to no image in the annotations \(like 0, file 'images/007.jpg'\), first 9",
     ):
         match_image_ids([2, 9, "x"], IMAGES, "p")
 

@@ -20,8 +20,15 @@ class Lines:
 
     def read(self, folder, _annotations):
         lines = [line.split(" ", 1) for line in folder.read_text().splitlines()]
-        items = tuple(Item(f"{number:03}", folder, "tensor", array=np.array(text)) for number, (_, text) in enumerate(lines))
-        return GroundTruth(Targets({item.name: line[0] for item, line in zip(items, lines, strict=True)}), b"v1", items=items)
+        items = tuple(
+            Item(f"{number:03}", folder, "tensor", array=np.array(text))
+            for number, (_, text) in enumerate(lines)
+        )
+        return GroundTruth(
+            Targets({item.name: line[0] for item, line in zip(items, lines, strict=True)}),
+            b"v1",
+            items=items,
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +45,16 @@ def file(tmp_path):
 def test_a_file_in_place_of_the_folder_holds_the_items(file):
     """With their targets, in order; the file is all that is needed to open them again."""
     data = open_folder(file)
-    assert [(item.name, item.array) for item in data.items] == [("000", "it works"), ("001", "it hangs"), ("002", "it is fast")]
-    assert (data.name, data.targets, data.needed) == ("talk.lines", {"000": "good", "001": "bad", "002": "good"}, (file,))
+    assert [(item.name, item.array) for item in data.items] == [
+        ("000", "it works"),
+        ("001", "it hangs"),
+        ("002", "it is fast"),
+    ]
+    assert (data.name, data.targets, data.needed) == (
+        "talk.lines",
+        {"000": "good", "001": "bad", "002": "good"},
+        (file,),
+    )
 
 
 def test_the_hash_covers_the_items_that_were_drawn_and_no_other(file):
@@ -49,21 +64,31 @@ def test_the_hash_covers_the_items_that_were_drawn_and_no_other(file):
     assert subset.targets == {item_drawn.name: data.targets[item_drawn.name]}
     other = next(item for item in data.items if item.name != item_drawn.name)
     file.write_text(file.read_text().replace(str(other.array), "something else"))
-    assert (open_folder(file, subset=1, seed=3).sha256, open_folder(file).sha256 != data.sha256) == (subset.sha256, True)
+    assert (
+        open_folder(file, subset=1, seed=3).sha256,
+        open_folder(file).sha256 != data.sha256,
+    ) == (subset.sha256, True)
     file.write_text(file.read_text().replace(str(item_drawn.array), "something else"))
     assert open_folder(file, subset=1, seed=3).sha256 != subset.sha256
 
 
 def test_an_array_is_hashed_with_its_form():
     """The same bytes as another shape or type are another item."""
-    arrays = [np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float32), np.zeros((2, 3), np.int32), np.zeros((2, 6), np.float32)[:, ::2]]
+    arrays = [
+        np.zeros((2, 3), np.float32),
+        np.zeros((3, 2), np.float32),
+        np.zeros((2, 3), np.int32),
+        np.zeros((2, 6), np.float32)[:, ::2],
+    ]
     hashes = [Item("x", Path("x.npy"), "tensor", array=array).sha256() for array in arrays]
     assert (len(set(hashes[:3])), hashes[3] == hashes[0]) == (3, True)
 
 
 def test_an_item_inside_a_file_is_no_file(file):
     """A task that opens files refuses it by its name; a file's kind is read from its suffix."""
-    with pytest.raises(ConfigError, match=r"item '001' lies inside 'talk.lines', and a file of its own is needed"):
+    with pytest.raises(
+        ConfigError, match=r"item '001' lies inside 'talk.lines', and a file of its own is needed"
+    ):
         _ = open_folder(file).items[1].file
     kinds = [item_of_file(Path(), name).kind for name in ("a.JPG", "b.npy", "c.BIN", "d")]
     assert kinds == ["image", "tensor", "tensor", "image"]

@@ -20,7 +20,9 @@ def test_mlperf_tinys_list_names_classes(tmp_path):
     """With window and stride of a recording behind them, or without."""
     for name in ("normal_id_01_00000003_hist.bin", "tst_000000_Stop_7.bin"):
         (tmp_path / name).write_bytes(name.encode())
-    data = labelled(tmp_path, "normal_id_01_00000003_hist.bin,2,0,2560,512", "tst_000000_Stop_7.bin,12,7")
+    data = labelled(
+        tmp_path, "normal_id_01_00000003_hist.bin,2,0,2560,512", "tst_000000_Stop_7.bin,12,7"
+    )
     assert data.classes == {"normal_id_01_00000003_hist.bin": 0, "tst_000000_Stop_7.bin": 7}
 
 
@@ -55,7 +57,10 @@ def test_a_folder_of_arrays_needs_no_ground_truth(tmp_path):
     for name in ("b.npy", "a.npy"):
         np.save(tmp_path / name, np.zeros(4))
     data = open_folder(tmp_path)
-    assert ([item.name for item in data.items], {item.kind for item in data.items}) == (["a.npy", "b.npy"], {"tensor"})
+    assert ([item.name for item in data.items], {item.kind for item in data.items}) == (
+        ["a.npy", "b.npy"],
+        {"tensor"},
+    )
     assert (data.has_truth, len(open_folder(tmp_path, subset=1).items)) == (False, 1)
     (tmp_path / "photo.png").write_bytes(b"x")
     assert [item.name for item in open_folder(tmp_path).items] == ["photo.png"]
@@ -74,4 +79,6 @@ def test_a_person_counts_from_a_fortieth_of_the_photograph(tmp_path):
         (tmp_path / f"photo_{number}.png").write_bytes(b"%d" % number)
     data = open_folder(tmp_path, path)
     assert data.classes == {"photo_0.png": 1, "photo_2.png": 0, "photo_3.png": 0}
-    assert data.warnings == ("1 photographs show only persons of at most 2.5% of the photograph: left out",)
+    assert data.warnings == (
+        "1 photographs show only persons of at most 2.5% of the photograph: left out",
+    )

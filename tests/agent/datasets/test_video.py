@@ -21,19 +21,31 @@ def test_frames_come_in_order_at_the_files_rate(tmp_path):
     """Each is itself, RGB, with its number; the rate is the container's."""
     frames = VideoFrames(write_video(tmp_path / "grey.mp4", GREYS, 12.5, codec="mp4v"))
     assert (len(frames), frames.rate_per_s) == (12, pytest.approx(12.5))
-    assert [abs(brightness(item) - grey) <= 4 for item, grey in zip(frames, GREYS, strict=True)] == [True] * 12
+    assert [
+        abs(brightness(item) - grey) <= 4 for item, grey in zip(frames, GREYS, strict=True)
+    ] == [True] * 12
     red = frames[3].array[:, :24].reshape(-1, 3).mean(0)
     assert np.abs(red - (200, 0, 0)).max() < 30
-    assert (frames[3].name, frames[3].kind, frames[3].array.shape, frames[3].array.dtype) == ("frame 4", "image", (48, 64, 3), np.uint8)
+    assert (frames[3].name, frames[3].kind, frames[3].array.shape, frames[3].array.dtype) == (
+        "frame 4",
+        "image",
+        (48, 64, 3),
+        np.uint8,
+    )
 
 
 def test_a_frame_is_the_same_whichever_was_asked_for_before(tmp_path):
     """Backwards the video begins anew; the last may be asked for again."""
     frames = VideoFrames(write_video(tmp_path / "grey.avi", GREYS, 10))
     first = [frames[index].array for index in (7, 7, 2, 11, 0)]
-    assert [brightness(item) for item in frames[5:8]] == [brightness(frames[index]) for index in (5, 6, 7)]
+    assert [brightness(item) for item in frames[5:8]] == [
+        brightness(frames[index]) for index in (5, 6, 7)
+    ]
     reopened = VideoFrames(tmp_path / "grey.avi")
-    assert all(np.array_equal(array, reopened[index].array) for array, index in zip(first, (7, 7, 2, 11, 0), strict=True))
+    assert all(
+        np.array_equal(array, reopened[index].array)
+        for array, index in zip(first, (7, 7, 2, 11, 0), strict=True)
+    )
     with pytest.raises(IndexError):
         frames[12]
 
@@ -54,5 +66,7 @@ def test_what_is_no_video_is_one_line(tmp_path):
 def test_without_opencv_its_extra_is_named(tmp_path, monkeypatch):
     """One line with the command."""
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(UnavailableError, match=r"reading videos needs OpenCV, .*pip install 'edgemeter\[video\]'"):
+    with pytest.raises(
+        UnavailableError, match=r"reading videos needs OpenCV, .*pip install 'edgemeter\[video\]'"
+    ):
         VideoFrames(tmp_path / "any.mp4")

@@ -68,7 +68,9 @@ def test_shares_become_pixels(folder):
     label(folder, "a", "1 0.5 0.5 0.25 0.5\n0 0.125 0.25 0.25 0.5\n")
     label(folder, "b", "0 0.5 0.5 1 1\n")
     data = opened(folder)
-    assert [(image["file_name"], image["width"], image["height"]) for image in data.truth["images"]] == [
+    assert [
+        (image["file_name"], image["width"], image["height"]) for image in data.truth["images"]
+    ] == [
         ("a.png", 64, 32),
         ("b.jpg", 32, 64),
     ]
@@ -76,7 +78,11 @@ def test_shares_become_pixels(folder):
         (annotation["image_id"], annotation["category_id"], annotation["bbox"], annotation["area"])
         for annotation in data.truth["annotations"]
     ]
-    assert boxes == [(1, 1, [24, 8, 16, 16], 256), (1, 0, [0, 0, 16, 16], 256), (2, 0, [0, 0, 32, 64], 2048)]
+    assert boxes == [
+        (1, 1, [24, 8, 16, 16], 256),
+        (1, 0, [0, 0, 16, 16], 256),
+        (2, 0, [0, 0, 32, 64], 2048),
+    ]
     assert data.truth["categories"] == [{"id": 0, "name": "cat"}, {"id": 1, "name": "dog"}]
     assert data.warnings == ()
 

@@ -7,7 +7,12 @@ import pytest
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.mqtt_session import SHORT_LIFE_S, SHORT_LIVES, TAKEN_OVER
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.delivery.broker_name import FIRST_DISPLACED_S, FORGET_S, LONGEST_DISPLACED_S, BrokerName
+from edgemeter.agent.delivery.broker_name import (
+    FIRST_DISPLACED_S,
+    FORGET_S,
+    LONGEST_DISPLACED_S,
+    BrokerName,
+)
 from tests.fixtures.rows import table_row
 
 OURS, THEIRS = DeviceState(state="online", session=7), DeviceState(state="online", session=8)

@@ -29,7 +29,9 @@ def put_many(outbox, count):
 def test_put_numbers_records_from_one_without_gaps_and_keeps_them_whole(outbox):
     """What comes back out is the record with its number, samples and all."""
     records = [outbox.put(make_record()) for _ in range(3)]
-    assert [(entry.session, entry.seq) for entry in records] == [(outbox.session, seq) for seq in (1, 2, 3)]
+    assert [(entry.session, entry.seq) for entry in records] == [
+        (outbox.session, seq) for seq in (1, 2, 3)
+    ]
     assert [record.decode(pending.payload) for pending in outbox.pending(10, LOTS)] == records
 
 
@@ -165,7 +167,9 @@ def test_a_full_disk_keeps_the_number_and_the_records_so_far(outbox):
     assert [seq for _, seq in numbers(outbox)] == list(range(1, count + 2))
 
 
-@pytest.mark.parametrize("content", [b"not a database at all" * 300, b"SQLite format 3\0" + b"\xff" * 4096])
+@pytest.mark.parametrize(
+    "content", [b"not a database at all" * 300, b"SQLite format 3\0" + b"\xff" * 4096]
+)
 def test_a_file_that_is_no_outbox_is_refused_and_left_alone(tmp_path, content):
     """Text and a garbled header: one line with the remedy."""
     path = tmp_path / "outbox.sqlite"
@@ -214,4 +218,7 @@ def test_several_processes_make_and_fill_one_outbox_at_the_same_time(tmp_path):
         waiting = numbers(outbox)
         sessions = {session for session, _ in waiting}
         assert len(sessions) == 3
-        assert all(sorted(seq for s, seq in waiting if s == session) == list(range(1, 26)) for session in sessions)
+        assert all(
+            sorted(seq for s, seq in waiting if s == session) == list(range(1, 26))
+            for session in sessions
+        )

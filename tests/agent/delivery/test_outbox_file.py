@@ -17,7 +17,13 @@ from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import AgainRequest, Receipt
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.outbox_file import KEPT_DAYS, RESERVE_BYTES, DiskReserve, Dropped, drop_receipted
+from edgemeter.agent.delivery.outbox_file import (
+    KEPT_DAYS,
+    RESERVE_BYTES,
+    DiskReserve,
+    Dropped,
+    drop_receipted,
+)
 from tests.fixtures.publishing import waiting_records
 from tests.fixtures.record_factory import make_heavy_record, make_record
 from tests.fixtures.small_disk import fill, small_disk
@@ -110,7 +116,9 @@ def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(t
         assert count > 100
         fill(disk / "somebody else's")
         for first in range(1, count + 1, at_once):
-            outbox.forget(Receipt(session=outbox.session, held=((first, min(count, first + at_once - 1)),)))
+            outbox.forget(
+                Receipt(session=outbox.session, held=((first, min(count, first + at_once - 1)),))
+            )
         assert outbox.count() == 0
         assert put_until_full(outbox) > count // 2
 
@@ -268,7 +276,9 @@ def test_the_oldest_end_after_two_weeks(outbox):
     outbox.connection.execute("UPDATE records SET kept_ns = row")
     for later_ns, count in ((1, 2), (2, 1), (3, 0)):
         with outbox.transaction() as connection:
-            drop_receipted(connection, LIMIT_BYTES, int(KEPT_DAYS * NS_PER_DAY) + later_ns, has_disk=True)
+            drop_receipted(
+                connection, LIMIT_BYTES, int(KEPT_DAYS * NS_PER_DAY) + later_ns, has_disk=True
+            )
         assert outbox.receipted("pi-1") == count
 
 
@@ -321,7 +331,10 @@ def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
     put = set()
     for turn in range(20):
         with subprocess.Popen(
-            [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+            [sys.executable, "-c", code, str(path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[3],
         ) as process:
             for _ in range(1 + 2 * turn):
                 session, seq = map(int, process.stdout.readline().split())
@@ -329,6 +342,9 @@ def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
             os.kill(process.pid, signal.SIGKILL)
     with Outbox(path) as outbox:
         outbox.send_again(AgainRequest(again="f" * 32), "pi-1", "lab")
-        waiting_keys = [(waiting_record.session, waiting_record.seq) for waiting_record in outbox.pending(100_000, LOTS)]
+        waiting_keys = [
+            (waiting_record.session, waiting_record.seq)
+            for waiting_record in outbox.pending(100_000, LOTS)
+        ]
     assert len(waiting_keys) == len(set(waiting_keys))
     assert put <= set(waiting_keys)

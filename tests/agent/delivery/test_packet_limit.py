@@ -60,17 +60,24 @@ def deliver(broker, outbox):
 
 @pytest.mark.parametrize("size_bytes", [ALONE_BYTES, SHARED_BYTES])
 @pytest.mark.parametrize("reason", ANSWERS)
-def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive(outbox, reason, size_bytes):
+def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive(
+    outbox, reason, size_bytes
+):
     """Those before it and those behind it; it is kept, and no later process sends it until somebody publishes it by hand."""
     fill(outbox, size_bytes)
     shares = size_bytes == SHARED_BYTES
-    is_puback, is_certain = reason in {"Packet too large", "Quota exceeded"}, ANSWERS[reason] == "0x95"
+    is_puback, is_certain = (
+        reason in {"Packet too large", "Quota exceeded"},
+        ANSWERS[reason] == "0x95",
+    )
     broker = strict_broker(**{"refusal" if is_puback else "end_reason": reason})
     remaining, text = deliver(broker, outbox)
     assert remaining == 1
     arrived = list(dict.fromkeys(run.seq for run in broker.runs))
     # Messages behind one that was refused arrive before its other records.
-    assert (sorted(arrived) if is_puback else arrived) == [seq for seq in range(1, 12) if seq != LARGE]
+    assert (sorted(arrived) if is_puback else arrived) == [
+        seq for seq in range(1, 12) if seq != LARGE
+    ]
     assert (broker.refused[0] == [LARGE]) != shares
     alone = broker.refused.count([LARGE])
     # A closed connection counts only where the record was alone on the line, and after others have got through.
@@ -81,7 +88,10 @@ def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive
     assert len(broker.refused) <= alone + 3
     (waiting,) = outbox.pending(10, 10**9)
     assert waiting.seq == LARGE
-    assert f"record {LARGE} of session {outbox.session} has {len(packed([waiting.payload]))} bytes" in text
+    assert (
+        f"record {LARGE} of session {outbox.session} has {len(packed([waiting.payload]))} bytes"
+        in text
+    )
     broker.refused.clear()
     put(outbox, 1)
     assert deliver(broker, outbox)[0] == 1
@@ -95,7 +105,9 @@ def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive
 def test_a_record_that_is_too_large_with_its_samples_arrives_without_them(filled):
     """A limit that was learned is treated as one that was announced."""
     broker = strict_broker(largest_bytes=1 << 20, accepted_bytes=6000)
-    (heavy,) = put(filled, 1, samples=(msgspec.structs.replace(make_series(), data=os.urandom(10_000).hex()),))
+    (heavy,) = put(
+        filled, 1, samples=(msgspec.structs.replace(make_series(), data=os.urandom(10_000).hex()),)
+    )
     assert deliver(broker, filled) == (0, None)
     assert [run.samples for run in broker.runs if run.seq == heavy.seq] == [()]
 
@@ -109,7 +121,10 @@ def test_a_message_of_the_largest_size_is_sent_and_one_byte_more_is_not(filled):
     for accepted_bytes, remaining in ((size_bytes - 1, 1), (size_bytes, 0)):
         outbox_file.try_again(filled.path)
         filled.add_refusal("another.example:1883", outbox_file.Refusal(100, "0x95"))
-        assert deliver(strict_broker(largest_bytes=1 << 20, accepted_bytes=accepted_bytes), filled)[0] == remaining
+        assert (
+            deliver(strict_broker(largest_bytes=1 << 20, accepted_bytes=accepted_bytes), filled)[0]
+            == remaining
+        )
 
 
 def test_the_pause_grows_while_nothing_gets_through_and_nothing_is_called_too_large(filled):
@@ -191,4 +206,7 @@ def test_a_broker_that_is_killed_again_and_again_refuses_no_record(outbox, seed)
 
 def test_a_brokers_0x95_is_what_these_tests_call_it():
     """By the name that paho-mqtt gives to the code."""
-    assert disconnect_reason(str(ReasonCode(PacketTypes.DISCONNECT, identifier=0x95)), was_up=True) == PACKET_TOO_LARGE
+    assert (
+        disconnect_reason(str(ReasonCode(PacketTypes.DISCONNECT, identifier=0x95)), was_up=True)
+        == PACKET_TOO_LARGE
+    )

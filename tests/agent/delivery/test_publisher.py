@@ -14,13 +14,20 @@ from edgemeter.agent.contract import messages, samples
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.delivery.broker_name import LONGEST_DISPLACED_S
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.publisher import REFUSED_PAUSE_S, RESTATED_S, WAITING_MESSAGES, Publisher
+from edgemeter.agent.delivery.publisher import (
+    REFUSED_PAUSE_S,
+    RESTATED_S,
+    WAITING_MESSAGES,
+    Publisher,
+)
 from tests.fixtures.in_process_broker import ADDRESS, InProcessBroker, SteppedPublisher
 from tests.fixtures.publishing import Listener, make_birth, put
 from tests.fixtures.record_factory import make_record
 
 MEASURING = messages.Measuring(suite="nightly", case="tiny-detector", run=3, runs=12)
-COMMAND, JOB, RECEIPT, RESULT, STATE = (str(Topic("lab", "pi-1", kind)) for kind in ("command", "job", "receipt", "result", "state"))
+COMMAND, JOB, RECEIPT, RESULT, STATE = (
+    str(Topic("lab", "pi-1", kind)) for kind in ("command", "job", "receipt", "result", "state")
+)
 
 
 def never(_seq, _times):
@@ -50,7 +57,11 @@ def last_state(broker):
 
 
 def activities(broker):
-    return [messages.decode_activity(message.payload).measuring for message in broker.messages if message.topic.endswith("/activity")]
+    return [
+        messages.decode_activity(message.payload).measuring
+        for message in broker.messages
+        if message.topic.endswith("/activity")
+    ]
 
 
 def test_records_go_out_together_and_are_forgotten_on_receipt(broker, publisher, outbox):
@@ -63,7 +74,9 @@ def test_records_go_out_together_and_are_forgotten_on_receipt(broker, publisher,
     assert publisher.drain(0) == outbox.count() == publisher.resent == 0
 
 
-def test_without_a_receipt_the_outbox_keeps_everything_and_sends_it_again(broker, publisher, outbox):
+def test_without_a_receipt_the_outbox_keeps_everything_and_sends_it_again(
+    broker, publisher, outbox
+):
     """The broker's acknowledgement is not a receipt; a lost receipt costs time and not the record."""
     put(outbox, 3)
     broker.confirm = lambda _seq, times: times > 2
@@ -123,7 +136,10 @@ def test_birth_and_state_are_retained_and_a_goodbye_is_offline(broker, publisher
     assert birth == msgspec.structs.replace(make_birth(outbox), dropped_traces=3, dropped_records=4)
     assert last_state(broker) == "online"
     will = broker.sessions[-1].profile.will
-    assert (will.topic, messages.decode_state(will.payload)) == (STATE, messages.DeviceState(state="lost", session=outbox.session))
+    assert (will.topic, messages.decode_state(will.payload)) == (
+        STATE,
+        messages.DeviceState(state="lost", session=outbox.session),
+    )
     publisher.report_challenge("0a")
     publisher.go_on()
     assert broker.last("state", messages.decode_state).challenge == "0a"
@@ -155,7 +171,13 @@ def test_garbage_on_the_receipt_topic_is_ignored(broker, publisher, outbox, capl
     publisher.go_on()
     broker.confirm = never
     put(outbox, 1)
-    for payload in (b"", b"\xff\x00", b"[]", b'{"session":1e999,"held":[]}', b'{"session":1,"held":[[1,' + b"9" * 400 + b"]]}"):
+    for payload in (
+        b"",
+        b"\xff\x00",
+        b"[]",
+        b'{"session":1e999,"held":[]}',
+        b'{"session":1,"held":[[1,' + b"9" * 400 + b"]]}",
+    ):
         broker.take(RECEIPT, payload)
     publisher.go_on()
     assert caplog.text.count("not a receipt") == 5
@@ -169,7 +191,9 @@ def test_a_request_brings_receipted_records_again(broker, publisher, outbox):
     """Asked for by their fleet; only once, though the broker retains the request."""
     put(outbox, 3)
     publisher.go_on()
-    broker.take(RECEIPT, messages.encode_message(messages.AgainRequest(again="0" * 32)), lasting="retained")
+    broker.take(
+        RECEIPT, messages.encode_message(messages.AgainRequest(again="0" * 32)), lasting="retained"
+    )
     publisher.go_on()
     broker.sessions[-1].cut(CUT)
     publisher.go_on(10.0)
@@ -186,10 +210,15 @@ def test_two_processes_of_one_device_do_not_throw_each_other_out(broker, publish
         second.go_on()
         publisher.go_on()
         assert outbox.count() == 0
-        assert [session.profile.client_id for session in broker.sessions] == ["pi-1", f"pi-1~{second_box.session}"]
+        assert [session.profile.client_id for session in broker.sessions] == [
+            "pi-1",
+            f"pi-1~{second_box.session}",
+        ]
         assert second._session.profile.will is None
         second.close()
-        assert broker.last("state", messages.decode_state) == messages.DeviceState(state="online", session=outbox.session)
+        assert broker.last("state", messages.decode_state) == messages.DeviceState(
+            state="online", session=outbox.session
+        )
     publisher.close()
     assert last_state(broker) == "offline"
     with Outbox(outbox.path) as third_box:
@@ -227,12 +256,18 @@ def test_a_board_that_met_a_namesake_delivers_beside_it_and_takes_its_name_again
     publisher.go_on()
     assert listener.heard == [b"for this one"]
     profile = broker.sessions[-1].profile
-    assert (profile.client_id, profile.lasting, profile.will is not None) == ("pi-1", "persistent", True)
+    assert (profile.client_id, profile.lasting, profile.will is not None) == (
+        "pi-1",
+        "persistent",
+        True,
+    )
     assert last_state(broker) == "online"
     publisher.close()
 
 
-def test_a_refusal_is_reported_at_once_and_the_device_tries_again_after_a_pause(broker, publisher, outbox):
+def test_a_refusal_is_reported_at_once_and_the_device_tries_again_after_a_pause(
+    broker, publisher, outbox
+):
     """Waiting would not help, so drain does not wait; by then the broker may allow it."""
     put(outbox, 1)
     broker.refuses = lambda topic: topic == RESULT
@@ -271,7 +306,9 @@ def test_a_lost_connection_is_reported_once(outbox, caplog):
     assert [line.rpartition(": ")[2] for line in caplog.messages] == ["cut", "refused", "refused"]
 
 
-def test_what_is_larger_than_the_broker_takes_goes_without_its_samples_or_stays(broker, publisher, outbox):
+def test_what_is_larger_than_the_broker_takes_goes_without_its_samples_or_stays(
+    broker, publisher, outbox
+):
     """MQTT 5 says the limit; the records around it arrive, and the connection holds."""
     broker.largest_bytes = 9000
     noise = samples.pack("latency", "ns", np.random.default_rng(1).integers(0, 2**32, 4500))
@@ -280,7 +317,11 @@ def test_what_is_larger_than_the_broker_takes_goes_without_its_samples_or_stays(
     put(outbox, 1, case=os.urandom(10_000).hex())
     put(outbox, 1)
     publisher.go_on(100.0)
-    assert [(run.seq, bool(run.samples)) for run in broker.runs] == [(1, True), (2, False), (4, True)]
+    assert [(run.seq, bool(run.samples)) for run in broker.runs] == [
+        (1, True),
+        (2, False),
+        (4, True),
+    ]
     assert broker.runs[1].latency == make_record().latency
     assert publisher.drain(60) == 1
     assert "packet limit" in publisher.why_left()
@@ -305,7 +346,11 @@ def test_messages_of_others_go_out_and_those_for_them_come_in(broker, outbox, li
     assert publisher.publish(JOB, b"2", lasting="retained")
     put(outbox, 1)
     publisher.go_on()
-    assert [message.payload for message in broker.messages if message.topic == JOB] == [b"not asked for", b"1", b"2"]
+    assert [message.payload for message in broker.messages if message.topic == JOB] == [
+        b"not asked for",
+        b"1",
+        b"2",
+    ]
     assert [message.topic for message in broker.messages[-3:]] == [JOB, RESULT, RECEIPT]
     assert broker.retained[JOB].payload == b"2"
     assert listener.heard == [b"order"]
@@ -322,7 +367,9 @@ def test_a_flood_of_others_is_refused_and_the_broker_is_not_overrun(broker, outb
     publisher.step()
     assert broker.sessions[-1].room() == 0
     publisher.go_on()
-    assert [int(message.payload) for message in broker.messages if message.topic == JOB] == list(range(accepted))
+    assert [int(message.payload) for message in broker.messages if message.topic == JOB] == list(
+        range(accepted)
+    )
     publisher.close()
 
 

@@ -8,7 +8,15 @@ from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.message_limit import MessageLimit
 from edgemeter.agent.delivery.outbox import Pending
-from edgemeter.agent.delivery.sender import BATCH_RECORDS, COMPRESS_ABOVE_BYTES, WINDOW_BYTES, Sender, SendWindow, batches, packed
+from edgemeter.agent.delivery.sender import (
+    BATCH_RECORDS,
+    COMPRESS_ABOVE_BYTES,
+    WINDOW_BYTES,
+    Sender,
+    SendWindow,
+    batches,
+    packed,
+)
 from edgemeter.collector.receive.admission import split_records
 from tests.fixtures.record_factory import make_environment, make_record
 
@@ -55,7 +63,13 @@ def put(outbox, count, **changes):
 
 
 def make_sender(outbox, window=1000):
-    return Sender(outbox, "pi-1", "lab", MessageLimit(outbox, "broker:1883"), SendWindow(window, WINDOW_BYTES, 60.0))
+    return Sender(
+        outbox,
+        "pi-1",
+        "lab",
+        MessageLimit(outbox, "broker:1883"),
+        SendWindow(window, WINDOW_BYTES, 60.0),
+    )
 
 
 def test_a_device_that_is_behind_catches_up_in_few_messages(outbox):
@@ -78,7 +92,10 @@ def test_the_brokers_window_is_kept_and_nothing_is_passed_over(outbox):
     line.slots = 100
     sender.send(line, 0.0)
     assert line.seqs() == list(range(1, 11))
-    assert {topic for topic, _ in line.sent} == {"edgemeter/v1/fleet-0/pi-1/result", "edgemeter/v1/fleet-1/pi-1/result"}
+    assert {topic for topic, _ in line.sent} == {
+        "edgemeter/v1/fleet-0/pi-1/result",
+        "edgemeter/v1/fleet-1/pi-1/result",
+    }
 
 
 def test_no_more_than_the_window_is_unreceipted(outbox):
@@ -92,7 +109,9 @@ def test_no_more_than_the_window_is_unreceipted(outbox):
     assert line.seqs() == list(range(1, 16))
 
 
-def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_some_are_answered(outbox):
+def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_some_are_answered(
+    outbox,
+):
     """Otherwise the same large message would begin again for ever. Half the records each time, down to one."""
     for _ in range(64):
         # Records alike in all but their ids would compress so well that half of them is more than three quarters of all.
@@ -158,7 +177,10 @@ def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in(
         payload = packed(encoded)
         assert payload[:1] == first, f"{count!r}"
         assert opened(payload) == encoded, f"{count!r}"
-    small, large = (b'{"schema":1,"id":"a","x":"%s"}' % (b"x" * size) for size in (COMPRESS_ABOVE_BYTES - 200, COMPRESS_ABOVE_BYTES))
+    small, large = (
+        b'{"schema":1,"id":"a","x":"%s"}' % (b"x" * size)
+        for size in (COMPRESS_ABOVE_BYTES - 200, COMPRESS_ABOVE_BYTES)
+    )
     assert packed([small]) == small
     assert len(packed([large])) < 100
     assert opened(packed([large])) == [large]
@@ -167,17 +189,28 @@ def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in(
 def test_no_batch_is_larger_than_the_broker_takes_unless_a_single_record_is():
     """What does not fit is halved until it does; the one that never will is reported."""
     sizes = [2000, 2000, 50_000, 2000, 2000]
-    waiting = [Pending(row, "pi-1", "lab", 1, row, text_of(row, size)) for row, size in enumerate(sizes, 1)]
+    waiting = [
+        Pending(row, "pi-1", "lab", 1, row, text_of(row, size)) for row, size in enumerate(sizes, 1)
+    ]
     batched = list(batches(waiting, 5000, 5000))
     assert [pending_record for batch in batched for pending_record in batch.records] == waiting
     assert [batch.fits for batch in batched].count(False) == 1
     assert all(len(batch.payload) <= 5000 for batch in batched if batch.fits)
-    assert [pending_record.row for batch in batched if not batch.fits for pending_record in batch.records] == [3]
-    assert [raw for batch in batched for raw in opened(batch.payload)] == [pending_record.payload for pending_record in waiting]
+    assert [
+        pending_record.row
+        for batch in batched
+        if not batch.fits
+        for pending_record in batch.records
+    ] == [3]
+    assert [raw for batch in batched for raw in opened(batch.payload)] == [
+        pending_record.payload for pending_record in waiting
+    ]
     pair, alone = waiting[:2], len(packed([waiting[0].payload]))
     together = len(packed([pending_record.payload for pending_record in pair]))
     for limits, count, fits in (((alone, alone), 1, True), ((alone - 1, alone), 1, False)):
-        assert [(len(batch.records), batch.fits) for batch in batches(pair[:1], *limits)] == [(count, fits)]
+        assert [(len(batch.records), batch.fits) for batch in batches(pair[:1], *limits)] == [
+            (count, fits)
+        ]
     assert len(list(batches(pair, together, together))) == 1
     assert len(list(batches(pair, together, together - 1))) == 2
 

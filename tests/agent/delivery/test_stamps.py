@@ -39,14 +39,22 @@ def world():
 
 
 def stamping_of(outbox, world):
-    return Stamping(outbox, lambda: world.is_synchronised, lambda: BOOT, world.wall_ns, world.boot_clock_ns)
+    return Stamping(
+        outbox, lambda: world.is_synchronised, lambda: BOOT, world.wall_ns, world.boot_clock_ns
+    )
 
 
 def measured(began_s, boot_id=BOOT, **changes):
     """Return a record of a run that began so long after boot, by a clock that was wrong."""
-    suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(
+        time.CLOCK_MONOTONIC
+    )
     environment = make_environment(boot_id=boot_id)
-    changes = {"clock_synchronised": False, "started_at_ns": LONG_AGO_NS, "environment": environment} | changes
+    changes = {
+        "clock_synchronised": False,
+        "started_at_ns": LONG_AGO_NS,
+        "environment": environment,
+    } | changes
     return make_record(monotonic_ns=int(began_s * NS) - suspended_ns, **changes)
 
 
@@ -61,7 +69,10 @@ def test_a_record_waits_for_the_clock_and_is_stamped_when_that_is_right(outbox, 
     (record,) = waiting_records(outbox)
     assert record.started_at_ns == pytest.approx(BOOTED_AT_NS + 12.5 * NS, abs=1e6)
     assert record.stamped_by == "device-later"
-    assert msgspec.structs.replace(record, started_at_ns=numbered.started_at_ns, stamped_by="device") == numbered
+    assert (
+        msgspec.structs.replace(record, started_at_ns=numbered.started_at_ns, stamped_by="device")
+        == numbered
+    )
 
 
 def test_without_a_right_clock_it_goes_out_as_it_is_and_is_never_changed_after(outbox, world):
@@ -88,7 +99,9 @@ def test_when_the_network_comes_back_the_clock_is_waited_for_again(outbox, world
     world.since_boot_s += PATIENCE_ONLINE_S - 1
     world.is_synchronised = True
     stamping.settle()
-    assert waiting_records(outbox)[0].started_at_ns == pytest.approx(BOOTED_AT_NS + 100 * NS, abs=1e6)
+    assert waiting_records(outbox)[0].started_at_ns == pytest.approx(
+        BOOTED_AT_NS + 100 * NS, abs=1e6
+    )
 
 
 def test_time_that_the_board_slept_counts(outbox, monkeypatch):
@@ -96,7 +109,14 @@ def test_time_that_the_board_slept_counts(outbox, monkeypatch):
     clocks_ns = {time.CLOCK_BOOTTIME: 500 * NS, time.CLOCK_MONOTONIC: 400 * NS}
     monkeypatch.setattr(time, "clock_gettime_ns", clocks_ns.__getitem__)
     environment = make_environment(boot_id=BOOT)
-    outbox.put(make_record(monotonic_ns=10 * NS, clock_synchronised=False, started_at_ns=LONG_AGO_NS, environment=environment))
+    outbox.put(
+        make_record(
+            monotonic_ns=10 * NS,
+            clock_synchronised=False,
+            started_at_ns=LONG_AGO_NS,
+            environment=environment,
+        )
+    )
     outbox.stamp(BOOT, BOOTED_AT_NS)
     assert waiting_records(outbox)[0].started_at_ns == BOOTED_AT_NS + 110 * NS
 
@@ -143,7 +163,9 @@ def test_a_record_of_an_earlier_boot_goes_out_as_it_is(outbox, world):
 
 def test_what_needs_no_stamp_or_can_have_none_is_not_held_back(outbox):
     """A right clock, one of which nobody knows, and a machine that does not name its boot."""
-    for count, says in enumerate(({"clock_synchronised": True}, {"clock_synchronised": None}, {"boot_id": None}), 1):
+    for count, says in enumerate(
+        ({"clock_synchronised": True}, {"clock_synchronised": None}, {"boot_id": None}), 1
+    ):
         outbox.put(measured(began_s=5.0, **says))
         assert not outbox.has_unstamped()
         assert len(waiting_records(outbox)) == count

@@ -36,7 +36,11 @@ def stranger(tmp_path_factory):
 
 @contextmanager
 def broker(folder, authority: Authority, pair: Pair, *settings: str, port: int | None = None):
-    files = (f"cafile {authority.certificate}", f"certfile {pair.certificate}", f"keyfile {pair.key}")
+    files = (
+        f"cafile {authority.certificate}",
+        f"certfile {pair.certificate}",
+        f"keyfile {pair.key}",
+    )
     server: Server = mosquitto(folder, "set_tcp_nodelay true", *files, *settings)
     if port is not None:
         configuration = Path(server.command[-1])
@@ -61,7 +65,10 @@ def refusal(address):
 
 
 def delivers(address, tmp_path):
-    with Outbox(tmp_path / "outbox.sqlite") as outbox, peer(address, messages.topics_of("result"), confirm=always):
+    with (
+        Outbox(tmp_path / "outbox.sqlite") as outbox,
+        peer(address, messages.topics_of("result"), confirm=always),
+    ):
         put(outbox, 2)
         publisher = Publisher(address, outbox, make_birth(outbox))
         publisher.connect()
@@ -73,16 +80,27 @@ def delivers(address, tmp_path):
 
 @with_openssl
 @pytest.mark.mosquitto
-def test_records_go_through_mtls_and_nobody_gets_in_without_a_certificate(authority, stranger, tmp_path):
+def test_records_go_through_mtls_and_nobody_gets_in_without_a_certificate(
+    authority, stranger, tmp_path
+):
     """By address and by name, with files that are given or that the URL names; a missing, a foreign and an expired one are refused."""
-    settings = ("require_certificate true", "use_identity_as_username true", "allow_anonymous false")
+    settings = (
+        "require_certificate true",
+        "use_identity_as_username true",
+        "allow_anonymous false",
+    )
     pair = authority.signed("pi-1")
     files = {"ca": authority.certificate, "certificate": pair.certificate, "key": pair.key}
     with broker(tmp_path, authority, authority.signed("broker", HERE), *settings) as port:
         assert delivers(at(port, **files), tmp_path)
         assert delivers(at(port, "localhost", **files), tmp_path)
         named = "&".join(f"{name}={path}" for name, path in files.items())
-        assert broker_address.mqtt_version(parse_address(f"mqtts://127.0.0.1:{port}?{named}", environ={}), 5) == "5"
+        assert (
+            broker_address.mqtt_version(
+                parse_address(f"mqtts://127.0.0.1:{port}?{named}", environ={}), 5
+            )
+            == "5"
+        )
         assert not broker_address.accepts_anybody(at(port, **files), 5)
         for client in (None, stranger.signed("pi-1"), authority.signed("pi-1", when=EXPIRED)):
             wrong = {} if client is None else {"certificate": client.certificate, "key": client.key}
@@ -91,16 +109,23 @@ def test_records_go_through_mtls_and_nobody_gets_in_without_a_certificate(author
 
 @with_openssl
 @pytest.mark.mosquitto
-def test_a_broker_whose_certificate_does_not_hold_is_refused_with_the_remedy(authority, stranger, tmp_path):
+def test_a_broker_whose_certificate_does_not_hold_is_refused_with_the_remedy(
+    authority, stranger, tmp_path
+):
     """Of an unknown authority, for another name, expired; and no TLS where TLS was asked for, and the other way round."""
     with broker(tmp_path, authority, authority.signed("broker", HERE)) as port:
         for address in (at(port), at(port, ca=stranger.certificate)):
             assert "?ca=FILE" in str(refusal(address))
         assert broker_address.accepts_anybody(at(port, ca=authority.certificate), 5)
         plain = parse_address(f"mqtt://127.0.0.1:{port}", environ={})
-        with Outbox(tmp_path / "outbox.sqlite") as outbox, pytest.raises(UnavailableError, match="mqtts://127"):
+        with (
+            Outbox(tmp_path / "outbox.sqlite") as outbox,
+            pytest.raises(UnavailableError, match="mqtts://127"),
+        ):
             Publisher(plain, outbox, make_birth(outbox)).connect(0.5)
-    with broker(tmp_path, authority, authority.signed("elsewhere", "DNS:elsewhere.example")) as port:
+    with broker(
+        tmp_path, authority, authority.signed("elsewhere", "DNS:elsewhere.example")
+    ) as port:
         assert "another name" in str(refusal(at(port, ca=authority.certificate)))
     with broker(tmp_path, authority, authority.signed("broker", HERE, EXPIRED)) as port:
         assert "expired" in str(refusal(at(port, ca=authority.certificate)))
@@ -115,7 +140,9 @@ def test_a_broker_whose_certificate_does_not_hold_is_refused_with_the_remedy(aut
 @with_openssl
 @pytest.mark.mosquitto
 # paho-mqtt leaves the socket of a handshake that failed to the garbage collector.
-@pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
+)
 def test_renewed_certificates_are_taken_without_a_restart(authority, stranger, tmp_path):
     """The broker comes back with another authority; so have the device's files meanwhile, and it delivers over the same session."""
     pair = authority.signed("pi-1")
@@ -132,14 +159,21 @@ def test_renewed_certificates_are_taken_without_a_restart(authority, stranger, t
             _write(files, stranger, stranger.signed("pi-1"))
             put(outbox, 2)
             renewed = stranger.signed("broker", HERE)
-            with broker(tmp_path, stranger, renewed, *asks, port=port), peer(address, messages.topics_of("result"), confirm=always):
+            with (
+                broker(tmp_path, stranger, renewed, *asks, port=port),
+                peer(address, messages.topics_of("result"), confirm=always),
+            ):
                 assert publisher.drain(180) == 0
         finally:
             publisher.close()
 
 
 def _write(files, authority, pair):
-    for path, source in ((files.ca, authority.certificate), (files.certificate, pair.certificate), (files.key, pair.key)):
+    for path, source in (
+        (files.ca, authority.certificate),
+        (files.certificate, pair.certificate),
+        (files.key, pair.key),
+    ):
         path.write_bytes(source.read_bytes())
 
 
@@ -160,7 +194,10 @@ def test_certificates_without_tls_are_refused():
 
 def test_a_missing_file_is_named(tmp_path):
     """Which one, and where it was looked for."""
-    for files in (TlsFiles(ca=tmp_path / "absent"), TlsFiles(certificate=tmp_path / "absent", key=tmp_path / "key")):
+    for files in (
+        TlsFiles(ca=tmp_path / "absent"),
+        TlsFiles(certificate=tmp_path / "absent", key=tmp_path / "key"),
+    ):
         with pytest.raises(ConfigError, match="absent'") as refused:
             tls_context(files)
         assert "\n" not in str(refused.value)
@@ -173,10 +210,17 @@ def test_files_that_hold_something_else_or_do_not_belong_together_are_reported(a
     text = tmp_path / "text"
     text.write_text("no PEM\n")
     locked = tmp_path / "locked.key"
-    subprocess.run(["openssl", "pkey", "-in", pair.key, "-aes256", "-passout", "pass:secret", "-out", locked], check=True, timeout=150)
+    subprocess.run(
+        ["openssl", "pkey", "-in", pair.key, "-aes256", "-passout", "pass:secret", "-out", locked],
+        check=True,
+        timeout=150,
+    )
     for files, says in (
         (TlsFiles(ca=text), "contains no CA certificate"),
-        (TlsFiles(certificate=pair.certificate, key=other.key), "are not a certificate with its key"),
+        (
+            TlsFiles(certificate=pair.certificate, key=other.key),
+            "are not a certificate with its key",
+        ),
         (TlsFiles(certificate=text, key=pair.key), "are not a certificate with its key"),
         (TlsFiles(certificate=pair.certificate, key=locked), "without a passphrase"),
         (TlsFiles(key=pair.key), "no certificate for it"),

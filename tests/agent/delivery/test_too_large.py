@@ -47,7 +47,10 @@ WAYS = {
     "closed": (Way(rmqtt, RMQTT_MAX_PACKET_SIZE, "5", "closed", heeds=False), _RMQTT),
     "closed, 3.1.1": (Way(mosquitto, MAX_PACKET_SIZE, "3.1.1", "closed"), _MOSQUITTO),
     "closed, 3.1.1, RMQTT": (Way(rmqtt, RMQTT_MAX_PACKET_SIZE, "3.1.1", "closed"), _RMQTT),
-    "acknowledged and dropped, 3.1.1": (Way(mosquitto, MESSAGE_SIZE_LIMIT, "3.1.1", None), _MOSQUITTO),
+    "acknowledged and dropped, 3.1.1": (
+        Way(mosquitto, MESSAGE_SIZE_LIMIT, "3.1.1", None),
+        _MOSQUITTO,
+    ),
 }
 # No broker here answers so: `test_packet_limit` shows them with a broker in the process.
 UNSHOWN = {"0x81", "0x82", "0x83", "0x97"}
@@ -67,7 +70,9 @@ def quick(monkeypatch):
 def speak(monkeypatch, version, *, heeds):
     monkeypatch.setattr(mqtt_session, "mqtt_version", lambda *_: version)
     if not heeds:
-        monkeypatch.setattr(mqtt_session.MqttSession, "largest_bytes", lambda _: mqtt_session.LARGEST_MESSAGE_BYTES)
+        monkeypatch.setattr(
+            mqtt_session.MqttSession, "largest_bytes", lambda _: mqtt_session.LARGEST_MESSAGE_BYTES
+        )
 
 
 def fill(outbox, large_place):
@@ -92,8 +97,12 @@ def lift_limit(server, setting):
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("large_place", [0, 4])
-@pytest.mark.parametrize("way", [pytest.param(way, id=name, marks=mark) for name, (way, mark) in WAYS.items()])
-def test_the_others_arrive_and_the_large_one_stays_until_the_limit_is_raised(way, large_place, outbox, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, id=name, marks=mark) for name, (way, mark) in WAYS.items()]
+)
+def test_the_others_arrive_and_the_large_one_stays_until_the_limit_is_raised(
+    way, large_place, outbox, tmp_path, monkeypatch
+):
     """Wherever it is among them, and though all of them waited together."""
     speak(monkeypatch, way.version, heeds=way.heeds)
     fill(outbox, large_place)
@@ -142,9 +151,14 @@ def test_a_report_that_is_too_large_holds_up_no_record(outbox, tmp_path, monkeyp
     speak(monkeypatch, "3.1.1", heeds=True)
     listener = LargeListener()
     put(outbox, 5)
-    with started(mosquitto(tmp_path, MAX_PACKET_SIZE)) as address, peer(address, messages.topics_of("result"), confirm=always):
+    with (
+        started(mosquitto(tmp_path, MAX_PACKET_SIZE)) as address,
+        peer(address, messages.topics_of("result"), confirm=always),
+    ):
         # It reports with the first connection already.
-        publisher = listener.publisher = Publisher(address, outbox, make_birth(outbox), receipt_timeout_s=1.0, listener=listener)
+        publisher = listener.publisher = Publisher(
+            address, outbox, make_birth(outbox), receipt_timeout_s=1.0, listener=listener
+        )
         publisher.connect()
         try:
             assert wait_until(lambda: outbox.count() == 0)

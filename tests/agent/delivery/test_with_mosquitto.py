@@ -23,7 +23,9 @@ pytestmark = pytest.mark.mosquitto
 
 @contextmanager
 def connected(address, outbox, device="pi-1", **options):
-    publisher = Publisher(address, outbox, make_birth(outbox, device), receipt_timeout_s=0.25, **options)
+    publisher = Publisher(
+        address, outbox, make_birth(outbox, device), receipt_timeout_s=0.25, **options
+    )
     publisher.connect()
     try:
         yield publisher
@@ -31,7 +33,9 @@ def connected(address, outbox, device="pi-1", **options):
         publisher.close()
 
 
-def test_a_broker_with_passwords_lets_in_who_has_one_and_refuses_what_its_rules_forbid(tmp_path, outbox, monkeypatch):
+def test_a_broker_with_passwords_lets_in_who_has_one_and_refuses_what_its_rules_forbid(
+    tmp_path, outbox, monkeypatch
+):
     """User in the address, password from the environment; MQTT 5's PUBACK says not authorised, so drain does not wait."""
     acl = tmp_path / "acl"
     acl.write_text("topic read edgemeter/v1/#\n")
@@ -40,20 +44,32 @@ def test_a_broker_with_passwords_lets_in_who_has_one_and_refuses_what_its_rules_
     passwords.touch()
     subprocess.run(["mosquitto_passwd", "-b", str(passwords), "pi", "secret"], check=True)
     passwords.chmod(0o644)
-    with started(mosquitto(tmp_path, "allow_anonymous false", f"password_file {passwords}", f"acl_file {acl}")) as address:
+    with started(
+        mosquitto(
+            tmp_path, "allow_anonymous false", f"password_file {passwords}", f"acl_file {acl}"
+        )
+    ) as address:
         with pytest.raises(ConfigError, match="mqtt://USER@HOST"), connected(address, outbox):
             pass
         monkeypatch.setenv("EDGEMETER_MQTT_PASSWORD", "wrong")
-        with pytest.raises(ConfigError, match="'pi'"), connected(parse_address(f"mqtt://pi@127.0.0.1:{address.port}"), outbox):
+        with (
+            pytest.raises(ConfigError, match="'pi'"),
+            connected(parse_address(f"mqtt://pi@127.0.0.1:{address.port}"), outbox),
+        ):
             pass
         monkeypatch.setenv("EDGEMETER_MQTT_PASSWORD", "secret")
         allowed = parse_address(f"mqtt://pi@127.0.0.1:{address.port}")
-        with connected(allowed, outbox) as publisher, pytest.raises(UnavailableError, match="'pi-1'"):
+        with (
+            connected(allowed, outbox) as publisher,
+            pytest.raises(UnavailableError, match="'pi-1'"),
+        ):
             publisher.drain(60)
     assert outbox.count() == 1
 
 
-def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_connection(tmp_path, outbox):
+def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_connection(
+    tmp_path, outbox
+):
     """MQTT 5 says the limit; sending more would be cut off again and again."""
     put(outbox, 1, case=os.urandom(10_000).hex())
     put(outbox, 1)
@@ -69,19 +85,28 @@ def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_conn
 def test_a_board_that_met_a_namesake_takes_its_name_again(tmp_path, outbox, monkeypatch):
     """Version 2.0 of mosquitto gives no reason when it throws the board out; while that is displaced it delivers all the same."""
     monkeypatch.setattr(broker_name, "FIRST_DISPLACED_S", 3.0)
-    with started(mosquitto(tmp_path, *TUNED)) as address, peer(address, f"{messages.TOPIC_ROOT}/#", confirm=always) as collector:
+    with (
+        started(mosquitto(tmp_path, *TUNED)) as address,
+        peer(address, f"{messages.TOPIC_ROOT}/#", confirm=always) as collector,
+    ):
         with connected(address, outbox, lasting="persistent") as publisher:
             assert wait_until(lambda: last_state(collector) == "online")
             events = Mock()
             namesake = MqttSession(address, SessionProfile("pi-1"), events)
             state = messages.encode_message(messages.DeviceState(state="online", session=99))
-            events.connected.side_effect = lambda: namesake.publish(str(Topic("lab", "pi-1", "state")), state, lasting="retained")
+            events.connected.side_effect = lambda: namesake.publish(
+                str(Topic("lab", "pi-1", "state")), state, lasting="retained"
+            )
             namesake.connect()
-            assert wait_until(lambda: publisher._session.profile.client_id != "pi-1" and publisher.is_connected())
+            assert wait_until(
+                lambda: publisher._session.profile.client_id != "pi-1" and publisher.is_connected()
+            )
             put(outbox, 2)
             publisher.wake()
             assert publisher.drain(60) == 0
             namesake.close()
-            assert wait_until(lambda: publisher._session.profile.client_id == "pi-1" and publisher.is_connected())
+            assert wait_until(
+                lambda: publisher._session.profile.client_id == "pi-1" and publisher.is_connected()
+            )
             assert publisher._session.profile.will is not None
         assert wait_until(lambda: last_state(collector) == "offline")

@@ -48,7 +48,10 @@ def test_a_coral_without_its_library_gets_the_commands_of_its_system(tmp_path, m
             remedy = checks._set_up(machine, "Coral")
             assert ("no set-up is known for this system" in remedy) == (package is None)
             if package:
-                assert f"`sudo apt install ./libedgetpu1-std_{package}`; `pip install 'edgemeter[coral]'`" in remedy
+                assert (
+                    f"`sudo apt install ./libedgetpu1-std_{package}`; `pip install 'edgemeter[coral]'`"
+                    in remedy
+                )
                 assert "from feranick/libedgetpu on GitHub" in remedy
                 assert remedy.endswith("untried on a board of ours)")
 
@@ -63,13 +66,21 @@ def test_a_pair_that_does_not_match_is_found_before_it_crashes(tmp_path, monkeyp
         ("16.0", None, None),
     ):
         with table_row(library, litert):
-            on(tmp_path, "Debian GNU/Linux 13 (trixie)", monkeypatch, "3.13.5", ai_edge_litert=litert)
+            on(
+                tmp_path,
+                "Debian GNU/Linux 13 (trixie)",
+                monkeypatch,
+                "3.13.5",
+                ai_edge_litert=litert,
+            )
             mismatch = checks._mismatch(library)
             assert (mismatch and mismatch[0]) == state
             assert mismatch is None or "first inference" in mismatch[1]
 
 
-def test_a_jetson_without_a_runtime_for_its_gpu_gets_the_commands_of_its_jetpack(tmp_path, monkeypatch):
+def test_a_jetson_without_a_runtime_for_its_gpu_gets_the_commands_of_its_jetpack(
+    tmp_path, monkeypatch
+):
     """TensorRT comes from the system's packages: the one of the package index is for other machines."""
     machine_trees.jetson_orin_nano(tmp_path)
     on(tmp_path / "pi", "Debian GNU/Linux 13 (trixie)", monkeypatch, "3.10.12")

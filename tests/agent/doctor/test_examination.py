@@ -48,10 +48,16 @@ def test_a_pi_with_a_weak_supply_is_bad_now_and_warned_of_later(tmp_path):
     flags = "sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled"
     now = _machine(write(machine_trees.raspberry_pi_5(tmp_path), {flags: "50005\n"}))
     assert (now["supply"].state, now["throttling"].state) == ("bad", "bad")
-    memory = "MemTotal: 900000 kB\nMemAvailable: 200000 kB\nSwapTotal: 500000 kB\nSwapFree: 100000 kB\n"
+    memory = (
+        "MemTotal: 900000 kB\nMemAvailable: 200000 kB\nSwapTotal: 500000 kB\nSwapFree: 100000 kB\n"
+    )
     hot = {"sys/class/thermal/thermal_zone0/temp": "79900\n", "proc/meminfo": memory}
     later = _machine(write(tmp_path, {flags: "50000\n", **hot}))
-    for name, figure in (("temperature", "80 C"), ("swap", "410 MB"), ("memory", "0.2 GB of 0.9 GB")):
+    for name, figure in (
+        ("temperature", "80 C"),
+        ("swap", "410 MB"),
+        ("memory", "0.2 GB of 0.9 GB"),
+    ):
         assert (later[name].state, later[name].what.startswith(figure)) == ("warn", True), name
     assert (later["supply"].state, later["throttling"].state) == ("warn", "warn")
     assert "it happened since boot" in later["supply"].what
@@ -60,12 +66,29 @@ def test_a_pi_with_a_weak_supply_is_bad_now_and_warned_of_later(tmp_path):
 
 def test_each_machine_is_warned_of_what_slows_it(tmp_path):
     """Clocks that a Jetson's own command fixes, 32 bits without wheels, a link of half the speed, neighbours in a virtual machine."""
-    guest = {".dockerenv": "", "proc/cpuinfo": "processor : 0\nflags : hypervisor\nmodel name : AMD EPYC\n"}
+    guest = {
+        ".dockerenv": "",
+        "proc/cpuinfo": "processor : 0\nflags : hypervisor\nmodel name : AMD EPYC\n",
+    }
     pi = machine_trees.raspberry_pi_5
     for root, make, changes, arch, name, text in (
-        (tmp_path / "jetson", machine_trees.jetson_orin_nano, {}, "aarch64", "governor", "`sudo jetson_clocks`"),
+        (
+            tmp_path / "jetson",
+            machine_trees.jetson_orin_nano,
+            {},
+            "aarch64",
+            "governor",
+            "`sudo jetson_clocks`",
+        ),
         (tmp_path / "32", pi, {}, "armv7l", "system", "install the 64-bit system"),
-        (tmp_path / "usb", pi, {"sys/bus/usb/devices/2-1/speed": "480\n"}, "aarch64", "accelerator", "USB 3"),
+        (
+            tmp_path / "usb",
+            pi,
+            {"sys/bus/usb/devices/2-1/speed": "480\n"},
+            "aarch64",
+            "accelerator",
+            "USB 3",
+        ),
         (tmp_path / "guest", Path, guest, "x86_64", "virtualisation", "a guest (docker in"),
     ):
         with table_row(name):
@@ -80,8 +103,14 @@ def test_a_broken_library_is_distinguished_from_a_good_one():
     """It is imported in a process of its own, which may die."""
     for module, problem in [
         ("json", None),
-        ("edgemeter_no_such_module", "ModuleNotFoundError: No module named 'edgemeter_no_such_module'"),
-        ("os, signal; os.kill(os.getpid(), signal.SIGILL)", "it uses instructions that this processor lacks (SIGILL)"),
+        (
+            "edgemeter_no_such_module",
+            "ModuleNotFoundError: No module named 'edgemeter_no_such_module'",
+        ),
+        (
+            "os, signal; os.kill(os.getpid(), signal.SIGILL)",
+            "it uses instructions that this processor lacks (SIGILL)",
+        ),
         ("os; os.abort()", "it was killed by SIGABRT"),
         ("sys; sys.exit(3)", "it ended with status 3"),
     ]:
@@ -92,7 +121,11 @@ def test_a_device_without_an_outbox_has_nothing_waiting(tmp_path):
     """And room is looked for where its folder will be; looking makes neither."""
     home = tmp_path / "not" / "yet"
     findings = _delivery(home)
-    assert (findings["disk"].state, findings["outbox"].state, findings["broker"].state) == ("ok", "ok", "absent")
+    assert (findings["disk"].state, findings["outbox"].state, findings["broker"].state) == (
+        "ok",
+        "ok",
+        "absent",
+    )
     assert not home.exists()
 
 
@@ -128,8 +161,15 @@ def test_a_broker_is_judged_by_what_it_answers(tmp_path):
     ):
         with table_row(text), tiny_broker.answering(answers) as address:
             finding = _delivery(tmp_path, address)["broker"]
-            assert (finding.state, text in finding.what, bool(finding.remedy)) == (state, True, state != "ok")
-    for address, text in (("127.0.0.1:1", "no MQTT broker answers at 127.0.0.1:1"), ("http://x", "not a broker address")):
+            assert (finding.state, text in finding.what, bool(finding.remedy)) == (
+                state,
+                True,
+                state != "ok",
+            )
+    for address, text in (
+        ("127.0.0.1:1", "no MQTT broker answers at 127.0.0.1:1"),
+        ("http://x", "not a broker address"),
+    ):
         finding = _delivery(tmp_path, address)["broker"]
         assert (finding.state, text in finding.what) == ("bad", True)
 
@@ -140,7 +180,13 @@ def test_the_table_shows_every_finding_and_remedy():
         with table_row(width):
             findings = [
                 Finding(area="machine", name="board", state="ok", what="a [bold]board[/bold]"),
-                Finding(area="delivery", name="broker", state="bad", what="no broker answers", remedy="`start one`"),
+                Finding(
+                    area="delivery",
+                    name="broker",
+                    state="bad",
+                    what="no broker answers",
+                    remedy="`start one`",
+                ),
             ]
             printed = io.StringIO()
             Console(file=printed, width=width).print(doctor.render(findings))
@@ -158,7 +204,11 @@ def _printed(findings, **how):
 
 def test_the_brief_report_names_what_is_absent_in_one_line(tmp_path):
     """What is here and what is wrong has a line each, the runtimes one together; a shared machine is told at the end."""
-    busy = {".dockerenv": "", "proc/cpuinfo": "processor : 0\nprocessor : 1\n", "proc/loadavg": "0.90 0.5 0.5 1/2 3\n"}
+    busy = {
+        ".dockerenv": "",
+        "proc/cpuinfo": "processor : 0\nprocessor : 1\n",
+        "proc/loadavg": "0.90 0.5 0.5 1/2 3\n",
+    }
     findings = [
         *checks.check_machine(recorded(write(tmp_path, busy), "x86_64")),
         Finding("software", "python", "ok", "CPython 3.11"),
@@ -172,7 +222,9 @@ def test_the_brief_report_names_what_is_absent_in_one_line(tmp_path):
     assert [line.split()[0] for line in lines[:3]] == ["virtualisation", "load", "processor"]
     (absent,) = (line for line in lines if "not here" in line)
     assert absent.endswith("ncnn, 2 power sensors: --all shows why")
-    assert lines[-1] == "ready to measure, 2 warnings; runs on this shared machine are often disturbed"
+    assert (
+        lines[-1] == "ready to measure, 2 warnings; runs on this shared machine are often disturbed"
+    )
     assert len(lines) <= 20
     assert "power     shelly          -     none is connected" in _printed(findings, is_whole=True)
     assert _printed([Finding("machine", "processor", "ok", "2 cores")])[-1] == "ready to measure"
@@ -191,11 +243,15 @@ def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
         "fingerprint.read(); conditions.inspect('before');"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
-    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    completed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300
+    )
     assert completed.stdout.strip() == "[]"
 
 
 def test_the_extra_for_the_edge_tpu_pins_the_interpreter_of_the_pair():
     """So that pip alone brings it."""
-    project = msgspec.toml.decode((Path(__file__).resolve().parents[3] / "pyproject.toml").read_bytes())["project"]
+    project = msgspec.toml.decode(
+        (Path(__file__).resolve().parents[3] / "pyproject.toml").read_bytes()
+    )["project"]
     assert set(setups.interpreters().values()) == {project["optional-dependencies"]["coral"][0]}

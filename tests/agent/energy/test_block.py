@@ -60,7 +60,9 @@ def test_a_fan_that_runs_on_is_stated_apart():
         for lag_s in (0.0, 0.3):
 
             def power(t, lag_s=lag_s):
-                return (lagged(lag_s)(t) if lag_s else 5.0 if 20 <= t < 50 else 2.0) + 1.5 * (25 <= t < 58)
+                return (lagged(lag_s)(t) if lag_s else 5.0 if 20 <= t < 50 else 2.0) + 1.5 * (
+                    25 <= t < 58
+                )
 
             with table_row(period_ms, lag_s):
                 energy = energy_of(make_trace(power, 70, seed=2, period_ms=period_ms))
@@ -72,7 +74,14 @@ def test_what_begins_after_the_load_is_stated_apart():
     """A flush of 2 W for 4 s, from a second after the load on: 8 J come after it."""
     for period_ms in (20.0, 100.0):
         with table_row(period_ms):
-            energy = energy_of(make_trace(lambda t: 2 + 3 * (20 <= t < 50) + 2 * (51 <= t < 55), 70, seed=2, period_ms=period_ms))
+            energy = energy_of(
+                make_trace(
+                    lambda t: 2 + 3 * (20 <= t < 50) + 2 * (51 <= t < 55),
+                    70,
+                    seed=2,
+                    period_ms=period_ms,
+                )
+            )
             assert abs(energy.gross_mj - 150) <= energy.gross_u_mj < 5
             assert energy.after_load_mj == pytest.approx(8_000, rel=0.05)
 
@@ -88,7 +97,9 @@ def test_a_load_that_ends_at_low_power_is_no_fan():
         powers_w[index] = now_w
     starts_ns = np.arange(20, 50, 2, dtype=np.int64) * S
     run = EnergyRun(TIMED, BEFORE, AFTER, 15, Queries(starts_ns, np.full(15, 2 * S - 1), 50 * S))
-    energy, _ = per_inference.assess(make_trace(lambda t: powers_w[min(int(t * 100), 6999)], 70, seed=2), run)
+    energy, _ = per_inference.assess(
+        make_trace(lambda t: powers_w[min(int(t * 100), 6999)], 70, seed=2), run
+    )
     assert abs(energy.gross_mj - 11_000) <= energy.gross_u_mj
     assert energy.after_load_mj is None
 
@@ -103,16 +114,29 @@ def test_an_idle_stretch_that_still_shows_the_load_gives_no_energy():
 def test_an_idle_stretch_in_which_the_sensor_stops_is_not_known():
     """Of 20 s it saw two: the energy has the interval of one whose idle power is known on one side."""
     trace = make_trace(lambda t: 2 + 3 * (20 <= t < 50), 70, seed=3)
-    energy = energy_of(replace(trace, readings=tuple(reading for reading in trace.readings if reading.taken_ns < 52 * S)))
+    energy = energy_of(
+        replace(
+            trace,
+            readings=tuple(reading for reading in trace.readings if reading.taken_ns < 52 * S),
+        )
+    )
     assert (energy.idle_before_w, energy.idle_after_w) == (pytest.approx(2), None)
     assert energy.net_u_mj is None
 
 
 def test_a_sensor_that_is_slower_one_way_gives_no_energy():
     """It would show too much of each burst; one that is as slow both ways does not."""
-    for rise_s, fall_s, is_refused in [(0.05, 0.5, True), (0.4, 0.8, True), (0.8, 0.4, True), (0.5, 0.5, False), (0.02, 0.02, False)]:
+    for rise_s, fall_s, is_refused in [
+        (0.05, 0.5, True),
+        (0.4, 0.8, True),
+        (0.8, 0.4, True),
+        (0.5, 0.5, False),
+        (0.02, 0.02, False),
+    ]:
         with table_row(rise_s, fall_s):
-            energy, reason = assess(make_trace(lagged(rise_s, fall_s), 70, seed=3), TIMED, BEFORE, AFTER, 1000)
+            energy, reason = assess(
+                make_trace(lagged(rise_s, fall_s), 70, seed=3), TIMED, BEFORE, AFTER, 1000
+            )
             assert (energy is None) == is_refused
             assert not is_refused or "slower one way" in reason
 
@@ -124,13 +148,21 @@ def test_what_ran_before_is_not_idle_power():
         return lagged(2.0)(t) + 3 * math.exp(-t / 2)
 
     energy = energy_of(make_trace(power, 70, seed=4))
-    assert (energy.idle_before_w, energy.idle_after_w) == (pytest.approx(2, rel=0.02), pytest.approx(2, rel=0.02))
+    assert (energy.idle_before_w, energy.idle_after_w) == (
+        pytest.approx(2, rel=0.02),
+        pytest.approx(2, rel=0.02),
+    )
     assert abs(energy.net_mj - 90) <= energy.net_u_mj
 
 
 def test_without_idle_a_stated_delay_widens_the_interval():
     """Nothing shows how late the sensor is: of a second that it may be late, the energy is known to about a thirtieth of the load."""
-    trace, late = make_trace(load := (lambda _: 5.0), 70, seed=1), make_trace(load, 70, seed=1, delay_ms=1000.0)
-    prompt_u_mj, late_u_mj = (energy_of(each, before=None, after=None).gross_u_mj for each in (trace, late))
+    trace, late = (
+        make_trace(load := (lambda _: 5.0), 70, seed=1),
+        make_trace(load, 70, seed=1, delay_ms=1000.0),
+    )
+    prompt_u_mj, late_u_mj = (
+        energy_of(each, before=None, after=None).gross_u_mj for each in (trace, late)
+    )
     assert prompt_u_mj < late_u_mj / 3
     assert late_u_mj == pytest.approx(2 * 5 / math.sqrt(3), rel=0.05)

@@ -18,9 +18,13 @@ def truths(world, seed=3):
 
 def test_the_truth_of_a_plain_loop_is_that_of_its_levels():
     """Half of a cycle at 6 W above 3 W of idle, the other half at 1 W; a fan of 2 W for the last 25 of 30 s; nothing after them."""
-    plain = World(load=Bursts(jitter=0, uneven=0, is_paused=False), timed_s=30, wander_w=0, warm_up_s=0)
+    plain = World(
+        load=Bursts(jitter=0, uneven=0, is_paused=False), timed_s=30, wander_w=0, warm_up_s=0
+    )
     assert truths(plain) == pytest.approx([6.5, 3.5], rel=0.002)
-    assert truths(replace(plain, fan=Fan(2.0, after_s=5.0, on_s=10.0))) == pytest.approx([6.5 + 5 / 3, 3.5 + 5 / 3], rel=0.002)
+    assert truths(replace(plain, fan=Fan(2.0, after_s=5.0, on_s=10.0))) == pytest.approx(
+        [6.5 + 5 / 3, 3.5 + 5 / 3], rel=0.002
+    )
 
 
 def test_the_truth_of_requests_leaves_their_gaps_out():
@@ -30,7 +34,9 @@ def test_the_truth_of_requests_leaves_their_gaps_out():
     assert truths(world) == pytest.approx([9 * 40 / 49.5, 6 * 40 / 49.5], rel=0.002)
 
 
-@pytest.mark.parametrize("name", ["10 Hz, nothing special", "served requests", "throttling with leakage, 10 Hz"])
+@pytest.mark.parametrize(
+    "name", ["10 Hz, nothing special", "served requests", "throttling with leakage, 10 Hz"]
+)
 def test_the_truth_is_that_of_a_finer_grid(name):
     """An eighth of a millisecond."""
     world = cells()[name](np.random.default_rng(1))
@@ -41,7 +47,9 @@ def test_a_lag_follows_its_exponential():
     """One second up with .5 s, one second down with .1 s."""
     power = np.concatenate((np.zeros(1), np.ones(1000), np.zeros(100)))
     lagged_w = lagged(power, 0.5, 0.1, 0.001)
-    assert lagged_w[[1000, 1100]] == pytest.approx([1 - math.exp(-2), (1 - math.exp(-2)) * math.exp(-1)])
+    assert lagged_w[[1000, 1100]] == pytest.approx(
+        [1 - math.exp(-2), (1 - math.exp(-2)) * math.exp(-1)]
+    )
 
 
 @pytest.mark.parametrize("name", list(cells())[::8])
@@ -49,13 +57,22 @@ def test_a_cell_gives_an_energy_or_a_reason(name):
     """Two draws of one cell in eight."""
     result = measure(name, 2)
     assert result.trials == 2
-    assert all(math.isfinite(error) and u > 0 and true_w > 0 for error, u, true_w in (*result.gross, *result.net))
+    assert all(
+        math.isfinite(error) and u > 0 and true_w > 0
+        for error, u, true_w in (*result.gross, *result.net)
+    )
     assert all(result.reasons)
 
 
 @pytest.mark.parametrize(
     ("name", "holding", "missed", "refused", "fails"),
-    [("a", 268, 32, 0, False), ("a", 267, 33, 0, True), ("a", 3, 27, 270, False), ("a", 20, 20, 260, True), (LIMIT, 0, 9, 0, False)],
+    [
+        ("a", 268, 32, 0, False),
+        ("a", 267, 33, 0, True),
+        ("a", 3, 27, 270, False),
+        ("a", 20, 20, 260, True),
+        (LIMIT, 0, 9, 0, False),
+    ],
 )
 def test_a_cell_fails_that_holds_the_truth_too_seldom(name, holding, missed, refused, fails):
     """267 of 300 are fewer than intervals of 92% hold in one draw of twenty; what is mostly refused is not judged."""

@@ -40,7 +40,9 @@ def test_the_trapezoid_is_exact_on_a_ramp():
     curve = Curve(trace.readings, trace.description)
     begin, end = 3.123456789, 27.987654321
     exact_j = (end - begin) + 0.125 * (end**2 - begin**2)
-    assert curve.energy_mj(Window(int(begin * S), int(end * S))) == pytest.approx(exact_j * 1000, rel=1e-6)
+    assert curve.energy_mj(Window(int(begin * S), int(end * S))) == pytest.approx(
+        exact_j * 1000, rel=1e-6
+    )
 
 
 def test_a_constant_power_gives_power_times_time():
@@ -71,21 +73,28 @@ def test_each_term_widens_the_interval_by_what_it_is():
         ({"resolution_w": 0.3}, 2 * 0.3 / math.sqrt(3) * 30),
     ]:
         with table_row(changes):
-            assert energy_of(make_trace(even(7.0), 70, **changes)).gross_u_mj == pytest.approx(u_mj, rel=0.01)
+            assert energy_of(make_trace(even(7.0), 70, **changes)).gross_u_mj == pytest.approx(
+                u_mj, rel=0.01
+            )
 
 
 def test_in_the_net_energy_the_gain_acts_on_the_difference_and_the_zero_cancels():
     """5 W against 2 W, gain 2%: 6 mJ of 150 mJ gross, 3.6 of 90 mJ net; a zero that is off moves both powers alike."""
     energy = energy_of(make_trace(load_step, 70, seed=1, gain_u_ratio=0.02))
     assert energy.net_u_mj < energy.gross_u_mj
-    sure, off = (energy_of(make_trace(load_step, 70, seed=1, offset_u_w=offset_u_w)) for offset_u_w in (0.0, 0.5))
+    sure, off = (
+        energy_of(make_trace(load_step, 70, seed=1, offset_u_w=offset_u_w))
+        for offset_u_w in (0.0, 0.5)
+    )
     assert off.gross_u_mj > sure.gross_u_mj + 10
     assert off.net_u_mj == pytest.approx(sure.net_u_mj)
 
 
 def test_idle_power_that_moved_widens_the_net_energy_by_as_much():
     """2 W before and 2.2 W after: the idle power meanwhile may have been either."""
-    energy = energy_of(make_trace(lambda t: 5.0 if 20 <= t < 50 else 2.0 if t < 20 else 2.2, 70, seed=1))
+    energy = energy_of(
+        make_trace(lambda t: 5.0 if 20 <= t < 50 else 2.0 if t < 20 else 2.2, 70, seed=1)
+    )
     assert abs(energy.net_mj - 90) <= energy.net_u_mj
     assert abs(energy.net_mj - 84) <= energy.net_u_mj < 20
 
@@ -120,7 +129,11 @@ def test_a_load_lost_in_the_idle_power_is_not_resolvable():
 def test_without_idle_there_is_no_net():
     """No stretch at all, one too short, and one without readings: net is null, with the reason."""
     trace = make_trace(load_step, 70)
-    for before, after in ((None, None), (Window(20 * S - S // 2, 20 * S), None), (None, Window(200 * S, 230 * S))):
+    for before, after in (
+        (None, None),
+        (Window(20 * S - S // 2, 20 * S), None),
+        (None, Window(200 * S, 230 * S)),
+    ):
         energy = energy_of(trace, before=before, after=after)
         assert (energy.net_mj, energy.net_u_mj, energy.net_state) == (None, None, "no_idle")
         assert (energy.idle_before_w, energy.idle_after_w) == (None, None)
@@ -130,13 +143,19 @@ def test_with_idle_on_one_side_only_the_drift_is_unknown():
     """Net is there, its uncertainty is not."""
     energy = energy_of(make_trace(load_step, 70), before=None)
     assert energy.net_mj == pytest.approx(90, rel=0.01)
-    assert (energy.net_u_mj, energy.idle_before_w, energy.idle_after_w) == (None, None, pytest.approx(2))
+    assert (energy.net_u_mj, energy.idle_before_w, energy.idle_after_w) == (
+        None,
+        None,
+        pytest.approx(2),
+    )
 
 
 def test_a_slow_counter_is_interpolated_between_its_moves():
     """One that moves once a second: the edges lie between two moves, and reading it at its old value costs nothing."""
     trace = make_counter(6.0, 90, moves_ms=1000.0)
-    energy = energy_of(trace, timed=Window(20 * S + S // 3, 80 * S + S // 3), after=Window(80 * S + S // 3, 90 * S))
+    energy = energy_of(
+        trace, timed=Window(20 * S + S // 3, 80 * S + S // 3), after=Window(80 * S + S // 3, 90 * S)
+    )
     assert energy.gross_mj == pytest.approx(360, rel=1e-6)
 
 
@@ -145,7 +164,10 @@ def test_a_counter_goes_on_counting_while_nobody_reads():
     trace = make_counter(6.0, 70)
 
     def without(begin_s, end_s):
-        return dataclasses.replace(trace, readings=tuple(r for r in trace.readings if not begin_s * S < r.taken_ns < end_s * S))
+        return dataclasses.replace(
+            trace,
+            readings=tuple(r for r in trace.readings if not begin_s * S < r.taken_ns < end_s * S),
+        )
 
     assert energy_of(without(30, 33)).gross_mj == pytest.approx(180, rel=1e-6)
     for lost in (without(45, 52), without(35, 99)):
@@ -154,16 +176,25 @@ def test_a_counter_goes_on_counting_while_nobody_reads():
 
 def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_beside_it():
     """A wall plug that is too slow gives way to the board's own sensor; without any, all reasons are stated."""
-    plug = dataclasses.replace(make_trace(load_step, 70, scope="wall-ac", period_ms=5000.0), name="plug")
+    plug = dataclasses.replace(
+        make_trace(load_step, 70, scope="wall-ac", period_ms=5000.0), name="plug"
+    )
     board = dataclasses.replace(make_trace(load_step, 70, scope="soc-rails"), name="board")
     energies = energies_of([board, plug], EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert (energies.energy.scope, energies.others) == ("soc-rails", ())
-    assert energies.refused[0].startswith("plug: it gave 6 new values in 30 s, but an energy needs 10")
+    assert energies.refused[0].startswith(
+        "plug: it gave 6 new values in 30 s, but an energy needs 10"
+    )
     faster = dataclasses.replace(make_trace(load_step, 70, scope="wall-ac"), name="plug")
     energies = energies_of([board, faster], EnergyRun(TIMED, BEFORE, AFTER, 1000))
-    assert (energies.energy.scope, [other.scope for other in energies.others]) == ("wall-ac", ["soc-rails"])
+    assert (energies.energy.scope, [other.scope for other in energies.others]) == (
+        "wall-ac",
+        ["soc-rails"],
+    )
     assert (energies.reason, energies.refused) == (None, ())
-    energies = energies_of([board, plug], EnergyRun(Window(20 * S, 20 * S + S // 2), BEFORE, AFTER, 10))
+    energies = energies_of(
+        [board, plug], EnergyRun(Window(20 * S, 20 * S + S // 2), BEFORE, AFTER, 10)
+    )
     assert energies.energy is None
     assert "plug: " in energies.reason
     assert "; board: " in energies.reason
@@ -172,18 +203,31 @@ def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_
 def test_a_replayed_sensor_does_not_stand_before_a_measuring_one():
     """A recording says nothing of this run, however wide its scope."""
     board = dataclasses.replace(make_trace(load_step, 70, scope="soc-rails"), name="board")
-    recording = dataclasses.replace(make_trace(load_step, 70, scope="wall-ac", id="replay:demo"), name="replay")
+    recording = dataclasses.replace(
+        make_trace(load_step, 70, scope="wall-ac", id="replay:demo"), name="replay"
+    )
     energies = energies_of([recording, board], EnergyRun(TIMED, BEFORE, AFTER, 1000))
-    assert (energies.energy.scope, [other.sensor for other in energies.others]) == ("soc-rails", ["replay:demo"])
+    assert (energies.energy.scope, [other.sensor for other in energies.others]) == (
+        "soc-rails",
+        ["replay:demo"],
+    )
 
 
 def test_a_counter_that_hardly_moves_while_idle_gives_no_idle_power():
     """Steps of 1 J at 50 mW: what lies between two moves 20 s apart would be taken for the load's power."""
     readings = []
     for tick in range(700):
-        energy_j = 0.05 * min(tick, 200) / 10 + 8.0 * min(max(tick - 200, 0), 300) / 10 + 0.05 * max(tick - 500, 0) / 10
+        energy_j = (
+            0.05 * min(tick, 200) / 10
+            + 8.0 * min(max(tick - 200, 0), 300) / 10
+            + 0.05 * max(tick - 500, 0) / 10
+        )
         readings.append(Reading(taken_ns=tick * S // 10, energy_mj=math.floor(energy_j) * 1000.0))
-    trace = SensorTrace("counter", make_description(kind="energy", resolution_w=None, offset_u_w=0.0), tuple(readings))
+    trace = SensorTrace(
+        "counter",
+        make_description(kind="energy", resolution_w=None, offset_u_w=0.0),
+        tuple(readings),
+    )
     energy = energy_of(trace)
     assert (energy.net_state, energy.idle_before_w, energy.idle_after_w) == ("no_idle", None, None)
     assert abs(energy.gross_mj - 240) <= energy.gross_u_mj
@@ -196,7 +240,8 @@ def test_gaps_that_may_hold_all_of_the_energy_leave_none_to_the_queries():
     run = EnergyRun(TIMED, BEFORE, AFTER, starts_ns.size, queries, counts_inferences=False)
     peaks = make_trace(lambda t: even(5.0)(t) + 95 * (35 <= t < 35.3), 70)
     assert (
-        assess_run(peaks, run)[1] == "bench: its readings leave no energy to the queries: they are too short beside the gaps between them"
+        assess_run(peaks, run)[1]
+        == "bench: its readings leave no energy to the queries: they are too short beside the gaps between them"
     )
     assert assess_run(make_trace(even(5.0), 70), run)[0].gross_mj == pytest.approx(500, rel=0.01)
 

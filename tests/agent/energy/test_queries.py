@@ -35,28 +35,59 @@ def test_what_is_taken_off_has_no_energy(world):
 
 def test_a_clock_without_pauses_stands_still_in_them():
     """Times within a pause are its begin; later ones are earlier by all pauses before them."""
-    queries = Queries(np.array([0, 120]), np.array([100, 100]), 260, np.array([[100, 120], [220, 250]]))
-    assert queries.without_pauses(np.array([0, 100, 110, 120, 220, 240, 260])).tolist() == [0, 100, 100, 100, 200, 200, 210]
-    assert queries.are_paused(np.array([99, 100, 119, 120, 230, 255])).tolist() == [False, True, True, False, True, False]
+    queries = Queries(
+        np.array([0, 120]), np.array([100, 100]), 260, np.array([[100, 120], [220, 250]])
+    )
+    assert queries.without_pauses(np.array([0, 100, 110, 120, 220, 240, 260])).tolist() == [
+        0,
+        100,
+        100,
+        100,
+        200,
+        200,
+        210,
+    ]
+    assert queries.are_paused(np.array([99, 100, 119, 120, 230, 255])).tolist() == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
     assert queries.paused_ns == 50
 
 
 def test_queries_come_out_of_the_raw_samples_of_a_run():
     """Starts are counted from the timed part; in an open loop a query works from its call on, not from its arrival."""
-    starts, latency = samples.pack("query_start", "ns", np.array([0, 100, 250])), samples.pack("latency", "ns", np.array([60, 90, 80]))
+    starts, latency = (
+        samples.pack("query_start", "ns", np.array([0, 100, 250])),
+        samples.pack("latency", "ns", np.array([60, 90, 80])),
+    )
     queries = queries_of((starts, latency), 1000, 1400)
-    assert (queries.starts_ns.tolist(), queries.durations_ns.tolist(), queries.end_ns) == ([1000, 1100, 1250], [60, 90, 80], 1400)
+    assert (queries.starts_ns.tolist(), queries.durations_ns.tolist(), queries.end_ns) == (
+        [1000, 1100, 1250],
+        [60, 90, 80],
+        1400,
+    )
     arrivals = samples.pack("arrival", "ns", np.array([0, 80, 250]))
     assert queries_of((starts, latency, arrivals), 1000, 1400).durations_ns.tolist() == [60, 70, 80]
 
 
 def test_raw_samples_without_queries_give_none():
     """Absent, of another number, out of order, or answered beside each other: the energy is then computed without."""
-    starts, latency = samples.pack("query_start", "ns", np.array([0, 100])), samples.pack("latency", "ns", np.array([60, 90]))
+    starts, latency = (
+        samples.pack("query_start", "ns", np.array([0, 100])),
+        samples.pack("latency", "ns", np.array([60, 90])),
+    )
     assert queries_of((latency,), 0, 200) is None
     assert queries_of((samples.pack("query_start", "ns", np.array([0])), latency), 0, 200) is None
-    assert queries_of((samples.pack("query_start", "ns", np.array([100, 0])), latency), 0, 200) is None
-    assert queries_of((starts, latency, samples.pack("arrival", "ns", np.array([0]))), 0, 200) is None
+    assert (
+        queries_of((samples.pack("query_start", "ns", np.array([100, 0])), latency), 0, 200) is None
+    )
+    assert (
+        queries_of((starts, latency, samples.pack("arrival", "ns", np.array([0]))), 0, 200) is None
+    )
     assert queries_of((starts, samples.pack("latency", "ns", np.array([101, 90]))), 0, 200) is None
 
 
@@ -71,9 +102,20 @@ def test_a_wait_beside_a_query_or_another_wait_is_no_pause():
         ([(10.0, 10.5), (11.49, 12.0)], []),
     ]:
         with table_row(pauses_s):
-            starts_s = [start_s for start_s in np.arange(1.0, 60.0, 0.5) if not 10.0 <= start_s < 11.5 and not 20.5 <= start_s < 21.5]
-            moments = {"query_start": starts_s, "pause_start": [begin for begin, _ in pauses_s], "pause_end": [end for _, end in pauses_s]}
-            series = [samples.pack(name, "ns", np.round(np.multiply(times_s, 1e9)).astype(np.int64)) for name, times_s in moments.items()]
+            starts_s = [
+                start_s
+                for start_s in np.arange(1.0, 60.0, 0.5)
+                if not 10.0 <= start_s < 11.5 and not 20.5 <= start_s < 21.5
+            ]
+            moments = {
+                "query_start": starts_s,
+                "pause_start": [begin for begin, _ in pauses_s],
+                "pause_end": [end for _, end in pauses_s],
+            }
+            series = [
+                samples.pack(name, "ns", np.round(np.multiply(times_s, 1e9)).astype(np.int64))
+                for name, times_s in moments.items()
+            ]
             series.append(samples.pack("latency", "ns", np.full(len(starts_s), 500_000_000)))
             queries = queries_of(series, 0, 60_000_000_000)
             assert [tuple(pause_s) for pause_s in (queries.pauses_ns / 1e9).tolist()] == left_s

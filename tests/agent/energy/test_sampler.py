@@ -62,7 +62,10 @@ def test_readings_come_once_a_period_on_average_and_at_all_places_of_any_clock_o
     assert statistics.fmean(gaps) == pytest.approx(100, rel=0.02)
     assert max(gaps) <= 250
     for phase in range(0, 100, 10):
-        repeats = sum((after - phase) // 100 == (before - phase) // 100 for before, after in itertools.pairwise(moments))
+        repeats = sum(
+            (after - phase) // 100 == (before - phase) // 100
+            for before, after in itertools.pairwise(moments)
+        )
         assert 0.1 < repeats / len(gaps) < 0.3
 
 
@@ -81,7 +84,11 @@ def test_a_sensor_that_is_gone_or_cannot_be_described_ends_its_trace_with_its_re
     assert (len(trace.readings), trace.ended) == (2, "unplugged: plug it in again")
     assert "unplugged" in caplog.text
     trace = _sample(_Scripted(3.0, describes=False))
-    assert (trace.description, trace.readings, trace.ended) == (None, (), "not plugged in: plug it in")
+    assert (trace.description, trace.readings, trace.ended) == (
+        None,
+        (),
+        "not plugged in: plug it in",
+    )
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -97,20 +104,32 @@ TIMED = Window(20 * S, 50 * S)
 def test_the_energy_can_be_computed_again_from_the_record():
     """Packed and unpacked, the readings hold the same energy, of samples and of a counter."""
     trace = make_trace(lambda t: 3 + t % 7, 70, seed=4)
-    values, times = (samples.unpack(series) for series in sampler.pack_traces([trace], TIMED.start_ns))
-    unpacked = [Reading(int(at) + TIMED.start_ns, power_w=float(value)) for at, value in zip(times, values, strict=True)]
+    values, times = (
+        samples.unpack(series) for series in sampler.pack_traces([trace], TIMED.start_ns)
+    )
+    unpacked = [
+        Reading(int(at) + TIMED.start_ns, power_w=float(value))
+        for at, value in zip(times, values, strict=True)
+    ]
     exact = Curve(trace.readings, trace.description).energy_mj(TIMED)
     assert Curve(unpacked, make_description()).energy_mj(TIMED) == exact > 0
 
     counter = make_counter(6.0, 70)
-    values, times = (samples.unpack(series) for series in sampler.pack_traces([counter], TIMED.start_ns))
-    unpacked = [Reading(int(at) + TIMED.start_ns, energy_mj=float(value)) for at, value in zip(times, values, strict=True)]
+    values, times = (
+        samples.unpack(series) for series in sampler.pack_traces([counter], TIMED.start_ns)
+    )
+    unpacked = [
+        Reading(int(at) + TIMED.start_ns, energy_mj=float(value))
+        for at, value in zip(times, values, strict=True)
+    ]
     assert Curve(unpacked, counter.description).energy_mj(TIMED) == pytest.approx(180_000)
 
 
 def test_each_sensor_has_its_own_pair_of_series():
     """Named after it, with units; a sensor that gave nothing has none."""
-    packed = sampler.pack_traces([make_trace(lambda _: 1.0, 1), make_counter(1.0, 1), SensorTrace("gone", None, ())], 0)
+    packed = sampler.pack_traces(
+        [make_trace(lambda _: 1.0, 1), make_counter(1.0, 1), SensorTrace("gone", None, ())], 0
+    )
     assert [(series.name, series.unit) for series in packed] == [
         ("power.bench", "W"),
         ("power_at.bench", "ns"),

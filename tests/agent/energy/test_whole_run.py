@@ -30,7 +30,13 @@ def _meter(folder, scope, power_w):
     """A replayed meter of that scope: its power swings by 1 W either way, 61 points in 5.9 s, and is known to 1%."""
     times = [n * 0.098 for n in range(61)]
     powers = [power_w + math.sin(2 * math.pi * n / 12) for n in range(61)]
-    described = {"id": scope, "scope": scope, "period_ms": 98.0, "resolution_w": 0.001, "gain_u_ratio": 0.01}
+    described = {
+        "id": scope,
+        "scope": scope,
+        "period_ms": 98.0,
+        "resolution_w": 0.001,
+        "gain_u_ratio": 0.01,
+    }
     path = folder / f"{scope}.json"
     path.write_text(json.dumps(described | {"t_s": times, "power_w": powers}))
     return ReplaySensor(str(path))
@@ -40,21 +46,36 @@ def _measure(model, sensors, *lines):
     path = model.parent / "suite.toml"
     settings = (f'model = "{model}"', "repeats = 1", 'mode = "rapid"', *lines)
     path.write_text("\n".join(['name = "s"', "[[case]]", *settings]))
-    outcomes = session.measure(read_suite(path), session.DeviceIdentity("bench", "f"), sensors, "none is here", lambda _: None)
+    outcomes = session.measure(
+        read_suite(path),
+        session.DeviceIdentity("bench", "f"),
+        sensors,
+        "none is here",
+        lambda _: None,
+    )
     (record,) = list(outcomes)
     assert isinstance(record, RunRecord), record
     return record
 
 
 @pytest.mark.services
-def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_other(model, tmp_path, monkeypatch):
+def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_other(
+    model, tmp_path, monkeypatch
+):
     """The wall reads 5 W and rails inside it 7 W: both energies are what the traces hold, the run is disturbed, and verify agrees."""
     # A busy machine may keep the sampler from reading for a while.
     monkeypatch.setattr(refusals, "GAP_RATIO", 0.5)
-    sensors = {"rails": _meter(tmp_path, "soc-rails", 7.0), "wall": _meter(tmp_path, "wall-ac", 5.0)}
+    sensors = {
+        "rails": _meter(tmp_path, "soc-rails", 7.0),
+        "wall": _meter(tmp_path, "wall-ac", 5.0),
+    }
     record = _measure(model, sensors, "seconds = 11.0", "idle_seconds = 0")
     (rails,) = record.other_energies
-    assert (record.energy.scope, rails.scope, "energy" in record.reasons) == ("wall-ac", "soc-rails", False)
+    assert (record.energy.scope, rails.scope, "energy" in record.reasons) == (
+        "wall-ac",
+        "soc-rails",
+        False,
+    )
     for energy, power_w in ((record.energy, 5.0), (rails, 7.0)):
         truth_mj = power_w * energy.window_ms / record.latency.count
         assert abs(energy.gross_mj - truth_mj) <= energy.gross_u_mj < 0.1 * truth_mj
@@ -68,7 +89,11 @@ def test_only_a_sensor_of_a_narrower_scope_takes_the_place_of_a_lost_one():
     absent = SensorTrace("usb", None, (), ended="gone")
     plug, package, going = (
         SensorTrace(name, make_description(id=name, scope=scope), (), ended=why)
-        for name, scope, why in (("plug", "wall-ac", "gone"), ("rapl", "cpu-package", "gone"), ("rails", "module", "late"))
+        for name, scope, why in (
+            ("plug", "wall-ac", "gone"),
+            ("rapl", "cpu-package", "gone"),
+            ("rails", "module", "late"),
+        )
     )
     assert lost_sensors((absent, plug, package, going), energies) == ("usb, gone", "plug, gone")
     assert lost_sensors((absent, plug), ()) == ()
@@ -77,7 +102,11 @@ def test_only_a_sensor_of_a_narrower_scope_takes_the_place_of_a_lost_one():
 def test_verify_names_an_energy_that_a_blind_sensor_gave_for_an_accelerator():
     """The same readings, but the case ran on a Coral and the scope does not see it: the stated energy has no support."""
     record = make_sound_record()
-    traces = tuple(msgspec.structs.replace(trace, scope="soc-rails") for trace in record.power_traces)
-    forged = msgspec.structs.replace(record, power_traces=traces, runtime=make_runtime(name="edgetpu", backend="usb:0,std"))
+    traces = tuple(
+        msgspec.structs.replace(trace, scope="soc-rails") for trace in record.power_traces
+    )
+    forged = msgspec.structs.replace(
+        record, power_traces=traces, runtime=make_runtime(name="edgetpu", backend="usb:0,std")
+    )
     (difference,) = recompute(forged)[1]
     assert (difference.field, difference.recomputed) == ("energy.gross_mj", None)

@@ -59,5 +59,10 @@ def test_another_process_computes_the_same_hash():
         "def f(x, *, n=3):\n    return json.dumps([y for y in x if y in {'a', 'b'}])\n"
         "print(sha256_of(functools.partial(f, ['a'])))"
     )
-    hashes = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(3)}
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(3)
+    }
     assert len(hashes) == 1

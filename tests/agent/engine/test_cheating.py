@@ -33,7 +33,9 @@ ANSWER_RULES = {"outputs-differ", *(rule.name for rule in output_rules.RULES)}
         ("Growing", ["outputs-differ"]),
     ],
 )
-def test_a_runtime_that_cheats_is_caught_and_an_honest_one_is_not(tmp_path, monkeypatch, cheat, rules):
+def test_a_runtime_that_cheats_is_caught_and_an_honest_one_is_not(
+    tmp_path, monkeypatch, cheat, rules
+):
     """Caching, answering from the input before, answering before it is done, overflowing, and outputs of another shape each time."""
     monkeypatch.setitem(runtimes.RUNTIMES, "cheat", f"tests.fixtures.cheats:{cheat}")
     measured, broken = run(tmp_path / "model.cheat", runtime="cheat")

@@ -71,7 +71,9 @@ def test_the_collector_stays_off_until_the_outer_of_two_blocks_ends():
 def test_throughput_is_over_the_whole_window_of_batches():
     """Copying a batch in counts as work in offline, and does not in single_stream."""
     timed = closed_loop.run(World(lambda _: 1_000).watch(), plan(queries=13))
-    assert scenario.throughput_per_s("offline", timed, 13 * 8) == pytest.approx(8e9 / (1_000 + BIND_NS))
+    assert scenario.throughput_per_s("offline", timed, 13 * 8) == pytest.approx(
+        8e9 / (1_000 + BIND_NS)
+    )
     assert scenario.throughput_per_s("single_stream", timed, 13) == pytest.approx(1e9 / 1_000)
 
 

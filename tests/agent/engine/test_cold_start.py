@@ -89,10 +89,14 @@ def measured(tmp_path, monkeypatch):
     suite.write_text(f'name = "cold"\n[[case]]\nmodel = "{model}"\nmode = "rapid"\nrepeats = 1\n')
 
     # It writes down its times outside, which a sandboxed process may not.
-    monkeypatch.setattr(isolation, "grant_for", lambda case: replace(grant_for(case), write=(tmp_path,)))
+    monkeypatch.setattr(
+        isolation, "grant_for", lambda case: replace(grant_for(case), write=(tmp_path,))
+    )
 
     def measure():
-        (record,) = session.measure(read_suite(suite), session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None)
+        (record,) = session.measure(
+            read_suite(suite), session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None
+        )
         assert isinstance(record, RunRecord), record
         return record, json.loads(marks.read_text())
 
@@ -104,7 +108,11 @@ def test_each_part_of_the_cold_start_is_its_own(measured):
     """Each holds what it lasts by the library's own clock, and none another: all four fit between the start and the first answer."""
     record, marks = measured()
     cold = record.cold_start
-    for part, found_ms in (("import", cold.import_ms), ("load", cold.load_ms), ("first", cold.first_ms)):
+    for part, found_ms in (
+        ("import", cold.import_ms),
+        ("load", cold.load_ms),
+        ("first", cold.first_ms),
+    ):
         own_ms = (marks[f"{part}_ends"] - marks[f"{part}_begins"]) / 1e6
         assert own_ms <= found_ms, part
     # Python's own start, before our first line.

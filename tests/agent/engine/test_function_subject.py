@@ -21,9 +21,17 @@ from tests.fixtures.rows import table_row
 
 
 def run_of(function, inputs=(), **settings):
-    limits = {"repeats": 1, "queries": 16, "seconds": 0.0, "warm_up_seconds": 0.02, "idle_seconds": 0.0}
+    limits = {
+        "repeats": 1,
+        "queries": 16,
+        "seconds": 0.0,
+        "warm_up_seconds": 0.02,
+        "idle_seconds": 0.0,
+    }
     case = Case(model="function", runtime="python", **{**limits, **settings})
-    work = job.RunJob(case=case, sha256="0" * 64, size_bytes=0, seed=0, accuracy=False, idle=False, spawned_ns=0)
+    work = job.RunJob(
+        case=case, sha256="0" * 64, size_bytes=0, seed=0, accuracy=False, idle=False, spawned_ns=0
+    )
     return measure_call(work, FunctionCall(function, inputs), lambda _: None)
 
 
@@ -58,7 +66,12 @@ def test_calls_too_short_for_the_clock_are_timed_in_batches(played):
 
 def test_inputs_are_arguments_keywords_or_the_argument():
     """A tuple, a dict, anything else; and none at all."""
-    for inputs, call in [((1, 2), ((1, 2), {})), ({"a": 1}, ((), {"a": 1})), ([1, 2], (([1, 2],), {})), ((), ((), {}))]:
+    for inputs, call in [
+        ((1, 2), ((1, 2), {})),
+        ({"a": 1}, ((), {"a": 1})),
+        ([1, 2], (([1, 2],), {})),
+        ((), ((), {})),
+    ]:
         assert FunctionCall(work, inputs).arguments == call
 
 
@@ -143,7 +156,9 @@ def test_results_of_an_asynchronous_framework_are_waited_for():
 @pytest.mark.usefixtures("played")
 def test_wrong_inputs_and_errors_of_the_function_are_one_line():
     """The first before it is called."""
-    with pytest.raises(ConfigError, match="does not take these inputs: missing a required argument"):
+    with pytest.raises(
+        ConfigError, match="does not take these inputs: missing a required argument"
+    ):
         run_of(work)
     with pytest.raises(MeasurementError, match="the function raised ZeroDivisionError"):
         run_of(lambda: 1 / 0)
@@ -169,7 +184,9 @@ def test_garbage_is_freed_while_queries_are_timed():
 def test_arrays_are_described_as_tensors():
     """Shape and type of inputs and outputs; text is part of the data's identity and no tensor."""
     run = run_of(lambda image, text: (image * 2, text), (np.ones((1, 3, 8, 8), np.float32), "a"))
-    assert [(tensor.shape, tensor.dtype) for tensor in (*run.inputs, *run.outputs)] == [((1, 3, 8, 8), "float32")] * 2
+    assert [(tensor.shape, tensor.dtype) for tensor in (*run.inputs, *run.outputs)] == [
+        ((1, 3, 8, 8), "float32")
+    ] * 2
     assert run.precision == "fp32"
     # Who cannot tell the threads of a function says why.
     assert (run.runtime.threads, "PyTorch" in run.runtime.threads_reason) == (1, True)
@@ -178,8 +195,15 @@ def test_arrays_are_described_as_tensors():
 def test_a_busy_thread_of_the_caller_is_stated():
     """By the share of the time in which it ran; one that began meanwhile counts for nothing."""
     before_ns = {"noisy, thread 7": 100, "quiet, thread 8": 50}
-    assert busiest_threads(before_ns, before_ns | {"noisy, thread 7": 400, "late, thread 9": 999}, 1000) == "0.3000 noisy, thread 7"
+    assert (
+        busiest_threads(
+            before_ns, before_ns | {"noisy, thread 7": 400, "late, thread 9": 999}, 1000
+        )
+        == "0.3000 noisy, thread 7"
+    )
     run = run_of(count_up, (20_000,))
     facts = {"other_threads_ratio": "0.0600 noisy, thread 7"}
-    assert "other-threads" in rules_of(msgspec.structs.replace(run, runtime=msgspec.structs.replace(run.runtime, facts=facts)))
+    assert "other-threads" in rules_of(
+        msgspec.structs.replace(run, runtime=msgspec.structs.replace(run.runtime, facts=facts))
+    )
     assert "other-threads" not in rules_of(run)

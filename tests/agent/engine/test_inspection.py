@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    MeasurementError,
+    TransientError,
+    UnavailableError,
+)
 from edgemeter.agent.engine import inspection
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case
@@ -54,11 +59,18 @@ def test_a_large_model_is_not_loaded_in_vain(monkeypatch, ways, tmp_path):
 
 def test_a_crash_or_a_long_load_is_left_to_the_first_run(monkeypatch):
     """Memory that another run takes, or a slow disk, refuses nothing."""
-    for error, is_refused in [(ConfigError, True), (UnavailableError, True), (MeasurementError, False), (TransientError, False)]:
+    for error, is_refused in [
+        (ConfigError, True),
+        (UnavailableError, True),
+        (MeasurementError, False),
+        (TransientError, False),
+    ]:
         with table_row(error):
 
             def fail(*_, error=error):
                 raise error("no")
 
             monkeypatch.setattr(inspection, "_ask", fail)
-            assert (inspection.why_not(one_case(MODELS / "litert.tflite")) is not None) == is_refused
+            assert (
+                inspection.why_not(one_case(MODELS / "litert.tflite")) is not None
+            ) == is_refused

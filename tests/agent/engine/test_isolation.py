@@ -17,7 +17,13 @@ def test_a_run_that_waits_for_others_is_not_ended_meanwhile(tmp_path):
     timers = []
 
     def meet(event):
-        timers.append([thread for thread in threading.enumerate() if isinstance(thread, threading.Timer) and not thread.finished.is_set()])
+        timers.append(
+            [
+                thread
+                for thread in threading.enumerate()
+                if isinstance(thread, threading.Timer) and not thread.finished.is_set()
+            ]
+        )
         return event.timed or Window(0, 50_000_000)
 
     isolation.run_isolated(run_job(case, meets=True), lambda _event, _pid: None, meet)

@@ -46,7 +46,9 @@ def measured(model: Path, *, idle: bool = False, **settings: Any) -> job.Measure
 
 
 def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> LanguageSubject:
-    subject = LanguageSubject(run_job(brief_case(model, prompt_tokens=prompt_tokens, output_tokens=output_tokens)))
+    subject = LanguageSubject(
+        run_job(brief_case(model, prompt_tokens=prompt_tokens, output_tokens=output_tokens))
+    )
     subject.load()
     return subject
 
@@ -55,7 +57,12 @@ def test_a_run_states_lengths_moments_and_rates(tmp_path):
     """What was asked for is what was generated: 5 ms to the first token, 3 ms to each of five more."""
     run = measured(recorded(tmp_path), idle=True, idle_seconds=3.0)
     generation = run.generation
-    assert (generation.prompt_tokens, generation.output_tokens, generation.ended_early, generation.counts) == (20, 6, 0, "exact")
+    assert (
+        generation.prompt_tokens,
+        generation.output_tokens,
+        generation.ended_early,
+        generation.counts,
+    ) == (20, 6, 0, "exact")
     assert run.latency.count == generation.ttft.count == 11
     raw = {series.name: samples.unpack(series) for series in run.samples}
     assert raw["token"].size == 11 * 6
@@ -68,19 +75,37 @@ def test_a_run_states_lengths_moments_and_rates(tmp_path):
     assert generation.prefill_tokens_per_s == pytest.approx(20 * 1000 / 5, rel=1e-3)
     assert run.precision == "q8_0"
     assert (run.output_check.compared, run.output_check.differing) == (2, 0)
-    assert run.idle_before.end_ns <= run.timed.start_ns < run.timed.end_ns <= run.idle_after.start_ns
-    assert [round(idle.length_ns / 1e6) for idle in (run.idle_before, run.idle_after)] == [3000, 3000]
+    assert (
+        run.idle_before.end_ns <= run.timed.start_ns < run.timed.end_ns <= run.idle_after.start_ns
+    )
+    assert [round(idle.length_ns / 1e6) for idle in (run.idle_before, run.idle_after)] == [
+        3000,
+        3000,
+    ]
 
 
 def test_prompts_are_exact_seeded_and_share_no_beginning():
     """Each query has another first token, no prompt is one token repeated, and the same seed gives the same prompts."""
-    loaded = LoadedGenerator("p", "1", "cpu", 0, 0, context_tokens=64, text_tokens=np.arange(10, 110, dtype=np.int32), first_tokens=(1,))
+    loaded = LoadedGenerator(
+        "p",
+        "1",
+        "cpu",
+        0,
+        0,
+        context_tokens=64,
+        text_tokens=np.arange(10, 110, dtype=np.int32),
+        first_tokens=(1,),
+    )
     prompts = [SyntheticPrompts(loaded, 16, 5).of(number) for number in range(-50, 50)]
     assert {len(prompt) for prompt in prompts} == {16}
     assert {prompt[0] for prompt in prompts} == {1}
     assert len({prompt[1] for prompt in prompts}) == 100
     assert all(len(set(prompt)) > 3 for prompt in prompts)
-    assert prompts[57] == SyntheticPrompts(loaded, 16, 5).of(7) != SyntheticPrompts(loaded, 16, 6).of(7)
+    assert (
+        prompts[57]
+        == SyntheticPrompts(loaded, 16, 5).of(7)
+        != SyntheticPrompts(loaded, 16, 6).of(7)
+    )
     with pytest.raises(ConfigError, match="no room"):
         SyntheticPrompts(loaded, 1, 0)
 
@@ -99,7 +124,9 @@ def test_the_timed_prompts_of_a_case_are_the_same_however_long_the_warm_up_was(t
 
 def test_a_generator_of_texts_gets_texts_that_differ_from_the_start():
     """Where there are no token ids a prompt is words behind the number of its query."""
-    loaded = LoadedGenerator("p", "1", "http", 0, 0, context_tokens=64, text_tokens=np.zeros(0, np.int32))
+    loaded = LoadedGenerator(
+        "p", "1", "http", 0, 0, context_tokens=64, text_tokens=np.zeros(0, np.int32)
+    )
     first, second = (SyntheticPrompts(loaded, 10, 0).of(number) for number in (0, 1))
     assert isinstance(first, str)
     assert isinstance(second, str)
@@ -148,7 +175,10 @@ def test_other_tokens_for_the_same_prompt_are_an_output_that_differs(tmp_path, m
 
 def test_the_warm_up_runs_until_times_have_settled_and_for_two_whole_queries_at_least(tmp_path):
     """Even where the limit is over after the first; the expected time of a query is their mean: 30 ms and five steps of 2 ms."""
-    level = warm_up(Stopwatch(subject_of(recorded(tmp_path, queries=[{"first_ms": 30.0, "steps_ms": [2.0]}]))), 0.0)
+    level = warm_up(
+        Stopwatch(subject_of(recorded(tmp_path, queries=[{"first_ms": 30.0, "steps_ms": [2.0]}]))),
+        0.0,
+    )
     assert (level.queries, level.steady, level.query_ns) == (2, True, pytest.approx(40e6, rel=1e-2))
     falling = [{"first_ms": first_ms, "steps_ms": [1.0]} for first_ms in (900.0, 400.0, 100.0)]
     level = warm_up(Stopwatch(subject_of(recorded(tmp_path, queries=falling))), 1.3)

@@ -15,7 +15,13 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_generation import EMPTY_ANSWER
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine import users
-from edgemeter.agent.engine.language_subject import LanguageSubject, TextAnswer, moments_of, with_cached, without_unstreamed
+from edgemeter.agent.engine.language_subject import (
+    LanguageSubject,
+    TextAnswer,
+    moments_of,
+    with_cached,
+    without_unstreamed,
+)
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.generation_statistics import tpot_ns
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
@@ -39,7 +45,12 @@ ARRIVALS = {"scenario": "poisson", "rate_per_s": 30.0}
 
 
 def paused_ms(run):
-    begins_ns, ends_ns = (samples.unpack(each) for name in ("pause_start", "pause_end") for each in run.samples if each.name == name)
+    begins_ns, ends_ns = (
+        samples.unpack(each)
+        for name in ("pause_start", "pause_end")
+        for each in run.samples
+        if each.name == name
+    )
     return (ends_ns - begins_ns).sum() / MS
 
 
@@ -107,7 +118,9 @@ def test_a_query_without_a_token_has_no_first_one(measured):
 
 def test_a_refused_user_waits_and_its_query_does_not_count(measured):
     """A tenth of a second, where the server does not say for how long: a run has its 32 answers all the same."""
-    run, _ = measured(lambda number: busy(number) if number % 4 == 0 else None, concurrency=4, queries=32)
+    run, _ = measured(
+        lambda number: busy(number) if number % 4 == 0 else None, concurrency=4, queries=32
+    )
     assert run.latency.count >= 32
     assert run.load.failures == {"http 503": run.load.failed_queries}
     assert paused_ms(run) >= 100 * (run.load.failed_queries - 4)
@@ -117,7 +130,9 @@ def test_a_refused_user_waits_and_its_query_does_not_count(measured):
 def test_users_give_up_a_server_that_refuses_most(monkeypatch):
     """The level ends with the few that were answered, once ten more of each user have failed."""
     server = PlayedTextServer(lambda number: busy(number) if number > 4 + 20 else None)
-    timed = users.run(Stopwatch(subject_of(monkeypatch, server)), TimingPlan(64, 0.0, 0, 0, users=4))
+    timed = users.run(
+        Stopwatch(subject_of(monkeypatch, server)), TimingPlan(64, 0.0, 0, 0, users=4)
+    )
     answered = timed.numbers.size
     # The first answer to each user does not count, and a user who comes late has none.
     assert answered + timed.ramp_up_ns.size == 4 + 20
@@ -184,7 +199,10 @@ class Silent(PlayedTextServer):
 @pytest.mark.usefixtures("played")
 def test_a_question_without_an_answer_is_answered_wrong(monkeypatch, tmp_path):
     """It is one of the questions that the score is of."""
-    questions = write_questions(tmp_path, *({"prompt": prompt, "answer": "right"} for prompt in ("one", "two", "nothing", "three")))
+    questions = write_questions(
+        tmp_path,
+        *({"prompt": prompt, "answer": "right"} for prompt in ("one", "two", "nothing", "three")),
+    )
     run = measure_text(monkeypatch, Silent(), questions=questions, queries=4)
     assert run.load.failures == {EMPTY_ANSWER: run.load.failed_queries}
     assert (run.accuracy.images, run.accuracy.value) == (4, 0.0)
@@ -194,34 +212,55 @@ def test_a_question_without_an_answer_is_answered_wrong(monkeypatch, tmp_path):
 def test_llama_cpp_serves_users_and_every_figure_follows_from_the_record(tmp_path):
     """The real server with two places; the record is recomputed from its raw samples without a difference."""
     with llama_cpp_server(SHIPPED, tmp_path, places=2) as path:
-        case = brief_case(path, prompt_tokens=8, output_tokens=16, scenario="poisson", rate_per_s=20.0, queries=24)
+        case = brief_case(
+            path, prompt_tokens=8, output_tokens=16, scenario="poisson", rate_per_s=20.0, queries=24
+        )
         suite = Suite("s", (msgspec.structs.replace(case, repeats=1),))
-        (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None)
+        (record,) = session.measure(
+            suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None
+        )
     assert isinstance(record, RunRecord), record
     assert record.scenario == "poisson"
     assert (record.load.samples, record.load.target_per_s, record.load.unserved) == (24, 20.0, 0)
-    assert (record.generation.cached_tokens, record.generation.ended_early, record.output_check.differing) == (0, 0, 0)
+    assert (
+        record.generation.cached_tokens,
+        record.generation.ended_early,
+        record.output_check.differing,
+    ) == (0, 0, 0)
     assert recompute(record)[1] == ()
 
 
 def text(cached=0, unstreamed=None):
-    return TextAnswer(Generated("text", "length", 8, 4, cached, unstreamed=unstreamed), (2, 3, 4, 5))
+    return TextAnswer(
+        Generated("text", "length", 8, 4, cached, unstreamed=unstreamed), (2, 3, 4, 5)
+    )
 
 
 def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():
     """An answer that a proxy held back is in no statistic of the others."""
     numbers = np.arange(5)
     timed = TimedQueries(numbers * 10, np.full(5, 5), 0, 45, numbers=numbers)
-    parted = without_unstreamed(timed, {number: text(unstreamed="in one piece" if number == 2 else None) for number in range(5)})
+    parted = without_unstreamed(
+        timed,
+        {number: text(unstreamed="in one piece" if number == 2 else None) for number in range(5)},
+    )
     assert parted.numbers.tolist() == [0, 1, 3, 4]
-    assert [(failed.number, failed.kind, failed.end_ns) for failed in parted.failures] == [(2, "in one piece", 25)]
-    unstreamed = {number: text(unstreamed=None if number == 2 else "in one piece") for number in range(5)}
+    assert [(failed.number, failed.kind, failed.end_ns) for failed in parted.failures] == [
+        (2, "in one piece", 25)
+    ]
+    unstreamed = {
+        number: text(unstreamed=None if number == 2 else "in one piece") for number in range(5)
+    }
     assert without_unstreamed(timed, unstreamed) is timed
 
 
 def test_once_a_server_states_cached_tokens_an_answer_without_them_has_none():
     """A count of 0 is left out by vLLM; a server that never states any may have cached what it likes."""
-    for counts, figures in [((None, 6, None), (0, 6, 0)), ((None, None, None), (None, None, None)), ((0, None, 6), (0, 0, 6))]:
+    for counts, figures in [
+        ((None, 6, None), (0, 6, 0)),
+        ((None, None, None), (None, None, None)),
+        ((0, None, 6), (0, 0, 6)),
+    ]:
         with table_row(counts):
             answers = with_cached({number: text(cached) for number, cached in enumerate(counts)})
             assert tuple(answer.generated.cached_tokens for answer in answers.values()) == figures

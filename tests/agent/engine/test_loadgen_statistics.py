@@ -17,7 +17,11 @@ STATED = {"p50": "50.00", "p90": "90.00", "p99": "99.00"}
 @pytest.fixture(scope="module")
 def skewed_call():
     """Return a system under test whose queries last 10 us and more, skewed."""
-    durations_ns = cycle((10_000 + np.random.default_rng(4).lognormal(0, 1, QUERIES) * 5_000).astype(np.int64).tolist())
+    durations_ns = cycle(
+        (10_000 + np.random.default_rng(4).lognormal(0, 1, QUERIES) * 5_000)
+        .astype(np.int64)
+        .tolist()
+    )
 
     def call():
         end = time.perf_counter_ns() + next(durations_ns)
@@ -37,19 +41,35 @@ def single_stream(*arguments, **settings):
 @pytest.mark.parametrize("name", STATED)
 def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path):
     """On the latencies that LoadGen took, our estimate and the number of discarded queries are those of its summary, to the nanosecond."""
-    summary = single_stream(skewed_call, tmp_path, queries=QUERIES, percentile=latency_statistics.PERCENTILES[name])
+    summary = single_stream(
+        skewed_call, tmp_path, queries=QUERIES, percentile=latency_statistics.PERCENTILES[name]
+    )
     assert len(summary.latency_ns) == QUERIES
-    latency = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64), "single_stream")
-    assert round(latency.early_stopping_ms[name] * 1e6) == summary.figures["early_stopping_latency_ss"]
-    discarded = latency_statistics.over_latency_limit(QUERIES, latency_statistics.PERCENTILES[name]) - 1
-    assert f"Would discard {discarded} highest latency queries" in summary.figures["early_stopping_result"]
-    assert round(latency.early_stopping_ms["p99"] * 1e6) == summary.figures["early_stopping_latency_ms"]
+    latency = latency_statistics.summarise_latency(
+        np.array(summary.latency_ns, dtype=np.int64), "single_stream"
+    )
+    assert (
+        round(latency.early_stopping_ms[name] * 1e6) == summary.figures["early_stopping_latency_ss"]
+    )
+    discarded = (
+        latency_statistics.over_latency_limit(QUERIES, latency_statistics.PERCENTILES[name]) - 1
+    )
+    assert (
+        f"Would discard {discarded} highest latency queries"
+        in summary.figures["early_stopping_result"]
+    )
+    assert (
+        round(latency.early_stopping_ms["p99"] * 1e6)
+        == summary.figures["early_stopping_latency_ms"]
+    )
 
 
 def test_our_percentiles_lie_beside_loadgens(skewed_call, tmp_path):
     """LoadGen states element floor(n p) of the sorted latencies; ours, which interpolates, lies at most one element below it."""
     summary = single_stream(skewed_call, tmp_path, queries=QUERIES)
-    latency = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64), "single_stream")
+    latency = latency_statistics.summarise_latency(
+        np.array(summary.latency_ns, dtype=np.int64), "single_stream"
+    )
     ordered = sorted(summary.latency_ns)
     for name, percentile in STATED.items():
         index = int(QUERIES * latency_statistics.PERCENTILES[name])

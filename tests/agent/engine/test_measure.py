@@ -42,7 +42,11 @@ class PassingThrough(Honest):
     def load(self, model, options):
         loaded = super().load(model, options)
         x = TensorInfo("x", (BATCH, 3, SIDE, SIDE), "float32")
-        return replace(loaded, inputs=(x,), outputs=(TensorInfo("y", (BATCH, 4 + CLASSES, ANCHORS), "float32"),))
+        return replace(
+            loaded,
+            inputs=(x,),
+            outputs=(TensorInfo("y", (BATCH, 4 + CLASSES, ANCHORS), "float32"),),
+        )
 
     def answer(self):
         return self.x.reshape(BATCH, 4 + CLASSES, ANCHORS)
@@ -66,9 +70,19 @@ def test_a_fixed_batch_is_timed_whole_and_scored(monkeypatch, tmp_path, photogra
     """Every photograph is found as with a batch of 1; the record says how many samples a call takes."""
     monkeypatch.setitem(runtimes.RUNTIMES, "through", f"{__name__}:PassingThrough")
     (tmp_path / "four.onnx.toml").write_text(CARD)
-    measured = rapid_run(tmp_path / "four.onnx", idle_seconds=0.0, runtime="through", scenario=scenario, **photographs)
+    measured = rapid_run(
+        tmp_path / "four.onnx",
+        idle_seconds=0.0,
+        runtime="through",
+        scenario=scenario,
+        **photographs,
+    )
     assert (measured.accuracy.value, measured.answers.objects) == (pytest.approx(1), PHOTOGRAPHS)
-    assert (measured.batch, measured.inputs[0].shape, measured.answers.found) == (BATCH, (BATCH, 3, SIDE, SIDE), PHOTOGRAPHS)
+    assert (measured.batch, measured.inputs[0].shape, measured.answers.found) == (
+        BATCH,
+        (BATCH, 3, SIDE, SIDE),
+        PHOTOGRAPHS,
+    )
 
 
 BATCHES = """
@@ -98,22 +112,42 @@ def test_a_run_times_its_queries_and_nothing_around_them(monkeypatch, tmp_path):
     model = write_replay(tmp_path, load_ms=30.0, first_ms=20.0)
     case = msgspec.structs.replace(brief_case(model, idle_seconds=3.0), warm_up_seconds=1.0)
     phases = []
-    run = measure(run_job(case, idle=True, spawned_ns=time.monotonic_ns()), time.monotonic_ns(), phases.append)
-    assert [phase.name for phase in phases] == ["load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy"]
+    run = measure(
+        run_job(case, idle=True, spawned_ns=time.monotonic_ns()), time.monotonic_ns(), phases.append
+    )
+    assert [phase.name for phase in phases] == [
+        "load",
+        "prepare",
+        "warm-up",
+        "idle before",
+        "timed",
+        "idle after",
+        "accuracy",
+    ]
     assert (run.latency.count, run.load.samples, run.warm_up.steady) == (64, 64, True)
     assert run.latency.max_ms == pytest.approx(2.0, abs=0.01)
     assert run.throughput_per_s == pytest.approx(500, rel=5e-3)
-    assert (run.cold_start.load_ms, run.cold_start.first_ms) == (pytest.approx(30, abs=0.1), pytest.approx(20, abs=0.1))
+    assert (run.cold_start.load_ms, run.cold_start.first_ms) == (
+        pytest.approx(30, abs=0.1),
+        pytest.approx(20, abs=0.1),
+    )
     assert run.warm_up.duration_ms == pytest.approx(500, abs=5)
-    assert run.idle_before.end_ns <= run.timed.start_ns < run.timed.end_ns <= run.idle_after.start_ns
-    assert [round(idle.length_ns / 1e6) for idle in (run.idle_before, run.idle_after)] == [3000, 3000]
+    assert (
+        run.idle_before.end_ns <= run.timed.start_ns < run.timed.end_ns <= run.idle_after.start_ns
+    )
+    assert [round(idle.length_ns / 1e6) for idle in (run.idle_before, run.idle_after)] == [
+        3000,
+        3000,
+    ]
     assert run.output_check.compared > run.output_check.differing == 0
 
 
 def test_a_module_that_has_every_attribute_disturbs_no_run(monkeypatch, tmp_path):
     """As `torch.ops`, which makes a namespace of any name that it is asked for."""
     play_time(monkeypatch)
-    monkeypatch.setitem(sys.modules, "ops_of_any_name", type("Ops", (), {"__getattr__": lambda *_: object()})())
+    monkeypatch.setitem(
+        sys.modules, "ops_of_any_name", type("Ops", (), {"__getattr__": lambda *_: object()})()
+    )
     assert measure(run_job(brief_case(write_replay(tmp_path))), 0, lambda _: None).latency.count
 
 

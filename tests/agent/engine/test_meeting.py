@@ -9,7 +9,12 @@ from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import closed_loop, job, measure
 from edgemeter.agent.engine.scenarios.steady import steady_of
-from edgemeter.agent.engine.scenarios.timing import FailedQuery, FrameSchedule, TimedQueries, TimingPlan
+from edgemeter.agent.engine.scenarios.timing import (
+    FailedQuery,
+    FrameSchedule,
+    TimedQueries,
+    TimingPlan,
+)
 from tests.fixtures.played_time import play_time
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.run_jobs import brief_case, run_job
@@ -25,7 +30,9 @@ def test_the_length_that_was_agreed_on_alone_ends_the_plan():
         encounters.append(event)
         return Window(5 * MS, 25 * MS)
 
-    plan, begin_ns = measure.agreed(TimingPlan(64, 1.0, 2 * MS, 0, pass_queries=8), closed_loop.seconds, meet)
+    plan, begin_ns = measure.agreed(
+        TimingPlan(64, 1.0, 2 * MS, 0, pass_queries=8), closed_loop.seconds, meet
+    )
     assert encounters == [job.Encounter(seconds=1.0, queries_s=0.128)]
     assert (plan.queries, plan.seconds, plan.pass_queries, begin_ns) == (1, 0.02, 1, 5 * MS)
 
@@ -53,15 +60,30 @@ def test_only_queries_wholly_within_the_window_count():
     starts_ns = np.array([0, 10, 20, 30]) * MS
     pauses_ns = np.array([[1, 2], [21, 22]]) * MS
     failures = [FailedQuery("busy", 7, moment * MS, (moment + 1) * MS) for moment in (2, 26, 34)]
-    timed = TimedQueries(starts_ns, np.full(4, 5 * MS), 0, 35 * MS, pauses_ns=pauses_ns, failures=failures, numbers=np.arange(4))
+    timed = TimedQueries(
+        starts_ns,
+        np.full(4, 5 * MS),
+        0,
+        35 * MS,
+        pauses_ns=pauses_ns,
+        failures=failures,
+        numbers=np.arange(4),
+    )
     within = timed.within(Window(5 * MS, 34 * MS))
     assert (within.starts_ns.tolist(), within.numbers.tolist()) == ([10 * MS, 20 * MS], [1, 2])
     assert within.failures == failures[1:2]
-    assert (within.begin_ns, within.end_ns, within.pauses_ns.tolist()) == (5 * MS, 25 * MS, [[21 * MS, 22 * MS]])
+    assert (within.begin_ns, within.end_ns, within.pauses_ns.tolist()) == (
+        5 * MS,
+        25 * MS,
+        [[21 * MS, 22 * MS]],
+    )
     arrivals_ns = starts_ns - 3 * MS
     opened = TimedQueries(starts_ns, np.full(4, 8 * MS), 0, 35 * MS, arrivals_ns)
     assert opened.within(Window(8 * MS, 35 * MS)).arrivals_ns.tolist() == [17 * MS, 27 * MS]
-    with pytest.raises(MeasurementError, match=r"no query lay wholly within the 0\.004 s in which all models were timed"):
+    with pytest.raises(
+        MeasurementError,
+        match=r"no query lay wholly within the 0\.004 s in which all models were timed",
+    ):
         timed.within(Window(11 * MS, 15 * MS))
 
 
@@ -70,11 +92,28 @@ def test_frames_count_up_to_the_last_one_that_ended_within_the_window():
     begin_ns = 1000 * MS
     schedule = FrameSchedule(rate_per_s=10.0, deadline_ns=100 * MS, frames=6)
     arrivals_ns = begin_ns + schedule.arrivals_ns(np.array([0, 1, 3, 4]))
-    timed = TimedQueries(arrivals_ns, np.full(4, 20 * MS), begin_ns, begin_ns + 600 * MS, arrivals_ns, 2, schedule=schedule)
+    timed = TimedQueries(
+        arrivals_ns,
+        np.full(4, 20 * MS),
+        begin_ns,
+        begin_ns + 600 * MS,
+        arrivals_ns,
+        2,
+        schedule=schedule,
+    )
     within = timed.within(Window(begin_ns + 2 * MS, begin_ns + 350 * MS))
     assert (within.schedule.frames, within.unserved, within.begin_ns) == (4, 1, begin_ns)
-    assert (steady_of(within).frames, steady_of(within).dropped, steady_of(within).late) == (4, 1, 0)
+    assert (steady_of(within).frames, steady_of(within).dropped, steady_of(within).late) == (
+        4,
+        1,
+        0,
+    )
     # The last frame has its whole period, as far as the window has it: four frames take 402.67 ms, of which 350 are within.
     assert within.end_ns == begin_ns + 350 * MS
-    assert timed.within(Window(begin_ns + 2 * MS, begin_ns + 450 * MS)).end_ns == begin_ns + 450 * MS
-    assert timed.within(Window(begin_ns + 2 * MS, begin_ns + 405 * MS)).end_ns == begin_ns + 402_666_667
+    assert (
+        timed.within(Window(begin_ns + 2 * MS, begin_ns + 450 * MS)).end_ns == begin_ns + 450 * MS
+    )
+    assert (
+        timed.within(Window(begin_ns + 2 * MS, begin_ns + 405 * MS)).end_ns
+        == begin_ns + 402_666_667
+    )

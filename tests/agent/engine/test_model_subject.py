@@ -54,11 +54,18 @@ def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
         return {"y": arrays["x"] * 2 + 1}
 
     with oip_server(ServedModelScript(compute=compute)) as url:
-        case = one_case(str(served_file(tmp_path, url)), mode="rapid", rate_per_s=rate_per_s, seconds=8.0 / places)
+        case = one_case(
+            str(served_file(tmp_path, url)),
+            mode="rapid",
+            rate_per_s=rate_per_s,
+            seconds=8.0 / places,
+        )
         now = time.monotonic_ns()
         work = run_job(msgspec.structs.replace(case, warm_up_seconds=0.1), seed=5, spawned_ns=now)
         run = measure.measure(work, now, lambda _: None)
-    timed = np.array([entry for entry in sorted(stamps) if run.timed.start_ns <= entry[0] <= run.timed.end_ns])
+    timed = np.array(
+        [entry for entry in sorted(stamps) if run.timed.start_ns <= entry[0] <= run.timed.end_ns]
+    )
     raw = {series.name: samples.unpack(series) for series in run.samples}
     arrivals, ends = np.sort(raw["arrival"]), np.sort(raw["arrival"] + raw["latency"])
     came, finished = (np.sort(timed[:, column]) - run.timed.start_ns for column in (0, 1))
@@ -81,7 +88,9 @@ def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
 @pytest.mark.parametrize("load", LOADS)
 def test_a_query_that_fails_is_counted_by_its_kind_and_in_no_latency(monkeypatch, load):
     """Each seventh from the twentieth on; the others took their 5 ms, from their arrival at the earliest."""
-    server = PlayedModelServer(lambda number: busy(number) if number > 20 and number % 7 == 0 else None)
+    server = PlayedModelServer(
+        lambda number: busy(number) if number > 20 and number % 7 == 0 else None
+    )
     run = measure_model(monkeypatch, server, queries=64, **load)
     failed = run.load.failed_queries
     assert run.load.failures == {"http 503": failed}
@@ -99,7 +108,12 @@ def test_users_wait_as_the_server_asks(monkeypatch):
     server = PlayedModelServer(lambda number: refused if number > 20 and number % 5 == 0 else None)
     run = measure_model(monkeypatch, server, queries=64, concurrency=2)
     assert run.load.failures == {"http 429": run.load.failed_queries}
-    begins_ns, ends_ns = (samples.unpack(each) for name in ("pause_start", "pause_end") for each in run.samples if each.name == name)
+    begins_ns, ends_ns = (
+        samples.unpack(each)
+        for name in ("pause_start", "pause_end")
+        for each in run.samples
+        if each.name == name
+    )
     # The end of the run cuts the last.
     assert np.all((ends_ns - begins_ns)[ends_ns < run.timed.length_ns] >= 50e6)
 
@@ -109,7 +123,12 @@ def test_a_server_that_dies_before_the_timed_part_ends_the_run(monkeypatch):
     """After ten attempts; so it does in the timed part where queries come one after the other."""
     for first, words in ((3, "no slot"), (34, "http 503: 41")):
         with pytest.raises(MeasurementError, match=words):
-            measure_model(monkeypatch, PlayedModelServer(lambda number, first=first: busy(number) if number >= first else None))
+            measure_model(
+                monkeypatch,
+                PlayedModelServer(
+                    lambda number, first=first: busy(number) if number >= first else None
+                ),
+            )
 
 
 @pytest.mark.usefixtures("played")
@@ -127,7 +146,11 @@ class Garbling(PlayedModelServer):
 
     def ask(self, inputs):
         answered = replace(super().ask(inputs), end=self.end)
-        return replace(answered, outputs=self.garbled) if self.requests > 20 and self.requests % 7 == 0 else answered
+        return (
+            replace(answered, outputs=self.garbled)
+            if self.requests > 20 and self.requests % 7 == 0
+            else answered
+        )
 
     def end(self):
         self.ended += 1
@@ -168,7 +191,11 @@ def test_users_whose_own_process_is_busy_are_a_doubt():
     for users, share, is_doubted in ((2, 0.7, False), (2, 0.71, True), (None, 0.8, False)):
         load = Load(samples=64, concurrency=users, in_flight_max=users)
         runtime = make_runtime(name="served")
-        run = sound_run(runtime=runtime, load=load, scheduling=Scheduling(window_ms=1e4, ran_ms=share * 1e4, cores=2))
+        run = sound_run(
+            runtime=runtime,
+            load=load,
+            scheduling=Scheduling(window_ms=1e4, ran_ms=share * 1e4, cores=2),
+        )
         assert ("client-busy" in violated(run)) == is_doubted
 
 
@@ -178,7 +205,9 @@ def test_the_requests_of_arrivals_are_made_before_the_timed_part(monkeypatch):
     steps = []
     read, bind = measure.read_scheduling, PlayedModelServer.bind_concurrent
     monkeypatch.setattr(measure, "read_scheduling", lambda: steps.append("read") or read())
-    monkeypatch.setattr(PlayedModelServer, "bind_concurrent", lambda *words: steps.append("made") or bind(*words))
+    monkeypatch.setattr(
+        PlayedModelServer, "bind_concurrent", lambda *words: steps.append("made") or bind(*words)
+    )
     measure_model(monkeypatch, PlayedModelServer(), rate_per_s=10.0, queries=16, seconds=1.0)
     assert set(steps[:-2]) == {"made"}
     assert steps[-2:] == ["read", "read"]

@@ -25,7 +25,14 @@ def changed(array, index, value):
 
 def test_equal_outputs_are_identical_even_where_they_are_no_numbers():
     """The same NaN in the same place is the same answer; whether NaN may be there is another question."""
-    for arrays in ([FLOATS], [NAN], [np.array([np.inf, -np.inf])], [], [np.zeros((1, 0, 6), np.float32)], [np.array(["a", "b"])]):
+    for arrays in (
+        [FLOATS],
+        [NAN],
+        [np.array([np.inf, -np.inf])],
+        [],
+        [np.zeros((1, 0, 6), np.float32)],
+        [np.array(["a", "b"])],
+    ):
         assert compare_outputs(arrays, [array.copy() for array in arrays]) == "same"
 
 
@@ -55,7 +62,12 @@ def test_rounding_is_distinguished_from_a_changed_value():
         ("float kernels", FLOATS, noisy, True),
         ("one value of 240", FLOATS, changed(FLOATS, (0, 3, 7), FLOATS[0, 3, 7] + 0.1), False),
         ("one step of an integer", integers, changed(integers, 50, 51), False),
-        ("a score beside boxes in pixels", tensor, changed(tensor, (0, 10, 5), tensor[0, 10, 5] + 0.5), False),
+        (
+            "a score beside boxes in pixels",
+            tensor,
+            changed(tensor, (0, 10, 5), tensor[0, 10, 5] + 0.5),
+            False,
+        ),
         ("a score of a class that is not there", tensor, changed(tensor, (0, 20, 5), 3e-7), True),
     ]:
         assert (compare_outputs([outputs], [other]) == "same") == is_same, name
@@ -64,7 +76,12 @@ def test_rounding_is_distinguished_from_a_changed_value():
 def test_outputs_of_another_order_are_the_same_when_the_predictions_are():
     """Suppression inside a model may swap two boxes; without a look at the answers that is a difference."""
     outputs, swapped = [np.array([[1.0, 2.0]])], [np.array([[2.0, 1.0]])]
-    check = summarise_check([compare_outputs(outputs, swapped, lambda ratio=ratio: ratio) for ratio in (1.0, 0.98, None)])
+    check = summarise_check(
+        [
+            compare_outputs(outputs, swapped, lambda ratio=ratio: ratio)
+            for ratio in (1.0, 0.98, None)
+        ]
+    )
     assert check == OutputCheck(compared=3, differing=2)
     assert summarise_check([]) == OutputCheck(compared=0, differing=0)
 
@@ -94,7 +111,11 @@ def check(monkeypatch):
     play_time(monkeypatch)
 
     def checked(server, **settings):
-        return measure_text(monkeypatch, server, **{"output_tokens": TOKENS, "queries": 4, "seconds": 0.0} | settings).output_check
+        return measure_text(
+            monkeypatch,
+            server,
+            **{"output_tokens": TOKENS, "queries": 4, "seconds": 0.0} | settings,
+        ).output_check
 
     return checked
 
@@ -141,7 +162,10 @@ def answer_of(text, ended="length", output_tokens=4):
 
 def test_answers_are_compared_by_their_text():
     """How an answer ended, and how many tokens it has, is a part of it."""
-    usage, estimated = GeneratorAbilities(counts="usage", is_local=False), GeneratorAbilities(counts="estimated", is_local=False)
+    usage, estimated = (
+        GeneratorAbilities(counts="usage", is_local=False),
+        GeneratorAbilities(counts="estimated", is_local=False),
+    )
     for timed, repeated, abilities, outcome in [
         (answer_of("abcd"), answer_of("abcd"), usage, "same"),
         (answer_of(""), answer_of(""), usage, "same"),

@@ -42,7 +42,10 @@ def test_pauses_are_spread_evenly_over_the_length_of_a_query():
 def test_long_queries_have_shorter_pauses_so_that_there_are_some():
     """Queries of 0.4 s for 10 s: eight or so, of 6 ms on average, not one of 0.2 s."""
     world = World(lambda _: 400 * QUERY_NS)
-    timed = closed_loop.run(world.ticking_watch(), plan(queries=11, seconds=10.0, expected_ns=400 * QUERY_NS, pauses=True))
+    timed = closed_loop.run(
+        world.ticking_watch(),
+        plan(queries=11, seconds=10.0, expected_ns=400 * QUERY_NS, pauses=True),
+    )
     assert 6 <= len(timed.pauses_ns) <= 9
     assert np.diff(timed.pauses_ns).max() <= 13 * QUERY_NS
 
@@ -51,13 +54,19 @@ def test_without_a_sensor_there_are_no_pauses():
     """A plan that does not ask for them has none, and no series of them."""
     timed = timed_with(pauses=False)
     assert timed.paused_ns == 0
-    assert {series.name for series in scenario.time_series(timed, timed.begin_ns)} == {"latency", "query_start"}
+    assert {series.name for series in scenario.time_series(timed, timed.begin_ns)} == {
+        "latency",
+        "query_start",
+    }
 
 
 def test_throughput_leaves_pauses_out():
     """Offline counts over the whole window: it is as high as without them."""
     with_pauses, without = timed_with(), timed_with(pauses=False)
-    rates = [scenario.throughput_per_s("offline", timed, timed.latency_ns.size) for timed in (with_pauses, without)]
+    rates = [
+        scenario.throughput_per_s("offline", timed, timed.latency_ns.size)
+        for timed in (with_pauses, without)
+    ]
     assert rates[0] == pytest.approx(rates[1], rel=1e-4)
 
 
@@ -65,5 +74,7 @@ def test_the_record_states_the_moments_of_pauses():
     """The energy finds them in the raw samples."""
     timed = timed_with()
     assert timed.paused_ns > 0
-    queries = queries_of(scenario.time_series(timed, int(timed.starts_ns[0])), int(timed.starts_ns[0]), timed.end_ns)
+    queries = queries_of(
+        scenario.time_series(timed, int(timed.starts_ns[0])), int(timed.starts_ns[0]), timed.end_ns
+    )
     np.testing.assert_array_equal(queries.pauses_ns, timed.pauses_ns)

@@ -23,7 +23,9 @@ def arrays(*values):
 def logged(inputs, outputs, scores=None, objects=None):
     log = PredictionLog()
     for index, (model_inputs, other) in enumerate(zip(inputs, outputs, strict=True)):
-        log.add(model_inputs, other, None if scores is None else np.array(scores[index], np.float32))
+        log.add(
+            model_inputs, other, None if scores is None else np.array(scores[index], np.float32)
+        )
     return log.summary(objects)
 
 
@@ -92,10 +94,22 @@ def scored_replay(folder, family, coordinates, scores=(0.9, 0.8)):
     folder.mkdir()
     centred = [((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1) for (x1, y1, x2, y2), _ in OBJECTS]
     objects = [(box, category) for box, (_, category) in zip(centred, OBJECTS, strict=True)]
-    data = write_photographs(folder, [(np.full((240, 320, 3), number, np.uint8), objects) for number in range(8)])
+    data = write_photographs(
+        folder, [(np.full((240, 320, 3), number, np.uint8), objects) for number in range(8)]
+    )
     outputs = [
-        {"name": name, "shape": [1, *np.shape(values)], "dtype": "float32", "values": np.ravel(values).tolist()}
-        for name, values in (("boxes", coordinates), ("scores", scores), ("classes", [0, 1]), ("count", 2))
+        {
+            "name": name,
+            "shape": [1, *np.shape(values)],
+            "dtype": "float32",
+            "values": np.ravel(values).tolist(),
+        }
+        for name, values in (
+            ("boxes", coordinates),
+            ("scores", scores),
+            ("classes", [0, 1]),
+            ("count", 2),
+        )
     ]
     model = write_replay(
         folder,
@@ -110,7 +124,9 @@ def scored_replay(folder, family, coordinates, scores=(0.9, 0.8)):
     return score_untimed(run_job(brief_case(model, **data), accuracy=True), lambda _: None)
 
 
-def test_boxes_of_0_to_1_that_are_read_as_pixels_or_the_reverse_are_no_quiet_ap_of_0(tmp_path, monkeypatch):
+def test_boxes_of_0_to_1_that_are_read_as_pixels_or_the_reverse_are_no_quiet_ap_of_0(
+    tmp_path, monkeypatch
+):
     """In every photograph the best boxes have no extent; read as they are meant, they are right."""
     monkeypatch.setitem(DECODERS, "pixel-boxes", f"{__name__}:PixelBoxes")
     pixels, y_first = NORMALISED * 64, [1, 0, 3, 2]

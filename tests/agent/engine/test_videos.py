@@ -51,4 +51,7 @@ def test_a_camera_has_the_rate_that_is_asked_for(monkeypatch, video):
     """The video's own unless `rate_per_s` names another."""
     play_time(monkeypatch)
     assert rapid_run(MODEL, data=str(video), scenario="steady").steady.rate_per_s == 12.5
-    assert rapid_run(MODEL, data=str(video), scenario="steady", rate_per_s=30.0).steady.rate_per_s == 30.0
+    assert (
+        rapid_run(MODEL, data=str(video), scenario="steady", rate_per_s=30.0).steady.rate_per_s
+        == 30.0
+    )

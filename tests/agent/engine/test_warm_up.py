@@ -21,10 +21,31 @@ def test_a_warm_up_ends_when_the_latency_has_settled():
         ("constant", lambda _: 10 * MS, 10.0, True, 64, 64),
         ("quick: half a second", lambda _: MS // 10, 10.0, True, 4_900, 6_950),
         ("better by 1% with every query", lambda n: int(1e9 * 0.99**n), 60.0, False, 91, 100),
-        ("half the speed for 0.4 s", lambda n: 4 * MS if n < 100 else 2 * MS, 10.0, True, 200, 5_000),
-        ("a scatter of 20%", lambda n: int(10 * MS * max(0.3, 1 + 0.2 * NOISE[n])), 10.0, True, 64, 600),
+        (
+            "half the speed for 0.4 s",
+            lambda n: 4 * MS if n < 100 else 2 * MS,
+            10.0,
+            True,
+            200,
+            5_000,
+        ),
+        (
+            "a scatter of 20%",
+            lambda n: int(10 * MS * max(0.3, 1 + 0.2 * NOISE[n])),
+            10.0,
+            True,
+            64,
+            600,
+        ),
         # A hundred queries that scatter by 5% cannot show small trends within the limit: no trend is seen, and that has to do.
-        ("a scatter of 5%, cut off", lambda n: int(100 * MS * (1 + 0.05 * NOISE[n])), 10.0, True, 95, 105),
+        (
+            "a scatter of 5%, cut off",
+            lambda n: int(100 * MS * (1 + 0.05 * NOISE[n])),
+            10.0,
+            True,
+            95,
+            105,
+        ),
         # Too slow for a trend: judged by its halves.
         ("six that agree", lambda _: 2_000 * MS, 11.0, True, 6, 6),
         ("four that halve", lambda n: 8_000 * MS // 2**n, 14.5, False, 4, 4),
@@ -61,7 +82,10 @@ def noisy(draw, kind, deviation_ratio):
         "normal": lambda: normal,
         "skewed": lambda: draw.lognormal(0, 0.8, LENGTH) - 1,
         "bimodal": lambda: 2 * (draw.random(LENGTH) < 0.4) + normal / 10,
-        "autocorrelated": lambda: np.array(list(accumulate(normal, lambda before, new: 0.7 * before + new))) * np.sqrt(1 - 0.7**2),
+        "autocorrelated": lambda: (
+            np.array(list(accumulate(normal, lambda before, new: 0.7 * before + new)))
+            * np.sqrt(1 - 0.7**2)
+        ),
         "spiked": lambda: normal / 5 + 5 * (draw.random(LENGTH) < 0.03),
     }
     return 1 + deviation_ratio * shapes[kind]()
@@ -82,7 +106,9 @@ def test_a_series_has_settled_once_its_trend_is_over():
 def test_a_scatter_that_grows_is_not_settled():
     """The same median with four times the spread in the second half is another state of the machine."""
     draw = np.random.default_rng(14)
-    series = np.concatenate([1 + 0.02 * draw.standard_normal(2000), 1 + 0.08 * draw.standard_normal(1000)])
+    series = np.concatenate(
+        [1 + 0.02 * draw.standard_normal(2000), 1 + 0.08 * draw.standard_normal(1000)]
+    )
     assert not warm_up.has_settled(series.tolist())
     assert warm_up.has_settled(series[:2000].tolist())
 

@@ -41,7 +41,12 @@ def until(is_so):
 def loaded():
     """Yield a generator that serves the shipped model, and what it states."""
     with closing(create("llama")) as generator:
-        yield generator, generator.load(MODEL, Options(extra={"kv_type": "f32", "flash_attention": "off"}), CONTEXT)
+        yield (
+            generator,
+            generator.load(
+                MODEL, Options(extra={"kv_type": "f32", "flash_attention": "off"}), CONTEXT
+            ),
+        )
 
 
 @pytest.mark.services
@@ -49,13 +54,28 @@ def loaded():
 def test_a_file_is_described_by_its_server(loaded):
     """Lengths are exact."""
     generator, facts = loaded
-    assert (facts.package, facts.backend, facts.precision, facts.parameters) == ("xllamacpp", "cpu", "q8_0", 262_720)
-    assert (facts.trained_context_tokens, facts.kv_type, facts.abilities.counts, facts.abilities.is_local) == (4096, "f32", "exact", True)
+    assert (facts.package, facts.backend, facts.precision, facts.parameters) == (
+        "xllamacpp",
+        "cpu",
+        "q8_0",
+        262_720,
+    )
+    assert (
+        facts.trained_context_tokens,
+        facts.kv_type,
+        facts.abilities.counts,
+        facts.abilities.is_local,
+    ) == (4096, "f32", "exact", True)
     assert "CPU" in facts.facts["system_info"]
     assert not any("127.0.0.1" in fact for fact in facts.facts.values())
     stamps: list[int] = []
     answer = generator.bind([1, *facts.text_tokens[:30].tolist()], Limits(20))(stamps.append)
-    assert (answer.prompt_tokens, answer.output_tokens, answer.cached_tokens, sum(stamps)) == (31, 20, 0, 20)
+    assert (answer.prompt_tokens, answer.output_tokens, answer.cached_tokens, sum(stamps)) == (
+        31,
+        20,
+        0,
+        20,
+    )
     with pytest.raises(ConfigError, match="context of 5002"):
         generator.bind([1] * 5000, Limits(2))
 
@@ -67,7 +87,11 @@ def test_nobody_else_is_answered(loaded, tmp_path):
     generator, facts = loaded
     sockets = {str(path.readlink()) for path in Path(f"/proc/{facts.process}/fd").iterdir()}
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    (port,) = {int(line[1].partition(":")[2], 16) for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets}
+    (port,) = {
+        int(line[1].partition(":")[2], 16)
+        for line in lines
+        if line[3] == "0A" and f"socket:[{line[9]}]" in sockets
+    }
     path = tmp_path / "other.server"
     path.write_text(f'url = "http://127.0.0.1:{port}"\n')
     with pytest.raises(UnavailableError, match="lists no model"):
@@ -79,7 +103,9 @@ def test_nobody_else_is_answered(loaded, tmp_path):
 @pytest.mark.needs(module="xllamacpp")
 def test_the_server_ends_with_a_process_that_is_killed():
     """Whatever it was doing."""
-    with subprocess.Popen([sys.executable, "-c", WAITS, str(MODEL)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITS, str(MODEL)], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         served = Path("/proc") / process.stdout.readline().strip() / "cmdline"
         assert b"llama_child" in served.read_bytes()
@@ -94,7 +120,9 @@ def install(tmp_path, monkeypatch):
 
     def put(says):
         program, number = tmp_path / "llama-server", tmp_path / "number"
-        program.write_text(f"#!/bin/sh\necho $$ > {number}.new\nmv {number}.new {number}\necho {says}\nexec sleep 600\n")
+        program.write_text(
+            f"#!/bin/sh\necho $$ > {number}.new\nmv {number}.new {number}\necho {says}\nexec sleep 600\n"
+        )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         return lambda: Path("/proc") / (number.read_text().strip() if number.exists() else "none")
@@ -120,7 +148,9 @@ def test_an_installed_server_ends_with_a_process_that_is_killed(install):
         until(lambda: served().exists())
         process.kill()
         process.wait()
-        until(lambda: not (served() / "cmdline").exists() or not (served() / "cmdline").read_bytes())
+        until(
+            lambda: not (served() / "cmdline").exists() or not (served() / "cmdline").read_bytes()
+        )
 
 
 def test_a_file_that_memory_does_not_hold_is_refused(tmp_path):
@@ -140,7 +170,11 @@ def test_a_file_that_is_broken_or_a_setting_that_cannot_be_is_one_line(tmp_path)
     for content, options, match in [
         (model_bytes[:100_000], Options(), "cannot load .*not within the file bounds"),
         (b"GGUF" + bytes(range(256)) * 9, Options(), "cannot load .*version"),
-        (model_bytes.replace(b"llama", b"xlama", 1), Options(), "unknown model architecture: 'xlama'"),
+        (
+            model_bytes.replace(b"llama", b"xlama", 1),
+            Options(),
+            "unknown model architecture: 'xlama'",
+        ),
         (model_bytes, Options(extra={"kv_type": "q9"}), "has no kv_type 'q9'"),
         (model_bytes, Options(extra={"gpu_layers": "all"}), "gpu_layers is 'all'"),
         (model_bytes, Options(backend="gpu"), "no GPU: install one"),
@@ -167,7 +201,10 @@ def test_a_quantisation_that_ruins_a_model_scores_lower(tmp_path):
         if tensor.data.dtype == np.float16:
             tensor.data[:] = np.sign(tensor.data) * np.abs(tensor.data).mean()
     models = (LANGUAGE / "edgemeter-notes_f16.gguf", LANGUAGE / "edgemeter-notes_q4_0.gguf", ruined)
-    source, quantised, broken = (measure_questions(model, questions="edgemeter-questions", queries=3, output_tokens=12) for model in models)
+    source, quantised, broken = (
+        measure_questions(model, questions="edgemeter-questions", queries=3, output_tokens=12)
+        for model in models
+    )
     assert source.accuracy.value > 0.5
     assert quantised.accuracy.value > 0.5 * source.accuracy.value
     assert broken.accuracy.value < 0.2 * source.accuracy.value

@@ -15,7 +15,10 @@ from tests.fixtures.still_time import stop_time
 RECORDING = {
     "format": "edgemeter-generation-replay",
     "schema": 1,
-    "queries": [{"first_ms": 3.0, "steps_ms": [1.0, 2.0]}, {"first_ms": 1.0, "steps_ms": [0.5], "step_tokens": 3}],
+    "queries": [
+        {"first_ms": 3.0, "steps_ms": [1.0, 2.0]},
+        {"first_ms": 1.0, "steps_ms": [0.5], "step_tokens": 3},
+    ],
     "prefill_ms_per_token": 0.5,
 }
 
@@ -34,7 +37,9 @@ def opened(folder: Path, **changes: object) -> ReplayGenerator:
     return generator
 
 
-def stamps_of(generator: ReplayGenerator, output_tokens: int, prompt: list[int]) -> list[tuple[float, int]]:
+def stamps_of(
+    generator: ReplayGenerator, output_tokens: int, prompt: list[int]
+) -> list[tuple[float, int]]:
     """Return the stamps of a query: ms after its start, tokens."""
     query = generator.bind(prompt, Limits(output_tokens))
     stamps: list[tuple[float, int]] = []

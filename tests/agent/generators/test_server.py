@@ -21,7 +21,10 @@ CONTEXT = 64
 
 
 def counted(completion, **details):
-    return {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": completion, **details}}
+    return {
+        "choices": [],
+        "usage": {"prompt_tokens": 5, "completion_tokens": completion, **details},
+    }
 
 
 USAGE = counted(3)
@@ -50,7 +53,9 @@ def serve(tmp_path, network):
     started = []
 
     def start(routes, *keys):
-        started.append(routes if isinstance(routes, LanguageServer) else LanguageServer(routes, network))
+        started.append(
+            routes if isinstance(routes, LanguageServer) else LanguageServer(routes, network)
+        )
         path = tmp_path / f"{len(started)}.server"
         path.write_text("\n".join([f'url = "{started[-1].url}"', *keys]))
         return started[-1], path
@@ -76,7 +81,10 @@ def loaded(serve):
 
 def openai(stream, path="/v1/completions"):
     """Return the routes of a server with OpenAI's interface that answers `stream` to all but the generator's own short questions."""
-    return {"/v1/models": lambda _: MODELS, path: lambda content: WHOLE if "Another" in str(content) else stream}
+    return {
+        "/v1/models": lambda _: MODELS,
+        path: lambda content: WHOLE if "Another" in str(content) else stream,
+    }
 
 
 def ask(generator, output=3, prompt="the board"):
@@ -87,10 +95,22 @@ def ask(generator, output=3, prompt="the board"):
 
 def test_a_stream_is_stamped_and_counted_by_usage(loaded):
     """Pings, empty lines, an empty piece and the usage in a chunk without choices are no tokens; all goes over one connection."""
-    server, generator, facts = loaded(openai(events(text(""), text("a"), text("b"), text("c", "length"), USAGE)))
+    server, generator, facts = loaded(
+        openai(events(text(""), text("a"), text("b"), text("c", "length"), USAGE))
+    )
     answer, stamps = ask(generator)
-    assert (answer.text, answer.ended, answer.prompt_tokens, answer.output_tokens, stamps) == ("abc", "length", 5, 3, [1, 1, 1])
-    assert (facts.abilities.counts, facts.abilities.is_local, facts.abilities.ignores_end) == ("usage", False, False)
+    assert (answer.text, answer.ended, answer.prompt_tokens, answer.output_tokens, stamps) == (
+        "abc",
+        "length",
+        5,
+        3,
+        [1, 1, 1],
+    )
+    assert (facts.abilities.counts, facts.abilities.is_local, facts.abilities.ignores_end) == (
+        "usage",
+        False,
+        False,
+    )
     assert facts.facts["server_machine"] == "this"
     assert server.contents("/v1/completions")[-1] == {
         "model": "tiny",
@@ -108,13 +128,19 @@ def test_another_prompt_drops_what_a_server_keeps(loaded):
     server, generator, _ = loaded(openai(WHOLE))
     ask(generator)
     ask(generator)
-    prompts = [(content["prompt"].split()[0], content["max_tokens"]) for content in server.contents("/v1/completions")]
+    prompts = [
+        (content["prompt"].split()[0], content["max_tokens"])
+        for content in server.contents("/v1/completions")
+    ]
     assert prompts == [("Another", 4), *[("Another", 4), ("the", 3)] * 2]
 
 
 def test_a_query_finds_its_connection_open(loaded, network):
     """A short request comes just before it, in which a connection that the server has ended is opened again."""
-    for routes, prompt, ping in ((llama_server(network), [1, 50], "/health"), (openai(WHOLE), "the board", "/v1/models")):
+    for routes, prompt, ping in (
+        (llama_server(network), [1, 50], "/health"),
+        (openai(WHOLE), "the board", "/v1/models"),
+    ):
         server, generator, _ = loaded(routes)
         ask(generator, 3, prompt)
         assert [path for path, _ in server.asked][-2:] == [ping, "/v1/completions"]
@@ -135,28 +161,61 @@ def test_an_arrival_closes_its_connection(loaded, network):
 
 def test_extra_fields_fit_the_query(loaded):
     """`true` is the tokens asked for, the limit has one name, and what ends with its text is not made to go on."""
-    extra = "extra = { ignore_eos = true, min_tokens = true, max_completion_tokens = true, seed = 1 }"
+    extra = (
+        "extra = { ignore_eos = true, min_tokens = true, max_completion_tokens = true, seed = 1 }"
+    )
     server, generator, _ = loaded(openai(WHOLE), extra)
-    for limits, not_ending in ((Limits(3), {"ignore_eos": True, "min_tokens": 3}), (Limits(3, ignore_end=False), {})):
+    for limits, not_ending in (
+        (Limits(3), {"ignore_eos": True, "min_tokens": 3}),
+        (Limits(3, ignore_end=False), {}),
+    ):
         generator.bind("the board", limits)(lambda _: None)
         content = server.contents("/v1/completions")[-1]
         names = ("ignore_eos", "min_tokens", "max_completion_tokens", "seed", "max_tokens")
-        assert {name: content[name] for name in names if name in content} == {**not_ending, "max_completion_tokens": 3, "seed": 1}
+        assert {name: content[name] for name in names if name in content} == {
+            **not_ending,
+            "max_completion_tokens": 3,
+            "seed": 1,
+        }
 
 
 def test_thoughts_and_answers_are_kept_apart(loaded):
     """A server that parts the two has cut off the mark between them: a score needs it, and a thought alone is no answer."""
     for deltas, expected in [
-        ([{"reasoning_content": "Okay, "}, {"reasoning": "so: ", "content": "Pa"}, {"content": "ris"}], "Okay, so: </think>Paris"),
-        ([{"reasoning_content": "Okay, "}, {"reasoning_content": "the"}, {"reasoning_content": " user"}], "Okay, the user</think>"),
+        (
+            [
+                {"reasoning_content": "Okay, "},
+                {"reasoning": "so: ", "content": "Pa"},
+                {"content": "ris"},
+            ],
+            "Okay, so: </think>Paris",
+        ),
+        (
+            [
+                {"reasoning_content": "Okay, "},
+                {"reasoning_content": "the"},
+                {"reasoning_content": " user"},
+            ],
+            "Okay, the user</think>",
+        ),
         # The role alone is no token, a call of a tool is one.
-        ([{"role": "assistant", "content": None}, {"content": "Pa"}, {"content": "ris"}, {"tool_calls": [{}]}], "Paris"),
+        (
+            [
+                {"role": "assistant", "content": None},
+                {"content": "Pa"},
+                {"content": "ris"},
+                {"tool_calls": [{}]},
+            ],
+            "Paris",
+        ),
     ]:
         stream = events(*map(chat, deltas), chat({}, "stop"), USAGE)
         server, generator, _ = loaded(openai(stream, "/v1/chat/completions"), 'endpoint = "chat"')
         answer, stamps = ask(generator)
         assert (answer.text, answer.output_tokens, stamps) == (expected, 3, [1, 1, 1])
-        assert server.contents("/v1/chat/completions")[-1]["messages"] == [{"role": "user", "content": "the board"}]
+        assert server.contents("/v1/chat/completions")[-1]["messages"] == [
+            {"role": "user", "content": "the board"}
+        ]
         assert AnswerKey(("Paris",)).accepts(answer.text) == expected.endswith("Paris")
 
 
@@ -172,10 +231,14 @@ def test_reasoning_that_is_not_streamed_is_with_the_first_piece(loaded):
         (11, 16, [{"reasoning": "aaaaaaaa"}, {"content": "b"}, {"content": "cd"}], (8, 1, 2), None),
         (11, 16, [{"content": "hm</think>"}, {"content": "c"}], (10, 1), None),
     ]:
-        counts = counted(completion, total_tokens=total, completion_tokens_details={"reasoning_tokens": 8})
+        counts = counted(
+            completion, total_tokens=total, completion_tokens_details={"reasoning_tokens": 8}
+        )
         stream = events(*map(chat, deltas), chat({}, "length"), counts)
         routes = openai(stream, "/v1/chat/completions")
-        routes["/v1/chat/completions"] = lambda content, stream=stream: stream if "the board" in str(content) else WHOLE
+        routes["/v1/chat/completions"] = lambda content, stream=stream: (
+            stream if "the board" in str(content) else WHOLE
+        )
         answer, _ = ask(loaded(routes, 'endpoint = "chat"')[1], total - 5)
         with table_row(completion, deltas):
             assert (answer.stamped_tokens, answer.hidden_reasoning_tokens) == (stamped, hidden)
@@ -187,10 +250,20 @@ def test_without_counts_pieces_are_counted_as_estimated(loaded):
     none = {"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}
     for pieces, usage in (("a", [none]), ("abc", [none]), ("ab", [])):
         stream = events(*map(text, pieces), text("", "stop"), *usage)
-        _, generator, facts = loaded({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _, stream=stream: stream})
+        _, generator, facts = loaded(
+            {"/v1/models": lambda _: MODELS, "/v1/completions": lambda _, stream=stream: stream}
+        )
         answer, stamps = ask(generator)
-        assert (answer.output_tokens, answer.stamped_tokens, stamps) == (len(pieces), (), [1] * len(pieces))
-        assert (answer.prompt_tokens, answer.cached_tokens, answer.ended) == (None, None, "end_of_text")
+        assert (answer.output_tokens, answer.stamped_tokens, stamps) == (
+            len(pieces),
+            (),
+            [1] * len(pieces),
+        )
+        assert (answer.prompt_tokens, answer.cached_tokens, answer.ended) == (
+            None,
+            None,
+            "end_of_text",
+        )
         assert facts.abilities.counts == "estimated"
 
 
@@ -198,7 +271,12 @@ def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
     """Two pieces and three tokens: the longer piece has two, at its own moment. Cached tokens of the prompt are stated too."""
     usage = counted(3, prompt_tokens_details={"cached_tokens": 4})
     answer, stamps = ask(loaded(openai(events(text("a"), text("bc", "length"), usage)))[1])
-    assert (stamps, answer.stamped_tokens, answer.output_tokens, answer.cached_tokens) == ([1, 1], (1, 2), 3, 4)
+    assert (stamps, answer.stamped_tokens, answer.output_tokens, answer.cached_tokens) == (
+        [1, 1],
+        (1, 2),
+        3,
+        4,
+    )
     # The token that ends a text shows nothing: two pieces are one token each.
     answer, stamps = ask(loaded(openai(events(text("a"), text("bc", "stop"), counted(3))))[1])
     assert (stamps, answer.stamped_tokens, answer.output_tokens) == ([1, 1], (), 2)
@@ -206,7 +284,10 @@ def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
 
 def test_an_answer_in_one_piece_has_no_times_of_tokens(loaded):
     """But one step of a server that guesses gives several."""
-    for details, is_streamed in (({}, False), ({"accepted_prediction_tokens": 2, "rejected_prediction_tokens": 1}, True)):
+    for details, is_streamed in (
+        ({}, False),
+        ({"accepted_prediction_tokens": 2, "rejected_prediction_tokens": 1}, True),
+    ):
         stream = events(text("abc", "length"), counted(3, completion_tokens_details=details))
         answer, _ = ask(loaded(openai(stream))[1])
         assert (answer.unstreamed is None) == is_streamed
@@ -217,11 +298,31 @@ def test_llama_server_takes_tokens_and_reports_all(loaded, network):
     server, generator, facts = loaded(llama_server(network))
     answer, stamps = ask(generator, 4, [1, 50, 60])
     assert stamps == [1] * 4
-    assert (answer.text, answer.prompt_tokens, answer.ended, answer.output_tokens) == ("HIJK", 3, "length", 4)
-    assert (answer.drafted_tokens, answer.accepted_tokens, answer.cached_tokens, facts.speculative) == (3, 2, 0, "draft")
+    assert (answer.text, answer.prompt_tokens, answer.ended, answer.output_tokens) == (
+        "HIJK",
+        3,
+        "length",
+        4,
+    )
+    assert (
+        answer.drafted_tokens,
+        answer.accepted_tokens,
+        answer.cached_tokens,
+        facts.speculative,
+    ) == (3, 2, 0, "draft")
     content = server.contents("/v1/completions")[-1]
-    assert [content[key] for key in ("prompt", "cache_prompt", "ignore_eos", "max_tokens")] == [[1, 50, 60], False, True, 4]
-    assert (facts.first_tokens, facts.precision, facts.trained_context_tokens, facts.version) == ((1,), "q8_0", 4096, "b1")
+    assert [content[key] for key in ("prompt", "cache_prompt", "ignore_eos", "max_tokens")] == [
+        [1, 50, 60],
+        False,
+        True,
+        4,
+    ]
+    assert (facts.first_tokens, facts.precision, facts.trained_context_tokens, facts.version) == (
+        (1,),
+        "q8_0",
+        4096,
+        "b1",
+    )
     with pytest.raises(ConfigError, match="2048 are allocated"):
         generator.bind([1] * 2048, Limits(1))
 
@@ -232,14 +333,21 @@ def test_a_question_goes_as_a_chat_where_the_model_has_a_template(loaded, networ
     server = llama_server(network)
     props = server.routes["/props"](None).document | {"chat_template": "<|im_start|>{{ messages }}"}
     server.routes["/props"] = lambda _: Reply(props)
-    server.routes["/tokenize"] = lambda content: Reply({"tokens": [7] * (mark_tokens if "<|im_start|>" in content["content"] else 1)})
-    server.routes["/v1/chat/completions"] = lambda _: events(chat({"content": "a"}), chat({}, "stop"), counted(1))
+    server.routes["/tokenize"] = lambda content: Reply(
+        {"tokens": [7] * (mark_tokens if "<|im_start|>" in content["content"] else 1)}
+    )
+    server.routes["/v1/chat/completions"] = lambda _: events(
+        chat({"content": "a"}), chat({}, "stop"), counted(1)
+    )
     _, generator, facts = loaded(server)
     assert facts.abilities.chats == (mark_tokens == 1)
     if facts.abilities.chats:
         assert ask(generator, 3, Chat("6 * 7?"))[0].text == "a"
         content = server.contents("/v1/chat/completions")[-1]
-        assert (content["messages"], content["ignore_eos"]) == ([{"role": "user", "content": "6 * 7?"}], True)
+        assert (content["messages"], content["ignore_eos"]) == (
+            [{"role": "user", "content": "6 * 7?"}],
+            True,
+        )
     else:
         with pytest.raises(ConfigError, match="no chat template"):
             generator.bind(Chat("6 * 7?"), Limits(3))
@@ -286,7 +394,9 @@ def test_users_share_the_authorities_and_keep_their_connections(loaded, network,
     """Reading the certificates of authorities takes ms, which would be think time of each query."""
     read = []
     default = ssl.create_default_context
-    monkeypatch.setattr(ssl, "create_default_context", lambda **names: (read.append(1), default(**names))[1])
+    monkeypatch.setattr(
+        ssl, "create_default_context", lambda **names: (read.append(1), default(**names))[1]
+    )
     secured = ModelServer(ServerAddress(url="https://127.0.0.1:1"))
     for _ in range(3):
         secured.another()
@@ -301,19 +411,43 @@ def test_a_bad_reply_is_one_line_and_the_next_query_works(loaded):
     """A query that fails leaves nothing behind: the connection is opened anew."""
     for reply, kind, match in [
         (Reply({"error": "no slot"}, status=429), "http 429", "no slot"),
-        (Reply({"error": {"message": "model 'x' not found"}}, status=404), "http 404", "model 'x' not found; check url"),
-        (Reply({"error": "out of\nmemory"}, status=500), "http 500", "out of memory; read the server's log"),
-        (Reply({"detail": "no key"}, status=401), "http 401", "no key; give its key as api_key_file"),
+        (
+            Reply({"error": {"message": "model 'x' not found"}}, status=404),
+            "http 404",
+            "model 'x' not found; check url",
+        ),
+        (
+            Reply({"error": "out of\nmemory"}, status=500),
+            "http 500",
+            "out of memory; read the server's log",
+        ),
+        (
+            Reply({"detail": "no key"}, status=401),
+            "http 401",
+            "no key; give its key as api_key_file",
+        ),
         (Reply(b"<html>", status=400), "http 400", "the server does not accept"),
         (Reply(b"<html>hello</html>"), "no answer", "not part of an answer"),
         (Reply(lines=[b"data: [1]"]), "no answer", "not part of an answer"),
         (events(text(""), text("", "stop"), counted(0)), "no token", ""),
         (events(text("a"), text("b"), has_end=False), "stopped in the middle", "after 2 tokens"),
-        (Reply(lines=events(text("a"), has_end=False).lines, is_cut=True), "broke off|stopped in the middle", ""),
+        (
+            Reply(lines=events(text("a"), has_end=False).lines, is_cut=True),
+            "broke off|stopped in the middle",
+            "",
+        ),
         (events(text("a"), text("b"), text("c", "length")), "no count", ""),
-        (events(*[text("a")] * 4, text("b", "length"), USAGE), "too many tokens", "the 3 tokens that were asked for"),
+        (
+            events(*[text("a")] * 4, text("b", "length"), USAGE),
+            "too many tokens",
+            "the 3 tokens that were asked for",
+        ),
         (events(text("a"), text("b", "length"), counted(9)), "too many tokens", "9 tokens where 3"),
-        (events(text("a"), {"error": {"message": "out of memory"}}), "error in the stream", "after 1 tokens: .*out of memory"),
+        (
+            events(text("a"), {"error": {"message": "out of memory"}}),
+            "error in the stream",
+            "after 1 tokens: .*out of memory",
+        ),
         (Reply(lines=[b"x" * (2 << 20)]), "no stream", "1 MiB"),
     ]:
         with table_row(kind, match):
@@ -331,10 +465,18 @@ def test_a_server_that_cannot_generate_is_unavailable(serve):
     """It is asked for two tokens when it is loaded, so that a run does not begin; one that is gone refuses."""
     for routes, keys, match in [
         ({}, (), "lists no model under /v1/models"),
-        ({"/v1/models": lambda _: MODELS}, ('model = "other"',), "has no model 'other': it has tiny"),
+        (
+            {"/v1/models": lambda _: MODELS},
+            ('model = "other"',),
+            "has no model 'other': it has tiny",
+        ),
         ({"/v1/models": lambda _: MODELS}, (), "answers 404"),
         ({"/v1/models": lambda _: Reply(b"<html>")}, ('model = "x"',), "answers 404"),
-        ({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: Reply({}, status=500)}, (), "answers 500"),
+        (
+            {"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: Reply({}, status=500)},
+            (),
+            "answers 500",
+        ),
         (None, (), "start the server, or correct its url"),
     ]:
         server, path = serve(routes or {}, *keys)

@@ -38,12 +38,18 @@ def measured(tmp_path, monkeypatch):
         server = BehavingServer(behaviour)
         path = tmp_path / "m.server"
         path.write_text(f'url = "{network.listen(server.connect)}"\n{behaviour.file}')
-        case = brief_case(path, prompt_tokens=PROMPT_TOKENS, output_tokens=OUTPUT_TOKENS, queries=QUERIES)
+        case = brief_case(
+            path, prompt_tokens=PROMPT_TOKENS, output_tokens=OUTPUT_TOKENS, queries=QUERIES
+        )
         job = run_job(case, spawned_ns=time.monotonic_ns())
         run = measure_job(job, time.monotonic_ns(), lambda _: None)
         long = [answer for answer in server.log if answer.limit == OUTPUT_TOKENS and answer.writes]
         if run.load.failed_queries:
-            return run, [answer for answer in long if answer.tokens == OUTPUT_TOKENS and len(answer.writes) > 1]
+            return run, [
+                answer
+                for answer in long
+                if answer.tokens == OUTPUT_TOKENS and len(answer.writes) > 1
+            ]
         # The last four repeat two others.
         return run, long[-run.latency.count - 4 : -4]
 
@@ -52,7 +58,9 @@ def measured(tmp_path, monkeypatch):
 
 def behaviours(outcome):
     """Return the behaviours of which a client can state this."""
-    return [(name, behaviour) for name, behaviour in BEHAVIOURS.items() if behaviour.outcome == outcome]
+    return [
+        (name, behaviour) for name, behaviour in BEHAVIOURS.items() if behaviour.outcome == outcome
+    ]
 
 
 def violated(run):
@@ -68,15 +76,25 @@ def test_tokens_and_times_are_those_of_the_servers_log(measured, outcome):
             run, log = measured(behaviour)
             generation = run.generation
             assert violated(run) == set(behaviour.rules)
-            expected = OUTPUT_TOKENS if behaviour.tokens is None else max(OUTPUT_TOKENS * behaviour.tokens, 1)
+            expected = (
+                OUTPUT_TOKENS
+                if behaviour.tokens is None
+                else max(OUTPUT_TOKENS * behaviour.tokens, 1)
+            )
             assert generation.output_lengths.mean_tokens == pytest.approx(expected)
-            assert list(run.load.failures) == ([behaviour.detail] if behaviour.outcome == "failures" else [])
-            assert generation.ttft.mean_ms == pytest.approx(statistics.fmean(answer.ttft_ms for answer in log), abs=EXACT_MS)
+            assert list(run.load.failures) == (
+                [behaviour.detail] if behaviour.outcome == "failures" else []
+            )
+            assert generation.ttft.mean_ms == pytest.approx(
+                statistics.fmean(answer.ttft_ms for answer in log), abs=EXACT_MS
+            )
             tpot_ms = [answer.tpot_ms for answer in log if answer.tpot_ms is not None]
             assert (generation.tpot is None) == (not tpot_ms)
             # The tokens of pieces that hold several are estimated by their length.
             if tpot_ms and generation.itl is not None:
-                assert generation.tpot.mean_ms == pytest.approx(statistics.mean(tpot_ms), abs=EXACT_MS)
+                assert generation.tpot.mean_ms == pytest.approx(
+                    statistics.mean(tpot_ms), abs=EXACT_MS
+                )
 
 
 def test_what_comes_at_once_has_no_times(measured):
@@ -86,7 +104,11 @@ def test_what_comes_at_once_has_no_times(measured):
             run, _ = measured(behaviour)
             generation = run.generation
             assert violated(run) == set(behaviour.rules)
-            assert (generation.ttft, generation.tpot, generation.decode_tokens_per_s) == (None, None, None)
+            assert (generation.ttft, generation.tpot, generation.decode_tokens_per_s) == (
+                None,
+                None,
+                None,
+            )
             assert run.reasons[UNSTREAMED]
             assert generation.output_lengths.mean_tokens == OUTPUT_TOKENS
 
@@ -100,5 +122,11 @@ def test_a_server_that_sends_comments_and_never_a_token_is_given_up(measured):
 def test_hidden_reasoning_is_in_the_time_to_first_token_and_not_in_that_of_the_others(measured):
     """Six of twelve tokens are thoughts that nobody sees: the five steps behind the first piece are one token each, of 2 ms."""
     generation = measured(BEHAVIOURS["hidden reasoning"])[0].generation
-    assert (generation.ttft.mean_ms, generation.tpot.mean_ms) == pytest.approx((9 * STEP_MS, STEP_MS), abs=EXACT_MS)
-    assert (generation.hidden_reasoning_tokens, generation.prefill_tokens_per_s, generation.itl) == (6, None, None)
+    assert (generation.ttft.mean_ms, generation.tpot.mean_ms) == pytest.approx(
+        (9 * STEP_MS, STEP_MS), abs=EXACT_MS
+    )
+    assert (
+        generation.hidden_reasoning_tokens,
+        generation.prefill_tokens_per_s,
+        generation.itl,
+    ) == (6, None, None)

@@ -36,7 +36,9 @@ def test_an_emmc_reports_its_wear_and_a_card_reports_nothing(tmp_path):
             ({"name": "SD\n"}, (None, None)),
         ],
     ):
-        machine = recorded(write(folder, {f"{BLOCK}/device/{name}": text for name, text in files.items()}))
+        machine = recorded(
+            write(folder, {f"{BLOCK}/device/{name}": text for name, text in files.items()})
+        )
         assert collect.wear(BLOCK, machine) == expected, f"{files!r}"
 
 
@@ -53,12 +55,24 @@ def test_the_reason_of_the_restart_is_what_the_hardware_kept(tmp_path):
         tmp_path,
         [
             ({"proc/device-tree/chosen/bootloader/rsts": b"\x00\x00\x10\x00"}, "power on"),
-            ({"proc/device-tree/chosen/bootloader/rsts": b"\x00\x00\x00\x20"}, "restart or watchdog"),
+            (
+                {"proc/device-tree/chosen/bootloader/rsts": b"\x00\x00\x00\x20"},
+                "restart or watchdog",
+            ),
             ({"proc/device-tree/chosen/bootloader/rsts": b""}, None),
-            ({"sys/devices/platform/c360000.pmc/reset_reason": "TEGRA_POWER_ON_RESET\n"}, "TEGRA_POWER_ON_RESET"),
+            (
+                {"sys/devices/platform/c360000.pmc/reset_reason": "TEGRA_POWER_ON_RESET\n"},
+                "TEGRA_POWER_ON_RESET",
+            ),
             ({"sys/class/watchdog/watchdog0/bootstatus": "32\n"}, "watchdog"),
             ({"sys/class/watchdog/watchdog0/bootstatus": "0\n"}, None),
-            ({"sys/fs/pstore/dmesg-ramoops-0": "Panic", "sys/class/watchdog/watchdog0/bootstatus": "32\n"}, collect.PANIC),
+            (
+                {
+                    "sys/fs/pstore/dmesg-ramoops-0": "Panic",
+                    "sys/class/watchdog/watchdog0/bootstatus": "32\n",
+                },
+                collect.PANIC,
+            ),
             ({}, None),
         ],
     ):
@@ -69,11 +83,34 @@ def test_the_reason_of_the_restart_is_what_the_hardware_kept(tmp_path):
 def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
     """A real one; a damaged one and none are unknown."""
     key, path = tmp_path / "key", tmp_path / "crt"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=pi-1"]
-    subprocess.run([*command, "-days", "30", "-keyout", key, "-out", path], check=True, capture_output=True)
-    printed = subprocess.run(["openssl", "x509", "-noout", "-enddate", "-in", path], check=True, capture_output=True, text=True).stdout
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-subj",
+        "/CN=pi-1",
+    ]
+    subprocess.run(
+        [*command, "-days", "30", "-keyout", key, "-out", path], check=True, capture_output=True
+    )
+    printed = subprocess.run(
+        ["openssl", "x509", "-noout", "-enddate", "-in", path],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     end_ns = health_handler.certificate_end_ns(path, THIS_MACHINE)
-    date = subprocess.run(["date", "-u", "-d", printed.split("=")[1], "+%s"], check=True, capture_output=True, text=True).stdout
+    date = subprocess.run(
+        ["date", "-u", "-d", printed.split("=")[1], "+%s"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     assert end_ns == int(date) * 10**9
     path.write_text("-----BEGIN CERTIFICATE-----\nMII\n")
     assert health_handler.certificate_end_ns(path, THIS_MACHINE) is None
@@ -88,15 +125,29 @@ def test_the_release_before_is_the_other_one(tmp_path):
     assert collect.other_release(tmp_path / "venv") is None
 
 
-ORDER = CollectOrder(device="pi-1", fleet="lab", session=1, config=None, floor_ns=0, last_words=LastStop(kind="first"))
+ORDER = CollectOrder(
+    device="pi-1",
+    fleet="lab",
+    session=1,
+    config=None,
+    floor_ns=0,
+    last_words=LastStop(kind="first"),
+)
 
 
 @pytest.mark.services
 def test_the_process_that_collects_ends_without_a_word_once_its_agent_has_ended():
     """Nobody reads what it wrote: no traceback in the journal of a board whose agent was killed."""
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", "edgemeter.agent.health.collect", msgspec.json.encode(ORDER).decode()]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=writing, stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.health.collect",
+        msgspec.json.encode(ORDER).decode(),
+    ]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=writing, stderr=subprocess.PIPE, text=True
+    )
     os.close(writing)
     os.close(reading)
     _, errors = process.communicate(timeout=60)
@@ -126,7 +177,10 @@ def home(tmp_path, monkeypatch):
 
 def test_what_has_its_receipt_does_not_wait(home):
     """It is only kept; and where there is no outbox yet nothing waits."""
-    assert (read_health(ORDER, recorded(home)).waiting_records, read_health(ORDER, recorded(home)).outbox_trouble) == (0, None)
+    assert (
+        read_health(ORDER, recorded(home)).waiting_records,
+        read_health(ORDER, recorded(home)).outbox_trouble,
+    ) == (0, None)
     with Outbox(home / "outbox.sqlite") as outbox:
         for _ in range(3):
             outbox.put(make_record(device="pi-1"))
@@ -142,4 +196,7 @@ def test_an_outbox_that_cannot_be_read_is_unknown_and_never_empty(home):
     assert isinstance(health, Health)
     assert health.waiting_records is health.dropped_records is None
     assert "is not an edgemeter outbox" in health.outbox_trouble
-    assert any(issue.startswith("its outbox cannot be read: ") for issue in needs_attention(health, health.told_ns))
+    assert any(
+        issue.startswith("its outbox cannot be read: ")
+        for issue in needs_attention(health, health.told_ns)
+    )

@@ -84,7 +84,10 @@ class Board:
         self.handler.poll()
         if len(self.children) > count:
             child = self.children[-1]
-            child.returncode, child.payload = status, health.encode_health(HEALTH) if status == 0 else b""
+            child.returncode, child.payload = (
+                status,
+                health.encode_health(HEALTH) if status == 0 else b"",
+            )
             self.handler.poll()
         return len(self.children), len(self.messages)
 
@@ -104,7 +107,12 @@ def test_the_status_is_reported_at_the_start_and_each_day_and_not_before(device)
     assert device.at(0.0) == (1, 1)
     assert device.messages == [("edgemeter/v1/lab/pi-1/health", HEALTH, 1, "retained")]
     order = device.children[0].order
-    assert (order["device"], order["fleet"], order["session"], order["last_words"]["kind"]) == ("pi-1", "lab", 7, "first")
+    assert (order["device"], order["fleet"], order["session"], order["last_words"]["kind"]) == (
+        "pi-1",
+        "lab",
+        7,
+        "first",
+    )
     assert order["floor_ns"] > 0
     assert device.at(DAILY_S - 1) == (1, 1)
     assert device.at(DAILY_S) == (2, 2)
@@ -112,7 +120,12 @@ def test_the_status_is_reported_at_the_start_and_each_day_and_not_before(device)
 
 def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(device, caplog):
     """A child beside which all else starts takes too long: a minute later it has twice the time, and a day is not lost."""
-    for now_s, count in ((0.0, 1), (COLLECT_TIMEOUT_S - 1, 1), (COLLECT_TIMEOUT_S, 1), (COLLECT_TIMEOUT_S + PAUSE_S - 1, 1)):
+    for now_s, count in (
+        (0.0, 1),
+        (COLLECT_TIMEOUT_S - 1, 1),
+        (COLLECT_TIMEOUT_S, 1),
+        (COLLECT_TIMEOUT_S + PAUSE_S - 1, 1),
+    ):
         device.now_s = now_s
         device.handler.poll()
         assert len(device.children) == count
@@ -186,10 +199,16 @@ def test_the_last_stop_is_reported_by_the_next_start(device, tmp_path):
         int("no spoon")
     except ValueError:
         device.handler.close()
-    assert StopMarker(tmp_path).last_words.text == "ValueError: invalid literal for int() with base 10: 'no spoon'"
+    assert (
+        StopMarker(tmp_path).last_words.text
+        == "ValueError: invalid literal for int() with base 10: 'no spoon'"
+    )
     device.handler.close()
     last_stop = StopMarker(tmp_path).last_words
-    assert (last_stop.kind, last_stop.text) == ("clean", "2026-11-20T12:00:00Z info nothing special")
+    assert (last_stop.kind, last_stop.text) == (
+        "clean",
+        "2026-11-20T12:00:00Z info nothing special",
+    )
 
 
 BOOT = "proc/sys/kernel/random/boot_id"
@@ -200,7 +219,12 @@ def board(tmp_path):
     """Return a function that gives the board as it is in a boot, with so many processes ended for want of memory."""
 
     def booted(name="a", oom=0):
-        return recorded(write(tmp_path / "root", {BOOT: f"{name}\n", "proc/vmstat": f"pgfault 5\noom_kill {oom}\n"}))
+        return recorded(
+            write(
+                tmp_path / "root",
+                {BOOT: f"{name}\n", "proc/vmstat": f"pgfault 5\noom_kill {oom}\n"},
+            )
+        )
 
     return booted
 
@@ -218,7 +242,10 @@ def test_an_end_is_reported_by_the_next_start(tmp_path, board):
 def test_a_stop_without_a_marker_is_judged_by_the_boot_and_the_kernels_count(tmp_path, board):
     """Another boot: the power. The same: memory, or somebody."""
     StopMarker(tmp_path, board())
-    kinds = [StopMarker(tmp_path, board(boot, oom)).last_words.kind for boot, oom in (("b", 0), ("b", 2), ("b", 2))]
+    kinds = [
+        StopMarker(tmp_path, board(boot, oom)).last_words.kind
+        for boot, oom in (("b", 0), ("b", 2), ("b", 2))
+    ]
     assert kinds == ["power-loss", "oom", "killed"]
 
 
@@ -236,6 +263,8 @@ def test_the_floor_of_the_clock_only_rises(tmp_path, board):
     marker = StopMarker(tmp_path, board())
     text = (tmp_path / STOP_MARKER_FILE).read_text()
     later_ns = marker.floor_ns + 10**18
-    (tmp_path / STOP_MARKER_FILE).write_text(text.replace(f'"floor_ns":{marker.floor_ns}', f'"floor_ns":{later_ns}'))
+    (tmp_path / STOP_MARKER_FILE).write_text(
+        text.replace(f'"floor_ns":{marker.floor_ns}', f'"floor_ns":{later_ns}')
+    )
     StopMarker(tmp_path, board()).touch()
     assert StopMarker(tmp_path, board()).floor_ns == later_ns

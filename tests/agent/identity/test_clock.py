@@ -34,7 +34,11 @@ def fleet(tmp_path, monkeypatch):
     pair = authority.make_authority("edgemeter fleet lab", datetime.now(timezone.utc))
     monkeypatch.setattr(authority, "AUTHORITY_DAYS", 1)
     broker = Authority(pair).issue("broker.example", LONG_AGO, ["broker.example"])
-    for name, content in (("ca.crt", pair.certificate), ("broker.crt", broker.certificate), ("broker.key", broker.key)):
+    for name, content in (
+        ("ca.crt", pair.certificate),
+        ("broker.crt", broker.certificate),
+        ("broker.key", broker.key),
+    ):
         (tmp_path / name).write_bytes(content)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(tmp_path / "broker.crt", tmp_path / "broker.key")

@@ -79,14 +79,21 @@ def test_a_board_that_waits_for_approval_asks_less_and_less_often(service, caplo
     service.replies = [*(pending() for _ in range(6)), Reply(ACCEPTED)]
     assert service.client().request("/enrol", QUESTION, 600.0) == ACCEPTED
     assert [round(asked_s) for asked_s, _, _ in service.asked] == [0, 5, 15, 35, 75, 135, 195]
-    assert {request[1:] for request in service.asked} == {("https://fleet.example:8443/enrol", encode_identity(QUESTION))}
+    assert {request[1:] for request in service.asked} == {
+        ("https://fleet.example:8443/enrol", encode_identity(QUESTION))
+    }
     assert service.alive >= 195
     assert caplog.text.count("waiting for approval") == 1
 
 
 def test_a_service_that_is_away_is_asked_again_until_the_time_is_over(service, caplog):
     """No connection, one that breaks, a busy server, and an answer that is none: the last reason is reported."""
-    service.replies = [ConnectionRefusedError("refused"), ssl.SSLEOFError("cut"), Reply(b"x", 503), Reply(ACCEPTED)]
+    service.replies = [
+        ConnectionRefusedError("refused"),
+        ssl.SSLEOFError("cut"),
+        Reply(b"x", 503),
+        Reply(ACCEPTED),
+    ]
     assert service.client().request("/enrol", QUESTION, 600.0) == ACCEPTED
     service.replies = [ConnectionRefusedError("refused") for _ in range(100)]
     with pytest.raises(TransientError, match=r"within 60 s .*refused.*try again later"):
@@ -102,7 +109,11 @@ def test_what_time_does_not_change_is_an_error_at_once(service):
         (Reply(b"give the certificate", 403), ConfigError, "responds 403: give the certificate"),
         (Reply(b"", 404), ConfigError, "responds 404"),
         (untrusted, UnavailableError, "self-signed"),
-        (ssl.SSLError(1, "SSLV3_ALERT_CERTIFICATE_EXPIRED"), ConfigError, "rejects this board's certificate"),
+        (
+            ssl.SSLError(1, "SSLV3_ALERT_CERTIFICATE_EXPIRED"),
+            ConfigError,
+            "rejects this board's certificate",
+        ),
     ):
         service.replies = [reply]
         with table_row(words), pytest.raises(kind, match=words):
@@ -117,8 +128,13 @@ def test_a_key_that_came_with_a_copied_card_is_made_anew(tmp_path, monkeypatch):
     files.folder.mkdir()
     keys = iter("abcd")
     monkeypatch.setattr(joining, "make_key", lambda path: path.write_text(next(keys)))
-    monkeypatch.setattr(joining, "certificate_request", lambda path, name: f"{path.read_text()} {name}")
-    for states, requests in ((("accepted",), ["a pi-1"]), (("again", "again", "again"), ["a pi-1", "b pi-1", "c pi-1"])):
+    monkeypatch.setattr(
+        joining, "certificate_request", lambda path, name: f"{path.read_text()} {name}"
+    )
+    for states, requests in (
+        (("accepted",), ["a pi-1"]),
+        (("again", "again", "again"), ["a pi-1", "b pi-1", "c pi-1"]),
+    ):
         requests_made, answers = [], iter(states)
 
         def request(_path, question, _timeout_s, requests_made=requests_made, answers=answers):
@@ -126,5 +142,8 @@ def test_a_key_that_came_with_a_copied_card_is_made_anew(tmp_path, monkeypatch):
             return EnrolmentAnswer(state=next(answers), now_ns=1)
 
         client = SimpleNamespace(request=request)
-        assert joining.ask_certificate(client, "/enrol", files, QUESTION, "pi-1", 1.0).state == states[-1]
+        assert (
+            joining.ask_certificate(client, "/enrol", files, QUESTION, "pi-1", 1.0).state
+            == states[-1]
+        )
         assert requests_made == requests

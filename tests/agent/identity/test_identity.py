@@ -17,8 +17,14 @@ def tree(folder, files):
 
 
 PI = {"proc/device-tree/serial-number": b"10000000abcdef01\0", "etc/machine-id": "0123\n"}
-EMMC = {"sys/block/mmcblk0/device/type": "MMC\n", "sys/block/mmcblk0/device/cid": "150100424a544434520787a6\n"}
-SD = {"sys/block/mmcblk1/device/type": "SD\n", "sys/block/mmcblk1/device/cid": "035344534c31364780\n"}
+EMMC = {
+    "sys/block/mmcblk0/device/type": "MMC\n",
+    "sys/block/mmcblk0/device/cid": "150100424a544434520787a6\n",
+}
+SD = {
+    "sys/block/mmcblk1/device/type": "SD\n",
+    "sys/block/mmcblk1/device/cid": "035344534c31364780\n",
+}
 
 
 def test_the_surest_number_is_taken(tmp_path):
@@ -29,13 +35,28 @@ def test_the_surest_number_is_taken(tmp_path):
             (PI, ("10000000abcdef01", "device-tree")),
             ({**SD, **EMMC, "etc/machine-id": "0123"}, ("150100424a544434520787a6", "emmc")),
             ({**SD, "etc/machine-id": "0123"}, ("0123", "installation")),
-            ({"proc/device-tree/serial-number": b"0000000000000000\0", **EMMC}, ("150100424a544434520787a6", "emmc")),
-            ({"sys/class/dmi/id/product_uuid": "03000200-0400-0500-0006-000700080009\n"}, ("03000200-0400-0500-0006-000700080009", "dmi")),
             (
-                {"sys/class/dmi/id/board_serial": "To be filled by O.E.M.\n", "sys/class/dmi/id/product_serial": "Ab 12/3"},
+                {"proc/device-tree/serial-number": b"0000000000000000\0", **EMMC},
+                ("150100424a544434520787a6", "emmc"),
+            ),
+            (
+                {"sys/class/dmi/id/product_uuid": "03000200-0400-0500-0006-000700080009\n"},
+                ("03000200-0400-0500-0006-000700080009", "dmi"),
+            ),
+            (
+                {
+                    "sys/class/dmi/id/board_serial": "To be filled by O.E.M.\n",
+                    "sys/class/dmi/id/product_serial": "Ab 12/3",
+                },
                 ("ab-12-3", "dmi"),
             ),
-            ({"sys/class/dmi/id/product_uuid": "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "etc/machine-id": "77"}, ("77", "installation")),
+            (
+                {
+                    "sys/class/dmi/id/product_uuid": "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
+                    "etc/machine-id": "77",
+                },
+                ("77", "installation"),
+            ),
             ({"proc/device-tree/serial-number": b"\xff\xfe\0\0", "etc/machine-id": ""}, None),
             ({}, None),
         ],
@@ -52,7 +73,10 @@ def test_another_board_is_recognised_by_the_source_of_the_number(tmp_path):
     """The same number is the same board; another is another; a board without such a source is another."""
     board_serial = identity.read_board_serial(tree(tmp_path / "a", PI))
     assert not identity.differs_from_board(board_serial, tree(tmp_path / "a", {}))
-    assert identity.differs_from_board(board_serial, tree(tmp_path / "b", {**PI, "proc/device-tree/serial-number": b"10000000abcdef02\0"}))
+    assert identity.differs_from_board(
+        board_serial,
+        tree(tmp_path / "b", {**PI, "proc/device-tree/serial-number": b"10000000abcdef02\0"}),
+    )
     assert identity.differs_from_board(board_serial, tree(tmp_path / "c", EMMC))
 
 
@@ -64,4 +88,6 @@ def test_an_unreadable_or_a_drawn_number_proves_nothing(tmp_path):
     if os.geteuid() != 0:
         (tmp_path / "a/sys/class/dmi/id/product_uuid").chmod(0)
         assert not identity.differs_from_board(board_serial, unreadable)
-    assert not identity.differs_from_board(BoardSerial("made-1", "made", None), tree(tmp_path / "a", PI))
+    assert not identity.differs_from_board(
+        BoardSerial("made-1", "made", None), tree(tmp_path / "a", PI)
+    )

@@ -33,7 +33,10 @@ def run(lab, path, *options):
     result = CliRunner().invoke(agent, ["join", str(path), *places, *options])
     if result.exception is not None:
         raise result.exception
-    assert f"EDGEMETER_HOME={lab.path}/home edgemeter agent up --config {lab.path}/config.toml\n" in result.stderr
+    assert (
+        f"EDGEMETER_HOME={lab.path}/home edgemeter agent up --config {lab.path}/config.toml\n"
+        in result.stderr
+    )
     return result.stdout
 
 
@@ -77,10 +80,21 @@ def test_killed_at_any_moment_it_joins_the_next_time(lab):
     """SIGKILL after 0 to 1.2 seconds, twelve times; the token serves, one certificate is valid, and the card is clean."""
     lab.serve_boards()
     path = lab.token("pi-1")
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "join", str(path), "--timeout", "30"]
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli.main",
+        "agent",
+        "join",
+        str(path),
+        "--timeout",
+        "30",
+    ]
     command += ["--home", str(lab.path / "home"), "--config", str(lab.path / "config.toml")]
     for tenth in range(12):
-        with subprocess.Popen(command, env={**os.environ}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(
+            command, env={**os.environ}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
             time.sleep(tenth / 10)
             process.kill()
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
@@ -92,10 +106,27 @@ def test_killed_at_any_moment_it_joins_the_next_time(lab):
 
 
 def join(tmp_path, **changes):
-    fields = {"fleet": "lab", "device": "pi-1", "broker": "mqtts://b:8883", "service": "https://b:8443", "ca": NO_CA, "token": "t" * 32}
+    fields = {
+        "fleet": "lab",
+        "device": "pi-1",
+        "broker": "mqtts://b:8883",
+        "service": "https://b:8443",
+        "ca": NO_CA,
+        "token": "t" * 32,
+    }
     path = tmp_path / "join.toml"
     path.write_text(identity.join_file_text(identity.JoinFile(**{**fields, **changes})))
-    result = CliRunner().invoke(agent, ["join", str(path), "--home", str(tmp_path / "home"), "--config", str(tmp_path / "config.toml")])
+    result = CliRunner().invoke(
+        agent,
+        [
+            "join",
+            str(path),
+            "--home",
+            str(tmp_path / "home"),
+            "--config",
+            str(tmp_path / "config.toml"),
+        ],
+    )
     assert identity.read_join_file(path).token == {**fields, **changes}["token"]
     return result.exception
 
@@ -108,7 +139,10 @@ def test_a_join_file_that_cannot_serve_is_reported_before_anything_is_sent(tmp_p
             ({"token": None}, "no token any more"),
             ({}, "contains no CA certificate"),
             ({"ca": "MII"}, "contains no CA certificate"),
-            *(({"service": address}, "over TLS only") for address in ("mqtts://b:8884", "b:8443", "http://b")),
+            *(
+                ({"service": address}, "over TLS only")
+                for address in ("mqtts://b:8884", "b:8443", "http://b")
+            ),
         ],
     ):
         error = join(folder, **changes)

@@ -38,7 +38,12 @@ def files(tmp_path):
 
 
 def accepted(signing, key, device="pi-1"):
-    issued = signing.issue_device(authority.read_request(identity_identity.certificate_request(key, device)), device, "1", time.time_ns())
+    issued = signing.issue_device(
+        authority.read_request(identity_identity.certificate_request(key, device)),
+        device,
+        "1",
+        time.time_ns(),
+    )
     return EnrolmentAnswer(
         state="accepted",
         now_ns=time.time_ns(),
@@ -53,7 +58,9 @@ def accepted(signing, key, device="pi-1"):
 @pytest.mark.needs("openssl")
 def test_key_and_certificate_change_together_whenever_the_power_goes(signing, files, monkeypatch):
     """Cut off at each rename in turn: the next start finds the old pair or the new one, never a mixture."""
-    joining.take_certificate(files, accepted(signing, files.next_key), SERIAL, BROKER, SERVICE, "00")
+    joining.take_certificate(
+        files, accepted(signing, files.next_key), SERIAL, BROKER, SERVICE, "00"
+    )
     old = identity_identity.read_identity(files.home)
     for cut in range(6):
         identity_identity.make_key(files.next_key)
@@ -81,7 +88,12 @@ def test_key_and_certificate_change_together_whenever_the_power_goes(signing, fi
         stored = identity_identity.read_identity(files.home)
         assert identity_identity.belong_together(files.certificate, files.key), cut
         assert stored.device in {old.device, f"pi-{cut + 2}"}
-        assert f"CN = {stored.device}" in openssl.run_openssl("x509", "-in", str(files.certificate), "-noout", "-subject").decode()
+        assert (
+            f"CN = {stored.device}"
+            in openssl.run_openssl(
+                "x509", "-in", str(files.certificate), "-noout", "-subject"
+            ).decode()
+        )
         old = stored
     assert old.device == "pi-7"
 
@@ -91,7 +103,9 @@ def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path)
     """A certificate whose key is not the one that waits is refused, and the device has no identity as before."""
     identity_identity.make_key(tmp_path / "other.key")
     with pytest.raises(ConfigError, match="another key"):
-        joining.take_certificate(files, accepted(signing, tmp_path / "other.key"), SERIAL, BROKER, SERVICE, None)
+        joining.take_certificate(
+            files, accepted(signing, tmp_path / "other.key"), SERIAL, BROKER, SERVICE, None
+        )
     joining.settle_identity(files)
     assert identity_identity.read_identity(files.home) is None
 
@@ -100,20 +114,34 @@ def test_what_arrived_is_put_in_place_with_its_note_last(tmp_path, monkeypatch):
     """Key and certificate are on the disk before the note that says they are to be moved goes: until then it is done again."""
     files = IdentityFiles(tmp_path)
     durable_file.make_folder(files.folder, 0o700)
-    for name, content in (("next.key", b"k"), ("next.crt", b"c"), ("next.json", msgspec.json.encode(identity()))):
+    for name, content in (
+        ("next.key", b"k"),
+        ("next.crt", b"c"),
+        ("next.json", msgspec.json.encode(identity())),
+    ):
         (files.folder / name).write_bytes(content)
     synced = []
-    monkeypatch.setattr(durable_file, "sync", lambda folder: synced.append({path.name for path in folder.iterdir()}))
+    monkeypatch.setattr(
+        durable_file, "sync", lambda folder: synced.append({path.name for path in folder.iterdir()})
+    )
     joining.settle_identity(files)
     assert identity_identity.read_identity(files.home) == identity()
-    assert synced == [{"device.key", "device.crt", "next.json"}, {"device.key", "device.crt", "identity.json"}]
+    assert synced == [
+        {"device.key", "device.crt", "next.json"},
+        {"device.key", "device.crt", "identity.json"},
+    ]
     assert (files.key.read_bytes(), files.certificate.read_bytes()) == (b"k", b"c")
     joining.settle_identity(files)
     assert len(synced) == 2
 
 
 def identity(**changes):
-    fields = {"device": "pi-1", "fleet": "lab", "board": BoardSerial("1", "emmc", "x"), "broker": BROKER}
+    fields = {
+        "device": "pi-1",
+        "fleet": "lab",
+        "board": BoardSerial("1", "emmc", "x"),
+        "broker": BROKER,
+    }
     return Identity(
         **{
             **fields,
@@ -130,7 +158,9 @@ def identity(**changes):
 def test_the_configuration_keeps_what_was_there(tmp_path):
     """Our keys are set above the first table; a key of the same name in a table is another one; a second time changes nothing."""
     path = tmp_path / "config.toml"
-    path.write_text('# mine\nbroker = "old"\npower = ["replay"]\n\n[sensors.replay]\npath = "trace.csv"\ndevice = "x"\n')
+    path.write_text(
+        '# mine\nbroker = "old"\npower = ["replay"]\n\n[sensors.replay]\npath = "trace.csv"\ndevice = "x"\n'
+    )
     files = IdentityFiles(tmp_path / "home")
     joining.configure(files, path, identity())
     text = path.read_text()
@@ -141,7 +171,10 @@ def test_the_configuration_keeps_what_was_there(tmp_path):
     assert settings.fleet == "lab"
     assert settings.broker.partition("?")[0] == BROKER
     assert settings.content_url == f"{SERVICE}/content"
-    assert (settings.power, settings.sensors) == (("replay",), {"replay": {"path": str(tmp_path / "trace.csv"), "device": "x"}})
+    assert (settings.power, settings.sensors) == (
+        ("replay",),
+        {"replay": {"path": str(tmp_path / "trace.csv"), "device": "x"}},
+    )
     assert files_of(settings.broker)["key"] == tmp_path / "home/identity/device.key"
     assert "# mine" in text
 

@@ -54,15 +54,32 @@ def age(lab, board):
 
 
 def up(lab, board):
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--config", str(board.config)]
-    process = subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(board.home)}, stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli.main",
+        "agent",
+        "up",
+        "--config",
+        str(board.config),
+    ]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "EDGEMETER_HOME": str(board.home)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     lab.stack.callback(process.communicate)
     lab.stack.callback(process.kill)
     return process
 
 
 def states(operator):
-    return [json.loads(message.payload)["state"] for message in operator.messages if message.topic == "edgemeter/v1/lab/pi-1/state"]
+    return [
+        json.loads(message.payload)["state"]
+        for message in operator.messages
+        if message.topic == "edgemeter/v1/lab/pi-1/state"
+    ]
 
 
 class Renewing:
@@ -77,14 +94,24 @@ class Renewing:
         self.asked = []
         end_ns = time.time_ns() + YEAR_NS
         fields = {"device": "pi-1", "fleet": "lab", "number": "2", "certificate": "PEM"}
-        self.answer = EnrolmentAnswer(state="accepted", now_ns=end_ns - 2 * YEAR_NS, not_after_ns=end_ns, **fields)
-        monkeypatch.setattr(renewal, "certificate_request", lambda key, device: f"{key.name} of {device}")
-        monkeypatch.setattr(renewal.joining, "belong_together", lambda certificate, key: (certificate.name, key.name) == PAIR)
+        self.answer = EnrolmentAnswer(
+            state="accepted", now_ns=end_ns - 2 * YEAR_NS, not_after_ns=end_ns, **fields
+        )
+        monkeypatch.setattr(
+            renewal, "certificate_request", lambda key, device: f"{key.name} of {device}"
+        )
+        monkeypatch.setattr(
+            renewal.joining,
+            "belong_together",
+            lambda certificate, key: (certificate.name, key.name) == PAIR,
+        )
 
     def start(self, not_after_ns):
         """Start the handler of a board whose certificate ends then; it began as long ago."""
         self.files.identity.write_bytes(msgspec.json.encode(identity_until(not_after_ns)))
-        self.handler = RenewalHandler(self.context(), lambda: self.now_s, self.work.append, lambda *_: self)
+        self.handler = RenewalHandler(
+            self.context(), lambda: self.now_s, self.work.append, lambda *_: self
+        )
         return self.handler
 
     def context(self):
@@ -106,7 +133,12 @@ class Renewing:
 
 def identity_until(not_after_ns, number="1"):
     """Return an identity whose certificate has the second half of its life before it."""
-    fields = {"device": "pi-1", "fleet": "lab", "board": BoardSerial("1", "emmc", "x"), "broker": "mqtts://b:8883"}
+    fields = {
+        "device": "pi-1",
+        "fleet": "lab",
+        "board": BoardSerial("1", "emmc", "x"),
+        "broker": "mqtts://b:8883",
+    }
     times = {"issued_ns": not_after_ns - 2 * YEAR_NS, "not_after_ns": not_after_ns}
     return Identity(**fields, **times, service="https://b:8443", number=number, claim="c1")
 
@@ -155,7 +187,11 @@ def test_a_certificate_is_renewed_when_it_is_due_and_again_when_no_answer_comes(
     ]
     assert handler.poll() == POLL_S
     renewed = identity.read_identity(renewing.home)
-    assert (renewed.number, renewed.board, renewed.claim) == ("2", BoardSerial("1", "emmc", "x"), "c1")
+    assert (renewed.number, renewed.board, renewed.claim) == (
+        "2",
+        BoardSerial("1", "emmc", "x"),
+        "c1",
+    )
     assert (renewed.broker, renewed.service) == ("mqtts://b:8883", "https://b:8443")
     assert renewing.files.certificate.read_bytes() == b"PEM"
 
@@ -183,7 +219,12 @@ def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
     assert states(operator) == []
     assert process.poll() is None
     lab.run("accept", "pi-1", "--as", "pi-2")
-    assert wait_until(lambda: any(message.topic == "edgemeter/v1/lab/pi-2/state" for message in operator.messages), LONG_S)
+    assert wait_until(
+        lambda: any(
+            message.topic == "edgemeter/v1/lab/pi-2/state" for message in operator.messages
+        ),
+        LONG_S,
+    )
     assert states(operator) == []
     assert first.reasons == []
 
@@ -205,7 +246,12 @@ def test_a_renewal_ends_the_earlier_certificate_once_the_new_one_was_used(lab, b
     ends = {}
 
     def is_ended():
-        ends.update({certificate.number: certificate.revoked_ns for certificate in certificates.of_device(lab.registry, "pi-1")})
+        ends.update(
+            {
+                certificate.number: certificate.revoked_ns
+                for certificate in certificates.of_device(lab.registry, "pi-1")
+            }
+        )
         return ends[before.number] is not None
 
     assert wait_until(is_ended, LONG_S)

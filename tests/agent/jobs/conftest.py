@@ -45,14 +45,26 @@ class Agent:
     def start(self):
         challenges = self._server.challenges
         self.begin()
-        assert wait_until(lambda: self._server.challenges > challenges, LONG_S), self.log.read_text()
+        assert wait_until(lambda: self._server.challenges > challenges, LONG_S), (
+            self.log.read_text()
+        )
 
     def begin(self):
         # INVOCATION_ID is how systemd names this start: somebody starts it again.
         variables = {"EDGEMETER_HOME": str(self.home), "INVOCATION_ID": "test"}
-        command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--config", str(self.config)]
+        command = [
+            sys.executable,
+            "-m",
+            "edgemeter.agent.cli.main",
+            "agent",
+            "up",
+            "--config",
+            str(self.config),
+        ]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, env=os.environ | variables, stderr=log, stdout=log)
+            self.process = subprocess.Popen(
+                command, env=os.environ | variables, stderr=log, stdout=log
+            )
 
     def kill(self):
         if self.process is not None:

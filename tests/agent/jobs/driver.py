@@ -57,7 +57,11 @@ class PlayedExecution:
         self._lock = None if lock is None else os.dup(lock)
 
     def measure(self, run, runs=1):
-        self._begun(Measuring(suite="nightly", case="m.replay.json", run=run, runs=runs, job=self.task.order.job))
+        self._begun(
+            Measuring(
+                suite="nightly", case="m.replay.json", run=run, runs=runs, job=self.task.order.job
+            )
+        )
         self.latest = Doing(doing=f"run {run}", done_ratio=run / runs)
         with self._journal() as book:
             book.kept(self.place, f"run-{run}", is_last=run == runs)
@@ -112,7 +116,9 @@ class Driver(ServersEnd):
         self.settings = settings or config.Config(content_url="https://fleet.example/content")
         self._on_the_way = deque()
         # An acknowledgement is heard with the next poll, as over a line.
-        super().__init__(lambda payload, kind: self._on_the_way.append((payload, kind)), PlainSigner())
+        super().__init__(
+            lambda payload, kind: self._on_the_way.append((payload, kind)), PlainSigner()
+        )
         self.now_s = 1000.0
         self.doings, self.ratios = [], []
         self.activities = []
@@ -139,14 +145,23 @@ class Driver(ServersEnd):
             is_connected=lambda: self.is_connected,
             wake=lambda: None,
             restart=self._restart,
-            log=lambda: ["2026-11-20T12:00:00Z info agent of 'pi-1'", "2026-11-20T12:00:01Z info password=hunter2"],
+            log=lambda: [
+                "2026-11-20T12:00:00Z info agent of 'pi-1'",
+                "2026-11-20T12:00:01Z info password=hunter2",
+            ],
         )
-        self.handler = JobsHandler(context, lambda: self.boot_id, signature=PlainSignature(), **self.means())
+        self.handler = JobsHandler(
+            context, lambda: self.boot_id, signature=PlainSignature(), **self.means()
+        )
         self.handler.connected()
 
     def means(self):
         """Return the clock of the handler, and what it starts instead of processes."""
-        return {"clock_s": lambda: self.now_s, "execute": self._execute, "begin_fetch": lambda task: FetchHere(task, self._download)}
+        return {
+            "clock_s": lambda: self.now_s,
+            "execute": self._execute,
+            "begin_fetch": lambda task: FetchHere(task, self._download),
+        }
 
     def _execute(self, *arguments):
         execution = PlayedExecution(*arguments)
@@ -175,7 +190,9 @@ class Driver(ServersEnd):
 
     def measure(self, document=None, models=(("m.replay.json", REPLAY),), **fields):
         contents = tuple(self.hold(data, name) for name, data in models)
-        return Measure(suite=self.hold(document or suite(), "suite.toml"), models=contents, **fields)
+        return Measure(
+            suite=self.hold(document or suite(), "suite.toml"), models=contents, **fields
+        )
 
     def order(self, work, job="job-1", attempt=1, version=1, timeout_s=300.0):
         super().order(work, job, attempt, version, timeout_s)

@@ -40,7 +40,9 @@ class ServersEnd:
 
     def order(self, work, job="job-1", attempt=1, version=1, timeout_s=300.0):
         self._versions.setdefault((job, attempt), version)
-        self._orders[job, attempt] = Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)
+        self._orders[job, attempt] = Order(
+            job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s
+        )
         self._command(self._orders[job, attempt])
 
     def challenged(self, challenge):
@@ -52,10 +54,16 @@ class ServersEnd:
                 self._command(order)
 
     def states(self, job="job-1"):
-        return list(dict.fromkeys(report.state for report in list(self.reports) if report.job == job))
+        return list(
+            dict.fromkeys(report.state for report in list(self.reports) if report.job == job)
+        )
 
     def ended(self, job, attempt):
-        return [report for report in list(self.reports) if (report.job, report.attempt) == (job, attempt) and report.state in orders.FINAL]
+        return [
+            report
+            for report in list(self.reports)
+            if (report.job, report.attempt) == (job, attempt) and report.state in orders.FINAL
+        ]
 
     def note(self, report):
         self.reports.append(report)
@@ -64,7 +72,9 @@ class ServersEnd:
         key = (report.job, report.attempt)
         if report.expected_version == self._versions.get(key, report.expected_version):
             self._versions[key] = report.expected_version + 1
-        self._command(ReportReceipt(noted=report.job, attempt=report.attempt, version=self._versions[key]))
+        self._command(
+            ReportReceipt(noted=report.job, attempt=report.attempt, version=self._versions[key])
+        )
 
     def _command(self, command):
         self._send(self.signer.sealed(orders.encode_order(command)), "command")
@@ -79,7 +89,9 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def file_server(folder):
-    files = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(QuietHandler, directory=str(folder)))
+    files = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(QuietHandler, directory=str(folder))
+    )
     thread = threading.Thread(target=files.serve_forever)
     thread.start()
     try:
@@ -95,7 +107,10 @@ class FleetServer(ServersEnd):
 
     def __init__(self, address, folder):
         # Not flushed: that would wait in the thread which receives.
-        super().__init__(lambda payload, kind: self.session.publish(topic(kind), payload), OrderSigner(folder, FLEET, DEVICE))
+        super().__init__(
+            lambda payload, kind: self.session.publish(topic(kind), payload),
+            OrderSigner(folder, FLEET, DEVICE),
+        )
         self.content = folder / "content"
         self.content.mkdir(parents=True)
         self.challenges = 0

@@ -18,7 +18,10 @@ def test_what_looks_like_a_secret_is_taken_out():
         ("api_key = 12345", "12345"),
         ("mqtts://pi:hunter2@broker.example:8883", "hunter2"),
         (f"joined with {TOKEN}", TOKEN),
-        ("-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----\nafter", "MHcCAQEE"),
+        (
+            "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----\nafter",
+            "MHcCAQEE",
+        ),
         ("-----BEGIN PRIVATE KEY-----\nMHcCAQEE", "MHcCAQEE"),
     ]:
         with table_row(line):

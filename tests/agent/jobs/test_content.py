@@ -83,7 +83,9 @@ def test_what_cannot_be_unpacked_leaves_nothing(archive, tmp_path):
 
 
 @pytest.mark.needs("mount")
-def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(archive, tmp_path, monkeypatch):
+def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(
+    archive, tmp_path, monkeypatch
+):
     """Somebody else has filled it meanwhile: one line, and with space again all of it."""
     with small_disk(tmp_path / "card", 1) as card:
         card_archive = card / SHA256

@@ -21,12 +21,17 @@ def expanded(folder, keys, name="m.gguf"):
 def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
     """Lengths are numbers, and name nothing on the board."""
     cases = expanded(tmp_path, "prompt_tokens = [128, 512]\noutput_tokens = 16")
-    assert [(case.runtime, case.prompt_tokens, case.output_tokens) for case in cases] == [("llama", 128, 16), ("llama", 512, 16)]
+    assert [(case.runtime, case.prompt_tokens, case.output_tokens) for case in cases] == [
+        ("llama", 128, 16),
+        ("llama", 512, 16),
+    ]
 
 
 def test_an_order_may_bring_no_server(tmp_path):
     """Its file would have the board send the contents of one of its files to any address."""
-    for folder, name, keys in in_folders(tmp_path, (("m.server", ""), ("m.unknown", 'runtime = "server"'))):
+    for folder, name, keys in in_folders(
+        tmp_path, (("m.server", ""), ("m.unknown", 'runtime = "server"'))
+    ):
         with table_row(name), pytest.raises(ConfigError, match="an order cannot contain a server"):
             expanded(folder, keys, name)
 
@@ -39,7 +44,13 @@ def test_an_order_may_bring_no_code(tmp_path):
         ('"m.gguf"', 'runtime = ["llama", "python"]'),
     ]:  # fmt: skip
         document = f'name = "o"\n[[case]]\nmodel = {model}\n{keys}\n'.encode()
-        with table_row(model), pytest.raises(ConfigError, match=r"refused: (a factory or plug-in|case 1: Expected `str` matching)"):
+        with (
+            table_row(model),
+            pytest.raises(
+                ConfigError,
+                match=r"refused: (a factory or plug-in|case 1: Expected `str` matching)",
+            ),
+        ):
             measuring.expand_order(order_suite.read(document), {}, tmp_path)
 
 
@@ -69,4 +80,6 @@ def test_lengths_count_among_the_combinations_of_a_case():
     """An order cannot ask for a million cases in one line."""
     many = ", ".join(map(str, range(1, 60)))
     with pytest.raises(ConfigError, match=r"3481 combinations"):
-        order_suite.read(f'name = "o"\n[[case]]\nmodel = "m.gguf"\nprompt_tokens = [{many}]\noutput_tokens = [{many}]\n'.encode())
+        order_suite.read(
+            f'name = "o"\n[[case]]\nmodel = "m.gguf"\nprompt_tokens = [{many}]\noutput_tokens = [{many}]\n'.encode()
+        )

@@ -30,11 +30,18 @@ def files():
 def task(tmp_path):
     """Return the task of fetching the data, nothing of it here yet, from nowhere."""
     content = Content(sha256=SHA256, size_bytes=len(DATA), name="m.tflite")
-    return FetchTask(content=content, part=str(tmp_path / "x.part"), final=str(tmp_path / SHA256), url=f"http://127.0.0.1:1{PATH}")
+    return FetchTask(
+        content=content,
+        part=str(tmp_path / "x.part"),
+        final=str(tmp_path / SHA256),
+        url=f"http://127.0.0.1:1{PATH}",
+    )
 
 
 @pytest.mark.services
-def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(task, tmp_path, files):
+def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(
+    task, tmp_path, files
+):
     """A download that breaks leaves what came; another size is not read; another content is not kept."""
     part = tmp_path / "x.part"
     served = msgspec.structs.replace(task, url=files.address + PATH)
@@ -49,7 +56,11 @@ def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(ta
     fetch.fetch(served)
     assert (tmp_path / SHA256).read_bytes() == DATA
     assert not part.exists()
-    assert [headers.get("Range") for headers in files.asked(PATH)] == [None, "bytes=5000-", "bytes=5000-"]
+    assert [headers.get("Range") for headers in files.asked(PATH)] == [
+        None,
+        "bytes=5000-",
+        "bytes=5000-",
+    ]
     files.put(PATH, DATA, has_ranges=False)
     part.write_bytes(b"?" * 1000)
     fetch.fetch(served)
@@ -100,7 +111,11 @@ def test_a_content_is_on_the_disk_before_it_has_its_name(task, tmp_path, monkeyp
     """A power cut leaves no file of the right name and size that is not whole."""
     (tmp_path / "x.part").write_bytes(DATA)
     synced = []
-    monkeypatch.setattr(fetch.durable_file, "sync", lambda path: synced.append((path.name, (tmp_path / SHA256).exists())))
+    monkeypatch.setattr(
+        fetch.durable_file,
+        "sync",
+        lambda path: synced.append((path.name, (tmp_path / SHA256).exists())),
+    )
     fetch.fetch(task)
     assert synced == [("x.part", False), (tmp_path.name, True)]
 

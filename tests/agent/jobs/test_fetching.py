@@ -29,11 +29,18 @@ def offsets(device, part):
 
 def test_a_cut_download_is_continued_after_a_pause_that_doubles(device, part):
     """What has arrived stays; a server that is down for long is not asked again and again."""
-    device.change = lambda data: data[:100_000] if len(data) > 500_000 else b"" if len(data) == 500_000 else data
+    device.change = lambda data: (
+        data[:100_000] if len(data) > 500_000 else b"" if len(data) == 500_000 else data
+    )
     ask(device)
     device.go_on()
     assert offsets(device, part) == [0]
-    for seconds, count in ((FIRST_PAUSE_S - 0.1, 1), (0.1, 2), (2 * FIRST_PAUSE_S - 0.1, 2), (0.1, 3)):
+    for seconds, count in (
+        (FIRST_PAUSE_S - 0.1, 1),
+        (0.1, 2),
+        (2 * FIRST_PAUSE_S - 0.1, 2),
+        (0.1, 3),
+    ):
         device.now_s += seconds
         device.go_on(3)
         assert offsets(device, part) == [0, 100_000, 100_000][:count]
@@ -47,7 +54,10 @@ def test_the_server_hears_how_far_it_is_what_hinders_it_and_when_all_is_here(dev
     """Name and size of what is fetched; the last word on it is not that something is missing."""
     device.order(device.measure())
     assert device.final().state == "done"
-    assert (device.doings[0], device.doings[-1]) == ("fetching suite.toml, 0.0 of 0.0 MB", jobs_handler.GATHERED)
+    assert (device.doings[0], device.doings[-1]) == (
+        "fetching suite.toml, 0.0 of 0.0 MB",
+        jobs_handler.GATHERED,
+    )
     device.change = lambda _data: b""
     device.doings.clear()
     device.order(device.measure(suite(), (("late.replay.json", bytes(700_000)),)), job="job-2")
@@ -55,7 +65,10 @@ def test_the_server_hears_how_far_it_is_what_hinders_it_and_when_all_is_here(dev
     device.now_s += jobs_handler.FETCHING_REPORT_S
     device.go_on(1)
     text = "fetching late.replay.json, 0.0 of 0.7 MB"
-    assert device.doings == [text, f"{text} (cannot fetch 'late.replay.json': the connection was cut)"]
+    assert device.doings == [
+        text,
+        f"{text} (cannot fetch 'late.replay.json': the connection was cut)",
+    ]
 
 
 def test_what_came_survives_a_restart(device, part):
@@ -80,7 +93,9 @@ def test_a_wrong_hash_rejects_the_job_at_the_second_time(device, part):
     assert final.state == "rejected"
     assert "the server's file does not have the hash" in final.reason
     assert len(offsets(device, part)) in {0, 2}
-    assert [path.name for path in (device.home / CONTENT_FOLDER).iterdir() if len(path.name) == 64] == []
+    assert [
+        path.name for path in (device.home / CONTENT_FOLDER).iterdir() if len(path.name) == 64
+    ] == []
 
 
 def test_a_device_that_knows_no_address_refuses(device):
@@ -112,7 +127,11 @@ def test_a_fetch_that_is_no_longer_needed_is_stopped(device):
             return "", None
 
     device.stop()
-    device.means = lambda: {"clock_s": lambda: device.now_s, "execute": None, "begin_fetch": lambda _task: Endless()}
+    device.means = lambda: {
+        "clock_s": lambda: device.now_s,
+        "execute": None,
+        "begin_fetch": lambda _task: Endless(),
+    }
     device.start()
     ask(device)
     device.go_on()
@@ -132,4 +151,8 @@ def test_what_is_used_least_goes_first_and_never_what_is_in_use(tmp_path):
         os.utime(folder / content.sha256, (number, number))
     store.used(contents[1])
     store.make_room(contents[3], {contents[0].sha256})
-    assert sorted(path.name for path in folder.iterdir()) == [contents[0].sha256, contents[1].sha256, f"{contents[3].sha256}.part"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        contents[0].sha256,
+        contents[1].sha256,
+        f"{contents[3].sha256}.part",
+    ]

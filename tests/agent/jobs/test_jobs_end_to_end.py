@@ -16,14 +16,19 @@ pytestmark = pytest.mark.mosquitto
 
 def measure(server, seconds=0, repeats=1):
     """Return the work of measuring a suite whose files the server holds."""
-    return Measure(suite=server.hold(suite(seconds, repeats), "suite.toml"), models=(server.hold(REPLAY, "m.replay.json"),))
+    return Measure(
+        suite=server.hold(suite(seconds, repeats), "suite.toml"),
+        models=(server.hold(REPLAY, "m.replay.json"),),
+    )
 
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     """SIGKILL again and again, and every order that has not ended comes again: no job is measured twice, and none is forgotten."""
     draw = random.Random(7)  # noqa: S311 - the same every time
-    works = {f"job-{number}": measure(server, seconds=draw.choice([0, 1])) for number in range(KILLS + 3)}
+    works = {
+        f"job-{number}": measure(server, seconds=draw.choice([0, 1])) for number in range(KILLS + 3)
+    }
     for _ in range(KILLS):
         agent.start()
         for job, work in works.items():
@@ -34,7 +39,11 @@ def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     agent.start()
     ended = {job: server.final(job, timeout_s=2 * LONG_S) for job in works}
     assert {final.state for final in ended.values()} <= {"done", "failed"}
-    assert all(final.reason == "interrupted by a restart" for final in ended.values() if final.state == "failed")
+    assert all(
+        final.reason == "interrupted by a restart"
+        for final in ended.values()
+        if final.state == "failed"
+    )
     ids = [record["id"] for record in records_in(agent.home)]
     reported = [run for final in ended.values() for run in final.runs]
     assert all(len(final.runs) == 1 for final in ended.values() if final.state == "done")

@@ -11,7 +11,15 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.file_lock import RunLock
 from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.orders import Cancel, Content, Logs, Measure, ReportReceipt, Restart, Update
+from edgemeter.agent.contract.orders import (
+    Cancel,
+    Content,
+    Logs,
+    Measure,
+    ReportReceipt,
+    Restart,
+    Update,
+)
 from edgemeter.agent.jobs import jobs_handler, journal, repeating
 from edgemeter.agent.jobs.jobs_handler import FIRST_REPORT_PAUSE_S, LOCK_POLL_S
 from edgemeter.agent.jobs.journal import Journal
@@ -45,8 +53,13 @@ def test_an_order_is_carried_out_once_its_content_is_here_and_its_end_is_reporte
     device.turn()
     (execution,) = device.executions
     assert execution.task.order.work == work
-    assert {Path(path).read_bytes() for path in execution.task.contents.values()} == set(device.contents.values())
-    runs = [(activity.suite, activity.run, activity.runs, activity.failed, activity.job) for activity in device.activities[1:-1]]
+    assert {Path(path).read_bytes() for path in execution.task.contents.values()} == set(
+        device.contents.values()
+    )
+    runs = [
+        (activity.suite, activity.run, activity.runs, activity.failed, activity.job)
+        for activity in device.activities[1:-1]
+    ]
     assert runs == [("nightly", 1, 2, 0, "nightly-7"), ("nightly", 2, 2, 0, "nightly-7")]
     assert (device.activities[0], device.activities[-1]) == (None, None)
 
@@ -117,7 +130,12 @@ def test_a_report_goes_again_until_it_is_acknowledged_and_with_a_connection(devi
     device.order(Logs())
     device.go_on()
     assert len(device.reports) == 1
-    for seconds, count in ((FIRST_REPORT_PAUSE_S - 0.1, 1), (0.1, 2), (2 * FIRST_REPORT_PAUSE_S - 0.1, 2), (0.1, 3)):
+    for seconds, count in (
+        (FIRST_REPORT_PAUSE_S - 0.1, 1),
+        (0.1, 2),
+        (2 * FIRST_REPORT_PAUSE_S - 0.1, 2),
+        (0.1, 3),
+    ):
         device.now_s += seconds
         device.go_on(2)
         assert len(device.reports) == count
@@ -168,7 +186,11 @@ def test_what_was_measured_to_its_last_run_at_a_restart_is_done(device, runs, st
     device.stop()
     device.start()
     final = device.final()
-    assert (final.state, final.runs, final.reason) == (state, ("run-1",), "interrupted by a restart")
+    assert (final.state, final.runs, final.reason) == (
+        state,
+        ("run-1",),
+        "interrupted by a restart",
+    )
 
 
 def test_what_waits_at_a_restart_is_done_after_it(device):
@@ -267,7 +289,10 @@ def test_what_cannot_be_done_here_is_rejected_with_a_reason(device, monkeypatch)
         (Restart(), "no service manager"),
         (Update(version="1.0", bundle=ABSENT), "release"),
         (Measure(suite=ABSENT), "404"),
-        (Measure(suite=Content(sha256="a" * 64, size_bytes=1 << 50, name="suite.toml")), "no space"),
+        (
+            Measure(suite=Content(sha256="a" * 64, size_bytes=1 << 50, name="suite.toml")),
+            "no space",
+        ),
     ]:
         job = f"job-{reason.replace(' ', '-')}"
         device.order(work, job=job)
@@ -369,7 +394,11 @@ def test_a_cancelled_repetition_ends_the_run_in_progress(device, book, monkeypat
 def test_a_malformed_order_is_refused_whole_and_reported_where_it_names_its_job(device, book):
     """A path, an unknown field, a shell text: nothing of it stands in the journal."""
     order = {"job": "job-1", "attempt": 1, "version": 3, "timeout_s": 9, "work": {"type": "logs"}}
-    for wrong in ({"shell": "reboot"}, {"work": {"type": "measure", "suite": "/etc/passwd"}}, {"work": {"type": "shell"}}):
+    for wrong in (
+        {"shell": "reboot"},
+        {"work": {"type": "measure", "suite": "/etc/passwd"}},
+        {"work": {"type": "shell"}},
+    ):
         with pytest.raises(ConfigError, match="not an order"):
             device.say(device.signer.sealed(msgspec.json.encode(order | wrong)))
         assert (device.reports[-1].state, device.reports[-1].expected_version) == ("rejected", 3)
@@ -380,7 +409,9 @@ def test_garbage_changes_nothing(device, book):
     """Hundreds of random and half-right payloads, and large ones."""
     draw = random.Random(0)  # noqa: S311 - the same every time
     device.order(device.measure())
-    right = device.signer.sealed(orders.encode_order(ReportReceipt(noted="job-1", attempt=1, version=2)))
+    right = device.signer.sealed(
+        orders.encode_order(ReportReceipt(noted="job-1", attempt=1, version=2))
+    )
     for number in range(300):
         payload = bytearray(right if number % 2 else draw.randbytes(draw.randrange(200)))
         for _ in range(draw.randrange(1, 4)):
@@ -402,10 +433,18 @@ def test_a_wrong_acknowledgement_is_mended_by_the_next_order(device, book):
     device.order(work)
     device.go_on(1)
     for job, version in (("job-1", 2**52), ("other", 5)):
-        device.say(device.signer.sealed(orders.encode_order(ReportReceipt(noted=job, attempt=1, version=version))))
+        device.say(
+            device.signer.sealed(
+                orders.encode_order(ReportReceipt(noted=job, attempt=1, version=version))
+            )
+        )
     device.go_on()
     assert book.latest(1)[0].state == "done"
-    device.say(device.signer.sealed(orders.encode_order(ReportReceipt(noted="job-1", attempt=1, version=2**53 - 1))))
+    device.say(
+        device.signer.sealed(
+            orders.encode_order(ReportReceipt(noted="job-1", attempt=1, version=2**53 - 1))
+        )
+    )
     device.acknowledges = True
     device.reports.clear()
     device.order(work, version=1)
@@ -423,7 +462,10 @@ def test_an_update_that_waits_for_its_supervisor_reports_that_until_it_ends(devi
             raise KeyboardInterrupt
 
     updates = SimpleNamespace(
-        check=lambda _work: None, carry_out=request, came_of=lambda _order: state["outcome"], why_waiting=lambda _order: state["why"]
+        check=lambda _work: None,
+        carry_out=request,
+        came_of=lambda _order: state["outcome"],
+        why_waiting=lambda _order: state["why"],
     )
     monkeypatch.setattr(jobs_handler, "update_order", updates)
     device.order(Update(version="9.9", bundle=device.hold(b"a release", "bundle.tar")))

@@ -60,7 +60,10 @@ def test_a_suite_is_measured_and_its_runs_are_named(board):
     assert (final.reason is None) == any(record["verdict"]["state"] == "ok" for record in records)
     assert not list((board.home / "job-work").iterdir())
     assert board.until(lambda: board.activities[-1] is None)
-    assert [(activity.run, activity.runs, activity.job) for activity in board.activities[1:-1]] == [(1, 2, "job-1"), (2, 2, "job-1")]
+    assert [(activity.run, activity.runs, activity.job) for activity in board.activities[1:-1]] == [
+        (1, 2, "job-1"),
+        (2, 2, "job-1"),
+    ]
     # A file that is no model is rejected by its name in the order, not by where it stands on the board.
     board.order(board.measure(models=(("m.replay.json", b"\0"),)), job="none")
     rejected = board.final("none")
@@ -84,7 +87,9 @@ def test_the_processes_of_a_job_end_when_it_is_cancelled_and_with_their_owner(bo
     final = board.final("next")
     assert final.state == "failed"
     assert "SIGKILL" in final.reason
-    listed = subprocess.run(["ps", "-o", "stat=", "-g", str(group)], capture_output=True, text=True, check=False).stdout
+    listed = subprocess.run(
+        ["ps", "-o", "stat=", "-g", str(group)], capture_output=True, text=True, check=False
+    ).stdout
     assert all(state.startswith("Z") for state in listed.split())
     assert records_in(board.home) == []
 
@@ -110,9 +115,17 @@ def archive(name):
 NOT_FOR_THIS_BOARD = [
     (b'name = "x"\n[[case]]\nmodel = "other.tflite"\n', (), "unknown model 'other.tflite'"),
     (b'name = "x"\n[[case]]\nmodel = "/etc/passwd"\n', (), "refused"),
-    (b'name = "x"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\ndata = "photos"\n', (), "unknown photographs 'photos'"),
+    (
+        b'name = "x"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\ndata = "photos"\n',
+        (),
+        "unknown photographs 'photos'",
+    ),
     (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ndata = "../photos"\n', (), "no path"),
-    (b'name = "x"\n[[case]]\nmodel = "m.xyz"\nruntime = "nothing"\n', (("m.xyz", b"x"),), "nothing"),
+    (
+        b'name = "x"\n[[case]]\nmodel = "m.xyz"\nruntime = "nothing"\n',
+        (("m.xyz", b"x"),),
+        "nothing",
+    ),
     (
         b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ndata = "set.zip"\n',
         (("set.zip", archive("images/../../../evil")),),
@@ -124,10 +137,19 @@ NOT_FOR_THIS_BOARD = [
 @pytest.mark.usefixtures("configuration")
 def test_an_order_that_is_not_for_this_board_is_rejected(device):
     """Whole, with a reason, and nothing measured."""
-    device.plays = lambda execution: [carry_out.carry_out(execution.task, io.BytesIO()), execution.leave(0)]
+    device.plays = lambda execution: [
+        carry_out.carry_out(execution.task, io.BytesIO()),
+        execution.leave(0),
+    ]
     for number, (document, contents, reason) in enumerate(NOT_FOR_THIS_BOARD):
-        models = tuple(device.hold(data, name) for name, data in contents if not name.endswith(".zip"))
-        photographs = tuple(Data(**msgspec.structs.asdict(device.hold(data, name))) for name, data in contents if name.endswith(".zip"))
+        models = tuple(
+            device.hold(data, name) for name, data in contents if not name.endswith(".zip")
+        )
+        photographs = tuple(
+            Data(**msgspec.structs.asdict(device.hold(data, name)))
+            for name, data in contents
+            if name.endswith(".zip")
+        )
         work = Measure(suite=device.hold(document, "suite.toml"), models=models, data=photographs)
         device.order(work, job=f"job-{number}")
         final = device.final(f"job-{number}")
@@ -138,7 +160,9 @@ def test_an_order_that_is_not_for_this_board_is_rejected(device):
 
 
 @pytest.mark.services
-def test_a_device_without_a_sandbox_refuses_orders_unless_its_owner_allows_them(board, configuration, monkeypatch, tmp_path):
+def test_a_device_without_a_sandbox_refuses_orders_unless_its_owner_allows_them(
+    board, configuration, monkeypatch, tmp_path
+):
     """With bubblewrap absent; the reason names it, and both remedies."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -146,7 +170,11 @@ def test_a_device_without_a_sandbox_refuses_orders_unless_its_owner_allows_them(
     board.order(board.measure(suite(repeats=2)))
     refused = board.final()
     assert (refused.state, refused.runs) == ("rejected", ())
-    for words in ("bubblewrap is not installed", "sudo apt install bubblewrap", 'unconfined_orders = "allow"'):
+    for words in (
+        "bubblewrap is not installed",
+        "sudo apt install bubblewrap",
+        'unconfined_orders = "allow"',
+    ):
         assert words in refused.reason
     configuration.write_text('unconfined_orders = "allow"\n')
     board.order(board.measure(suite(repeats=2)), job="allowed")

@@ -163,7 +163,9 @@ def test_a_replay_is_counted_after_a_restart_too(device):
     assert "somebody replays it" in read_refused_orders(device.home).reason
 
 
-def test_a_service_without_the_challenge_gets_it_again_and_a_flood_of_requests_brings_it_once(device):
+def test_a_service_without_the_challenge_gets_it_again_and_a_flood_of_requests_brings_it_once(
+    device,
+):
     """A request without a challenge is refused by nobody, and an order that answers an earlier one brings the present one."""
     device.signer.challenge = None
     request = device.signer.sealed(b"{}")

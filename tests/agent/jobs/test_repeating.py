@@ -32,7 +32,9 @@ class Board:
 
     def order(self, **times):
         work = msgspec.structs.replace(WORK, **times)
-        place_number = self.book.add(Order(job="measure-1", attempt=1, version=0, work=work, timeout_s=60.0))
+        place_number = self.book.add(
+            Order(job="measure-1", attempt=1, version=0, work=work, timeout_s=60.0)
+        )
         self.repeated.begin(place_number, work)
 
     @property
@@ -69,7 +71,12 @@ def test_an_interval_begins_at_once_and_each_time_once(board):
     for second in range(0, 300, 10):
         board.at(second)
     (entry,) = board.begun()
-    assert (entry.repeats, entry.order.job, entry.order.work, entry.order.timeout_s) == ("measure-1", f"measure-1-{NOON_S}", WORK, 60.0)
+    assert (entry.repeats, entry.order.job, entry.order.work, entry.order.timeout_s) == (
+        "measure-1",
+        f"measure-1-{NOON_S}",
+        WORK,
+        60.0,
+    )
     board.end()
     assert board.at(HOUR_S - 1) == 1
     assert len(board.begun()) == 1
@@ -86,7 +93,9 @@ def test_a_time_of_day_comes_each_day(board):
     for day in range(3):
         board.at(HOUR_S + day * DAY_S)
         board.end()
-    assert [entry.order.job for entry in board.begun()] == [f"measure-1-{NOON_S + HOUR_S + day * DAY_S}" for day in range(3)]
+    assert [entry.order.job for entry in board.begun()] == [
+        f"measure-1-{NOON_S + HOUR_S + day * DAY_S}" for day in range(3)
+    ]
     assert board.entry.reason == "each day at 13:00"
 
 
@@ -100,7 +109,10 @@ def test_a_time_of_day_comes_once_where_summer_time_begins_and_ends(monkeypatch)
         now_ns = next_time_ns(work, now_ns, now_ns)
         times.append(time.localtime(now_ns // NS))
     assert len({(moment.tm_year, moment.tm_yday) for moment in times}) == 365
-    assert [moment.tm_hour for moment in times if (moment.tm_hour, moment.tm_min) != (2, 30)] in ([1], [3])
+    assert [moment.tm_hour for moment in times if (moment.tm_hour, moment.tm_min) != (2, 30)] in (
+        [1],
+        [3],
+    )
     monkeypatch.undo()
     time.tzset()
 
@@ -180,5 +192,7 @@ def test_a_clock_is_trusted_when_something_set_it(tmp_path):
     assert not ClockTrust(lambda: True, tmp_path / "rtc", oldest_ns=time.time_ns() + NS).is_right()
     rtc = tmp_path / "absent"
     assert ClockTrust(lambda: False, rtc, arch="x86_64").is_right()
-    assert not ClockTrust(lambda: False, rtc, oldest_ns=time.time_ns() + NS, arch="x86_64").is_right()
+    assert not ClockTrust(
+        lambda: False, rtc, oldest_ns=time.time_ns() + NS, arch="x86_64"
+    ).is_right()
     assert not ClockTrust(lambda: False, rtc, arch="aarch64").is_right()

@@ -36,18 +36,36 @@ class World:
     def __init__(self, path, stack):
         self.stack = stack
         self.lab = Lab(path, stack).start()
-        self.board, self.other = self.lab.joined("pi-1", "100000001"), self.lab.joined("pi-2", "100000002")
+        self.board, self.other = (
+            self.lab.joined("pi-1", "100000001"),
+            self.lab.joined("pi-2", "100000002"),
+        )
         # The process reads this machine's serial number.
-        mine = msgspec.structs.replace(read_identity(self.board.home), board=BoardSerial("100000001", "device-tree", None))
+        mine = msgspec.structs.replace(
+            read_identity(self.board.home), board=BoardSerial("100000001", "device-tree", None)
+        )
         durable_file.write(self.board.files.identity, msgspec.json.encode(mine))
         self.log = path / "agent.log"
         self.agent = None
         self.start_agent()
 
     def start_agent(self):
-        command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--config", str(self.board.config)]
+        command = [
+            sys.executable,
+            "-m",
+            "edgemeter.agent.cli.main",
+            "agent",
+            "up",
+            "--config",
+            str(self.board.config),
+        ]
         with self.log.open("ab") as log:
-            self.agent = subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(self.board.home)}, stderr=log, stdout=log)
+            self.agent = subprocess.Popen(
+                command,
+                env={**os.environ, "EDGEMETER_HOME": str(self.board.home)},
+                stderr=log,
+                stdout=log,
+            )
         self.stack.callback(self.agent.wait)
         self.stack.callback(self.agent.kill)
 
@@ -65,14 +83,23 @@ class World:
         rogue = Server([mosquitto_binary(), "-c", str(settings)], self.lab.port, port)
         rogue.start()
         self.stack.callback(rogue.kill)
-        peer = Peer(parse_address(f"mqtt://{LOOPBACK}:{port}", environ={}), "edgemeter/#", client_id="attacker")
+        peer = Peer(
+            parse_address(f"mqtt://{LOOPBACK}:{port}", environ={}),
+            "edgemeter/#",
+            client_id="attacker",
+        )
         self.stack.callback(peer.close)
         return rogue, peer
 
     def order(self):
         """Order log lines as a command does, and return the job's name and state once it has ended."""
         with self.lab.registry.transaction() as connection:
-            job = jobs.add(connection, NewJob(works=(Logs(),), title="logs", timeout_s=300.0), [Target("pi-1", FLEET)], time.time_ns())
+            job = jobs.add(
+                connection,
+                NewJob(works=(Logs(),), title="logs", timeout_s=300.0),
+                [Target("pi-1", FLEET)],
+                time.time_ns(),
+            )
         wait_until(lambda: jobs.find_execution(self.lab.registry, job, "pi-1").is_final, LONG_S)
         return job, jobs.find_execution(self.lab.registry, job, "pi-1").state
 
@@ -109,7 +136,9 @@ def forged(world, challenge):
         order = order_forger.order(kind, f"evil-{kind}")
         yield json.dumps(order).encode()
         for key, certificate in keys.values():
-            yield order_forger.sealed(order_forger.addressed(order, challenge, "pi-1", FLEET), key, certificate)
+            yield order_forger.sealed(
+                order_forger.addressed(order, challenge, "pi-1", FLEET), key, certificate
+            )
 
 
 def test_a_board_obeys_the_service_and_not_the_broker(world):
@@ -118,16 +147,37 @@ def test_a_board_obeys_the_service_and_not_the_broker(world):
     rogue, attacker = world.seize()
     # The service and the board come to the attacker's broker: nothing distinguishes it.
     true_jobs.append(world.order())
-    (challenge,) = {word for m in attacker.messages if m.topic.endswith("pi-1/state") and (word := json.loads(m.payload).get("challenge"))}
+    (challenge,) = {
+        word
+        for m in attacker.messages
+        if m.topic.endswith("pi-1/state") and (word := json.loads(m.payload).get("challenge"))
+    }
     payloads = list(forged(world, challenge))
     recorded = [message.payload for message in attacker.messages if message.topic == COMMAND]
-    payloads += [order_forger.altered(payload, b'"attempt":1', b'"attempt":9') for payload in recorded]
-    payloads += [order_forger.altered(payload, b'"device":"pi-1"', b'"device":"pi-2"') for payload in recorded]
+    payloads += [
+        order_forger.altered(payload, b'"attempt":1', b'"attempt":9') for payload in recorded
+    ]
+    payloads += [
+        order_forger.altered(payload, b'"device":"pi-1"', b'"device":"pi-2"')
+        for payload in recorded
+    ]
     for payload in payloads:
         attacker.session.publish(COMMAND, payload)
-    answer = {"request": "00", "state": "accepted", "now_ns": 1, "device": "pi-9", "fleet": FLEET, "number": "1", "certificate": "x"}
+    answer = {
+        "request": "00",
+        "state": "accepted",
+        "now_ns": 1,
+        "device": "pi-9",
+        "fleet": FLEET,
+        "number": "1",
+        "certificate": "x",
+    }
     attacker.session.publish(COMMAND.replace("command", "certificate"), json.dumps(answer).encode())
-    assert wait_until(lambda: world.refused() == len(payloads), LONG_S), (world.refused(), len(payloads), world.log.read_text()[-3000:])
+    assert wait_until(lambda: world.refused() == len(payloads), LONG_S), (
+        world.refused(),
+        len(payloads),
+        world.log.read_text()[-3000:],
+    )
     true_jobs.append(world.order())
     # A recorded command is refused whenever it comes again; after a restart of the agent it answers an earlier challenge.
     for payload in recorded:
@@ -138,7 +188,9 @@ def test_a_board_obeys_the_service_and_not_the_broker(world):
     true_jobs.append(world.order())
     for payload in recorded:
         attacker.session.publish(COMMAND, payload)
-    assert wait_until(lambda: world.log.read_text().count("answers an earlier challenge") >= len(recorded), LONG_S)
+    assert wait_until(
+        lambda: world.log.read_text().count("answers an earlier challenge") >= len(recorded), LONG_S
+    )
     rogue.kill()
     world.lab.broker.start()
     true_jobs.append(world.order())

@@ -56,15 +56,28 @@ def test_the_same_files_give_the_same_bytes(tmp_path):
 
 def test_what_was_put_in_comes_out(tmp_path, folder):
     """Folders below, names in any script, an empty file; and where photographs and ground truth stand."""
-    contents = {"images/set/a.jpg": b"A" * 5000, "images/set/below/ß 写.jpg": b"", "annotations/truth.json": b"{}"}
+    contents = {
+        "images/set/a.jpg": b"A" * 5000,
+        "images/set/below/ß 写.jpg": b"",
+        "annotations/truth.json": b"{}",
+    }
     for number, content in enumerate(contents.values()):
         (tmp_path / str(number)).write_bytes(content)
     with (tmp_path / "a.zip").open("wb") as file:
-        packing.write_archive({name: tmp_path / str(number) for number, name in enumerate(contents)}, file)
+        packing.write_archive(
+            {name: tmp_path / str(number) for number, name in enumerate(contents)}, file
+        )
     unpacking.unpack(tmp_path / "a.zip", folder)
-    assert {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == contents
+    assert {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    } == contents
     data = unpacking.find(folder)
-    assert (data.images, data.annotations) == (folder / "images" / "set", folder / "annotations" / "truth.json")
+    assert (data.images, data.annotations) == (
+        folder / "images" / "set",
+        folder / "annotations" / "truth.json",
+    )
 
 
 def test_what_leads_elsewhere_refuses_all_of_it(tmp_path, folder):
@@ -96,8 +109,16 @@ def test_what_cannot_be_one_data_set_is_refused(tmp_path, folder):
     for entries, settings, reason in [
         ([("images/s/a", b"1"), ("images/s/a", b"2")], {}, "twice"),
         ([("images/s/a", b"1"), ("images/s/a/b", b"2")], {}, "in another file"),
-        ([("images/s/a", b"1" * 2_000_000)], {"compression": zipfile.ZIP_DEFLATED}, "more content than it has bytes"),
-        ([("images/s/a", os.urandom(1000)), ("images/s/b", b"1" * 60)], {"compression": zipfile.ZIP_DEFLATED}, "compressed"),
+        (
+            [("images/s/a", b"1" * 2_000_000)],
+            {"compression": zipfile.ZIP_DEFLATED},
+            "more content than it has bytes",
+        ),
+        (
+            [("images/s/a", os.urandom(1000)), ("images/s/b", b"1" * 60)],
+            {"compression": zipfile.ZIP_DEFLATED},
+            "compressed",
+        ),
     ]:
         with table_row(reason), pytest.raises(ConfigError, match=reason):
             unpacking.unpack(archive_of(tmp_path, entries, **settings), folder)
@@ -108,7 +129,9 @@ def test_more_files_than_a_card_bears_are_refused(tmp_path, folder, monkeypatch)
     """However small they are."""
     monkeypatch.setattr(unpacking, "MOST_FILES", 3)
     with pytest.raises(ConfigError, match="4 files, at most 3"):
-        unpacking.unpack(archive_of(tmp_path, [(f"images/s/{number}", b"") for number in range(4)]), folder)
+        unpacking.unpack(
+            archive_of(tmp_path, [(f"images/s/{number}", b"") for number in range(4)]), folder
+        )
 
 
 def test_space_is_checked_first(tmp_path, folder, monkeypatch):
@@ -121,7 +144,9 @@ def test_space_is_checked_first(tmp_path, folder, monkeypatch):
 
 def test_broken_archives_end_in_one_line(tmp_path, folder):
     """Empty, cut at any place, any bytes changed: an error of ours, or what was put in; never a file outside."""
-    content = archive_of(tmp_path, [(f"images/s/{number}.jpg", bytes([number]) * 300) for number in range(8)]).read_bytes()
+    content = archive_of(
+        tmp_path, [(f"images/s/{number}.jpg", bytes([number]) * 300) for number in range(8)]
+    ).read_bytes()
     draw = random.Random(3)  # noqa: S311 - the same every time
     for attempt in range(60):
         broken = bytearray(content if attempt % 4 else content[: draw.randrange(len(content))])
@@ -139,7 +164,12 @@ def test_broken_archives_end_in_one_line(tmp_path, folder):
 
 def test_what_holds_no_one_data_set_is_refused(tmp_path):
     """None, two, no photographs, two ground truths."""
-    kinds = ((), ("annotations/a",), ("images/a/x", "images/b/x"), ("images/a/x", "annotations/a", "annotations/b"))
+    kinds = (
+        (),
+        ("annotations/a",),
+        ("images/a/x", "images/b/x"),
+        ("images/a/x", "annotations/a", "annotations/b"),
+    )
     for folder, names in in_folders(tmp_path, [(names,) for names in kinds]):
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

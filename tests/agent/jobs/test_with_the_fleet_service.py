@@ -36,7 +36,9 @@ class Births:
 
     @property
     def challenges(self):
-        return sum(decode_state(message.payload).challenge is not None for message in self.heard.messages)
+        return sum(
+            decode_state(message.payload).challenge is not None for message in self.heard.messages
+        )
 
 
 @pytest.fixture
@@ -66,28 +68,66 @@ def called(folder, *arguments):
     return result.stdout
 
 
-def test_a_suite_goes_from_a_command_to_the_device_and_its_result_back(folder, agent, broker, tmp_path):
+def test_a_suite_goes_from_a_command_to_the_device_and_its_result_back(
+    folder, agent, broker, tmp_path
+):
     """`fleet run` waits for it; the runs that the job names, and no others, are in the collector's ledger."""
     (tmp_path / "suite.toml").write_bytes(suite(repeats=2))
     (tmp_path / "m.replay.json").write_bytes(REPLAY)
     with collecting(address_of(broker), tmp_path / "ledger.sqlite"):
         agent.start()
-        job = json.loads(called(folder, "run", tmp_path / "suite.toml", "--on", f"device={DEVICE}", "--timeout", 600, "--format", "json"))
+        job = json.loads(
+            called(
+                folder,
+                "run",
+                tmp_path / "suite.toml",
+                "--on",
+                f"device={DEVICE}",
+                "--timeout",
+                600,
+                "--format",
+                "json",
+            )
+        )
         (execution,) = job["executions"]
         assert (execution["state"], len(execution["runs"])) == ("done", 2), execution
         with SqliteLedger(tmp_path / "ledger.sqlite", "read") as ledger:
-            assert wait_until(lambda: {entry.record.id for entry in ledger.records()} == set(execution["runs"]), LONG_S)
+            assert wait_until(
+                lambda: {entry.record.id for entry in ledger.records()} == set(execution["runs"]),
+                LONG_S,
+            )
 
 
 @pytest.mark.nightly
-def test_a_device_that_is_killed_while_it_measures_does_it_in_the_second_attempt(folder, agent, tmp_path):
+def test_a_device_that_is_killed_while_it_measures_does_it_in_the_second_attempt(
+    folder, agent, tmp_path
+):
     """The first is interrupted; the retry is a new attempt, and the only one that gives a run."""
     (tmp_path / "suite.toml").write_bytes(suite(seconds=12))
     (tmp_path / "m.replay.json").write_bytes(REPLAY)
     agent.start()
-    job = json.loads(called(folder, "run", tmp_path / "suite.toml", "--on", "all", "--timeout", 600, "--detach", "--format", "json"))["job"]
+    job = json.loads(
+        called(
+            folder,
+            "run",
+            tmp_path / "suite.toml",
+            "--on",
+            "all",
+            "--timeout",
+            600,
+            "--detach",
+            "--format",
+            "json",
+        )
+    )["job"]
     # The lock is taken a moment before the journal knows that it began.
-    assert wait_until(lambda: json.loads(called(folder, "jobs", job, "--format", "json"))["executions"][0]["state"] == "running", LONG_S)
+    assert wait_until(
+        lambda: (
+            json.loads(called(folder, "jobs", job, "--format", "json"))["executions"][0]["state"]
+            == "running"
+        ),
+        LONG_S,
+    )
     agent.kill()
     agent.start()
 

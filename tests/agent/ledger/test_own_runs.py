@@ -46,7 +46,9 @@ def test_without_measurements_nothing_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("is_received_first", [True, False])
-def test_a_run_that_a_collector_on_this_machine_receives_too_is_stored_once(tmp_path, is_received_first):
+def test_a_run_that_a_collector_on_this_machine_receives_too_is_stored_once(
+    tmp_path, is_received_first
+):
     """The outbox gave it its numbers, so the two are one record, and the collector still confirms it."""
     path, record = tmp_path / "ledger.sqlite", make_record(session=7, seq=1)
     own_runs = OwnRuns(path, PLENTY_BYTES)
@@ -55,7 +57,11 @@ def test_a_run_that_a_collector_on_this_machine_receives_too_is_stored_once(tmp_
             ledger.commit([arrival(record, 100)])
         assert own_runs.keep(record) == record
         committed = ledger.commit([arrival(record, 100)])
-        assert (committed.inserted, committed.duplicates, committed.held) == (0, 1, (("lab", "pi-1", 7, 1),))
+        assert (committed.inserted, committed.duplicates, committed.held) == (
+            0,
+            1,
+            (("lab", "pi-1", 7, 1),),
+        )
     assert stored_records(path) == [record]
     assert own_runs.error is None
 
@@ -81,7 +87,9 @@ def test_two_processes_at_once_lose_nothing(tmp_path):
     assert len(stored_records(path)) == 40
 
 
-def test_beyond_the_limit_old_samples_go_first_then_old_runs_and_never_what_a_collector_received(tmp_path):
+def test_beyond_the_limit_old_samples_go_first_then_old_runs_and_never_what_a_collector_received(
+    tmp_path,
+):
     """The newest run stays whole, and removed runs are not taken for new when they are delivered later."""
     path = tmp_path / "ledger.sqlite"
     received = make_record(session=5, seq=1, samples=(random_series(20_000),))

@@ -46,7 +46,10 @@ def test_a_full_quarantine_costs_one_statement_and_not_at_every_commit(ledger, m
 
 def test_a_collector_keeps_the_name_that_its_ledger_gave_it(ledger, tmp_path):
     """The name is random, of the file, and stays."""
-    with SqliteLedger(tmp_path / "deep" / "ledger.sqlite") as reopened, SqliteLedger(tmp_path / "other.sqlite") as other:
+    with (
+        SqliteLedger(tmp_path / "deep" / "ledger.sqlite") as reopened,
+        SqliteLedger(tmp_path / "other.sqlite") as other,
+    ):
         assert reopened.identity() == ledger.identity()
         assert other.identity() != ledger.identity()
 
@@ -65,7 +68,10 @@ def test_a_store_that_is_not_ours_is_refused_in_one_line_and_left_as_it_was(tmp_
     before = text.read_bytes() + database.read_bytes()
     for path in (text, database, folder):
         for access in ("read", "write"):
-            with table_row(path, access), pytest.raises(ConfigError, match="not an edgemeter ledger") as refusal:
+            with (
+                table_row(path, access),
+                pytest.raises(ConfigError, match="not an edgemeter ledger") as refusal,
+            ):
                 SqliteLedger(path, access)
             assert "\n" not in str(refusal.value)
     assert text.read_bytes() + database.read_bytes() == before
@@ -98,7 +104,9 @@ def test_a_ledger_of_another_version_is_refused(tmp_path):
 def content_of(path):
     """Return the rows of a ledger, their subjects, and the highest row that there ever was."""
     with SqliteLedger(path, "read") as ledger:
-        rows = ledger.query(f"SELECT row, siblings, siblings_p50_ms, {', '.join(RUN_COLUMNS)} FROM runs ORDER BY row")  # noqa: S608 - ours
+        rows = ledger.query(
+            f"SELECT row, siblings, siblings_p50_ms, {', '.join(RUN_COLUMNS)} FROM runs ORDER BY row"  # noqa: S608 - ours
+        )
         return (
             rows,
             ledger.query("SELECT * FROM subjects ORDER BY subject"),
@@ -112,7 +120,12 @@ def test_figures_of_another_version_are_made_anew_from_the_records(tmp_path, cap
     runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 10.1, 14.0)])
     with SqliteLedger(path) as ledger:
         ledger.commit([arrival(make_record(session=5, seq=seq), 7) for seq in (1, 2)])
-        ledger.commit([arrival(msgspec.structs.replace(run, session=6, seq=seq), 9) for seq, run in enumerate(runs, 1)])
+        ledger.commit(
+            [
+                arrival(msgspec.structs.replace(run, session=6, seq=seq), 9)
+                for seq, run in enumerate(runs, 1)
+            ]
+        )
         ledger.commit([arrival(make_record(session=5, seq=3, id="gone"), 8)])
         LedgerRuns(ledger).withdraw("gone", "deleted", "ada", "")
     before = content_of(path)
@@ -121,7 +134,9 @@ def test_figures_of_another_version_are_made_anew_from_the_records(tmp_path, cap
         connection.execute("ALTER TABLE runs DROP COLUMN energy_gross_mj")
         connection.execute("UPDATE subjects SET body = x'90'")
         connection.execute("UPDATE identity SET rows = 1")
-    with pytest.raises(ConfigError, match="of another version of edgemeter: `edgemeter collector up`"):
+    with pytest.raises(
+        ConfigError, match="of another version of edgemeter: `edgemeter collector up`"
+    ):
         SqliteLedger(path, "read")
     SqliteLedger(path).close()
     assert "are rebuilt from the records" in caplog.text
@@ -153,7 +168,9 @@ def test_a_reader_of_a_new_ledger_sees_all_of_it_or_nothing(tmp_path):
         with SqliteLedger(path, "read") as reader:
             assert reader.count() == 0
         maker.join()
-        assert {path_beside.name.split("-")[0] for path_beside in path.parent.iterdir()} == {"ledger.sqlite"}
+        assert {path_beside.name.split("-")[0] for path_beside in path.parent.iterdir()} == {
+            "ledger.sqlite"
+        }
 
 
 def test_a_subject_that_went_with_a_failed_commit_is_made_again(ledger):

@@ -24,7 +24,10 @@ def test_a_device_is_recognised_with_what_is_added_to_it():
     ]:
         with table_row(device):
             limits = limits_named(device)
-            assert (limits.board and limits.board.name, limits.added and limits.added.name) == (board, added)
+            assert (limits.board and limits.board.name, limits.added and limits.added.name) == (
+                board,
+                added,
+            )
             assert limits.is_complete
 
 
@@ -41,7 +44,14 @@ def test_whole_numbers_are_no_bound_of_others():
     """An accelerator for 8 bit has none in floating point; a card has one by type."""
     coral, card, orin = (limits_named(name).added for name in ("Coral", "RTX 4090", "H100"))
     assert [coral.gop_per_s(bits) for bits in (None, 8, 16, 32)] == [4e3, 4e3, None, None]
-    assert [card.gop_per_s(bits) for bits in (None, 4.5, 6.5625, 8, 16, 32)] == [2643e3, 2643e3, 1321e3, 1321e3, 660.6e3, 165.2e3]
+    assert [card.gop_per_s(bits) for bits in (None, 4.5, 6.5625, 8, 16, 32)] == [
+        2643e3,
+        2643e3,
+        1321e3,
+        1321e3,
+        660.6e3,
+        165.2e3,
+    ]
     assert [orin.gop_per_s(bits) for bits in (4, 8, 16)] == [3958e3, 3958e3, 1979e3]
 
 

@@ -23,9 +23,18 @@ def test_a_cool_raspberry_pi_5_has_nothing_to_report(tmp_path):
     condition = conditions.inspect("before", recorded(machine_trees.raspberry_pi_5(tmp_path)))
     assert condition.temperatures_c == {"cpu-thermal": 47.7}
     assert (condition.clock_hz, condition.clock_max_hz) == (1.5e9, 2.4e9)
-    flags = (condition.throttled_now, condition.throttled_since_boot, condition.under_voltage_now, condition.under_voltage_since_boot)
+    flags = (
+        condition.throttled_now,
+        condition.throttled_since_boot,
+        condition.under_voltage_now,
+        condition.under_voltage_since_boot,
+    )
     assert flags == (False, False, False, False)
-    assert (condition.other_load_ratio, condition.steal_ratio, condition.swap_used_mb) == (None, None, 0.0)
+    assert (condition.other_load_ratio, condition.steal_ratio, condition.swap_used_mb) == (
+        None,
+        None,
+        0.0,
+    )
 
 
 def test_throttle_flags_are_hexadecimal_with_or_without_0x():
@@ -47,15 +56,24 @@ def test_the_flags_of_a_throttled_pi_are_distinguished(tmp_path):
     machine = recorded(tmp_path)
     write(tmp_path, {FIRMWARE: "50005\n"})
     assert throttling.read(machine) == throttling.Throttling(
-        throttled_now=True, throttled_since_boot=True, under_voltage_now=True, under_voltage_since_boot=True
+        throttled_now=True,
+        throttled_since_boot=True,
+        under_voltage_now=True,
+        under_voltage_since_boot=True,
     )
     write(tmp_path, {FIRMWARE: "20000\n"})
     assert throttling.read(machine) == throttling.Throttling(
-        throttled_now=False, throttled_since_boot=True, under_voltage_now=False, under_voltage_since_boot=False
+        throttled_now=False,
+        throttled_since_boot=True,
+        under_voltage_now=False,
+        under_voltage_since_boot=False,
     )
     write(tmp_path, {FIRMWARE: "8\n"})
     assert throttling.read(machine) == throttling.Throttling(
-        throttled_now=True, throttled_since_boot=False, under_voltage_now=False, under_voltage_since_boot=False
+        throttled_now=True,
+        throttled_since_boot=False,
+        under_voltage_now=False,
+        under_voltage_since_boot=False,
     )
 
 
@@ -63,11 +81,23 @@ def test_a_jetson_counts_over_current_events(tmp_path):
     """Two events since boot throttle flags; oc1 counts under-voltage; the throttle alert shows the present."""
     machine = recorded(machine_trees.jetson_orin_nano(tmp_path))
     assert throttling.read(machine) == throttling.Throttling(
-        throttled_now=False, throttled_since_boot=True, under_voltage_since_boot=False, throttle_events={"oc1": 0, "oc2": 0, "oc3": 2}
+        throttled_now=False,
+        throttled_since_boot=True,
+        under_voltage_since_boot=False,
+        throttle_events={"oc1": 0, "oc2": 0, "oc3": 2},
     )
-    write(tmp_path, {"sys/class/thermal/cooling_device0/cur_state": "1\n", "sys/class/hwmon/hwmon3/oc1_event_cnt": "1\n"})
+    write(
+        tmp_path,
+        {
+            "sys/class/thermal/cooling_device0/cur_state": "1\n",
+            "sys/class/hwmon/hwmon3/oc1_event_cnt": "1\n",
+        },
+    )
     assert throttling.read(machine) == throttling.Throttling(
-        throttled_now=True, throttled_since_boot=True, under_voltage_since_boot=True, throttle_events={"oc1": 1, "oc2": 0, "oc3": 2}
+        throttled_now=True,
+        throttled_since_boot=True,
+        under_voltage_since_boot=True,
+        throttle_events={"oc1": 1, "oc2": 0, "oc3": 2},
     )
 
 
@@ -80,7 +110,8 @@ def test_conditions_before_and_after_also_hold_what_takes_longer(tmp_path):
     assert during.governor is None
     output = {"nvpmodel": "NV Power Mode: MAXN_SUPER\n2\n"}
     jetson = dataclasses.replace(
-        recorded(machine_trees.jetson_orin_nano(tmp_path / "jetson")), output=lambda arguments: output.get(arguments[0])
+        recorded(machine_trees.jetson_orin_nano(tmp_path / "jetson")),
+        output=lambda arguments: output.get(arguments[0]),
     )
     assert conditions.inspect("after", jetson).power_mode == "2 MAXN_SUPER"
     assert conditions.inspect("after", jetson).throttle_events == {"oc1": 0, "oc2": 0, "oc3": 2}
@@ -96,7 +127,10 @@ def test_processors_without_a_thermal_zone_show_their_hottest_core(tmp_path):
     """Coretemp by hwmon; a Coral by its own class; other hwmon chips are not the processor's business."""
     machine_trees.intel_pc(tmp_path)
     write(tmp_path, {"sys/class/apex/apex_0/temp": "41500\n"})
-    write(tmp_path, {"sys/class/hwmon/hwmon5/name": "nvme\n", "sys/class/hwmon/hwmon5/temp1_input": "30000\n"})
+    write(
+        tmp_path,
+        {"sys/class/hwmon/hwmon5/name": "nvme\n", "sys/class/hwmon/hwmon5/temp1_input": "30000\n"},
+    )
     assert temperatures.read(recorded(tmp_path)) == {"coretemp": 55.0, "apex_0": 41.5}
 
 
@@ -114,17 +148,35 @@ def test_the_clock_is_that_of_the_core_in_use(tmp_path):
 def _stat(pid, user, system, core=0, waited=0, started=0):
     """Return a /proc/PID/stat with a name that tries hard."""
     times = [str(user), str(system), str(waited), "0"]
-    fields = ["S", *["0"] * 10, *times, *["0"] * 4, str(started), *["0"] * 16, str(core), *["0"] * 10]
+    fields = [
+        "S",
+        *["0"] * 10,
+        *times,
+        *["0"] * 4,
+        str(started),
+        *["0"] * 16,
+        str(core),
+        *["0"] * 10,
+    ]
     return f"{pid} (a) b (c) {' '.join(fields)}\n"
 
 
 def test_the_measured_process_and_the_agent_are_none_of_the_others(tmp_path):
     """Of 60 busy ticks in 105, 5 of them stolen, 20 are the measured process's, 15 the agent's and its commands'."""
-    tree = {"proc/stat": "cpu 100 0 100 700 100 0 0 0\n", "proc/7/stat": _stat(7, 50, 50), "proc/9/stat": _stat(9, 10, 0, waited=3)}
+    tree = {
+        "proc/stat": "cpu 100 0 100 700 100 0 0 0\n",
+        "proc/7/stat": _stat(7, 50, 50),
+        "proc/9/stat": _stat(9, 10, 0, waited=3),
+    }
     machine = recorded(write(tmp_path, tree))
     first = load.read_usage(machine, 7, 9)
     write(
-        tmp_path, {"proc/stat": "cpu 160 0 100 735 100 0 0 5\n", "proc/7/stat": _stat(7, 70, 50), "proc/9/stat": _stat(9, 20, 0, waited=8)}
+        tmp_path,
+        {
+            "proc/stat": "cpu 160 0 100 735 100 0 0 5\n",
+            "proc/7/stat": _stat(7, 70, 50),
+            "proc/9/stat": _stat(9, 20, 0, waited=8),
+        },
     )
     usage = load.load_between(first, load.read_usage(machine, 7, 9))
     assert (usage.other_load_ratio, usage.steal_ratio) == (0.25, 0.05)
@@ -135,15 +187,28 @@ def test_the_server_of_the_model_is_not_one_of_the_others(tmp_path):
 
     A model that is measured at the same time is none of the others either; once it has gone, nothing is known of them.
     """
-    tree = {"proc/stat": "cpu 100 0 100 700 100 0 0 0\n", "proc/5/stat": _stat(5, 10, 0), "proc/7/stat": _stat(7, 50, 50)}
+    tree = {
+        "proc/stat": "cpu 100 0 100 700 100 0 0 0\n",
+        "proc/5/stat": _stat(5, 10, 0),
+        "proc/7/stat": _stat(7, 50, 50),
+    }
     machine = recorded(write(tmp_path, tree))
     served = {5}
-    watcher = conditions.ConditionWatcher(7, machine, table=load.read_processes(machine), served=lambda: served)
+    watcher = conditions.ConditionWatcher(
+        7, machine, table=load.read_processes(machine), served=lambda: served
+    )
     watcher.mark()
     served.add(6)
     watcher.mark()
     watcher.start()
-    write(tmp_path, {"proc/5/stat": _stat(5, 30, 0), "proc/6/stat": _stat(6, 40, 0), "proc/8/stat": _stat(8, 10, 0)})
+    write(
+        tmp_path,
+        {
+            "proc/5/stat": _stat(5, 30, 0),
+            "proc/6/stat": _stat(6, 40, 0),
+            "proc/8/stat": _stat(8, 10, 0),
+        },
+    )
     write(tmp_path, {"proc/stat": "cpu 180 0 100 720 100 0 0 0\n", "proc/7/stat": _stat(7, 60, 50)})
     (condition,) = watcher.stop()
     assert (condition.other_load_ratio, condition.served_load_ratio) == (0.1, 0.6)
@@ -154,7 +219,11 @@ def test_the_server_of_the_model_is_not_one_of_the_others(tmp_path):
 
 def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
     """The latest mark that is far enough away counts; none is: unknown."""
-    marks = [load.ProcessorUsage(0, 0, 0, 0), load.ProcessorUsage(100, 50, 0, 0), load.ProcessorUsage(190, 50, 0, 0)]
+    marks = [
+        load.ProcessorUsage(0, 0, 0, 0),
+        load.ProcessorUsage(100, 50, 0, 0),
+        load.ProcessorUsage(190, 50, 0, 0),
+    ]
     usage = load.load_up_to(marks, load.ProcessorUsage(200, 60, 0, 0))
     assert usage.other_load_ratio == pytest.approx(0.1)
     assert load.load_up_to(marks[2:], load.ProcessorUsage(200, 60, 0, 0)) is None
@@ -163,10 +232,20 @@ def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
 
 def _table(total, busy, watching, command, job):
     """Return the processes of a moment: who watches (with a child), and a job of another user's."""
-    processes = {1: (0, 0, 0, "init"), 10: (*watching, 1, "watch"), 11: (*command, 10, "work"), 20: (job, 0, 1, "make")}
+    processes = {
+        1: (0, 0, 0, "init"),
+        10: (*watching, 1, "watch"),
+        11: (*command, 10, "work"),
+        20: (job, 0, 1, "make"),
+    }
     table = load.ProcessTable(total, busy)
     for pid, (ticks, children, parent, name) in processes.items():
-        table.ticks[pid, 1], table.children[pid], table.parents[pid], table.names[pid] = ticks, children, parent, name
+        table.ticks[pid, 1], table.children[pid], table.parents[pid], table.names[pid] = (
+            ticks,
+            children,
+            parent,
+            name,
+        )
     return table
 
 
@@ -177,11 +256,20 @@ def test_another_job_beside_a_watched_block_counts_against_what_the_block_used()
         end = _table(2000, job + work, (0, work // 2), (work // 2, 0), job)
         over = _table(3000, job + work, (0, work // 2), (work // 2, 0), job)
         other = load.other_load([*quiet, end, over], 10)
-        assert (other.block_ratio, other.idle_ratio, len(other.doubts)) == (job / 1000, 0.0, doubts), (job, work)
+        assert (other.block_ratio, other.idle_ratio, len(other.doubts)) == (
+            job / 1000,
+            0.0,
+            doubts,
+        ), (job, work)
         assert not doubts or other.doubts[0].endswith("during the block, most of it `make`")
-    steady = [_table(1000 * number, 50 * number, (0, 0), (0, 0), 50 * number) for number in range(4)]
+    steady = [
+        _table(1000 * number, 50 * number, (0, 0), (0, 0), 50 * number) for number in range(4)
+    ]
     assert load.other_load(steady, 10).doubts == ()
-    busy_idle = [*quiet[:1], *(_table(1000 * number, 200, (0, 0), (0, 0), 200) for number in (1, 2, 3))]
+    busy_idle = [
+        *quiet[:1],
+        *(_table(1000 * number, 200, (0, 0), (0, 0), 200) for number in (1, 2, 3)),
+    ]
     assert "while it should idle" in load.other_load(busy_idle, 10).doubts[0]
     short = [_table(number, 0, (0, 0), (0, 0), 0) for number in range(4)]
     assert load.other_load(short, 10) == load.OtherLoad(None, None, None)
@@ -194,7 +282,14 @@ def test_the_busiest_of_the_others_is_named(tmp_path):
     write(tmp_path, {"proc/8/stat": _stat(8, 100, 0).replace("(a) b (c)", "(one)")})
     first = load.read_processes(machine)
     write(tmp_path, {"proc/stat": "cpu 1200 0 500 8000 400 0 60 40 0 0\n"})
-    write(tmp_path, {"proc/5/stat": _stat(5, 130, 0), "proc/6/stat": _stat(6, 190, 0), "proc/7/stat": _stat(7, 50, 0, started=99)})
+    write(
+        tmp_path,
+        {
+            "proc/5/stat": _stat(5, 130, 0),
+            "proc/6/stat": _stat(6, 190, 0),
+            "proc/7/stat": _stat(7, 50, 0, started=99),
+        },
+    )
     write(tmp_path, {"proc/8/stat": _stat(8, 170, 0).replace("(a) b (c)", "(one)")})
     second = load.read_processes(machine)
     assert load.busiest(first, second, ()) == load.OtherProcess(name="a) b (c", load_ratio=0.85)
@@ -217,19 +312,48 @@ def test_a_watcher_sums_up_its_worst_conditions():
     """Highest temperature, median clock, any flag, mean load, and a rising event counter is throttling."""
     looks = [
         Condition(
-            when="during", temperatures_c={"cpu": 50.0, "gpu": 40.0}, clock_hz=1e9, clock_max_hz=2e9, throttled_now=False, swap_used_mb=1.0
+            when="during",
+            temperatures_c={"cpu": 50.0, "gpu": 40.0},
+            clock_hz=1e9,
+            clock_max_hz=2e9,
+            throttled_now=False,
+            swap_used_mb=1.0,
         ),
-        Condition(when="during", temperatures_c={"cpu": 70.0}, clock_hz=2e9, clock_max_hz=2e9, under_voltage_now=True, swap_used_mb=3.0),
-        Condition(when="during", temperatures_c={"cpu": 60.0}, clock_hz=2e9, clock_max_hz=2e9, throttled_now=False),
+        Condition(
+            when="during",
+            temperatures_c={"cpu": 70.0},
+            clock_hz=2e9,
+            clock_max_hz=2e9,
+            under_voltage_now=True,
+            swap_used_mb=3.0,
+        ),
+        Condition(
+            when="during",
+            temperatures_c={"cpu": 60.0},
+            clock_hz=2e9,
+            clock_max_hz=2e9,
+            throttled_now=False,
+        ),
     ]
-    usage = load.load_between(load.ProcessorUsage(1000, 500, 0, 100), load.ProcessorUsage(1200, 580, 20, 150))
+    usage = load.load_between(
+        load.ProcessorUsage(1000, 500, 0, 100), load.ProcessorUsage(1200, 580, 20, 150)
+    )
     condition = conditions.summary(looks, usage, events=[{"core": 4}, {"core": 4}, {"core": 5}])
     assert condition.throttle_events == {"core": 5}
     assert condition.temperatures_c == {"cpu": 70.0, "gpu": 40.0}
     assert (condition.clock_hz, condition.clock_max_hz, condition.swap_used_mb) == (2e9, 2e9, 3.0)
-    assert (condition.throttled_now, condition.under_voltage_now, condition.throttled_since_boot) == (True, True, None)
-    assert (condition.other_load_ratio, condition.steal_ratio) == (pytest.approx(0.15), pytest.approx(0.1))
-    assert conditions.summary(looks, usage, events=[{"core": 4}, {"core": 4}]).throttled_now is False
+    assert (
+        condition.throttled_now,
+        condition.under_voltage_now,
+        condition.throttled_since_boot,
+    ) == (True, True, None)
+    assert (condition.other_load_ratio, condition.steal_ratio) == (
+        pytest.approx(0.15),
+        pytest.approx(0.1),
+    )
+    assert (
+        conditions.summary(looks, usage, events=[{"core": 4}, {"core": 4}]).throttled_now is False
+    )
 
 
 @pytest.mark.alone
@@ -237,14 +361,21 @@ def test_the_real_kernel_separates_our_load_from_that_of_others():
     """A process that spins is no load of others when it is the measured one, and is when it is not."""
     spin = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        own_watcher, other_watcher = conditions.ConditionWatcher(spin.pid, period_s=0.2), conditions.ConditionWatcher(None, period_s=0.2)
+        own_watcher, other_watcher = (
+            conditions.ConditionWatcher(spin.pid, period_s=0.2),
+            conditions.ConditionWatcher(None, period_s=0.2),
+        )
         own_watcher.start()
         other_watcher.start()
         begin = time.monotonic()
         time.sleep(1.0)
         (without,), (with_it,) = own_watcher.stop(), other_watcher.stop()
         # On a busy machine the process does not get a whole core.
-        share = psutil.Process(spin.pid).cpu_times().user / (time.monotonic() - begin) / (os.cpu_count() or 1)
+        share = (
+            psutil.Process(spin.pid).cpu_times().user
+            / (time.monotonic() - begin)
+            / (os.cpu_count() or 1)
+        )
     finally:
         spin.kill()
         spin.wait()
@@ -256,9 +387,14 @@ def test_the_real_kernel_separates_our_load_from_that_of_others():
 @pytest.mark.captures
 def test_captured_throttle_flags_and_trees_are_read(captures):
     """What a real Pi and a real Orin Nano printed."""
-    assert throttling.flags_of((captures / "pi/sysfs_get_throttled_hex_without_0x.txt").read_text()) == 0x50005
+    assert (
+        throttling.flags_of((captures / "pi/sysfs_get_throttled_hex_without_0x.txt").read_text())
+        == 0x50005
+    )
     orin = recorded(captures / "jetson/sysfs_orin_nano_tree_partial")
     assert temperatures.read(orin) == {"cpu-thermal": 63.625}
     assert throttling.read(orin) == throttling.Throttling(
-        throttled_since_boot=True, under_voltage_since_boot=True, throttle_events={"oc1": 1, "oc2": 0, "oc3": 2}
+        throttled_since_boot=True,
+        under_voltage_since_boot=True,
+        throttle_events={"oc1": 1, "oc2": 0, "oc3": 2},
     )

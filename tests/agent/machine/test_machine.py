@@ -17,7 +17,9 @@ def test_what_cannot_be_read_is_none(tmp_path):
     machine = recorded(write(tmp_path, {"empty": "", "folder/file": "1", "words": "many words"}))
     (tmp_path / "dangling").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
-    assert [machine.text(name) for name in ("absent", "empty", "folder", "dangling", "pipe", "a\0b")] == [None] * 6
+    assert [
+        machine.text(name) for name in ("absent", "empty", "folder", "dangling", "pipe", "a\0b")
+    ] == [None] * 6
     assert machine.number("words") is None
 
 

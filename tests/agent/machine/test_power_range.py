@@ -3,14 +3,23 @@
 from edgemeter.agent.machine.power_range import board_ranges
 from tests.fixtures.rows import table_row
 
-PI_5, PI_4, PI_ZERO = "Raspberry Pi 5 Model B Rev 1.0", "Raspberry Pi 4 Model B Rev 1.4", "Raspberry Pi Zero 2 W Rev 1.0"
-NANO, ORIN_NANO = "NVIDIA Jetson Nano Developer Kit", "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super"
+PI_5, PI_4, PI_ZERO = (
+    "Raspberry Pi 5 Model B Rev 1.0",
+    "Raspberry Pi 4 Model B Rev 1.4",
+    "Raspberry Pi Zero 2 W Rev 1.0",
+)
+NANO, ORIN_NANO = (
+    "NVIDIA Jetson Nano Developer Kit",
+    "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
+)
 AGX_ORIN, THOR = "NVIDIA Jetson AGX Orin Developer Kit", "NVIDIA Jetson AGX Thor Developer Kit"
 CORAL = "Google i.MX8MQ Phanbell"
 
 
 def _range(board):
-    return next(limits for limits in board_ranges() if any(word in board.lower() for word in limits.words))
+    return next(
+        limits for limits in board_ranges() if any(word in board.lower() for word in limits.words)
+    )
 
 
 def _allows(draws, scope, power_w):
@@ -44,4 +53,7 @@ def test_a_factor_of_ten_is_none_that_a_listed_board_draws():
         for scope in ("board-input", "wall-ac"):
             for factor in (10, 0.1):
                 with table_row(board, scope, factor):
-                    assert not all(_allows(_range(board), scope, factor * power_w) for power_w in (idle_w, load_w))
+                    assert not all(
+                        _allows(_range(board), scope, factor * power_w)
+                        for power_w in (idle_w, load_w)
+                    )

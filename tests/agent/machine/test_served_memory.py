@@ -32,7 +32,9 @@ sys.stdin.read()
 def served(worker_mb: int) -> Iterator[str]:
     """Yield the address of a server that once needed so much memory, with a process that works for it."""
     command = [sys.executable, "-c", SERVE, str(BALLAST_MB), str(worker_mb)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.communicate()
@@ -44,7 +46,9 @@ def measured(folder: Path, url: str) -> RunRecord:
     path.write_text(
         'name = "s"\n[defaults]\nmode = "rapid"\nrepeats = 1\n[[case]]\nmodel = "tiny.server"\nprompt_tokens = 20\noutput_tokens = 6\n'
     )
-    (record,) = session.measure(read_suite(path), session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None)
+    (record,) = session.measure(
+        read_suite(path), session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None
+    )
     assert isinstance(record, RunRecord), record
     return record
 
@@ -60,7 +64,9 @@ def test_the_memory_of_a_served_run_is_the_highest_of_its_server(tmp_path):
         record = measured(tmp_path, url)
         port = url.rpartition(":")[2]
         command = [sys.executable, "-c", listen, port]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdout is not None
             process.stdout.readline()
             assert served_memory(f"http://127.0.0.2:{port}")[0].peak_mb < BALLAST_MB / 4
@@ -74,7 +80,9 @@ def test_the_memory_of_a_served_run_is_the_highest_of_its_server(tmp_path):
 def recorded(folder: Path, port: int, **files: str) -> str:
     """Write the tree of a machine whose process 17 listens at 127.0.0.1 and `port`, as far as it is seen."""
     (folder / "net").mkdir()
-    (folder / "net/tcp").write_text(f"header\n 0: 0100007F:{port:04X} 00000000:0000 0A 0:0 00:0 0 1000 0 4242 1 x\n")
+    (folder / "net/tcp").write_text(
+        f"header\n 0: 0100007F:{port:04X} 00000000:0000 0A 0:0 00:0 0 1000 0 4242 1 x\n"
+    )
     (folder / "17/fd").mkdir(parents=True)
     for name, content in files.items():
         (folder / "17" / name).write_text(content)
@@ -92,4 +100,7 @@ def test_the_memory_of_what_passes_connections_on_is_no_servers(tmp_path):
     # Its socket is listed for everybody, what it has open is not.
     (tmp_path / "17/fd/3").unlink()
     assert "belong to another user" in served_memory("http://127.0.0.1:8080", proc)[1]
-    assert "no process that is seen here listens at port 8081" in served_memory("http://127.0.0.1:8081", proc)[1]
+    assert (
+        "no process that is seen here listens at port 8081"
+        in served_memory("http://127.0.0.1:8081", proc)[1]
+    )

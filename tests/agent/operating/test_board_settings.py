@@ -28,7 +28,12 @@ def test_a_mode_that_does_not_change_is_refused(monkeypatch):
     for query, status, printed, words in [
         # In a container it notes the mode, and changes nothing.
         (SET_15W, 0, "Running in chroot, ignoring request", "outside of a container"),
-        (SET_25W, 0, "Reboot required for changing to this power mode: 0", "`sudo nvpmodel -m 0`, and answer yes"),
+        (
+            SET_25W,
+            0,
+            "Reboot required for changing to this power mode: 0",
+            "`sudo nvpmodel -m 0`, and answer yes",
+        ),
         (SET_25W, 1, "", "(status 1: no message): run it as root"),
         # Where nobody can answer its question it ends well, and changes nothing.
         (SET_25W, 0, "set", "it needs a reboot"),
@@ -38,7 +43,11 @@ def test_a_mode_that_does_not_change_is_refused(monkeypatch):
         with table_row(query, status, printed):
 
             def run(_, flag, *__, query=query, ended=(status, "", printed), **___):
-                return subprocess.CompletedProcess([], 0, query, "") if flag == "-q" else subprocess.CompletedProcess([], *ended)
+                return (
+                    subprocess.CompletedProcess([], 0, query, "")
+                    if flag == "-q"
+                    else subprocess.CompletedProcess([], *ended)
+                )
 
             monkeypatch.setattr(board_settings, "run", run)
             with pytest.raises(SettingError) as refusal:

@@ -21,7 +21,10 @@ GOVERNORS = [OperatingPoint(governor="performance")]
 CPUFREQ = "sys/devices/system/cpu/cpufreq"
 GOVERNOR = f"{CPUFREQ}/policy0/scaling_governor"
 HIGHEST = f"{CPUFREQ}/policy0/scaling_max_freq"
-SLOWED = {"sys/class/thermal/cooling_device1/type": "cpufreq-cpu0\n", "sys/class/thermal/cooling_device1/cur_state": "2\n"}
+SLOWED = {
+    "sys/class/thermal/cooling_device1/type": "cpufreq-cpu0\n",
+    "sys/class/thermal/cooling_device1/cur_state": "2\n",
+}
 
 
 def test_each_setting_is_set_and_put_back(board):
@@ -34,7 +37,10 @@ def test_each_setting_is_set_and_put_back(board):
         assert board.record.exists()
         assert changed.set(both) == (both, False)
         assert board.settings()[GOVERNOR] == "performance"
-        assert changed.set(OperatingPoint(power_mode="2")) == (OperatingPoint(power_mode="MAXN_SUPER"), True)
+        assert changed.set(OperatingPoint(power_mode="2")) == (
+            OperatingPoint(power_mode="MAXN_SUPER"),
+            True,
+        )
         assert changed.set(None) == (None, True)
         assert board.settings() == before
         changed.set(OperatingPoint(power_mode="15W"))
@@ -55,10 +61,19 @@ def test_the_record_is_on_the_disk_before_the_first_write(board, monkeypatch):
     """With what was found, and synchronised."""
     synchronised, records = [], []
     fsync, write_file = os.fsync, board_settings.write
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (synchronised.append(os.fstat(descriptor).st_ino), fsync(descriptor))[1])
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda descriptor: (synchronised.append(os.fstat(descriptor).st_ino), fsync(descriptor))[1],
+    )
 
     def write_and_look(path, text):
-        records.append((json.loads(board.record.read_bytes())["original"][GOVERNOR], board.record.stat().st_ino in synchronised))
+        records.append(
+            (
+                json.loads(board.record.read_bytes())["original"][GOVERNOR],
+                board.record.stat().st_ino in synchronised,
+            )
+        )
         write_file(path, text)
 
     monkeypatch.setattr(board_settings, "write", write_and_look)
@@ -69,10 +84,22 @@ def test_the_record_is_on_the_disk_before_the_first_write(board, monkeypatch):
 
 def test_a_setting_that_the_board_does_not_have_is_refused(board, tmp_path):
     """In one line with those that it has, before anything is changed; a Raspberry Pi has no power modes, a virtual machine no governors."""
-    before, pi, virtual = board.settings(), Machine(raspberry_pi_5(tmp_path / "pi")), Machine(tmp_path / "none")
+    before, pi, virtual = (
+        board.settings(),
+        Machine(raspberry_pi_5(tmp_path / "pi")),
+        Machine(tmp_path / "none"),
+    )
     for machine, point, words in [
-        (board.machine, OperatingPoint(power_mode="30W"), "unknown power mode '30W': there are 15W, 25W, MAXN_SUPER, 7W"),
-        (board.machine, OperatingPoint(governor="turbo"), "unknown governor 'turbo': there are schedutil, performance"),
+        (
+            board.machine,
+            OperatingPoint(power_mode="30W"),
+            "unknown power mode '30W': there are 15W, 25W, MAXN_SUPER, 7W",
+        ),
+        (
+            board.machine,
+            OperatingPoint(governor="turbo"),
+            "unknown governor 'turbo': there are schedutil, performance",
+        ),
         (pi, OperatingPoint(power_mode="15W"), "no nvpmodel.conf"),
         (virtual, OperatingPoint(governor="performance"), "no CPU governors"),
     ]:
@@ -107,13 +134,21 @@ def test_a_file_that_refuses_is_stated_and_the_record_stays(board, capsys, monke
     def measure(changed):
         changed.set(OperatingPoint(power_mode="15W", governor="performance"))
         monkeypatch.setattr(board_settings, "write", refuse)
-        with pytest.raises(UnavailableError, match="not set to governor powersave: cannot write 'schedutil' to "):
+        with pytest.raises(
+            UnavailableError, match="not set to governor powersave: cannot write 'schedutil' to "
+        ):
             changed.set(OperatingPoint(governor="powersave"))
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), changed_board(board.home, MODES, board.machine) as changed:
+    with (
+        pytest.raises(ZeroDivisionError),
+        changed_board(board.home, MODES, board.machine) as changed,
+    ):
         measure(changed)
-    assert f"not restored (cannot write 'schedutil' to '{board.root / GOVERNOR}': Permission denied)" in (line := capsys.readouterr().err)
+    assert (
+        f"not restored (cannot write 'schedutil' to '{board.root / GOVERNOR}': Permission denied)"
+        in (line := capsys.readouterr().err)
+    )
     assert "doctor` restores them" in line
     assert board.record.exists()
     assert board.settings() == before | {GOVERNOR: "performance"}
@@ -123,22 +158,31 @@ def test_a_mode_that_asks_for_a_reboot_changes_nothing(board):
     """It asks, and nobody answers; the block goes on."""
     before = board.settings()
     with changed_board(board.home, MODES, board.machine) as changed:
-        with pytest.raises(UnavailableError, match="it needs a reboot: `sudo nvpmodel -m 3`, and answer yes"):
+        with pytest.raises(
+            UnavailableError, match="it needs a reboot: `sudo nvpmodel -m 3`, and answer yes"
+        ):
             changed.set(OperatingPoint(power_mode="7W"))
         changed.set(OperatingPoint(governor="performance"))
-        assert board.settings() == before | {name: "performance" for name in before if name.endswith("governor")}
+        assert board.settings() == before | {
+            name: "performance" for name in before if name.endswith("governor")
+        }
     assert (board.settings(), board.record.exists()) == (before, False)
 
 
 def test_the_kernel_caps_clocks_to_cool_the_chip_so_they_are_not_recorded(board):
     """What it reports then is not what was set, and would be put back for ever."""
     write(board.root, SLOWED)
-    with pytest.raises(UnavailableError, match="let the board cool"), changed_board(board.home, MODES, board.machine):
+    with (
+        pytest.raises(UnavailableError, match="let the board cool"),
+        changed_board(board.home, MODES, board.machine),
+    ):
         pass
     assert not board.record.exists()
 
 
-@pytest.mark.parametrize(("fault", "words"), [("half way", "Error writing 0 to "), ("silent", "(status 1: no message)")])
+@pytest.mark.parametrize(
+    ("fault", "words"), [("half way", "Error writing 0 to "), ("silent", "(status 1: no message)")]
+)
 def test_a_mode_that_was_entered_half_way_is_left_again(board, fault, words):
     """What nvpmodel reports is the mode before, though CPUs are off and clocks lower: the mode that was found is set anew."""
     before = board.settings()
@@ -182,7 +226,10 @@ def test_a_clock_that_is_held_back_at_the_end_is_put_back_all_the_same(board, mo
 def test_the_clock_of_userspace_is_put_back_within_its_limits(board, monkeypatch):
     """After them: the kernel holds it below a highest clock."""
     for cpu in (0, 4):
-        write(board.root / CPUFREQ / f"policy{cpu}", {"scaling_governor": "userspace\n", "scaling_setspeed": "1113600\n"})
+        write(
+            board.root / CPUFREQ / f"policy{cpu}",
+            {"scaling_governor": "userspace\n", "scaling_setspeed": "1113600\n"},
+        )
     requests = FrequencyRequests(board, monkeypatch)
     requested = dict(requests.requested)
     with changed_board(board.home, MODES, board.machine) as changed:
@@ -193,12 +240,16 @@ def test_the_clock_of_userspace_is_put_back_within_its_limits(board, monkeypatch
     assert (board.root / CPUFREQ / "policy4/scaling_setspeed").read_text() == "1113600\n"
 
 
-def test_a_kernel_that_refuses_a_highest_clock_below_the_lowest_gets_it_once_more(board, monkeypatch):
+def test_a_kernel_that_refuses_a_highest_clock_below_the_lowest_gets_it_once_more(
+    board, monkeypatch
+):
     """As kernels before 5.4 do: in the mode that is left the lowest was above the highest that was found."""
     before, write_file = board.settings(), board_settings.write
 
     def refuse(path, text):
-        if path == board.root / HIGHEST and int(text) < int(path.with_name("scaling_min_freq").read_text()):
+        if path == board.root / HIGHEST and int(text) < int(
+            path.with_name("scaling_min_freq").read_text()
+        ):
             raise SettingError("Invalid argument")
         write_file(path, text)
 
@@ -215,7 +266,10 @@ def test_a_sweep_of_governors_writes_nothing_else(board):
     with changed_board(board.home, GOVERNORS, board.machine) as changed:
         changed.set(*GOVERNORS)
         board_settings.set_power_mode("2")
-    assert (board.settings()["var/lib/nvpmodel/status"], board.settings()[HIGHEST]) == ("pmode:0002", "1728000")
+    assert (board.settings()["var/lib/nvpmodel/status"], board.settings()[HIGHEST]) == (
+        "pmode:0002",
+        "1728000",
+    )
     assert (board.settings()[GOVERNOR], board.record.exists()) == (before[GOVERNOR], False)
 
 
@@ -223,6 +277,9 @@ def test_a_board_whose_mode_is_not_reported_is_not_changed(board):
     """It could not be put back."""
     (board.root / "var/lib/nvpmodel/status").write_text("pmode:0009")
     board.program.unlink()
-    with pytest.raises(UnavailableError, match="there is no 'nvpmodel' here"), changed_board(board.home, MODES, board.machine):
+    with (
+        pytest.raises(UnavailableError, match="there is no 'nvpmodel' here"),
+        changed_board(board.home, MODES, board.machine),
+    ):
         pass
     assert not board.record.exists()

@@ -84,11 +84,23 @@ def board(tmp_path, monkeypatch):
 
 def start(folder, script, measures_s=0.02):
     """Start a script in a process of its own, on the board in that folder."""
-    command = [sys.executable, "-c", script, str(folder / "home"), str(folder / "root"), str(measures_s)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        str(folder / "home"),
+        str(folder / "root"),
+        str(measures_s),
+    ]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
 
 
-@pytest.mark.parametrize("stride", [pytest.param(20, marks=pytest.mark.services), pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "stride",
+    [pytest.param(20, marks=pytest.mark.services), pytest.param(1, marks=pytest.mark.nightly)],
+)
 def test_a_sweep_that_is_killed_before_any_of_its_writes_is_put_back(tmp_path, monkeypatch, stride):
     """Between record and write, between two writes, within nvpmodel, on the way back; and the start that puts it back is killed too."""
     monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))
@@ -131,5 +143,8 @@ def test_two_sweeps_at_once_do_not_put_each_other_back(board):
             assert "a sweep (pid" in second.stdout.readline()
             assert (board.settings(), first.poll()) == (now, None)
             outputs = [process.communicate() for process in (first, second)]
-    assert ([process.returncode for process in (first, second)], [err for _, err in outputs]) == ([0, 0], ["", ""])
+    assert ([process.returncode for process in (first, second)], [err for _, err in outputs]) == (
+        [0, 0],
+        ["", ""],
+    )
     assert (board.settings(), board.record.exists()) == (before, False)

@@ -59,7 +59,10 @@ def test_after_a_reboot_only_the_power_mode_is_put_back(board, tmp_path, capsys)
     assert restore_leftover(tmp_path / "other", board.machine) == ""
     assert capsys.readouterr().err.endswith(": power_mode 1\n")
     settings = board.settings()
-    assert (settings["var/lib/nvpmodel/status"], settings[f"{POLICY}/scaling_min_freq"]) == ("pmode:0001", "729600")
+    assert (settings["var/lib/nvpmodel/status"], settings[f"{POLICY}/scaling_min_freq"]) == (
+        "pmode:0001",
+        "729600",
+    )
     assert not board.record.exists()
 
 
@@ -95,7 +98,10 @@ def test_what_cannot_be_put_back_is_named_with_the_reason_and_stays(board, capsy
     assert "not restored (nvpmodel does not set power mode 1 (status -9: " in remaining
     assert "doctor` restores them" in remaining
     assert (printed, board.settings()[GOVERNOR]) == ("", "schedutil")
-    with pytest.raises(UnavailableError, match="were not restored"), changed_board(board.home, GOVERNORS, board.machine):
+    with (
+        pytest.raises(UnavailableError, match="were not restored"),
+        changed_board(board.home, GOVERNORS, board.machine),
+    ):
         pass
     board.fault(None)
     assert restore(board, capsys)[0] == ""
@@ -106,7 +112,9 @@ def test_the_record_of_root_is_named_to_a_user_who_cannot_remove_it(board, capsy
     """Nothing is tried, and the remedy is `sudo`."""
     board.leave_changed()
     now, access = board.settings(), os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: path != board.record.parent and access(path, mode))
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: path != board.record.parent and access(path, mode)
+    )
     remaining, printed = restore(board, capsys)
     assert (printed, board.settings(), board.record.exists()) == ("", now, True)
     assert str(board.record) in remaining
@@ -122,7 +130,10 @@ def test_a_damaged_record_is_one_line_and_nothing_is_written(board, capsys, cont
     assert f"restore record {str(board.record)!r} is damaged" in remaining
     assert f"check the board's settings, then remove it: `rm {board.record}`" in remaining
     assert board.settings() == before
-    with pytest.raises(UnavailableError, match="is damaged"), changed_board(board.home, GOVERNORS, board.machine):
+    with (
+        pytest.raises(UnavailableError, match="is damaged"),
+        changed_board(board.home, GOVERNORS, board.machine),
+    ):
         pass
 
 
@@ -140,12 +151,16 @@ def left_changed(tmp_path, monkeypatch):
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("command", ["run A --mode rapid --no-save", "doctor", "agent up", "models list", "config rules"])
+@pytest.mark.parametrize(
+    "command", ["run A --mode rapid --no-save", "doctor", "agent up", "models list", "config rules"]
+)
 def test_every_command_puts_the_board_back_first(left_changed, tmp_path, caplog, command):
     """The settings are as they were, the record is gone, and the line is there once."""
     before = left_changed.settings()
     left_changed.leave_changed()
-    ended = edgemeter(*command.replace("A", str(write_replay(tmp_path, "a", latencies_ms=[1.0]))).split())
+    ended = edgemeter(
+        *command.replace("A", str(write_replay(tmp_path, "a", latencies_ms=[1.0]))).split()
+    )
     assert (ended.stderr + caplog.text).count(RESTORED) == 1, ended.stderr
     assert (left_changed.settings(), left_changed.record.exists()) == (before, False)
 

@@ -10,7 +10,13 @@ import pytest
 from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import Rail, Reading
-from edgemeter.agent.power.detect import DetectedSensor, choose_sensor, detect_sensors, open_sensors, read_now
+from edgemeter.agent.power.detect import (
+    DetectedSensor,
+    choose_sensor,
+    detect_sensors,
+    open_sensors,
+    read_now,
+)
 from tests.fixtures.machine_trees import write
 from tests.fixtures.power_traces import PlayedSensor, make_description
 from tests.fixtures.rows import table_row
@@ -27,8 +33,14 @@ def test_the_widest_scope_is_chosen_and_reported():
     ]
     assert choose_sensor(rows) == ("plug", "plug, which sees wall-ac, more than rails")
     # Rails that only root may read are not reported as absent.
-    rows = [DetectedSensor("rapl", None, "no counters", is_absent=True), DetectedSensor("ina3221", None, "no permission to read '/sys/x'")]
-    assert choose_sensor(rows) == (None, "ina3221 is here and cannot be read: no permission to read '/sys/x'")
+    rows = [
+        DetectedSensor("rapl", None, "no counters", is_absent=True),
+        DetectedSensor("ina3221", None, "no permission to read '/sys/x'"),
+    ]
+    assert choose_sensor(rows) == (
+        None,
+        "ina3221 is here and cannot be read: no permission to read '/sys/x'",
+    )
 
 
 def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path, monkeypatch):
@@ -37,7 +49,10 @@ def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path, monke
     assert [sensor.name for sensor in detect_sensors(root=tmp_path)] == ["rapl"]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"scope": "wall-ac", "t_s": [0, 1], "power_w": [1, 1]}))
-    sensors = {sensor.name: sensor for sensor in detect_sensors({"replay": {"path": str(path)}}, ["replay", "rapl"], tmp_path)}
+    sensors = {
+        sensor.name: sensor
+        for sensor in detect_sensors({"replay": {"path": str(path)}}, ["replay", "rapl"], tmp_path)
+    }
     assert sensors["replay"].description is not None
     assert choose_sensor(sensors.values())[0] is None
 
@@ -45,7 +60,9 @@ def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path, monke
 @pytest.fixture
 def settings(tmp_path):
     path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"id": "bench", "scope": "module", "t_s": [0, 1], "power_w": [2, 2]}))
+    path.write_text(
+        json.dumps({"id": "bench", "scope": "module", "t_s": [0, 1], "power_w": [2, 2]})
+    )
     return {"replay": {"path": str(path)}}
 
 
@@ -66,7 +83,9 @@ def test_a_named_sensor_that_is_not_here_ends_the_command(settings):
     """Before anything is measured; those that were opened before it are closed."""
     for names in ("replay,shelly", "shelly"):
         with (
-            pytest.raises(UnavailableError, match=r"set address.*see `edgemeter energy sensors`.*--power"),
+            pytest.raises(
+                UnavailableError, match=r"set address.*see `edgemeter energy sensors`.*--power"
+            ),
             open_sensors(names, (), settings),
         ):
             pytest.fail("opened")
@@ -78,7 +97,10 @@ def test_a_gain_of_the_user_s_is_applied(settings):
     """2 W shown are 2.04 W, and the uncertainty is the one that was stated; a gain that is no number is refused."""
     settings["replay"] |= {"gain": 1.02, "gain_u_ratio": "0.005"}
     with open_sensors("replay", (), settings) as (sensors, _):
-        assert (sensors["replay"].read().power_w, sensors["replay"].describe().gain_u_ratio) == (pytest.approx(2.04), 0.005)
+        assert (sensors["replay"].read().power_w, sensors["replay"].describe().gain_u_ratio) == (
+            pytest.approx(2.04),
+            0.005,
+        )
     for gain in ("0", "two"):
         with (
             pytest.raises(ConfigError, match=r"\[sensors.replay\] gain = "),
@@ -90,10 +112,18 @@ def test_a_gain_of_the_user_s_is_applied(settings):
 def test_a_gain_multiplies_what_is_shown_and_its_steps_and_no_rail():
     """Power and energy; without an uncertainty of the user's the driver's stays."""
     reading = Reading(5, power_w=2.0, energy_mj=100.0, rails=(Rail("VDD", 2.0),))
-    sensor = power.ConfiguredSensor(PlayedSensor(reading, gain_u_ratio=0.05, resolution_w=0.1), gain=1.1)
-    assert sensor.read() == Reading(5, power_w=pytest.approx(2.2), energy_mj=pytest.approx(110.0), rails=(Rail("VDD", 2.0),))
+    sensor = power.ConfiguredSensor(
+        PlayedSensor(reading, gain_u_ratio=0.05, resolution_w=0.1), gain=1.1
+    )
+    assert sensor.read() == Reading(
+        5, power_w=pytest.approx(2.2), energy_mj=pytest.approx(110.0), rails=(Rail("VDD", 2.0),)
+    )
     description = sensor.describe()
-    assert (description.gain_u_ratio, description.resolution_w, description.offset_u_w) == (0.05, pytest.approx(0.11), None)
+    assert (description.gain_u_ratio, description.resolution_w, description.offset_u_w) == (
+        0.05,
+        pytest.approx(0.11),
+        None,
+    )
     # A record whose figures were multiplied says so wherever it names the sensor.
     assert description.id == f"{PlayedSensor(reading).describe().id}*1.1"
 
@@ -106,7 +136,11 @@ def test_what_the_user_states_of_a_sensor_takes_the_place_of_the_driver_s(settin
     settings["replay"] |= {"gain_drift_ratio": "0.01", "delay_ms": "1000"}
     with open_sensors("replay", (), settings) as (sensors, _):
         description = sensors["replay"].describe()
-        assert (description.gain_drift_ratio, description.delay_ms, description.id) == (0.01, 1000.0, "replay:bench")
+        assert (description.gain_drift_ratio, description.delay_ms, description.id) == (
+            0.01,
+            1000.0,
+            "replay:bench",
+        )
         assert sensors["replay"].read().power_w == 2.0
     for key in ("gain_drift_ratio", "delay_ms"):
         with (
@@ -129,10 +163,16 @@ def test_a_sensor_that_no_board_ran_says_so(settings, tmp_path):
 def rails_only(monkeypatch, tmp_path):
     """Let a module's rails be the only sensor of this machine: `power.create` gives it a replay of 2 W for `ina3221`."""
     path = tmp_path / "rails.json"
-    path.write_text(json.dumps({"id": "rails", "scope": "module", "t_s": [0, 1], "power_w": [2, 2]}))
+    path.write_text(
+        json.dumps({"id": "rails", "scope": "module", "t_s": [0, 1], "power_w": [2, 2]})
+    )
     create = power.create
     monkeypatch.setattr(
-        power, "create", lambda name, **settings: create("replay", path=str(path)) if name == "ina3221" else create(name, **settings)
+        power,
+        "create",
+        lambda name, **settings: (
+            create("replay", path=str(path)) if name == "ina3221" else create(name, **settings)
+        ),
     )
     monkeypatch.setattr(power, "names", lambda: ["ina3221", "shelly", "rapl"])
 
@@ -158,12 +198,21 @@ def test_a_configured_sensor_that_is_absent_is_named_in_the_record(monkeypatch):
 
 def test_a_blocked_sensor_yields_to_one_that_may_give_an_energy_and_is_named_unless_it_sees_less():
     """The chip in the supply whose shunt nobody confirmed; beside a plug it would not have been taken anyway."""
-    blocked = DetectedSensor("ina2xx", make_description(scope="board-input", blocked="confirm its shunt"), None, is_configured=True)
+    blocked = DetectedSensor(
+        "ina2xx",
+        make_description(scope="board-input", blocked="confirm its shunt"),
+        None,
+        is_configured=True,
+    )
     rails, plug = (
-        DetectedSensor(name, make_description(scope=scope), None) for name, scope in (("rails", "soc-rails"), ("plug", "wall-ac"))
+        DetectedSensor(name, make_description(scope=scope), None)
+        for name, scope in (("rails", "soc-rails"), ("plug", "wall-ac"))
     )
     name, why = choose_sensor([blocked, rails])
-    assert (name, why.endswith("; ina2xx gives no energy as it is set up: confirm its shunt")) == ("rails", True)
+    assert (name, why.endswith("; ina2xx gives no energy as it is set up: confirm its shunt")) == (
+        "rails",
+        True,
+    )
     assert choose_sensor([blocked, plug])[1] == "plug, which sees wall-ac, more than ina2xx"
     assert choose_sensor([blocked]) == ("ina2xx", "ina2xx, which sees board-input")
 
@@ -173,13 +222,19 @@ def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist():
     for table, says in [
         ({"adress": "192.0.2.7"}, "'shelly' has no setting 'adress'"),
         ({"address": True}, "address = True in .* is neither text nor number"),
-        ({"address": ["192.0.2.7"]}, "address = \\['192.0.2.7'\\] in .* is neither text nor number"),
+        (
+            {"address": ["192.0.2.7"]},
+            "address = \\['192.0.2.7'\\] in .* is neither text nor number",
+        ),
         ({"root": "x"}, "no setting 'root'"),
         ({"clock": "x"}, "no setting 'clock'"),
     ]:
         with table_row(table):
             for name in (None, "shelly"):
-                with pytest.raises(ConfigError, match=says) as refusal, open_sensors(name, (), {"shelly": table}):
+                with (
+                    pytest.raises(ConfigError, match=says) as refusal,
+                    open_sensors(name, (), {"shelly": table}),
+                ):
                     pytest.fail("opened")
                 assert "[sensors.shelly]" in str(refusal.value)
                 assert str(refusal.value).endswith(
@@ -191,7 +246,10 @@ def test_a_counter_shows_how_fast_it_moves_and_no_power_where_it_does_not():
     """2.5 J in half a second are 5 W; not zero where it stands still, as it may move in coarse steps."""
     for end_mj, power_w in ((3500.0, 5.0), (1000.0, None)):
         readings = Reading(0, energy_mj=1000.0), Reading(500_000_000, energy_mj=end_mj)
-        assert read_now("x", PlayedSensor(*readings, kind="energy"), sleep=lambda _: None).power_w == power_w
+        assert (
+            read_now("x", PlayedSensor(*readings, kind="energy"), sleep=lambda _: None).power_w
+            == power_w
+        )
 
 
 def test_a_reading_that_fails_is_shown_with_its_reason():

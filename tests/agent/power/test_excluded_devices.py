@@ -30,18 +30,34 @@ def test_how_the_accelerator_of_a_back_end_is_attached_is_known():
         ("xnnpack", (*USB, *PCIE, *HAILO), None),
         ("tpux", USB, None),
     ]:
-        assert accelerator_link(make_runtime(backend=backend, options={}), attached) == link, f"{backend!r}, {attached!r}"
+        assert accelerator_link(make_runtime(backend=backend, options={}), attached) == link, (
+            f"{backend!r}, {attached!r}"
+        )
     # The runtime of the Edge TPU names its device in the back end; without a bus what is plugged in decides.
-    for backend, attached, link in [("usb:0,std", PCIE, "USB"), ("pci:0,max", USB, "PCIe"), (":0,std", USB, "USB"), ("any", PCIE, "PCIe")]:
-        assert accelerator_link(make_runtime(name="edgetpu", backend=backend), attached) == link, backend
+    for backend, attached, link in [
+        ("usb:0,std", PCIE, "USB"),
+        ("pci:0,max", USB, "PCIe"),
+        (":0,std", USB, "USB"),
+        ("any", PCIE, "PCIe"),
+    ]:
+        assert accelerator_link(make_runtime(name="edgetpu", backend=backend), attached) == link, (
+            backend
+        )
 
 
 def test_only_what_measures_the_board_s_supply_sees_accelerators():
     """Rails and processors lie behind the branch to ports and slots; a meter may leave them out too."""
-    for link, excluded_as in [("USB", USB_DEVICES), ("PCIe", PCIE_DEVICES), ("PCIe", "HATs"), ("PCIe", "carrier board")]:
+    for link, excluded_as in [
+        ("USB", USB_DEVICES),
+        ("PCIe", PCIE_DEVICES),
+        ("PCIe", "HATs"),
+        ("PCIe", "carrier board"),
+    ]:
         with table_row(link, excluded_as):
             scopes = ("soc-rails", "module", "cpu-package", "gpu-board", "board-input", "wall-ac")
-            assert [scope for scope in scopes if not is_blind_to(make_description(scope=scope), link)] == ["board-input", "wall-ac"]
+            assert [
+                scope for scope in scopes if not is_blind_to(make_description(scope=scope), link)
+            ] == ["board-input", "wall-ac"]
             assert is_blind_to(make_description(scope="board-input", excludes=(excluded_as,)), link)
 
 
@@ -53,17 +69,28 @@ def test_a_board_s_own_sensor_gives_no_energy_of_a_run_on_an_accelerator_beside_
         (None, (*PCIE, *HAILO, *STORAGE), None),
     ]:
         with table_row(link):
-            run = EnergyRun(Window(20 * S, 50 * S), None, None, 1000, accelerator=link, attached=attached)
-            energy, reason = per_inference.assess(make_trace(lambda _: 5.0, 70, scope="module"), run)
+            run = EnergyRun(
+                Window(20 * S, 50 * S), None, None, 1000, accelerator=link, attached=attached
+            )
+            energy, reason = per_inference.assess(
+                make_trace(lambda _: 5.0, 70, scope="module"), run
+            )
             assert (energy is None) == (devices is not None)
-            assert devices is None or (f"it does not measure {devices}" in reason and "use a meter in the board's supply" in reason)
+            assert devices is None or (
+                f"it does not measure {devices}" in reason
+                and "use a meter in the board's supply" in reason
+            )
 
 
 def test_a_drive_or_hat_that_merely_sits_there_is_left_out_by_name():
     """By the part that holds it, where a sensor names that already, so that a series keeps its kind; a meter in the supply sees all."""
     shunt = make_description(scope="module", excludes=("power-supply loss",))
     assert excluded(shunt, STORAGE) == ("power-supply loss", "NVMe drives", "HATs")
-    assert excluded(shunt, (*USB, *PCIE, *HAILO)) == ("power-supply loss", USB_DEVICES, PCIE_DEVICES)
+    assert excluded(shunt, (*USB, *PCIE, *HAILO)) == (
+        "power-supply loss",
+        USB_DEVICES,
+        PCIE_DEVICES,
+    )
     assert excluded(shunt, ()) == ("power-supply loss",)
     whole_carrier = make_description(scope="module", excludes=("carrier board", USB_DEVICES))
     assert excluded(whole_carrier, (*USB, *PCIE, *STORAGE)) == whole_carrier.excludes

@@ -25,7 +25,13 @@ from tests.fixtures.rows import table_row
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
     """Let the driver tell a meter the next thing at once."""
-    monkeypatch.setattr(fnirsi, "time", SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic, monotonic_ns=time.monotonic_ns))
+    monkeypatch.setattr(
+        fnirsi,
+        "time",
+        SimpleNamespace(
+            sleep=lambda _: None, monotonic=time.monotonic, monotonic_ns=time.monotonic_ns
+        ),
+    )
 
 
 def hang_up(master, slave, thread):
@@ -79,7 +85,11 @@ def asked_device(*, answers=1000, swallows=()):
                 requests.append(request[2])
                 if request[2] == fnirsi.START:
                     os.write(master, fnirsi_packet([(9.0, 9.0)] * 4, kind=0x03))
-                if request[2] == fnirsi.GO_ON and requests.count(fnirsi.GO_ON) not in swallows and requests.count(fnirsi.GO_ON) <= answers:
+                if (
+                    request[2] == fnirsi.GO_ON
+                    and requests.count(fnirsi.GO_ON) not in swallows
+                    and requests.count(fnirsi.GO_ON) <= answers
+                ):
                     os.write(master, fnirsi_packet([(5.0, requests.count(fnirsi.GO_ON) / 100)] * 4))
 
     thread = threading.Thread(target=play, daemon=True)
@@ -93,7 +103,10 @@ def asked_device(*, answers=1000, swallows=()):
 def hidraw(root, numbers, name):
     """Write a hidraw device with these USB numbers, of which `name` is the port."""
     vendor, product = numbers
-    write(root, {"sys/class/hidraw/hidraw1/device/uevent": f"HID_ID=0003:0000{vendor}:0000{product}\n"})
+    write(
+        root,
+        {"sys/class/hidraw/hidraw1/device/uevent": f"HID_ID=0003:0000{vendor}:0000{product}\n"},
+    )
     (root / "dev").mkdir()
     (root / "dev/hidraw1").symlink_to(name)
 
@@ -126,7 +139,10 @@ def test_a_meter_that_sends_by_itself_gets_a_request_once_a_second(tmp_path, mon
     """FNB58 and FNB48S: begun by 0x82 twice, and no request for each packet."""
     now_ns = [0]
     packets = [fnirsi_packet([(5.0, 1.0)] * 4)] * 3
-    with device(*packets) as (name, requests, thread), closing(Fnirsi(root=tmp_path, clock=lambda: now_ns[0])) as sensor:
+    with (
+        device(*packets) as (name, requests, thread),
+        closing(Fnirsi(root=tmp_path, clock=lambda: now_ns[0])) as sensor,
+    ):
         hidraw(tmp_path, ("2E3C", "0049"), name)
         assert sensor.describe().id == "fnirsi:FNB48S"
         thread.join(150)
@@ -134,7 +150,11 @@ def test_a_meter_that_sends_by_itself_gets_a_request_once_a_second(tmp_path, mon
         assert wait_until(lambda: waiting_bytes(sensor._descriptor) == sum(map(len, packets)))
         assert sensor.read().power_w == pytest.approx(5.0)
         # With their checksums, as the meter's own software sends them.
-        assert [(request[2], request[-1]) for request in requests] == [(0x81, 0x8E), (0x82, 0x96), (0x82, 0x96)]
+        assert [(request[2], request[-1]) for request in requests] == [
+            (0x81, 0x8E),
+            (0x82, 0x96),
+            (0x82, 0x96),
+        ]
         told_ns, now_ns[0] = sensor._told_ns, int(1.1e9)
         monkeypatch.setattr(fnirsi, "TIMEOUT_S", 0.1)
         with pytest.raises(TransientError, match="sent nothing"):

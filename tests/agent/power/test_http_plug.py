@@ -35,7 +35,9 @@ def answers(body=b"{}", status=200):
 
 def test_the_digest_is_that_of_the_standards_own_example(monkeypatch):
     """RFC 7616, section 3.9.1."""
-    monkeypatch.setattr(Digest, "get_cnonce", lambda *_: "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ")
+    monkeypatch.setattr(
+        Digest, "get_cnonce", lambda *_: "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ"
+    )
     for algorithm, response in [
         ("MD5", "8ca523f5e9506fed4657c9700eebdbec"),
         ("SHA-256", "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
@@ -45,7 +47,9 @@ def test_the_digest_is_that_of_the_standards_own_example(monkeypatch):
                 f'Digest realm="http-auth@example.org", qop="auth, auth-int", algorithm={algorithm}, '
                 'nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v", opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"'
             )
-            header_value = login(header, "the meter", "Mufasa", lambda: "Circle of Life")("/dir/index.html")
+            header_value = login(header, "the meter", "Mufasa", lambda: "Circle of Life")(
+                "/dir/index.html"
+            )
             assert f'response="{response}"' in header_value
             assert 'opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"' in header_value
 
@@ -84,7 +88,9 @@ def test_a_slow_meter_is_a_reading_that_failed(monkeypatch):
     """Its answer is not waited for without end, and does not turn up as that of the next request."""
     monkeypatch.setattr(http_plug, "TIMEOUT_S", 0.2)
     may_answer = threading.Event()
-    played = PlayedMeter(lambda _: (200, b"late" if may_answer.wait(60) and len(played.asked) == 1 else b"now"))
+    played = PlayedMeter(
+        lambda _: (200, b"late" if may_answer.wait(60) and len(played.asked) == 1 else b"now")
+    )
     with playing(played):
         meter = Shelly(played.address)
         with pytest.raises(TransientError, match="timed out"):
@@ -98,7 +104,10 @@ def test_a_refusal_is_distinguished_from_a_busy_meter():
     """And the query, which may hold a password, is not shown."""
     for status, error in [(404, UnavailableError), (500, TransientError), (429, TransientError)]:
         with table_row(status):
-            with playing(answers(b"no", status)) as played, pytest.raises(error, match=str(status)) as refusal:
+            with (
+                playing(answers(b"no", status)) as played,
+                pytest.raises(error, match=str(status)) as refusal,
+            ):
                 ask("/cm?password=secret", "tasmota", played.address)
             assert "secret" not in str(refusal.value)
 
@@ -142,10 +151,20 @@ def test_a_reply_that_is_cut_or_garbled_is_a_reading_that_failed():
 def test_numbers_may_be_strings_and_nothing_else():
     """True is no watt, and infinity none either."""
     assert [json_number(value) for value in (1, 2.5, "3.5", " 4")] == [1.0, 2.5, 3.5, 4.0]
-    assert [json_number(value) for value in (True, None, "", "x", [1], {}, "inf", "nan", float("inf"))] == [None] * 9
+    assert [
+        json_number(value) for value in (True, None, "", "x", [1], {}, "inf", "nan", float("inf"))
+    ] == [None] * 9
 
 
-SWITCH = {"id": 0, "source": "init", "output": True, "apower": 25.7, "voltage": 230.1, "current": 0.13, "aenergy": {"total": 5.0}}
+SWITCH = {
+    "id": 0,
+    "source": "init",
+    "output": True,
+    "apower": 25.7,
+    "voltage": 230.1,
+    "current": 0.13,
+    "aenergy": {"total": 5.0},
+}
 
 
 def answering(kind, document, **settings):
@@ -177,11 +196,23 @@ def test_the_power_of_every_form_of_reply():
 def test_a_reply_without_a_power_gives_none():
     """Never zero, and never the last one."""
     for document, error, match in [
-        ({"id": 0, "source": "init", "output": True, "temperature": {"tC": 30}}, UnavailableError, "does not measure"),
-        ({"code": 404, "message": "No handler for Switch.GetStatus"}, UnavailableError, "404: No handler"),
+        (
+            {"id": 0, "source": "init", "output": True, "temperature": {"tC": 30}},
+            UnavailableError,
+            "does not measure",
+        ),
+        (
+            {"code": 404, "message": "No handler for Switch.GetStatus"},
+            UnavailableError,
+            "404: No handler",
+        ),
         ({"meters": [{"power": 3.0, "is_valid": False}]}, TransientError, "no valid power"),
         (SWITCH | {"apower": None}, TransientError, "no valid power"),
-        ({"em:0": {"a_act_power": 1.0, "b_act_power": None, "c_act_power": 3.0}}, TransientError, "no valid power"),
+        (
+            {"em:0": {"a_act_power": 1.0, "b_act_power": None, "c_act_power": 3.0}},
+            TransientError,
+            "no valid power",
+        ),
         (SWITCH | {"apower": "25,7"}, TransientError, "no valid power"),
         (SWITCH | {"apower": 9.9e12}, TransientError, "no valid power"),
         (b'{"id":0,"apower":193.5,"voltage', TransientError, "cut or garbled"),
@@ -204,7 +235,13 @@ def test_one_channel_of_several_is_measured_when_it_is_named():
     ("answers", "path"),
     [
         ({"/rpc/Shelly.GetStatus": (200, {"switch:0": SWITCH})}, "/rpc/Shelly.GetStatus"),
-        ({"/rpc/Shelly.GetStatus": (404, {}), "/status": (200, {"meters": [{"power": 25.7, "is_valid": True}]})}, "/status"),
+        (
+            {
+                "/rpc/Shelly.GetStatus": (404, {}),
+                "/status": (200, {"meters": [{"power": 25.7, "is_valid": True}]}),
+            },
+            "/status",
+        ),
     ],
 )
 def test_a_device_is_asked_in_the_way_of_its_generation(answers, path):
@@ -243,7 +280,12 @@ def test_what_real_devices_sent(captures):
 
 
 def status(power, **energy):
-    return {"StatusSNS": {"Time": "2026-11-20T09:00:00", "ENERGY": {"Total": 1.5, "Power": power, "Voltage": 230, **energy}}}
+    return {
+        "StatusSNS": {
+            "Time": "2026-11-20T09:00:00",
+            "ENERGY": {"Total": 1.5, "Power": power, "Voltage": 230, **energy},
+        }
+    }
 
 
 def test_the_power_of_every_form_of_a_tasmota_reply():
@@ -266,7 +308,11 @@ def test_a_tasmota_reply_without_a_power_gives_none():
     for answer, error, match in [
         ({"StatusSNS": {"Time": "x"}}, UnavailableError, "does not measure power"),
         ({"StatusSNS": {"ENERGY": {"Total": 1}}}, UnavailableError, "does not measure power"),
-        ({"WARNING": "Need user=<username>&password=<password>"}, UnavailableError, "set user and password_file"),
+        (
+            {"WARNING": "Need user=<username>&password=<password>"},
+            UnavailableError,
+            "set user and password_file",
+        ),
         (status(None), TransientError, "gives no valid power"),
         (status([11, None]), TransientError, "gives no valid power"),
         (status([]), TransientError, "gives no valid power"),
@@ -279,10 +325,17 @@ def test_a_tasmota_reply_without_a_power_gives_none():
 
 def test_the_resolution_is_what_the_plug_shows():
     """Whole watts by default, which is reported with the remedy."""
-    for answer, step_w in [(status(26), 1.0), (status(26.4), 0.1), (status([26.45, 0]), 0.01), (status("2.125"), 0.001)]:
+    for answer, step_w in [
+        (status(26), 1.0),
+        (status(26.4), 0.1),
+        (status([26.45, 0]), 0.01),
+        (status("2.125"), 0.001),
+    ]:
         description = answering(Tasmota, answer).describe()
         assert description.resolution_w == pytest.approx(step_w), f"{answer!r}"
-        assert any("WattRes 1" in warning for warning in description.warnings) == (step_w == 1.0), f"{answer!r}"
+        assert any("WattRes 1" in warning for warning in description.warnings) == (step_w == 1.0), (
+            f"{answer!r}"
+        )
 
 
 def test_a_plug_is_polled_over_http(tmp_path):
@@ -292,16 +345,29 @@ def test_a_plug_is_polled_over_http(tmp_path):
     def answer(path):
         if "password=se&cret" not in path:
             return 200, b'{"WARNING":"Need user=<username>&password=<password>"}'
-        return 200, json.dumps(status(5.5) if path.endswith("Status 10") else {"Command": "Unknown"}).encode()
+        return 200, json.dumps(
+            status(5.5) if path.endswith("Status 10") else {"Command": "Unknown"}
+        ).encode()
 
     with playing(PlayedMeter(answer)) as played:
         with closing(Tasmota(played.address, password_file=str(tmp_path / "password"))) as sensor:
             assert sensor.describe().id == f"tasmota:{played.address}"
             assert sensor.read().power_w == sensor.read().power_w == 5.5
-        assert [path.rpartition("cmnd=")[2] for path in played.asked] == ["Status 8", "Status 10", "Status 10", "Status 10"]
-        with closing(Tasmota(played.address)) as sensor, pytest.raises(UnavailableError, match="refuses"):
+        assert [path.rpartition("cmnd=")[2] for path in played.asked] == [
+            "Status 8",
+            "Status 10",
+            "Status 10",
+            "Status 10",
+        ]
+        with (
+            closing(Tasmota(played.address)) as sensor,
+            pytest.raises(UnavailableError, match="refuses"),
+        ):
             sensor.describe()
         played.answer = lambda _: (500, b"")
-        with closing(Tasmota(played.address, password_file=str(tmp_path / "password"))) as sensor, pytest.raises(TransientError) as refusal:
+        with (
+            closing(Tasmota(played.address, password_file=str(tmp_path / "password"))) as sensor,
+            pytest.raises(TransientError) as refusal,
+        ):
             sensor.read()
         assert "cret" not in str(refusal.value)

@@ -19,11 +19,20 @@ CAPTURE = "ina/ina219_hwmon_ups_on_battery.txt"
 
 def _tree(root, name, folder=FOLDER, **files):
     values = {"name": name, **files}
-    return write(root, {f"{folder}/{key}": f"{value}\n" for key, value in values.items() if value is not None})
+    return write(
+        root,
+        {f"{folder}/{key}": f"{value}\n" for key, value in values.items() if value is not None},
+    )
 
 
 def _monitor(root, name="ina219", folder=FOLDER, **files):
-    usual = {"in0_input": 49, "in1_input": 5000, "curr1_input": 490, "power1_input": 2440000, "shunt_resistor": 100000}
+    usual = {
+        "in0_input": 49,
+        "in1_input": 5000,
+        "curr1_input": 490,
+        "power1_input": 2440000,
+        "shunt_resistor": 100000,
+    }
     return _tree(root, name, folder, **(usual | files))
 
 
@@ -40,8 +49,15 @@ def test_recorded_trees_show_what_they_showed_before(tmp_path):
         with table_row(tree):
             sensor = Hwmon(root=write(folder, json.loads((TREES / tree).read_text())))
             description, reading = sensor.describe(), sensor.read()
-            assert (description.scope, description.kind, description.blocked) == (scope, "power", None)
-            assert (reading.power_w, description.gain_u_ratio) == (pytest.approx(power_w), gain_u_ratio)
+            assert (description.scope, description.kind, description.blocked) == (
+                scope,
+                "power",
+                None,
+            )
+            assert (reading.power_w, description.gain_u_ratio) == (
+                pytest.approx(power_w),
+                gain_u_ratio,
+            )
             assert description.resolution_w == (None if step_w is None else pytest.approx(step_w))
 
 
@@ -103,7 +119,9 @@ def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path):
         ],
     ):
         with table_row(name, shunt_uohm, current_ma):
-            description = Hwmon(root=_monitor(folder, name, shunt_resistor=shunt_uohm, curr1_input=current_ma)).describe()
+            description = Hwmon(
+                root=_monitor(folder, name, shunt_resistor=shunt_uohm, curr1_input=current_ma)
+            ).describe()
             assert (description.blocked, description.gain_u_ratio) == (None, gain_u_ratio)
             assert description.resolution_w == pytest.approx(step_w)
 
@@ -111,17 +129,30 @@ def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path):
 def test_of_several_chips_the_widest_scope_is_read_or_one_is_named(tmp_path):
     """A monitor in the supply before a graphics card; two monitors are not added up, and their addresses tell them apart."""
     (tmp_path / "sys/class/hwmon").mkdir(parents=True)
-    for number, (name, address, current_ma) in enumerate((("ina219", "1-0040", 490), ("ina219", "1-0041", 100), ("ina226", "1-0044", 200))):
+    for number, (name, address, current_ma) in enumerate(
+        (("ina219", "1-0040", 490), ("ina219", "1-0041", 100), ("ina226", "1-0044", 200))
+    ):
         device = f"sys/devices/platform/soc/i2c-1/{address}/hwmon/hwmon{number}"
         _monitor(tmp_path, name, device, curr1_input=current_ma)
         (tmp_path / f"sys/class/hwmon/hwmon{number}").symlink_to(tmp_path / device)
     for device in ("", "ina219", "hwmon9"):
-        with table_row(device), pytest.raises(UnavailableError, match=r"ina219 at 1-0040.*ina219 at 1-0041.*ina226 at 1-0044"):
+        with (
+            table_row(device),
+            pytest.raises(
+                UnavailableError, match=r"ina219 at 1-0040.*ina219 at 1-0041.*ina226 at 1-0044"
+            ),
+        ):
             Hwmon(device=device, root=tmp_path).describe()
     for device, power_w in (("ina226", 1.0), ("1-0041", 0.5), ("hwmon0", 2.45)):
         assert Hwmon(device=device, root=tmp_path).read().power_w == pytest.approx(power_w)
     assert Hwmon(device="1-0041", root=tmp_path).describe().id == "hwmon:ina219:1-0041"
-    root = _tree(_monitor(tmp_path / "b"), "amdgpu", "sys/class/hwmon/hwmon0", power1_average=38112000, power1_label="PPT")
+    root = _tree(
+        _monitor(tmp_path / "b"),
+        "amdgpu",
+        "sys/class/hwmon/hwmon0",
+        power1_average=38112000,
+        power1_label="PPT",
+    )
     _tree(root, "unknown", "sys/class/hwmon/hwmon1", power1_input=38112000)
     assert Hwmon(root=root).describe().id == "hwmon:ina219"
     reading = Hwmon(device="amdgpu", root=root).read()
@@ -130,10 +161,18 @@ def test_of_several_chips_the_widest_scope_is_read_or_one_is_named(tmp_path):
 
 def test_of_several_powers_of_a_chip_one_is_named(tmp_path):
     """A power supply: the whole and its rails, by number or label."""
-    files = {"power1_input": 90000000, "power1_label": "power total", "power2_input": 80000000, "power10_input": 8000000}
+    files = {
+        "power1_input": 90000000,
+        "power1_label": "power total",
+        "power2_input": 80000000,
+        "power10_input": 8000000,
+    }
     root = _tree(tmp_path, "corsairpsu", **files)
     for channel in ("", "power3"):
-        with table_row(channel), pytest.raises(UnavailableError, match=r"power1 power total.*power2"):
+        with (
+            table_row(channel),
+            pytest.raises(UnavailableError, match=r"power1 power total.*power2"),
+        ):
             Hwmon(channel=channel, root=root).describe()
     assert Hwmon(channel="power total", root=root).read().power_w == pytest.approx(90)
     assert Hwmon(channel="power2", root=root).read().power_w == pytest.approx(80)
@@ -173,7 +212,9 @@ def test_an_energy_counter_is_read_before_the_power_and_may_not_go_back(tmp_path
             sensor = Hwmon(root=root, **settings)
             description = sensor.describe()
             assert (description.kind, description.resolution_w) == ("energy", None)
-            assert description.offset_u_w == (None if offset_u_w is None else pytest.approx(offset_u_w))
+            assert description.offset_u_w == (
+                None if offset_u_w is None else pytest.approx(offset_u_w)
+            )
             assert sensor.read().energy_mj == pytest.approx(energy_mj)
             _tree(folder, name, energy1_input=10, **files)
             with pytest.raises(UnavailableError, match="measure again"):
@@ -196,7 +237,12 @@ def test_what_has_a_sensor_of_its_own_or_is_a_battery_is_left_out(tmp_path):
     """A power supply's chip is known by its device's type, under any name."""
     for folder, name, files in in_folders(
         tmp_path,
-        [("ina3221", {}), ("BAT0", {"device/type": "Battery"}), ("gauge", {"device/type": "Battery"}), ("ucsi", {"device/type": "USB"})],
+        [
+            ("ina3221", {}),
+            ("BAT0", {"device/type": "Battery"}),
+            ("gauge", {"device/type": "Battery"}),
+            ("ucsi", {"device/type": "USB"}),
+        ],
     ):
         with table_row(name), pytest.raises(AbsentError):
             Hwmon(root=_tree(folder, name, power1_input=4000000, **files)).describe()
@@ -205,7 +251,13 @@ def test_what_has_a_sensor_of_its_own_or_is_a_battery_is_left_out(tmp_path):
 def test_the_intervals_are_read_from_the_driver(tmp_path):
     """How often it renews its values, and the interval of a mean; a slow chip is read no faster than it measures."""
     assert Hwmon(root=_monitor(tmp_path / "a", update_interval=563)).describe().period_ms == 563
-    root = _tree(tmp_path / "b", "power_meter", power1_average=210000000, power1_average_interval=3000, update_interval=50)
+    root = _tree(
+        tmp_path / "b",
+        "power_meter",
+        power1_average=210000000,
+        power1_average_interval=3000,
+        update_interval=50,
+    )
     description = Hwmon(root=root).describe()
     assert (description.period_ms, description.delay_ms) == (100, 3050.0)
     (root / FOLDER / "update_interval").unlink()
@@ -215,7 +267,12 @@ def test_the_intervals_are_read_from_the_driver(tmp_path):
 
 def test_a_wrong_setting_is_refused_with_its_name():
     """Before anything is read."""
-    for settings in [{"shunt_ohm": "R100"}, {"shunt_ohm": "-0.1"}, {"shunt_ohm": "nan"}, {"scope": "desk"}]:
+    for settings in [
+        {"shunt_ohm": "R100"},
+        {"shunt_ohm": "-0.1"},
+        {"shunt_ohm": "nan"},
+        {"scope": "desk"},
+    ]:
         with table_row(settings), pytest.raises(ConfigError, match=next(iter(settings))):
             Hwmon(**settings)
 
@@ -223,10 +280,18 @@ def test_a_wrong_setting_is_refused_with_its_name():
 def test_a_current_at_the_end_of_the_range_is_no_reading(tmp_path):
     """By the shunt that the driver takes: the last current that can be shown may be any larger one."""
     for folder, name, shunt_uohm, last_ma in in_folders(
-        tmp_path, [("ina219", 100_000, 3200), ("ina226", 2_000, 40_959), ("ina238", 10_000, 16_383), ("ina260", None, 40_959)]
+        tmp_path,
+        [
+            ("ina219", 100_000, 3200),
+            ("ina226", 2_000, 40_959),
+            ("ina238", 10_000, 16_383),
+            ("ina260", None, 40_959),
+        ],
     ):
         with table_row(name, shunt_uohm):
-            root = _monitor(folder, name, shunt_resistor=shunt_uohm, curr1_input=round(0.98 * last_ma))
+            root = _monitor(
+                folder, name, shunt_resistor=shunt_uohm, curr1_input=round(0.98 * last_ma)
+            )
             sensor = Hwmon(root=root, shunt_ohm="0.1")
             assert sensor.read().power_w > 0
             for sign in (1, -1):

@@ -9,7 +9,15 @@ from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.ina3221 import Ina3221
 from edgemeter.agent.power.ina3221x import Ina3221x
 from edgemeter.agent.power.jetson_thor import JetsonThor
-from tests.fixtures.jetson_trees import AGX_ORIN, AGX_XAVIER, ORIN_NANO, THOR, device_tree, ina3221, ina3221x
+from tests.fixtures.jetson_trees import (
+    AGX_ORIN,
+    AGX_XAVIER,
+    ORIN_NANO,
+    THOR,
+    device_tree,
+    ina3221,
+    ina3221x,
+)
 from tests.fixtures.machine_trees import write
 
 HWMON = "sys/class/hwmon"
@@ -46,13 +54,24 @@ def test_agx_orin_is_not_counted_twice(tmp_path):
     sensor = Ina3221(tmp_path)
     reading = sensor.read()
     assert reading.power_w == pytest.approx(19.896 * 0.140 + 19.896 * 0.040 + 5.032 * 0.780)
-    assert {rail.name for rail in reading.rails} == {"VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"}
-    assert sensor.describe().resolution_w == pytest.approx(math.hypot(0.02 * 19.896, 0.02 * 19.896, 0.02 * 5.032))
+    assert {rail.name for rail in reading.rails} == {
+        "VDD_GPU_SOC",
+        "VDD_CPU_CV",
+        "VIN_SYS_5V0",
+        "VDDQ_VDD2_1V8AO",
+    }
+    assert sensor.describe().resolution_w == pytest.approx(
+        math.hypot(0.02 * 19.896, 0.02 * 19.896, 0.02 * 5.032)
+    )
 
 
 def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
     """A carrier with a monitor of its own that says VDD_IN too."""
-    write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | ina3221(f"{HWMON}/hwmon5", [("VDD_IN", 12000, 900)]))
+    write(
+        tmp_path,
+        ina3221(f"{HWMON}/hwmon4", ORIN_NANO)
+        | ina3221(f"{HWMON}/hwmon5", [("VDD_IN", 12000, 900)]),
+    )
     with pytest.raises(UnavailableError, match=r"more than once .*hwmon4.*hwmon5"):
         _total_w(tmp_path)
 
@@ -72,7 +91,10 @@ def test_a_current_at_the_end_of_the_chip_s_range_is_no_reading(tmp_path):
 
 def test_a_slow_chip_is_not_read_faster_than_it_measures(tmp_path):
     """With 64 samples a cycle takes longer than our 100 ms."""
-    write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/update_interval": "422\n"})
+    write(
+        tmp_path,
+        ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/update_interval": "422\n"},
+    )
     description = Ina3221(tmp_path).describe()
     assert (description.period_ms, description.delay_ms) == (422.0, 422.0)
 
@@ -80,7 +102,9 @@ def test_a_slow_chip_is_not_read_faster_than_it_measures(tmp_path):
 def test_a_rail_of_the_total_that_is_switched_off_is_an_error(tmp_path):
     """With the way to switch it on; what the file still shows is not taken."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/in1_enable": "0\n"})
-    with pytest.raises(UnavailableError, match=r"'VDD_IN' is part of the total .*in1_enable.*sudo tee"):
+    with pytest.raises(
+        UnavailableError, match=r"'VDD_IN' is part of the total .*in1_enable.*sudo tee"
+    ):
         Ina3221(tmp_path).describe()
 
 
@@ -109,7 +133,9 @@ def test_a_thor_is_left_to_the_sensor_that_sees_its_input(tmp_path):
     with pytest.raises(UnavailableError, match="needs VIN") as refusal:
         _total_w(tmp_path)
     assert not isinstance(refusal.value, AbsentError)
-    write(tmp_path, {f"{HWMON}/hwmon3/name": "ina238\n", f"{HWMON}/hwmon3/power1_input": "25000000\n"})
+    write(
+        tmp_path, {f"{HWMON}/hwmon3/name": "ina238\n", f"{HWMON}/hwmon3/power1_input": "25000000\n"}
+    )
     with pytest.raises(AbsentError, match="jetson_thor"):
         _total_w(tmp_path)
 
@@ -131,8 +157,15 @@ def test_the_driver_s_milliwatts_are_the_power(tmp_path):
     write(tmp_path, ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO))
     sensor = Ina3221x(tmp_path)
     description, reading = sensor.describe(), sensor.read()
-    assert (reading.power_w, [rail.power_w for rail in reading.rails]) == (1.994, [1.994, 0.121, 0.568])
-    assert (description.id, description.scope, description.period_ms) == ("ina3221x:POM_5V_IN", "module", 422.0)
+    assert (reading.power_w, [rail.power_w for rail in reading.rails]) == (
+        1.994,
+        [1.994, 0.121, 0.568],
+    )
+    assert (description.id, description.scope, description.period_ms) == (
+        "ina3221x:POM_5V_IN",
+        "module",
+        422.0,
+    )
     assert description.resolution_w == pytest.approx(0.008 * 5.088)
 
 
@@ -148,7 +181,11 @@ def test_agx_xavier_adds_up_both_its_chips_once(tmp_path):
     assert len(reading.rails) == 6
 
 
-INPUT = {f"{HWMON}/hwmon3/name": "ina238\n", f"{HWMON}/hwmon3/in1_input": "19912\n", f"{HWMON}/hwmon3/curr1_input": "1290\n"}
+INPUT = {
+    f"{HWMON}/hwmon3/name": "ina238\n",
+    f"{HWMON}/hwmon3/in1_input": "19912\n",
+    f"{HWMON}/hwmon3/curr1_input": "1290\n",
+}
 POWER = {f"{HWMON}/hwmon3/power1_input": "25686000\n"}
 
 
@@ -166,7 +203,11 @@ def test_the_input_is_the_total_and_its_rails_lie_inside(thor):
     rails = {rail.name: rail.power_w for rail in reading.rails}
     assert rails["VDD_GPU"] == pytest.approx(-0.39232)
     assert list(rails) == ["VIN", "VDD_GPU", "VDD_CPU_SOC_MSS", "VIN_SYS_5V0"]
-    assert (description.resolution_w, description.gain_u_ratio, description.warnings) == (None, None, ())
+    assert (description.resolution_w, description.gain_u_ratio, description.warnings) == (
+        None,
+        None,
+        (),
+    )
 
 
 def test_a_labelled_input_needs_no_other_evidence(tmp_path):
@@ -174,7 +215,10 @@ def test_a_labelled_input_needs_no_other_evidence(tmp_path):
     for name in ("in1_label", "power1_label", "label"):
         root = write(tmp_path / name, INPUT | POWER | {f"{HWMON}/hwmon3/{name}": "VIN\n"})
         assert JetsonThor(root).read().power_w == pytest.approx(25.686)
-    root = write(tmp_path / "other", INPUT | POWER | {f"{HWMON}/hwmon3/label": "12V_AUX\n"} | ina3221(f"{HWMON}/hwmon5", THOR))
+    root = write(
+        tmp_path / "other",
+        INPUT | POWER | {f"{HWMON}/hwmon3/label": "12V_AUX\n"} | ina3221(f"{HWMON}/hwmon5", THOR),
+    )
     with pytest.raises(AbsentError):
         JetsonThor(root).describe()
 
@@ -184,9 +228,16 @@ def test_an_ina238_without_a_label_is_a_thor_s_only_on_a_thor(tmp_path):
     with pytest.raises(AbsentError):
         JetsonThor(write(tmp_path / "alone", INPUT | POWER)).describe()
     with pytest.raises(AbsentError):
-        JetsonThor(write(tmp_path / "nano", INPUT | POWER | ina3221(f"{HWMON}/hwmon5", ORIN_NANO))).describe()
+        JetsonThor(
+            write(tmp_path / "nano", INPUT | POWER | ina3221(f"{HWMON}/hwmon5", ORIN_NANO))
+        ).describe()
     root = write(
-        tmp_path / "tree", INPUT | POWER | device_tree("NVIDIA Jetson AGX Thor Developer Kit", "nvidia,p3834-0008", "nvidia,tegra264")
+        tmp_path / "tree",
+        INPUT
+        | POWER
+        | device_tree(
+            "NVIDIA Jetson AGX Thor Developer Kit", "nvidia,p3834-0008", "nvidia,tegra264"
+        ),
     )
     assert JetsonThor(root).read().power_w == pytest.approx(25.686)
     write(root, {path.replace("hwmon3", "hwmon7"): text for path, text in (INPUT | POWER).items()})

@@ -33,7 +33,10 @@ def test_each_board_adds_up_its_own_rails_and_no_other():
             description = jetson_rails.describe("jtop", board, rails, 100.0)
             assert description.id == f"jtop:{total.strip()}"
             assert description.scope == ("board-input" if total == "VIN" else "module")
-            assert (USB_DEVICES in description.excludes, "carrier board" in description.excludes) == (total != "VIN",) * 2
+            assert (
+                USB_DEVICES in description.excludes,
+                "carrier board" in description.excludes,
+            ) == (total != "VIN",) * 2
             assert "power-supply loss" in description.excludes
 
 
@@ -52,7 +55,12 @@ def test_the_device_tree_overrules_a_likeness_of_names(tmp_path):
     """On a Thor a rail called VDD_IN is not the total that it would be on an Orin Nano."""
     write(
         tmp_path,
-        device_tree("NVIDIA Jetson AGX Thor Developer Kit", "nvidia,p4071-0000+p3834-0008", "nvidia,p3834-0008", "nvidia,tegra264"),
+        device_tree(
+            "NVIDIA Jetson AGX Thor Developer Kit",
+            "nvidia,p4071-0000+p3834-0008",
+            "nvidia,p3834-0008",
+            "nvidia,tegra264",
+        ),
     )
     tree_names = jetson_rails.device_tree_names(tmp_path)
     with pytest.raises(UnavailableError, match="Jetson Thor needs VIN"):
@@ -66,19 +74,31 @@ def test_a_device_tree_leaves_its_own_board_possible(tmp_path):
     for folder, model, compatible, total in in_folders(
         tmp_path,
         [
-            ("NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super", "nvidia,p3767-0005 nvidia,tegra234", "VDD_IN"),
+            (
+                "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
+                "nvidia,p3767-0005 nvidia,tegra234",
+                "VDD_IN",
+            ),
             ("NVIDIA Jetson TX2 NX Developer Kit", "nvidia,tegra186", "VDD_IN"),
             ("NVIDIA Jetson Nano Developer Kit", "nvidia,jetson-nano nvidia,tegra210", "POM_5V_IN"),
-            ("NVIDIA Jetson AGX Orin Developer Kit", "nvidia,p3737-0000+p3701-0005 nvidia,tegra234", "VDD_GPU_SOC"),
+            (
+                "NVIDIA Jetson AGX Orin Developer Kit",
+                "nvidia,p3737-0000+p3701-0005 nvidia,tegra234",
+                "VDD_GPU_SOC",
+            ),
             ("Jetson-AGX", "nvidia,p2822-0000+p2888-0001 nvidia,tegra194", "GPU"),
             ("somebody's own board", "acme,box", "VDD_IN"),
         ],
     ):
         rails = next(names.split() for names in ALL.values() if total in names.split())
         tree = write(folder, device_tree(model, *compatible.split()))
-        assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_names(tree)).total, f"{model!r}"
+        assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_names(tree)).total, (
+            f"{model!r}"
+        )
         (tree / "proc/device-tree/compatible").unlink()
-        assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_names(tree)).total, f"{model!r}"
+        assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_names(tree)).total, (
+            f"{model!r}"
+        )
 
 
 def test_the_usual_steps_are_those_of_shunt_and_voltage():
@@ -91,14 +111,18 @@ def test_the_usual_steps_are_those_of_shunt_and_voltage():
     assert step_w("POM_5V_IN") == pytest.approx(0.040)
     assert step_w("VDD_IN", "VDD_SOC") == pytest.approx(0.040)
     assert step_w("VDD_IN", "VDD_SYS_GPU") == pytest.approx(0.152)
-    assert step_w("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0") == pytest.approx(math.sqrt(0.4**2 + 0.4**2 + 0.1**2))
+    assert step_w("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0") == pytest.approx(
+        math.sqrt(0.4**2 + 0.4**2 + 0.1**2)
+    )
     assert step_w("VIN") is None
 
 
 def test_a_negative_rail_is_added_as_it_is():
     """The offset of an idle rail is a step either way: cutting it off at zero would lift the mean."""
     rails = _rails(VDD_GPU_SOC=-0.398, VDD_CPU_CV=0.4, VIN_SYS_5V0=3.0)
-    assert jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails) == pytest.approx(3.002)
+    assert jetson_rails.total_w(
+        jetson_rails.board_of([rail.name for rail in rails]), rails
+    ) == pytest.approx(3.002)
 
 
 def test_a_rail_of_the_total_that_was_not_read_is_no_zero():
@@ -112,7 +136,12 @@ def test_a_rail_that_shows_what_no_board_draws_is_garbled():
     """A power beyond the maximum of a rail, positive or negative, is a reading that failed."""
     for power_w in [7.16e7, -7.16e7]:
         rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=power_w, VIN_SYS_5V0=3.0)
-        with table_row(power_w), pytest.raises(TransientError, match=r"'VDD_CPU_CV' shows .*e.07 W, more than its maximum"):
+        with (
+            table_row(power_w),
+            pytest.raises(
+                TransientError, match=r"'VDD_CPU_CV' shows .*e.07 W, more than its maximum"
+            ),
+        ):
             jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails)
 
 

@@ -13,7 +13,10 @@ from tests.fixtures.rows import table_row
 
 
 def value(joules, watts, units="J"):
-    return {"signals": {"power": {"avg": {"value": watts, "units": "W"}}}, "accumulators": {"energy": {"value": joules, "units": units}}}
+    return {
+        "signals": {"power": {"avg": {"value": watts, "units": "W"}}},
+        "accumulators": {"energy": {"value": joules, "units": units}},
+    }
 
 
 class Driver:
@@ -52,9 +55,15 @@ def played(monkeypatch):
 def test_the_real_library_reports_that_nothing_is_connected():
     """Its import, its driver, its search for devices; then it is given back."""
     pytest.importorskip("pyjoulescope_driver")
-    with closing(Joulescope()) as sensor, pytest.raises(AbsentError, match="no Joulescope is connected"):
+    with (
+        closing(Joulescope()) as sensor,
+        pytest.raises(AbsentError, match="no Joulescope is connected"),
+    ):
         sensor.describe()
-    with closing(Joulescope("u/js220/000999")) as sensor, pytest.raises(AbsentError, match=r"'u/js220/000999' is not connected"):
+    with (
+        closing(Joulescope("u/js220/000999")) as sensor,
+        pytest.raises(AbsentError, match=r"'u/js220/000999' is not connected"),
+    ):
         sensor.describe()
 
 
@@ -70,7 +79,11 @@ def test_the_energy_is_the_instruments_own_sum(played, monkeypatch):
     clock = iter([1_000, 500_001_000])
     sensor = Joulescope(clock=lambda: next(clock))
     description = sensor.describe()
-    assert (description.kind, description.scope, description.gain_u_ratio) == ("energy", "board-input", None)
+    assert (description.kind, description.scope, description.gain_u_ratio) == (
+        "energy",
+        "board-input",
+        None,
+    )
     driver = played.newest
     assert ("u/js220/000123/s/i/range/mode", "auto") in driver.told
     assert ("u/js220/000123/s/stats/scnt", 500_000) in driver.told
@@ -123,7 +136,13 @@ def test_a_value_that_is_garbled_gives_no_number(played, monkeypatch):
     monkeypatch.setattr(joulescope, "TIMEOUT_S", 0.01)
     with closing(Joulescope()) as sensor:
         sensor.describe()
-        for published in [value(None, 1.0), value(1.0, "x"), value(1.0, 1.0, "mWh"), {"accumulators": {}}, {"accumulators": []}]:
+        for published in [
+            value(None, 1.0),
+            value(1.0, "x"),
+            value(1.0, 1.0, "mWh"),
+            {"accumulators": {}},
+            {"accumulators": []},
+        ]:
             played.newest.listener("t", published)
             with table_row(published), pytest.raises(TransientError, match="published nothing"):
                 sensor.read()

@@ -21,10 +21,22 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def rail(power_mw, *, volt=5000, online=True, **other):
     """Return one rail as jtop describes it, with a mean that is never right."""
-    return {"volt": volt, "curr": power_mw, "warn": 32760, "crit": 32760, "power": power_mw, "avg": 1, "online": online, **other}
+    return {
+        "volt": volt,
+        "curr": power_mw,
+        "warn": 32760,
+        "crit": 32760,
+        "power": power_mw,
+        "avg": 1,
+        "online": online,
+        **other,
+    }
 
 
-ORIN_NANO = {"rail": {"VDD_CPU_GPU_CV": rail(1123), "VDD_SOC": rail(2046)}, "tot": rail(6300, name="VDD_IN")}
+ORIN_NANO = {
+    "rail": {"VDD_CPU_GPU_CV": rail(1123), "VDD_SOC": rail(2046)},
+    "tot": rail(6300, name="VDD_IN"),
+}
 MODULE = """
 import json, pathlib
 
@@ -85,7 +97,11 @@ def test_the_named_total_is_taken_and_never_a_mean(service):
     sensor = Jtop(root=service(ORIN_NANO, ORIN_NANO))
     description, reading = sensor.describe(), sensor.read()
     assert reading.power_w == 6.3
-    assert {rail.name: rail.power_w for rail in reading.rails} == {"VDD_CPU_GPU_CV": 1.123, "VDD_SOC": 2.046, "VDD_IN": 6.3}
+    assert {rail.name: rail.power_w for rail in reading.rails} == {
+        "VDD_CPU_GPU_CV": 1.123,
+        "VDD_SOC": 2.046,
+        "VDD_IN": 6.3,
+    }
     assert (description.id, description.scope) == ("jtop:VDD_IN", "module")
     assert description.resolution_w == pytest.approx(0.04)
 
@@ -99,12 +115,19 @@ def test_an_offline_rail_is_no_zero(service):
     sensor = Jtop(root=service(without, without))
     assert "VDD_SOC" in sensor.describe().warnings[0]
     reading = sensor.read()
-    assert (reading.power_w, [part.power_w for part in reading.rails if part.name == "VDD_SOC"]) == (6.3, [None])
+    assert (
+        reading.power_w,
+        [part.power_w for part in reading.rails if part.name == "VDD_SOC"],
+    ) == (6.3, [None])
 
 
 def test_a_service_of_another_form_gives_no_number(service):
     """Of another version."""
-    for power in [{"rail": {}, "tot": {}}, {"rail": {"VDD_IN": {"power": "6300"}}, "tot": None}, {"rail": [1, 2], "tot": 3}]:
+    for power in [
+        {"rail": {}, "tot": {}},
+        {"rail": {"VDD_IN": {"power": "6300"}}, "tot": None},
+        {"rail": [1, 2], "tot": 3},
+    ]:
         with table_row(power), pytest.raises(UnavailableError, match="unknown format"):
             Jtop(root=service(power)).describe()
 
@@ -146,13 +169,18 @@ def test_a_missing_library_names_how_to_get_it(tmp_path, monkeypatch):
 def test_an_interval_that_is_none_is_refused():
     """With its value and the section that holds it."""
     for interval_s in ["0", "often", "nan"]:
-        with table_row(interval_s), pytest.raises(ConfigError, match=r"\[sensors.jtop\] interval_s"):
+        with (
+            table_row(interval_s),
+            pytest.raises(ConfigError, match=r"\[sensors.jtop\] interval_s"),
+        ):
             Jtop(interval_s)
 
 
 def test_nothing_else_imports_or_needs_jetson_stats():
     """It is under the AGPL: one module loads it, by name, and one extra installs it."""
-    loads = re.compile(r"""^\s*(?:import|from)\s+jtop\b|import_module\(\s*["']jtop\b""", re.MULTILINE)
+    loads = re.compile(
+        r"""^\s*(?:import|from)\s+jtop\b|import_module\(\s*["']jtop\b""", re.MULTILINE
+    )
     homes = {
         str(path.relative_to(ROOT))
         for package in ("agent", "collector", "models", "provisioning")
@@ -161,7 +189,11 @@ def test_nothing_else_imports_or_needs_jetson_stats():
     }
     assert homes == {"agent/power/jtop_service.py"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = {name for name, needs in project["optional-dependencies"].items() if re.search(r"jetson|\bjtop\b", " ".join(needs))}
+    extras = {
+        name
+        for name, needs in project["optional-dependencies"].items()
+        if re.search(r"jetson|\bjtop\b", " ".join(needs))
+    }
     assert extras <= {"jtop"}
     assert "jetson" not in " ".join(project["dependencies"])
 

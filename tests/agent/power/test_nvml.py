@@ -48,7 +48,9 @@ def test_a_counter_that_contradicts_the_power_is_named_and_not_believed(library)
             description = sensor.describe()
             named = [warning for warning in description.warnings if "not believed" in warning]
             assert description.kind == kind
-            assert [f"{counted_w:.3g} W and its power {shown_w:.3g} W" in warning for warning in named] == [True] * (kind == "power")
+            assert [
+                f"{counted_w:.3g} W and its power {shown_w:.3g} W" in warning for warning in named
+            ] == [True] * (kind == "power")
             reading = sensor.read()
             assert (reading.power_w is None) == (kind == "energy")
             assert reading.power_w in (None, pytest.approx(shown_w))

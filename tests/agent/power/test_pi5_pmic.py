@@ -9,12 +9,17 @@ from edgemeter.agent.power.pi5_pmic import RAILS, Pi5Pmic
 from tests.fixtures.machine_trees import raspberry_pi_5, write
 from tests.fixtures.rows import table_row
 
-SWEEP = (Path(__file__).resolve().parents[2] / "fixtures/power/pi5_pmic/pmic_read_adc.txt").read_text()
+SWEEP = (
+    Path(__file__).resolve().parents[2] / "fixtures/power/pi5_pmic/pmic_read_adc.txt"
+).read_text()
 OLD_BOARD = 'error=1 error_msg="Command not registered"\n'
 
 
 def _sensor(stdout, stderr="", status=0, root="/nowhere"):
-    return Pi5Pmic(Path(root), lambda command: CompletedProcess(command, status, stdout.encode(), stderr.encode()))
+    return Pi5Pmic(
+        Path(root),
+        lambda command: CompletedProcess(command, status, stdout.encode(), stderr.encode()),
+    )
 
 
 def test_the_sum_is_of_twelve_products_paired_by_name():
@@ -27,7 +32,10 @@ def test_the_sum_is_of_twelve_products_paired_by_name():
     assert reading.power_w == pytest.approx(by_hand_w, rel=1e-9)
     assert {rail.name for rail in reading.rails} == set(RAILS)
     description = _sensor(SWEEP).describe()
-    assert (description.scope, {"NVMe drives", "USB devices"} <= set(description.excludes)) == ("soc-rails", True)
+    assert (description.scope, {"NVMe drives", "USB devices"} <= set(description.excludes)) == (
+        "soc-rails",
+        True,
+    )
 
 
 def test_early_firmware_calls_a_rail_by_another_name():
@@ -62,7 +70,10 @@ def test_a_garbled_line_is_refused():
 
 def test_an_unknown_rail_is_counted_and_reported():
     """A newer firmware adds one with both, one with a voltage only."""
-    newer = SWEEP + "  NEW_RAIL_A current(30)=0.50000000A\n  NEW_RAIL_V volt(31)=2.00000000V\n   EXT9V_V volt(32)=9.00000000V\n"
+    newer = (
+        SWEEP
+        + "  NEW_RAIL_A current(30)=0.50000000A\n  NEW_RAIL_V volt(31)=2.00000000V\n   EXT9V_V volt(32)=9.00000000V\n"
+    )
     sensor = _sensor(newer)
     assert sensor.read().power_w == pytest.approx(_sensor(SWEEP).read().power_w + 1.0)
     (warning,) = sensor.describe().warnings
@@ -102,7 +113,10 @@ def test_what_is_no_sweep_is_an_error_that_names_the_remedy():
 
 
 @pytest.mark.captures
-@pytest.mark.parametrize(("file", "power_w"), [("pmic_read_adc_edu_idle", 2.2822), ("pmic_read_adc_jfikar_load_10A_core", 10.7999)])
+@pytest.mark.parametrize(
+    ("file", "power_w"),
+    [("pmic_read_adc_edu_idle", 2.2822), ("pmic_read_adc_jfikar_load_10A_core", 10.7999)],
+)
 def test_captured_sweeps_give_the_known_sums(captures, file, power_w):
     """Sums that others published of the same lines."""
     assert round(_sensor((captures / f"pi/{file}.txt").read_text()).read().power_w, 4) == power_w

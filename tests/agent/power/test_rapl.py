@@ -18,7 +18,12 @@ class _Machine:
 
     def set(self, **energies_uj):
         for name, energy in energies_uj.items():
-            write(self.root, {f"sys/class/powercap/intel-rapl:{name.lstrip('_').replace('_', ':')}/energy_uj": f"{energy}\n"})
+            write(
+                self.root,
+                {
+                    f"sys/class/powercap/intel-rapl:{name.lstrip('_').replace('_', ':')}/energy_uj": f"{energy}\n"
+                },
+            )
 
     def clock(self):
         return self.now_ns
@@ -41,7 +46,11 @@ def test_packages_and_memory_add_up_and_cores_do_not(pc):
     pc.set(_0=1_500_000, _0_0=1_300_000, _0_1=230_000)
     assert sensor.read().energy_mj == pytest.approx(530)
     description = sensor.describe()
-    assert (description.id, description.scope, description.kind) == ("rapl:package-0+dram", "cpu-package", "energy")
+    assert (description.id, description.scope, description.kind) == (
+        "rapl:package-0+dram",
+        "cpu-package",
+        "energy",
+    )
     assert "memory" not in description.excludes
     assert (description.gain_u_ratio, description.resolution_w) == (None, None)
 
@@ -94,7 +103,9 @@ def test_a_dead_platform_counter_gives_way_to_the_packages(pc):
     write(pc.root, rapl_zone("intel-rapl:2", "psys", 7_000_000))
     assert pc.sensor(lambda: pc.set(_0=1_100_000)).describe().id == "rapl:package-0+dram"
     pc.set(_0=1_000_000)
-    assert pc.sensor(lambda: pc.set(_0=2_000_000, _2=7_000_100)).describe().id == "rapl:package-0+dram"
+    assert (
+        pc.sensor(lambda: pc.set(_0=2_000_000, _2=7_000_100)).describe().id == "rapl:package-0+dram"
+    )
 
 
 def test_a_machine_without_counters_is_reported(tmp_path):

@@ -24,7 +24,9 @@ def _write(tmp_path, **document):
 def test_a_recording_is_played_from_its_start_and_again(tmp_path):
     """Interpolated between its points, in a loop, on the clock that it is given."""
     clock = _Clock()
-    sensor = ReplaySensor(_write(tmp_path, scope="module", t_s=[50, 51, 53], power_w=[2.0, 4.0, 8.0]), clock=clock)
+    sensor = ReplaySensor(
+        _write(tmp_path, scope="module", t_s=[50, 51, 53], power_w=[2.0, 4.0, 8.0]), clock=clock
+    )
     played = []
     for _ in range(8):
         played.append(sensor.read().power_w)
@@ -35,13 +37,25 @@ def test_a_recording_is_played_from_its_start_and_again(tmp_path):
 
 def test_a_recording_names_its_sensor(tmp_path):
     """Its identity is kept, marked as a replay; what it does not state is unknown, and its spacing is its period."""
-    path = _write(tmp_path, id="ina226", scope="board-input", excludes=["x"], resolution_w=0.1, t_s=[0, 0.5, 1], power_w=[1, 1, 1])
+    path = _write(
+        tmp_path,
+        id="ina226",
+        scope="board-input",
+        excludes=["x"],
+        resolution_w=0.1,
+        t_s=[0, 0.5, 1],
+        power_w=[1, 1, 1],
+    )
     description = ReplaySensor(path).describe()
     assert description.id == "replay:ina226"
     assert description.scope == "board-input"
     assert description.excludes == ("x",)
     assert description.period_ms == 500.0
-    assert (description.resolution_w, description.gain_u_ratio, description.kind) == (0.1, None, "power")
+    assert (description.resolution_w, description.gain_u_ratio, description.kind) == (
+        0.1,
+        None,
+        "power",
+    )
 
 
 def test_a_csv_needs_its_scope_from_the_configuration(tmp_path):
@@ -49,7 +63,9 @@ def test_a_csv_needs_its_scope_from_the_configuration(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("t_s,volt_v,power_w\n0,5,3.5\n0.1,5,3.6\n")
     assert ReplaySensor(str(path), scope="wall-ac").describe().scope == "wall-ac"
-    with pytest.raises(ConfigError, match=r"states no scope: set scope = \"board-input\" in \[sensors.replay\]"):
+    with pytest.raises(
+        ConfigError, match=r"states no scope: set scope = \"board-input\" in \[sensors.replay\]"
+    ):
         ReplaySensor(str(path)).describe()
     with pytest.raises(ConfigError, match="'everything'"):
         ReplaySensor(str(path), scope="everything").describe()

@@ -49,7 +49,19 @@ def test_a_driver_that_gives_no_value_now_may_give_one_later(tmp_path, monkeypat
 
 def test_what_is_no_whole_number_is_a_reading_that_failed(tmp_path):
     """With what stood there."""
-    for content in ["", "12.5", "12,5", "nan", "4228 mV", "\x00", "0x10", "4_228", "+4228", "\u0664", "9" * 400]:
+    for content in [
+        "",
+        "12.5",
+        "12,5",
+        "nan",
+        "4228 mV",
+        "\x00",
+        "0x10",
+        "4_228",
+        "+4228",
+        "\u0664",
+        "9" * 400,
+    ]:
         (tmp_path / "in1_input").write_text(content)
         with table_row(content), pytest.raises(TransientError, match="not a whole number"):
             sysfs.read_number(tmp_path / "in1_input")
@@ -74,18 +86,33 @@ def test_a_number_whose_driver_was_reloaded_is_opened_again(tmp_path):
 
 def test_chips_come_in_the_order_of_their_numbers(tmp_path):
     """10 after 9; what is no chip is left out."""
-    write(tmp_path, {f"sys/class/hwmon/{name}/name": f"{name}\n" for name in ("hwmon10", "hwmon9", "hwmonitor", "other")})
+    write(
+        tmp_path,
+        {
+            f"sys/class/hwmon/{name}/name": f"{name}\n"
+            for name in ("hwmon10", "hwmon9", "hwmonitor", "other")
+        },
+    )
     assert [chip.name for chip in sysfs.hwmon_chips(tmp_path)] == ["hwmon9", "hwmon10"]
     assert sysfs.hwmon_chips(tmp_path / "nothing") == []
 
 
 def test_an_empty_name_is_none_and_an_old_driver_has_it_in_its_device(tmp_path):
     """Before Linux 3.13 the name stood below device/."""
-    write(tmp_path, {"sys/class/hwmon/hwmon0/name": "\n", "sys/class/hwmon/hwmon1/device/name": "ina219\n"})
+    write(
+        tmp_path,
+        {"sys/class/hwmon/hwmon0/name": "\n", "sys/class/hwmon/hwmon1/device/name": "ina219\n"},
+    )
     assert [chip.name for chip in sysfs.hwmon_chips(tmp_path)] == [None, "ina219"]
 
 
 def test_a_shunt_is_microohms_big_endian(tmp_path):
     """0x000186a0 is 0.1 Ohm."""
-    write(tmp_path, {"sys/class/hwmon/hwmon0/name": "ina238\n", "sys/class/hwmon/hwmon0/device/of_node/shunt-resistor": b"\0\1\x86\xa0"})
+    write(
+        tmp_path,
+        {
+            "sys/class/hwmon/hwmon0/name": "ina238\n",
+            "sys/class/hwmon/hwmon0/device/of_node/shunt-resistor": b"\0\1\x86\xa0",
+        },
+    )
     assert sysfs.hwmon_chips(tmp_path)[0].device_tree_number("shunt-resistor") == 100_000

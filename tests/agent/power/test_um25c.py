@@ -19,8 +19,16 @@ def meter(blocks):
 
 def test_a_block_is_read_by_the_scale_of_its_model():
     """Ten times finer on the UM25C: taken for another, it would show a hundredth of the power."""
-    for model, digit_v, digit_a, name in [(0x09C9, 0.001, 0.0001, "UM25C"), (0x0963, 0.01, 0.001, "UM24C"), (0x0D4C, 0.01, 0.001, "UM34C")]:
-        with table_row(name), meter([um25c_block(5.12, 1.234, model, digit_v, digit_a)]) as port, closing(Um25c(port.name)) as sensor:
+    for model, digit_v, digit_a, name in [
+        (0x09C9, 0.001, 0.0001, "UM25C"),
+        (0x0963, 0.01, 0.001, "UM24C"),
+        (0x0D4C, 0.01, 0.001, "UM34C"),
+    ]:
+        with (
+            table_row(name),
+            meter([um25c_block(5.12, 1.234, model, digit_v, digit_a)]) as port,
+            closing(Um25c(port.name)) as sensor,
+        ):
             assert sensor.describe().id == f"um25c:{name}:{port.name}"
             assert sensor.read().power_w == pytest.approx(5.12 * 1.234, rel=1e-6)
 
@@ -30,7 +38,12 @@ def test_a_block_that_is_garbled_gives_no_number():
     model = um25c_block()[:2]
     empty = [bytes(130), b"\xff" * 130, model + bytes(128), model + b"\xff" * 128]
     for block in [um25c_block(watts=9.9), um25c_block(model=0x1234), *empty]:
-        with table_row(block), meter([block]) as port, closing(Um25c(port.name)) as sensor, pytest.raises(TransientError):
+        with (
+            table_row(block),
+            meter([block]) as port,
+            closing(Um25c(port.name)) as sensor,
+            pytest.raises(TransientError),
+        ):
             sensor.read()
 
 

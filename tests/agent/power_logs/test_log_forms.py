@@ -8,9 +8,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.power_logs.power_log import energy_of, read_log
 from tests.fixtures.rows import table_row
 
-ORIN = (
-    "RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729,off] GR3D_FREQ 0% cpu@47.6C VDD_IN {0}mW/{0}mW VDD_CPU_GPU_CV 483mW/483mW VDD_SOC 451mW/451mW"
-)
+ORIN = "RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729,off] GR3D_FREQ 0% cpu@47.6C VDD_IN {0}mW/{0}mW VDD_CPU_GPU_CV 483mW/483mW VDD_SOC 451mW/451mW"
 POWERS_MW = (2000, 4000, 2000)
 
 
@@ -26,7 +24,9 @@ def energy(tmp_path):
 
 def tegrastats(prefixes, line=ORIN):
     """Return a log of three lines, each behind its prefix."""
-    return "".join(f"{prefix}{line.format(power)}\n" for prefix, power in zip(prefixes, POWERS_MW, strict=True))
+    return "".join(
+        f"{prefix}{line.format(power)}\n" for prefix, power in zip(prefixes, POWERS_MW, strict=True)
+    )
 
 
 OWN = [f"05-22-2026 11:00:0{second} " for second in (0, 1, 2)]
@@ -38,24 +38,40 @@ PREFIXED = {
     "ts '%H:%M:%.S' over midnight": ["23:59:59.5 ", "00:00:00.0 ", "00:00:00.5 "],
     "ts over New Year": ["Dec 31 23:59:59.5 ", "Jan  1 00:00:00 ", "Jan  1 00:00:00.5 "],
     "kubectl --timestamps": [
-        f"2026-05-22T11:00:{second}00118Z [pod/bench-7c9/agent] {stamp}" for second, stamp in zip(HALVES, OWN, strict=True)
+        f"2026-05-22T11:00:{second}00118Z [pod/bench-7c9/agent] {stamp}"
+        for second, stamp in zip(HALVES, OWN, strict=True)
     ],
-    "docker logs -t": [f"2026-05-22T11:00:{second}00000118Z {stamp}" for second, stamp in zip(HALVES, OWN, strict=True)],
+    "docker logs -t": [
+        f"2026-05-22T11:00:{second}00000118Z {stamp}"
+        for second, stamp in zip(HALVES, OWN, strict=True)
+    ],
     "journalctl -o short-precise": [
-        f"May 22 11:00:{second}00118 nano tegrastats[812]: {stamp}" for second, stamp in zip(HALVES, OWN, strict=True)
+        f"May 22 11:00:{second}00118 nano tegrastats[812]: {stamp}"
+        for second, stamp in zip(HALVES, OWN, strict=True)
     ],
-    "journalctl -o short-iso-precise": [f"2026-05-22T11:00:{second}00118+0200 nano tegrastats[812]: " for second in HALVES],
+    "journalctl -o short-iso-precise": [
+        f"2026-05-22T11:00:{second}00118+0200 nano tegrastats[812]: " for second in HALVES
+    ],
     "journalctl -o short-monotonic": [
-        f"[   12{second}00118] nano tegrastats[812]: {stamp}" for second, stamp in zip(HALVES, OWN, strict=True)
+        f"[   12{second}00118] nano tegrastats[812]: {stamp}"
+        for second, stamp in zip(HALVES, OWN, strict=True)
     ],
-    "rsyslog": [f"2026-05-22T11:00:{second}00118+00:00 nano-2 tegra[{pid}]: " for pid, second in enumerate(HALVES)],
-    "RFC 5424": [f"<13>1 2026-05-22T11:00:{second}00118Z nano tegra - - - {stamp}" for second, stamp in zip(HALVES, OWN, strict=True)],
+    "rsyslog": [
+        f"2026-05-22T11:00:{second}00118+00:00 nano-2 tegra[{pid}]: "
+        for pid, second in enumerate(HALVES)
+    ],
+    "RFC 5424": [
+        f"<13>1 2026-05-22T11:00:{second}00118Z nano tegra - - - {stamp}"
+        for second, stamp in zip(HALVES, OWN, strict=True)
+    ],
     "parallel --tag": [f"nano-2\t2026-05-22 11:00:{second} " for second in HALVES],
     "date": [f"Fri May 22 11:00:{second} CEST 2026 " for second in HALVES],
     "date, day first": [f"Fri 22 May 2026 11:00:{second} AM UTC: " for second in HALVES],
     "date on a line of its stamp": [f"Fri May 22 11:00:{second} UTC 2026\n" for second in HALVES],
     "date +%s.%N": [f"nano: 17000000{second}00000 " for second in HALVES],
-    "Python's logging": [f"2026-05-22 11:00:{second.replace('.', ',')}00 - INFO - " for second in HALVES],
+    "Python's logging": [
+        f"2026-05-22 11:00:{second.replace('.', ',')}00 - INFO - " for second in HALVES
+    ],
 }
 BOARDS = {
     "Nano, JetPack 4": "RAM 534/3964MB IRAM 0/252kB(lfb 252kB) CPU [16%@204] PLL@34C POM_5V_IN {0}/1022 POM_5V_GPU 0/0 POM_5V_CPU 204/204",
@@ -92,8 +108,12 @@ MANGLED = {
     "UTF-8 with a mark": PLAIN.encode("utf-8-sig"),
     "Latin-1": PLAIN.encode() + b"caf\xe9 45\xb0C\n",
     "colours": "".join(f"\x1b[32m{line}\x1b[0m\n" for line in PLAIN.splitlines()).encode(),
-    "other lines between": PLAIN.replace("\n", "\nEpoch 3/10 loss 0.12, 12:30 left\nvdd ok\n").encode(),
-    "a last line that is cut off": (PLAIN + PLAIN.splitlines()[0].replace("11:00:00.0", "11:00:01.5")[:150]).encode(),
+    "other lines between": PLAIN.replace(
+        "\n", "\nEpoch 3/10 loss 0.12, 12:30 left\nvdd ok\n"
+    ).encode(),
+    "a last line that is cut off": (
+        PLAIN + PLAIN.splitlines()[0].replace("11:00:00.0", "11:00:01.5")[:150]
+    ).encode(),
     "a container's log in JSON": "".join(
         f'{{"log":"{ORIN.format(power)}\\n","stream":"stdout","time":"2026-05-22T11:00:{second}00118Z"}}\n'
         for second, power in zip(HALVES, POWERS_MW, strict=True)
@@ -139,7 +159,10 @@ TABLES = {
     "a day and a clock": "Date,Time,Voltage(V),Power(W)\n22.05.2026,23:59:59.5,5,2\n23.05.2026,00:00:00.0,5,4\n23.05.2026,00:00:00.5,5,2\n",
     "a clock of twelve hours": "Date/Time,Watts\n5/22/2026 11:59:59.5 AM,2\n5/22/2026 12:00:00.0 PM,4\n5/22/2026 12:00:00.5 PM,2\n",
     "Shelly": "Timestamp,id,apower,voltage\n"
-    + "".join(f"2026-05-22T11:00:{second}+02:00,0,{power / 1000},242.7\n" for second, power in zip(HALVES, POWERS_MW, strict=True)),
+    + "".join(
+        f"2026-05-22T11:00:{second}+02:00,0,{power / 1000},242.7\n"
+        for second, power in zip(HALVES, POWERS_MW, strict=True)
+    ),
     "micro": "time [µs],power [µW]\n0,2000000\n500000,4000000\n1000000,2000000\n",
     "words before the heading": "# time and power\nof a meter, at a board\ntime_s,power_W\n0.0,2\n0.5,4\n1.0,2\n",
     "nvidia-smi dmon": "#Date       Time        gpu    pwr  gtemp\n#YYYYMMDD   HH:MM:SS    Idx      W      C\n"
@@ -166,14 +189,23 @@ def test_columns_that_are_unmistakable_need_no_option(energy):
 
 def test_a_column_that_is_named_may_be_given_its_unit(energy):
     """Jtop has no units, and several columns of powers."""
-    content = "time,uptime,Power CPU,Power TOT\n{0}0,1,9,2000\n{0}0.5,2,9,4000\n{0}1,3,9,2000\n".format("2026-05-22 11:00:0")
+    content = (
+        "time,uptime,Power CPU,Power TOT\n{0}0,1,9,2000\n{0}0.5,2,9,4000\n{0}1,3,9,2000\n".format(
+            "2026-05-22 11:00:0"
+        )
+    )
     content = content.replace("00.5", "00.500").replace(":001", ":01")
     assert energy(content, power_column="Power TOT [mW]").energy_j == pytest.approx(3)
     content = "sample,tick,load\n1,0,2\n2,500,4\n3,1000,2\n"
-    assert energy(content, time_column="tick [ms]", power_column="load [W]").energy_j == pytest.approx(3)
-    influx = "#group,false,false\n#datatype,long,dateTime:RFC3339\n,result,table,_start,_time,_value,_field\n" + "".join(
-        f",,0,2026-05-22T10:00:00Z,2026-05-22T11:00:{second}00Z,{power / 1000},power\n"
-        for second, power in zip(HALVES, POWERS_MW, strict=True)
+    assert energy(
+        content, time_column="tick [ms]", power_column="load [W]"
+    ).energy_j == pytest.approx(3)
+    influx = (
+        "#group,false,false\n#datatype,long,dateTime:RFC3339\n,result,table,_start,_time,_value,_field\n"
+        + "".join(
+            f",,0,2026-05-22T10:00:00Z,2026-05-22T11:00:{second}00Z,{power / 1000},power\n"
+            for second, power in zip(HALVES, POWERS_MW, strict=True)
+        )
     )
     assert energy(influx, power_column="_value").energy_j == pytest.approx(3)
 
@@ -204,10 +236,19 @@ UNCLEAR = {
     "mixes numbers and dates as timestamps, or two forms of dates": "time,power_w\n11:00:00,2\n2026-05-22 11:00:01,2\n",
     "has no line with a time and a power of": "timestamp,power\n20260522110000,2\n20260522110001,2\n",
     "has lines of several sources": tegrastats(
-        [f"{host} 2026-05-22 11:00:00.{digit} " for host, digit in (("a1", 0), ("a1", 5), ("a2", 6))]
+        [
+            f"{host} 2026-05-22 11:00:00.{digit} "
+            for host, digit in (("a1", 0), ("a1", 5), ("a2", 6))
+        ]
     )
-    + tegrastats([f"{host} 2026-05-22 11:00:01.{digit} " for host, digit in (("a1", 0), ("a2", 5), ("a2", 6))]),
-    "has no line with the rails of a Jetson's total: log with `sudo tegrastats`": "05-22-2026 11:00:00 RAM 2257/30536MB CPU [0%@729]\n" * 2,
+    + tegrastats(
+        [
+            f"{host} 2026-05-22 11:00:01.{digit} "
+            for host, digit in (("a1", 0), ("a2", 5), ("a2", 6))
+        ]
+    ),
+    "has no line with the rails of a Jetson's total: log with `sudo tegrastats`": "05-22-2026 11:00:00 RAM 2257/30536MB CPU [0%@729]\n"
+    * 2,
     "has no times before its lines: log with": tegrastats(["", "", ""]),
     "begins with .*ENERGY": '{"Time":"2026-05-22T11:00:00","ENERGY":{"Power":26}}\n' * 2,
 }

@@ -6,9 +6,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.power_logs.power_log import energy_of, read_log
 from tests.fixtures.rows import table_row
 
-JETSON = (
-    "RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729] GR3D_FREQ 0% cpu@47.6C VDD_IN {0}mW/{0}mW VDD_CPU_GPU_CV 483mW/483mW VDD_SOC 1451mW/1451mW"
-)
+JETSON = "RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729] GR3D_FREQ 0% cpu@47.6C VDD_IN {0}mW/{0}mW VDD_CPU_GPU_CV 483mW/483mW VDD_SOC 1451mW/1451mW"
 
 
 @pytest.fixture
@@ -26,10 +24,23 @@ def test_the_energy_is_that_of_trapezoids_and_the_interval_holds_what_lies_betwe
 
     Digits: 0.5 mW for 2 s, and 1 ms of 4 W of change, 5 W and 9 W.
     """
-    result = logged(*(f"170000000{second}.000 {JETSON.format(power_mw)}" for second, power_mw in enumerate((5000, 7000, 9000))))
-    assert (result.energy_j, result.mean_power_w, result.window_s, result.coverage_ratio) == pytest.approx((14, 7, 2, 1))
+    result = logged(
+        *(
+            f"170000000{second}.000 {JETSON.format(power_mw)}"
+            for second, power_mw in enumerate((5000, 7000, 9000))
+        )
+    )
+    assert (
+        result.energy_j,
+        result.mean_power_w,
+        result.window_s,
+        result.coverage_ratio,
+    ) == pytest.approx((14, 7, 2, 1))
     assert (result.low_j, result.high_j) == pytest.approx((12 - 0.001 - 0.018, 16 + 0.001 + 0.018))
-    assert result.source == "VDD_IN (module, without carrier board, USB devices, fan, power-supply loss)"
+    assert (
+        result.source
+        == "VDD_IN (module, without carrier board, USB devices, fan, power-supply loss)"
+    )
 
 
 UNEVEN = ("t_s,power_w", "0,2", "1,4", "4,4", "4.5,8")
@@ -51,23 +62,35 @@ def test_a_window_is_cut_out_of_uneven_stamps(logged):
     for between, energy_j, coverage_ratio in WINDOWS:
         with table_row(between, energy_j, coverage_ratio):
             result = logged(*UNEVEN, between=between, time_column="t_s", power_column="power_w")
-            assert (result.energy_j, result.coverage_ratio) == pytest.approx((energy_j, coverage_ratio))
+            assert (result.energy_j, result.coverage_ratio) == pytest.approx(
+                (energy_j, coverage_ratio)
+            )
 
 
 def test_nothing_is_counted_where_readings_are_missing(logged):
     """2 W for 100 s but 5 of them: 190 J of 95 s. Where more than a tenth is missing there is no energy. One that failed leaves no gap."""
     lines = ["t,p", *(f"{second},2" for second in range(101) if not 50 < second < 55)]
     result = logged(*lines, time_column="t", power_column="p")
-    assert (result.energy_j, result.mean_power_w, result.coverage_ratio) == pytest.approx((190, 2, 0.95))
-    with pytest.raises(UnavailableError, match="cover 3 s of these 11 s; the log is from 0 s to 11 s"):
+    assert (result.energy_j, result.mean_power_w, result.coverage_ratio) == pytest.approx(
+        (190, 2, 0.95)
+    )
+    with pytest.raises(
+        UnavailableError, match="cover 3 s of these 11 s; the log is from 0 s to 11 s"
+    ):
         logged("t,p", "0,2", "1,2", "2,2", "10,2", "11,2", time_column="t", power_column="p")
-    nvidia = [f"2026/05/22 11:00:0{second}.000, {power}" for second, power in enumerate(("2.00 W", "2.00 W", "[N/A]", "2.00 W"))]
+    nvidia = [
+        f"2026/05/22 11:00:0{second}.000, {power}"
+        for second, power in enumerate(("2.00 W", "2.00 W", "[N/A]", "2.00 W"))
+    ]
     assert logged("timestamp, power.draw [W]", *nvidia).coverage_ratio == 1
 
 
 def test_readings_of_one_stamp_are_taken_together(logged):
     """Twice a second with stamps of whole seconds: means of 3 and 5 W, 4 J; the interval holds 2 to 6 W, and a second of either end."""
-    lines = [f"06-16-2023 10:45:0{second} {JETSON.format(power_mw)}" for second, power_mw in ((0, 2000), (0, 4000), (1, 4000), (1, 6000))]
+    lines = [
+        f"06-16-2023 10:45:0{second} {JETSON.format(power_mw)}"
+        for second, power_mw in ((0, 2000), (0, 4000), (1, 4000), (1, 6000))
+    ]
     result = logged(*lines)
     assert (result.energy_j, result.readings, result.window_s) == pytest.approx((4, 4, 1))
     assert (result.low_j, result.high_j) == pytest.approx((2 - 0.0005 - 10, 6 + 0.0005 + 10))
@@ -75,11 +98,22 @@ def test_readings_of_one_stamp_are_taken_together(logged):
 
 def test_the_gpus_of_a_log_are_added_up(logged):
     """100 W for 1 s and 50 W for 1 s, by their index; without it they cannot be told apart."""
-    lines = [f"2026/05/22 11:00:0{second}.000, {index}, {power}" for second in (0, 1) for index, power in ((0, "100.0 W"), (1, "50.0 W"))]
+    lines = [
+        f"2026/05/22 11:00:0{second}.000, {index}, {power}"
+        for second in (0, 1)
+        for index, power in ((0, "100.0 W"), (1, "50.0 W"))
+    ]
     result = logged("timestamp, index, power.draw [W]", *lines)
-    assert (result.energy_j, result.mean_power_w, result.source) == (pytest.approx(150), pytest.approx(150), "power.draw [W] of 2 GPUs")
+    assert (result.energy_j, result.mean_power_w, result.source) == (
+        pytest.approx(150),
+        pytest.approx(150),
+        "power.draw [W] of 2 GPUs",
+    )
     with pytest.raises(ConfigError, match="of several GPUs: log `nvidia-smi --query-gpu="):
-        logged("timestamp, power.draw [W]", *(line.replace(", 0, ", ", ").replace(", 1, ", ", ") for line in lines))
+        logged(
+            "timestamp, power.draw [W]",
+            *(line.replace(", 0, ", ", ").replace(", 1, ", ", ") for line in lines),
+        )
 
 
 TABLES = [
@@ -88,7 +122,15 @@ TABLES = [
     (('t_s,"power"', '"0,0","2,0"', '"0,5","4,0"', '"1,0","2,0"'), ("t_s", "power")),
     (("at,power", "1700000000000,2", "1700000000500,4", "1700000001000,2"), ("at", "power")),
     (("# by a meter", "#at\tpower", "0 s\t2 W", "0.5 s\t4000 mW", "1 s\t2 W"), ("at", "power")),
-    (("at,w", "2026-05-22T11:00:00Z,2", "2026-05-22T13:00:00.5+02:00,4", "2026-05-22T11:00:01Z,2"), ("at", "w")),
+    (
+        (
+            "at,w",
+            "2026-05-22T11:00:00Z,2",
+            "2026-05-22T13:00:00.5+02:00,4",
+            "2026-05-22T11:00:01Z,2",
+        ),
+        ("at", "w"),
+    ),
     (("at,w", "May 22 23:59:59.5,2", "May 23 00:00:00,4", "May 23 00:00:00.5,2"), ("at", "w")),
 ]
 
@@ -109,14 +151,24 @@ def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(lo
         with table_row(between):
             assert (result.energy_j, result.window_s) == (pytest.approx(14_400), 7200)
     bare = [line.replace("+02:00", "") for line in lines]
-    with pytest.raises(ConfigError, match="whose timestamps are dates without a zone: write it in their form"):
-        logged("at,w", *bare, between=("2026-05-22T10:00:00Z", "11:00"), time_column="at", power_column="w")
+    with pytest.raises(
+        ConfigError, match="whose timestamps are dates without a zone: write it in their form"
+    ):
+        logged(
+            "at,w",
+            *bare,
+            between=("2026-05-22T10:00:00Z", "11:00"),
+            time_column="at",
+            power_column="w",
+        )
 
 
 def test_a_window_is_in_the_unit_of_the_stamps(logged):
     """The column is in ms, and so is what is asked for: 4 W for a second."""
     lines = [f"{1000 * second},{4 if 10 <= second < 20 else 2}" for second in range(31)]
-    assert logged("t_ms,p", *lines, between=("11000", "12000"), time_column="t_ms", power_column="p").energy_j == pytest.approx(4)
+    assert logged(
+        "t_ms,p", *lines, between=("11000", "12000"), time_column="t_ms", power_column="p"
+    ).energy_j == pytest.approx(4)
 
 
 UNCLEAR = [

@@ -11,7 +11,9 @@ import pytest
 from tests.requirements import software_gpu
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes"
-SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped" / "edgemeter-shapes_fp32.tflite"
+SHIPPED = (
+    Path(__file__).resolve().parents[3] / "models" / "shipped" / "edgemeter-shapes_fp32.tflite"
+)
 QUERIES = 10
 
 
@@ -39,8 +41,12 @@ def test_every_operator_ran_once_an_inference():
     assert (document["queries"], document["package"]) == (QUERIES, "onnxruntime")
     assert [row["calls"] for row in document["operators"]] == [QUERIES, QUERIES]
     assert 0 < document["coverage_ratio"] <= 1
-    assert sum(row["share_ratio"] for row in document["operators"]) == pytest.approx(document["coverage_ratio"])
-    assert document["slowdown_ratio"] == pytest.approx(document["profiled_p50_ms"] / document["plain_p50_ms"] - 1)
+    assert sum(row["share_ratio"] for row in document["operators"]) == pytest.approx(
+        document["coverage_ratio"]
+    )
+    assert document["slowdown_ratio"] == pytest.approx(
+        document["profiled_p50_ms"] / document["plain_p50_ms"] - 1
+    )
 
 
 @pytest.mark.realdata
@@ -49,10 +55,18 @@ def test_litert_names_each_operator_of_a_real_model(realdata):
     model = realdata / "models" / "mobilenet_v1_0.25_128_quant.tflite"
     document = profiled(model, "--backend", "builtin", "--by", "type")
     calls = {row["type"]: row["calls"] / QUERIES for row in document["operators"]}
-    assert calls == {"CONV_2D": 15, "DEPTHWISE_CONV_2D": 13, "AVERAGE_POOL_2D": 1, "RESHAPE": 1, "SOFTMAX": 1}
+    assert calls == {
+        "CONV_2D": 15,
+        "DEPTHWISE_CONV_2D": 13,
+        "AVERAGE_POOL_2D": 1,
+        "RESHAPE": 1,
+        "SOFTMAX": 1,
+    }
     document = profiled(model)
     assert document["backend"] == "xnnpack"
-    assert sum(row["calls"] for row in document["operators"] if "QU8" in row["type"]) == 28 * QUERIES
+    assert (
+        sum(row["calls"] for row in document["operators"] if "QU8" in row["type"]) == 28 * QUERIES
+    )
 
 
 @pytest.mark.services
@@ -67,19 +81,29 @@ def test_a_litert_model_with_a_signature_has_each_operator_once_an_inference(bac
 @pytest.mark.software_gpu
 def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
     """LiteRT's profiler compiles for the CPU: its operators are no GPU's."""
-    result = edgemeter("models", "profile", SHIPPED, "--backend", "gpu,cpu", VK_ICD_FILENAMES=str(software_gpu()))
+    result = edgemeter(
+        "models", "profile", SHIPPED, "--backend", "gpu,cpu", VK_ICD_FILENAMES=str(software_gpu())
+    )
     assert result.returncode == 1
-    assert "LiteRT's profiler sees the CPU only, not gpu,cpu: profile with --backend cpu-compiled" in result.stderr
+    assert (
+        "LiteRT's profiler sees the CPU only, not gpu,cpu: profile with --backend cpu-compiled"
+        in result.stderr
+    )
 
 
 @pytest.mark.services
 def test_what_cannot_be_profiled_is_one_line(tmp_path):
     """The exit status tells wrong usage from failure; where the library crashes the process that profiles is reported by its signal."""
-    for name, status, message in (("replay.replay.json", 1, "'replay'"), ("onnx_opset99.onnx", 2, "opset 99")):
+    for name, status, message in (
+        ("replay.replay.json", 1, "'replay'"),
+        ("onnx_opset99.onnx", 2, "opset 99"),
+    ):
         result = edgemeter("models", "profile", FIXTURES / name)
         assert (result.returncode, "Traceback" in result.stderr) == (status, False)
         assert message in result.stderr
-    (tmp_path / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    (tmp_path / "onnxruntime.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
     result = edgemeter("models", "profile", FIXTURES / "onnx.onnx", PYTHONPATH=str(tmp_path))
     assert (result.returncode, "Traceback" in result.stderr) == (1, False)
     assert "SIGSEGV" in result.stderr

@@ -14,17 +14,66 @@ from tests.fixtures.rows import table_row
 
 def run_at(ts):
     return [
-        {"cat": "Node", "ph": "X", "name": "conv_kernel_time", "ts": ts + 10, "dur": 50, "tid": 7, "args": {"op_name": "Conv"}},
-        {"cat": "Node", "ph": "X", "name": "conv_fence_after", "ts": ts + 60, "dur": 1, "tid": 7, "args": {"op_name": "Conv"}},
-        {"cat": "Node", "ph": "X", "name": "relu_kernel_time", "ts": ts + 70, "dur": 5, "tid": 7, "args": {"op_name": "Relu"}},
-        {"cat": "Session", "ph": "X", "name": "SequentialExecutor::Execute", "ts": ts + 5, "dur": 80, "tid": 7, "args": {}},
-        {"cat": "Session", "ph": "X", "name": "model_run", "ts": ts, "dur": 100, "tid": 7, "args": {}},
+        {
+            "cat": "Node",
+            "ph": "X",
+            "name": "conv_kernel_time",
+            "ts": ts + 10,
+            "dur": 50,
+            "tid": 7,
+            "args": {"op_name": "Conv"},
+        },
+        {
+            "cat": "Node",
+            "ph": "X",
+            "name": "conv_fence_after",
+            "ts": ts + 60,
+            "dur": 1,
+            "tid": 7,
+            "args": {"op_name": "Conv"},
+        },
+        {
+            "cat": "Node",
+            "ph": "X",
+            "name": "relu_kernel_time",
+            "ts": ts + 70,
+            "dur": 5,
+            "tid": 7,
+            "args": {"op_name": "Relu"},
+        },
+        {
+            "cat": "Session",
+            "ph": "X",
+            "name": "SequentialExecutor::Execute",
+            "ts": ts + 5,
+            "dur": 80,
+            "tid": 7,
+            "args": {},
+        },
+        {
+            "cat": "Session",
+            "ph": "X",
+            "name": "model_run",
+            "ts": ts,
+            "dur": 100,
+            "tid": 7,
+            "args": {},
+        },
     ]
 
 
 def test_onnx_events_are_those_of_the_recorded_runs():
     """Warm-up runs, fences and the executor around the nodes are left out."""
-    start = [{"cat": "Session", "ph": "X", "name": "session_initialization", "ts": 1, "dur": 1000, "args": {}}]
+    start = [
+        {
+            "cat": "Session",
+            "ph": "X",
+            "name": "session_initialization",
+            "ts": 1,
+            "dur": 1000,
+            "args": {},
+        }
+    ]
     text = json.dumps([*start, *run_at(2000), *run_at(3000), *run_at(4000), *run_at(5000)]).encode()
     parsed = onnx_profiler.parse_profile(text, skip=2)
     assert sorted((event.start_us, event.duration_us, event.name, event.type) for event in parsed) == [
@@ -53,10 +102,17 @@ def test_litert_events_of_any_size_are_read():
             events = [(8 * n, 1 << n % 5, 1000 * n, 10 + n) for n in range(1, 30)]
             raw = b""
             for event in events:
-                raw += struct.pack("<Qi4xQQ", *event).ljust(event_bytes - 4, b"\0") + (b"\0\0\0\0" if written else b"\xa5\xa5\xa5\xa5")
+                raw += struct.pack("<Qi4xQQ", *event).ljust(event_bytes - 4, b"\0") + (
+                    b"\0\0\0\0" if written else b"\xa5\xa5\xa5\xa5"
+                )
             raw += b"\xa5" * (len(events) * 512 - len(raw))
-            unpacked = litert_profiler.unpack_events(raw, len(events), lambda address: f"at {address}")
-            assert [(raw_event.tag, raw_event.kind, raw_event.start_us, raw_event.elapsed_us) for raw_event in unpacked] == [
+            unpacked = litert_profiler.unpack_events(
+                raw, len(events), lambda address: f"at {address}"
+            )
+            assert [
+                (raw_event.tag, raw_event.kind, raw_event.start_us, raw_event.elapsed_us)
+                for raw_event in unpacked
+            ] == [
                 (f"at {address}", kind, start, elapsed) for address, kind, start, elapsed in events
             ]
 
@@ -75,7 +131,10 @@ def test_litert_durations_without_a_start_follow_each_other():
         RawEvent("Conv", 8, 0, 41),
     ]
     parsed = list(litert_profiler.operator_events(raw))
-    assert [(event.name, event.type, event.start_us, event.duration_us, event.thread is None) for event in parsed] == [
+    assert [
+        (event.name, event.type, event.start_us, event.duration_us, event.thread is None)
+        for event in parsed
+    ] == [
         ("inference", "inference", 5100, 100, True),
         ("Conv #1", "Conv", 5100, 40, True),
         ("Conv #2", "Conv", 5140, 30, True),
@@ -88,10 +147,17 @@ def test_litert_durations_without_a_start_follow_each_other():
 def test_litert_without_events_of_the_interpreter_has_those_of_its_own():
     """As it writes them of a model with signatures; the one of another kind is no run."""
     raw = [
-        *(RawEvent("Invoke", 1, 5000, 90), RawEvent("Conv", 8, 0, 40), RawEvent("Invoke", 32, 0, 1 << 32)),
+        *(
+            RawEvent("Invoke", 1, 5000, 90),
+            RawEvent("Conv", 8, 0, 40),
+            RawEvent("Invoke", 32, 0, 1 << 32),
+        ),
         *(RawEvent("Invoke", 1, 5300, 80), RawEvent("Conv", 8, 0, 41)),
     ]
-    assert [(event.name, event.start_us, event.duration_us) for event in litert_profiler.operator_events(raw)] == [
+    assert [
+        (event.name, event.start_us, event.duration_us)
+        for event in litert_profiler.operator_events(raw)
+    ] == [
         *(("inference", 5000, 90), ("Conv #1", 5000, 40)),
         *(("inference", 5300, 80), ("Conv #1", 5300, 41)),
     ]

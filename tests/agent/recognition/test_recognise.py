@@ -19,7 +19,9 @@ NAMES = {"names": str({i: f"thing {i}" for i in range(80)})}
 
 
 def recognised(name, inputs, outputs, metadata=None):
-    card, guesses = recognise.card_for(Path("absent") / name, make_loaded(outputs, inputs, metadata))
+    card, guesses = recognise.card_for(
+        Path("absent") / name, make_loaded(outputs, inputs, metadata)
+    )
     return card, [*map(str, guesses)]
 
 
@@ -31,7 +33,9 @@ def test_a_card_beside_the_model_wins_and_one_of_another_file_is_reported(tmp_pa
     )
     for content, doubts in ((b"the model", 0), (b"another export", 1)):
         (tmp_path / "m.onnx").write_bytes(content)
-        card, guesses = recognise.card_for(tmp_path / "m.onnx", make_loaded(SCORES, tensors((1, 3, 640, 640))))
+        card, guesses = recognise.card_for(
+            tmp_path / "m.onnx", make_loaded(SCORES, tensors((1, 3, 640, 640)))
+        )
         assert (card.name, card.input.height, len(guesses)) == ("mine", 8, doubts)
         assert all(" unsure: the card is for sha256" in str(guess) for guess in guesses)
 
@@ -45,10 +49,20 @@ def test_a_wrong_card_is_not_passed_over(tmp_path):
 
 def test_yolov8_in_onnx():
     """Letterbox, RGB, 0..1, its own names, and as many detections a photograph as Ultralytics keeps; of a batch of 8 too."""
-    assert recognised("m.onnx", tensors((8, 3, 640, 640)), tensors((8, 84, 8400)))[0].family == "yolov8"
+    assert (
+        recognised("m.onnx", tensors((8, 3, 640, 640)), tensors((8, 84, 8400)))[0].family
+        == "yolov8"
+    )
     card, guesses = recognised("yolov8n.onnx", tensors((1, 3, 640, 640)), YOLO, NAMES)
-    assert (card.name, card.task, card.family, card.precision) == ("yolov8n", "detection", "yolov8", "fp32")
-    assert card.input == model_card.ImageInput(height=640, width=640, layout="NCHW", resize="letterbox")
+    assert (card.name, card.task, card.family, card.precision) == (
+        "yolov8n",
+        "detection",
+        "yolov8",
+        "fp32",
+    )
+    assert card.input == model_card.ImageInput(
+        height=640, width=640, layout="NCHW", resize="letterbox"
+    )
     assert (card.output.classes, card.output.nms_iou, card.output.max_detections) == (80, 0.7, 300)
     assert card.output.labels[79] == "thing 79"
     assert all(guess.startswith("yolov8n.onnx has no card; guessed: ") for guess in guesses)
@@ -57,7 +71,9 @@ def test_yolov8_in_onnx():
 def test_open_sides_come_from_the_metadata():
     """A dynamic ONNX file names its size; else the output's grid or the usual one says it, which is a reported guess."""
     inputs = tensors((None, 3, None, None))
-    card, _ = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), {**NAMES, "imgsz": "[320, 416]"})
+    card, _ = recognised(
+        "yolov8n.onnx", inputs, tensors((1, 84, None)), {**NAMES, "imgsz": "[320, 416]"}
+    )
     assert (card.input.height, card.input.width) == (320, 416)
     card, guesses = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), NAMES)
     assert card.input.height == 640
@@ -85,7 +101,11 @@ def test_a_yolo_with_its_normalisation_in_the_graph_takes_pixels():
 
 def test_an_integer_input_too_narrow_for_0_to_255_takes_the_pixel_as_its_value():
     """YOLOX takes 0..255; quantised for 0..1 it normalises inside, and 254 of 256 values would be cut to one."""
-    card, guesses = recognised("yolox_nano.tflite", [TensorInfo("x", (1, 416, 416, 3), "uint8", 1 / 255, 0)], tensors((1, 3549, 85)))
+    card, guesses = recognised(
+        "yolox_nano.tflite",
+        [TensorInfo("x", (1, 416, 416, 3), "uint8", 1 / 255, 0)],
+        tensors((1, 3549, 85)),
+    )
     assert any("unsure: the input's quantisation" in guess for guess in guesses)
     assert (card.input.mean[0], card.input.sd[0]) == pytest.approx((0, 255))
 
@@ -93,20 +113,33 @@ def test_an_integer_input_too_narrow_for_0_to_255_takes_the_pixel_as_its_value()
 def test_yolox_takes_blue_first_and_pixels():
     """Top-left letterbox, BGR, 0..255."""
     card, _ = recognised("yolox_nano.onnx", tensors((1, 3, 416, 416)), tensors((1, 3549, 85)))
-    assert (card.input.colour, card.input.resize, card.input.sd[0]) == ("BGR", "letterbox-top-left", 1)
+    assert (card.input.colour, card.input.resize, card.input.sd[0]) == (
+        "BGR",
+        "letterbox-top-left",
+        1,
+    )
     assert card.output.nms_iou == 0.65
 
 
 def test_torchscript_is_recognised_by_name():
     """Nothing is declared; every assumption is reported."""
     card, guesses = recognised("yolov5n_320.torchscript.pt", (), ())
-    assert (card.name, card.family, card.input.height, card.output.classes) == ("yolov5n_320", "yolov5", 320, 80)
+    assert (card.name, card.family, card.input.height, card.output.classes) == (
+        "yolov5n_320",
+        "yolov5",
+        320,
+        80,
+    )
     assert len(guesses) == 4
 
 
 def test_torchscript_of_ultralytics_is_recognised_by_its_metadata():
     """The file may be called `best`: architecture, task, classes and whether it suppresses by itself stand in it."""
-    about = {"description": "Ultralytics {} model trained on /data/yolox/a.yaml", "names": '["a", "b"]', "imgsz": "[160, 160]"}
+    about = {
+        "description": "Ultralytics {} model trained on /data/yolox/a.yaml",
+        "names": '["a", "b"]',
+        "imgsz": "[160, 160]",
+    }
     exports = (
         ("YOLO11n", {"task": "detect"}, "yolov8"),
         ("YOLO11n", {"task": "detect", "args": '{"nms": true}', "end2end": "false"}, "yolo26"),
@@ -117,15 +150,28 @@ def test_torchscript_of_ultralytics_is_recognised_by_its_metadata():
     )
     for architecture, further, family in exports:
         with table_row(architecture, further):
-            metadata = {**about, "description": about["description"].format(architecture), **further}
+            metadata = {
+                **about,
+                "description": about["description"].format(architecture),
+                **further,
+            }
             card, _ = recognised("best.torchscript", (), (), metadata)
             assert (card.family, card.output.classes, card.input.height) == (family, 2, 160)
 
 
 def test_an_ssd_takes_pixels_by_its_quantisation():
     """uint8 with scale 1/128 and zero 128: the quantised value is the pixel."""
-    infos = tensors((), (), (), (), names=["TFLite_Detection_PostProcess"] + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)])
-    card, _ = recognised("ssd.tflite", [TensorInfo("x", (1, 300, 300, 3), "uint8", 1 / 128, 127)], infos)
+    infos = tensors(
+        (),
+        (),
+        (),
+        (),
+        names=["TFLite_Detection_PostProcess"]
+        + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)],
+    )
+    card, _ = recognised(
+        "ssd.tflite", [TensorInfo("x", (1, 300, 300, 3), "uint8", 1 / 128, 127)], infos
+    )
     assert (card.input.mean[0], card.input.sd[0], card.input.resize) == (127, 128, "stretch")
     assert (card.output.classes, card.output.nms_iou) == (90, None)
 
@@ -134,7 +180,10 @@ def test_a_label_file_with_background_is_shifted():
     """91 lines for 90 classes: the label of class k stands one further."""
     infos = tensors((1, 10, 4), (1, 10), (1, 10), (1,))
     card, _ = recognised(
-        "ssd.tflite", tensors((1, 300, 300, 3), dtype="uint8"), infos, {"labels.txt": "\n".join(f"l{i}" for i in range(91))}
+        "ssd.tflite",
+        tensors((1, 300, 300, 3), dtype="uint8"),
+        infos,
+        {"labels.txt": "\n".join(f"l{i}" for i in range(91))},
     )
     assert (card.output.classes, card.output.label_offset, len(card.output.labels)) == (90, 1, 91)
 
@@ -143,10 +192,21 @@ def test_a_classifier_with_background_is_shifted_back():
     """1001 scores are 1000 classes: score k is class k - 1, and the label list loses its first line."""
     lines = "\n".join(["background", *(f"l{i}" for i in range(1000))])
     card, _ = recognised(
-        "m_quant.tflite", [TensorInfo("x", (1, 224, 224, 3), "int8", 1 / 128, 0)], tensors((1, 1001)), {"labels.txt": lines}
+        "m_quant.tflite",
+        [TensorInfo("x", (1, 224, 224, 3), "int8", 1 / 128, 0)],
+        tensors((1, 1001)),
+        {"labels.txt": lines},
     )
-    assert (card.output.label_offset, card.output.labels[0], card.task) == (-1, "l0", "classification")
-    assert (card.input.resize, card.input.crop_ratio, card.input.mean[0]) == ("centre-crop", 0.875, 128)
+    assert (card.output.label_offset, card.output.labels[0], card.task) == (
+        -1,
+        "l0",
+        "classification",
+    )
+    assert (card.input.resize, card.input.crop_ratio, card.input.mean[0]) == (
+        "centre-crop",
+        0.875,
+        128,
+    )
 
 
 def test_a_classifier_is_resized_as_its_trainer_does():
@@ -157,7 +217,9 @@ def test_a_classifier_is_resized_as_its_trainer_does():
         (1000, (1, 224, 224, 3), {}, "centre-crop"),
         (2, (1, 224, 224, 3), {"task": "classify"}, "centre-crop"),
     ]:
-        card, notes = recognised("mobilenet_vww.tflite", tensors(shape), tensors((1, classes)), metadata)
+        card, notes = recognised(
+            "mobilenet_vww.tflite", tensors(shape), tensors((1, classes)), metadata
+        )
         assert card.input.resize == resize
         assert any("set input.resize" in note for note in notes) == (resize == "stretch-smooth")
     card, _ = recognised("efficientnet_lite2.tflite", tensors((1, 260, 260, 3)), SCORES)
@@ -178,7 +240,9 @@ def test_a_float_classifiers_range_is_read_or_guessed_aloud():
         shape = (1, 224, 224, 3) if "tflite" in name or "tf2onnx" in name else (1, 3, 224, 224)
         card, guesses = recognised(name, tensors(shape), SCORES, metadata)
         assert (card.input.mean[0], card.input.sd[0]) == (mean, sd), f"{name!r}, {metadata!r}"
-        assert any("a wrong guess costs accuracy" in guess for guess in guesses) == guessed, f"{name!r}, {metadata!r}"
+        assert any("a wrong guess costs accuracy" in guess for guess in guesses) == guessed, (
+            f"{name!r}, {metadata!r}"
+        )
 
 
 def test_endings_determine_precision_and_the_shared_name():
@@ -203,17 +267,40 @@ def test_endings_determine_precision_and_the_shared_name():
 def test_what_is_not_recognised_names_what_to_write():
     """The reason, the file to write, and the keys that it needs."""
     for inputs, outputs, why in [
-        (tensors((1, 1, 28, 28)), tensors((1, 10)), r"inputs \[\[1, 1, 28, 28\]\] are not one picture"),
+        (
+            tensors((1, 1, 28, 28)),
+            tensors((1, 10)),
+            r"inputs \[\[1, 1, 28, 28\]\] are not one picture",
+        ),
         (tensors((1, 3, 640, 640), (1, 2)), YOLO, "are not one picture"),
         (tensors((1, 128)), SCORES, "are not one picture"),
-        (tensors((1, 3, 640, 640)), tensors((1, 300, 7)), r"output \[1, 300, 7\] on an input of 640 x 640"),
+        (
+            tensors((1, 3, 640, 640)),
+            tensors((1, 300, 7)),
+            r"output \[1, 300, 7\] on an input of 640 x 640",
+        ),
         (tensors((1, 3, 128, 128)), tensors((1, 336, 4), (1, 300, 5)), "cannot identify"),
-        (tensors((1, 3, None, None)), tensors((1, None)), r"output \[1, \?\] on an input of open size"),
+        (
+            tensors((1, 3, None, None)),
+            tensors((1, None)),
+            r"output \[1, \?\] on an input of open size",
+        ),
     ]:
         with table_row(inputs, outputs):
             with pytest.raises(ConfigError, match=why) as refusal:
                 recognised("net.onnx", inputs, outputs)
-            words = ("'net.onnx.toml'", "task", "family", "yolov8", "classifier", "precision", "[input]", "layout", "[output]", "classes")
+            words = (
+                "'net.onnx.toml'",
+                "task",
+                "family",
+                "yolov8",
+                "classifier",
+                "precision",
+                "[input]",
+                "layout",
+                "[output]",
+                "classes",
+            )
             assert [word for word in words if word not in str(refusal.value)] == []
             assert "\n" not in str(refusal.value)
 
@@ -221,27 +308,59 @@ def test_what_is_not_recognised_names_what_to_write():
 def test_end_to_end_models_suppress_nothing():
     """YOLO26 and torchvision's have done it themselves; DETR needs none."""
     card, _ = recognised("yolo26n.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 6)), NAMES)
-    assert (card.family, card.input.resize, card.input.sd[0], card.output.nms_iou) == ("yolo26", "letterbox", 255, None)
-    card, _ = recognised("rtdetr.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 80), (1, 300, 4)))
-    assert (card.input.resize, card.input.mean[0], card.input.sd[0], card.output.nms_iou) == ("stretch", 0, 255, None)
+    assert (card.family, card.input.resize, card.input.sd[0], card.output.nms_iou) == (
+        "yolo26",
+        "letterbox",
+        255,
+        None,
+    )
+    card, _ = recognised(
+        "rtdetr.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 80), (1, 300, 4))
+    )
+    assert (card.input.resize, card.input.mean[0], card.input.sd[0], card.output.nms_iou) == (
+        "stretch",
+        0,
+        255,
+        None,
+    )
     card, _ = recognised("detr.onnx", tensors((1, 3, 800, 800)), tensors((1, 100, 92), (1, 100, 4)))
     assert (card.output.classes, card.input.mean[0]) == (91, 123.675)
 
 
 def test_torchvisions_detectors_take_one_picture_without_a_batch():
     """Three axes, all sides open: they resize by themselves, so photographs keep their size, and that is said to be a guess."""
-    card, guesses = recognised("fasterrcnn.onnx", tensors((3, None, None)), tensors((None, 4), (None,), (None,)))
-    assert (card.family, card.input.layout, card.input.height, card.output.classes) == ("torchvision", "NCHW", 800, 90)
+    card, guesses = recognised(
+        "fasterrcnn.onnx", tensors((3, None, None)), tensors((None, 4), (None,), (None,))
+    )
+    assert (card.family, card.input.layout, card.input.height, card.output.classes) == (
+        "torchvision",
+        "NCHW",
+        800,
+        90,
+    )
     assert card.input.resize == "none"
-    assert any("random pictures are 800 x 800" in guess and "input.resize" in guess for guess in guesses)
+    assert any(
+        "random pictures are 800 x 800" in guess and "input.resize" in guess for guess in guesses
+    )
 
 
 def test_a_script_that_takes_pictures_of_any_size_is_a_detector_of_torchvisions_kind():
     """It declares no outputs; its input shows what it is, whatever its file is called, and Mask R-CNN's name that it segments."""
-    for name, task in (("best.pt", "detection"), ("resnet50_of_mine.pt", "detection"), ("maskrcnn_resnet50_fpn.pt", "segmentation")):
+    for name, task in (
+        ("best.pt", "detection"),
+        ("resnet50_of_mine.pt", "detection"),
+        ("maskrcnn_resnet50_fpn.pt", "segmentation"),
+    ):
         card, guesses = recognised(name, tensors((3, None, None)), [])
-        assert (card.family, card.task, card.input.resize, card.input.sd[0]) == ("torchvision", task, "none", 255), name
-        assert any("pictures of any size" in guess for guess in guesses) == (task == "detection"), name
+        assert (card.family, card.task, card.input.resize, card.input.sd[0]) == (
+            "torchvision",
+            task,
+            "none",
+            255,
+        ), name
+        assert any("pictures of any size" in guess for guess in guesses) == (task == "detection"), (
+            name
+        )
 
 
 def test_a_card_that_was_guessed_keeps_the_doubt_about_its_family(tmp_path):
@@ -276,7 +395,11 @@ def test_boxes_and_scores_are_a_set_or_a_row_for_each_anchor():
         metadata = {"names": str([f"thing {number}" for number in range(labels)])} if labels else {}
         with table_row(shapes, name, labels, categories):
             loaded = make_loaded(tensors(*shapes), tensors((1, 3, 640, 640)), metadata)
-            card, guesses = recognise.card_for(Path("absent") / name, loaded, [f"kind {number}" for number in range(categories or 0)])
+            card, guesses = recognise.card_for(
+                Path("absent") / name,
+                loaded,
+                [f"kind {number}" for number in range(categories or 0)],
+            )
             assert (card.family, card.output.classes) == (family, classes)
             assert labels or any("output.classes" in guess.text for guess in guesses)
 
@@ -289,7 +412,11 @@ def test_annotations_of_their_own_count_classes_that_outputs_do_not_show():
         ([(1, 10, 4), (1, 10), (1, 10), (1,)], "m.tflite", 90),
         ([], "yolov5n.torchscript", 80),
     ]:
-        for categories, classes in (((), usual), (("person", "cat"), usual), (("disc", "ring", "cat"), 3)):
+        for categories, classes in (
+            ((), usual),
+            (("person", "cat"), usual),
+            (("disc", "ring", "cat"), 3),
+        ):
             with table_row(shapes, name, categories):
                 loaded = make_loaded(tensors(*shapes), tensors((1, 3, 640, 640)))
                 card, guesses = recognise.card_for(Path("absent") / name, loaded, categories)

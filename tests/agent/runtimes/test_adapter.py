@@ -33,18 +33,26 @@ def test_the_first_candidate_that_is_there_is_taken(make_module):
     """An absent library is passed over for the next one; a vendor's wheel may carry no distribution that we know."""
     present = make_module("present_library", "x = 1")
     library = adapter.load_library(
-        [LibraryCandidate("nobody_has_this.interpreter", ("a",)), LibraryCandidate(present, ("numpy",))], "litert"
+        [
+            LibraryCandidate("nobody_has_this.interpreter", ("a",)),
+            LibraryCandidate(present, ("numpy",)),
+        ],
+        "litert",
     )
     assert library.module.x == 1
     assert (library.package, library.version) == ("numpy", version("numpy"))
-    library = adapter.load_library([LibraryCandidate(make_module("vendor_library", "x = 1"), ("nobody-has-this",))], "onnx")
+    library = adapter.load_library(
+        [LibraryCandidate(make_module("vendor_library", "x = 1"), ("nobody-has-this",))], "onnx"
+    )
     assert (library.package, library.version) == ("nobody-has-this", "9.9")
 
 
 def test_an_import_is_timed_and_a_second_one_costs_nothing(make_module, monkeypatch):
     """The duration is that of the import itself."""
     stop_time(monkeypatch)
-    candidate = LibraryCandidate(make_module("slow_library", "import time; time.sleep(0.02)"), ("a",))
+    candidate = LibraryCandidate(
+        make_module("slow_library", "import time; time.sleep(0.02)"), ("a",)
+    )
     assert adapter.load_library([candidate], "onnx").import_ns == 20_000_000
     assert adapter.load_library([candidate], "onnx").import_ns == 0
 
@@ -52,9 +60,21 @@ def test_an_import_is_timed_and_a_second_one_costs_nothing(make_module, monkeypa
 def test_a_library_that_cannot_be_used_is_one_line(make_module):
     """What to install; of one that is there but broken why, also where a shared object is missing, which pip does not bring."""
     for source, extra, words in [
-        (None, "onnx", r"no usable nobody_has_this is installed; .*pip install 'edgemeter\[onnx\]'"),
-        ("import nobody_has_this_either", "litert", "cannot be imported: No module named 'nobody_has_this_either'"),
-        ("raise OSError('libgomp.so.1: cannot open shared object file')", "torch", r"libgomp.so.1.*sudo apt install libgomp1\Z"),
+        (
+            None,
+            "onnx",
+            r"no usable nobody_has_this is installed; .*pip install 'edgemeter\[onnx\]'",
+        ),
+        (
+            "import nobody_has_this_either",
+            "litert",
+            "cannot be imported: No module named 'nobody_has_this_either'",
+        ),
+        (
+            "raise OSError('libgomp.so.1: cannot open shared object file')",
+            "torch",
+            r"libgomp.so.1.*sudo apt install libgomp1\Z",
+        ),
     ]:
         name = "nobody_has_this" if source is None else make_module(f"broken_of_{extra}", source)
         with table_row(source), pytest.raises(UnavailableError, match=words):
@@ -63,14 +83,18 @@ def test_a_library_that_cannot_be_used_is_one_line(make_module):
 
 def test_floats_in_the_precision_that_an_accelerator_chooses_are_not_called_the_files(make_module):
     """They would be compared with fp32 as their like; integers stay integers."""
-    library = adapter.load_library([LibraryCandidate(make_module("chooses", ""), ("numpy",))], "litert")
+    library = adapter.load_library(
+        [LibraryCandidate(make_module("chooses", ""), ("numpy",))], "litert"
+    )
     for backend, precision, recorded in [
         ("gpu,auto", "fp32", "unknown"),
         ("npu,auto", "int8", "int8"),
         ("gpu", "fp32", "fp32"),
         ("cpu", None, None),
     ]:
-        loaded = library.loaded(backend=backend, inputs=(), outputs=(), metadata={}, load_ns=1, precision=precision)
+        loaded = library.loaded(
+            backend=backend, inputs=(), outputs=(), metadata={}, load_ns=1, precision=precision
+        )
         assert loaded.precision == recorded, backend
 
 
@@ -98,7 +122,11 @@ def test_what_ultralytics_writes_is_understood(tmp_path):
     texts = adapter.read_metadata(tmp_path, "ncnn")
     assert texts["description"] == "Ultralytics YOLOv8n model trained on coco.yaml"
     assert texts["license"] == "AGPL-3.0 License (https://ultralytics.com/license)"
-    assert (texts["date"], texts["imgsz"], texts["stride"]) == ("2026-11-01T10:00:00.000000", "[480, 640]", "32")
+    assert (texts["date"], texts["imgsz"], texts["stride"]) == (
+        "2026-11-01T10:00:00.000000",
+        "[480, 640]",
+        "32",
+    )
     described = metadata.read_self_description(texts)
     assert (described.task, described.size) == ("detect", (480, 640))
     assert described.labels == ("person", "dog's lead", "no: colon")
@@ -106,7 +134,14 @@ def test_what_ultralytics_writes_is_understood(tmp_path):
 
 def test_what_is_not_understood_is_nothing(tmp_path):
     """It is what a file says of itself, not what it needs."""
-    for content in [b"", b"\xff\xfe\x00", b"[1, 2]", b": :\n- \n", b"names:\n" * 3, b"x" * (1 << 21)]:
+    for content in [
+        b"",
+        b"\xff\xfe\x00",
+        b"[1, 2]",
+        b": :\n- \n",
+        b"names:\n" * 3,
+        b"x" * (1 << 21),
+    ]:
         (tmp_path / "metadata.yaml").write_bytes(content)
         assert adapter.read_metadata(tmp_path, "ncnn") == {}, f"{content[:20]!r}"
 
@@ -115,6 +150,10 @@ def test_of_two_packages_that_bring_a_module_the_one_of_its_version_is_named(mon
     """The one installed last has overwritten it: onnxruntime-genai brings onnxruntime beside a vendor's build."""
     versions = {"onnxruntime": "1.31.1", "onnxruntime-openvino": "1.24.1"}
     monkeypatch.setattr("importlib.metadata.version", versions.__getitem__)
-    monkeypatch.setattr(adapter, "import_module", lambda _name: SimpleNamespace(__version__="1.24.1"))
-    library = adapter.load_library((adapter.LibraryCandidate("onnxruntime", tuple(versions)),), "onnx")
+    monkeypatch.setattr(
+        adapter, "import_module", lambda _name: SimpleNamespace(__version__="1.24.1")
+    )
+    library = adapter.load_library(
+        (adapter.LibraryCandidate("onnxruntime", tuple(versions)),), "onnx"
+    )
     assert (library.package, library.version) == ("onnxruntime-openvino", "1.24.1")

@@ -21,7 +21,9 @@ USB = {"idVendor": "1a6e\n", "idProduct": "089a\n", "speed": "5000\n"}
 def built(folder: Path, source: Path, *flags: str) -> Path:
     """Return libedgetpu.so.1 in the folder: a link to the compiled libedgetpu.so.1.0, as Debian has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["gcc", "-shared", "-fPIC", *flags, "-o", folder / "libedgetpu.so.1.0", source], check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", *flags, "-o", folder / "libedgetpu.so.1.0", source], check=True
+    )
     (folder / "libedgetpu.so.1").symlink_to("libedgetpu.so.1.0")
     return folder / "libedgetpu.so.1"
 
@@ -98,7 +100,10 @@ def test_what_is_plugged_in_is_recorded_and_names_the_backend(opened, tmp_path):
     plug(tmp_path, "2-1", USB)
     _, loaded = opened()
     assert loaded.backend == "usb,max"
-    assert loaded.facts["accelerators"] == "Coral USB (1a6e:089a, not used since it was plugged in) at 5000 Mbit/s"
+    assert (
+        loaded.facts["accelerators"]
+        == "Coral USB (1a6e:089a, not used since it was plugged in) at 5000 Mbit/s"
+    )
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/apex_0").touch()
     assert opened()[1].backend == "any,max"
@@ -107,7 +112,10 @@ def test_what_is_plugged_in_is_recorded_and_names_the_backend(opened, tmp_path):
 
 def test_a_board_without_an_edge_tpu_is_reported(opened, tmp_path):
     """The library itself gives no reason."""
-    for words in ("as 'pci:1': this machine shows none on USB or PCIe; plug one in", "'pci:1': this machine shows Coral USB"):
+    for words in (
+        "as 'pci:1': this machine shows none on USB or PCIe; plug one in",
+        "'pci:1': this machine shows Coral USB",
+    ):
         with pytest.raises(UnavailableError, match=words) as refusal:
             opened(backend="pci:1")
         assert "\n" not in str(refusal.value)
@@ -117,7 +125,9 @@ def test_a_board_without_an_edge_tpu_is_reported(opened, tmp_path):
 
 def test_a_model_that_was_not_compiled_is_refused(delegate, models, tmp_path):
     """It would run on the CPU and be published as the Edge TPU's."""
-    with pytest.raises(ConfigError, match=r"has no operator for the Edge TPU .* compile it with edgetpu_compiler"):
+    with pytest.raises(
+        ConfigError, match=r"has no operator for the Edge TPU .* compile it with edgetpu_compiler"
+    ):
         EdgeTpu(tmp_path, str(delegate)).load(models / "litert.tflite", Options())
 
 
@@ -131,7 +141,9 @@ print(load_edgetpu_library(sys.argv[1], Path(sys.argv[2])))
 
 
 def described(library: Path, root: Path) -> str:
-    completed = subprocess.run([sys.executable, "-c", CODE, library, root], capture_output=True, text=True, check=True)
+    completed = subprocess.run(
+        [sys.executable, "-c", CODE, library, root], capture_output=True, text=True, check=True
+    )
     return completed.stdout.strip().removeprefix("EdgeTpuLibrary")
 
 
@@ -143,7 +155,9 @@ def test_the_build_shows_the_clock(models, tmp_path):
         ("std", models / "edgetpu_delegate.c", ("-DTHROTTLE_EDGE_TPU",), "'std'"),
         ("bare", tmp_path / "a.c", (), "None"),
     ]:
-        assert f"(clock={clock}, package=None" in described(built(tmp_path / folder, source, *flags), tmp_path)
+        assert f"(clock={clock}, package=None" in described(
+            built(tmp_path / folder, source, *flags), tmp_path
+        )
 
 
 def test_the_debian_package_shows_clock_and_version(models, tmp_path):
@@ -159,4 +173,7 @@ def test_the_debian_package_shows_clock_and_version(models, tmp_path):
     ]
     (tmp_path / "var/lib/dpkg/status").write_text("\n".join(stanzas))
     version = "BuildLabel(N/A), RuntimeVersion(14)"
-    assert described(library, tmp_path) == f"(clock='std', package='libedgetpu1-std 16.0', version='{version}')"
+    assert (
+        described(library, tmp_path)
+        == f"(clock='std', package='libedgetpu1-std 16.0', version='{version}')"
+    )

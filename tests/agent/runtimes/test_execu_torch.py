@@ -19,7 +19,9 @@ def test_a_second_execution_computes_on_the_same_inputs(runtime, models, x):
         call()
         np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
     runtime._method.execute()
-    assert not np.array_equal(runtime.outputs()[0], [[1, 3, 5, 7]]), "the fixture no longer shows what it is for"
+    assert not np.array_equal(runtime.outputs()[0], [[1, 3, 5, 7]]), (
+        "the fixture no longer shows what it is for"
+    )
 
 
 def test_the_backend_is_what_the_program_was_exported_for(runtime, models):
@@ -35,7 +37,10 @@ def test_the_backend_is_what_the_program_was_exported_for(runtime, models):
 def test_what_this_build_cannot_load_is_refused(runtime, models, tmp_path):
     """A program for another backend, as a phone's GPU, and one that is cut off."""
     content = (models / "executorch.pte").read_bytes()
-    for name, changed in (("other", content.replace(b"XnnpackBackend", b"AnotherBackend")), ("cut", content[:400])):
+    for name, changed in (
+        ("other", content.replace(b"XnnpackBackend", b"AnotherBackend")),
+        ("cut", content[:400]),
+    ):
         (tmp_path / f"{name}.pte").write_bytes(changed)
         with pytest.raises(ConfigError, match="cannot load"):
             runtime.load(tmp_path / f"{name}.pte", Options())
@@ -43,7 +48,9 @@ def test_what_this_build_cannot_load_is_refused(runtime, models, tmp_path):
 
 def test_a_method_that_is_not_there_is_refused_with_those_that_are(runtime, models):
     """By its name in the program."""
-    with pytest.raises(ConfigError, match=r"has no method 'encode': choose one of forward \(setting method\)"):
+    with pytest.raises(
+        ConfigError, match=r"has no method 'encode': choose one of forward \(setting method\)"
+    ):
         runtime.load(models / "executorch.pte", Options(extra={"method": "encode"}))
 
 

@@ -33,27 +33,49 @@ def runtime(tmp_path, monkeypatch):
 def test_formats_and_quantisation_are_the_files(runtime):
     """The device's inputs and outputs are not converted on the way."""
     loaded = runtime.load(MODEL, Options())
-    assert (loaded.package, loaded.version, loaded.backend, loaded.facts) == ("hailort", "4.23.0", "hailo", {"devices": "0000:01:00.0"})
+    assert (loaded.package, loaded.version, loaded.backend, loaded.facts) == (
+        "hailort",
+        "4.23.0",
+        "hailo",
+        {"devices": "0000:01:00.0"},
+    )
     (output,) = loaded.outputs
-    assert (output.dtype, output.scale, output.zero_point, loaded.precision) == ("uint8", 0.5, 3, "unknown")
+    assert (output.dtype, output.scale, output.zero_point, loaded.precision) == (
+        "uint8",
+        0.5,
+        3,
+        "unknown",
+    )
 
 
 def test_a_stream_of_several_scales_is_refused(runtime, tmp_path):
     """One scale would decode the other channels wrongly; equal ones are one."""
     inputs = [{"name": "x", "shape": [1, 1, 4]}]
     output = {"name": "y", "shape": [1, 1, 2], "zero": 3}
-    equal = written(tmp_path / "equal.hef", {"inputs": inputs, "outputs": [output | {"scale": [0.5, 0.5]}]})
+    equal = written(
+        tmp_path / "equal.hef", {"inputs": inputs, "outputs": [output | {"scale": [0.5, 0.5]}]}
+    )
     assert runtime.load(equal, Options()).outputs[0].scale == 0.5
     runtime.close()
-    apart = written(tmp_path / "apart.hef", {"inputs": inputs, "outputs": [output | {"scale": [0.5, 0.25]}]})
+    apart = written(
+        tmp_path / "apart.hef", {"inputs": inputs, "outputs": [output | {"scale": [0.5, 0.25]}]}
+    )
     with pytest.raises(ConfigError, match="'y' is quantised by channel"):
         runtime.load(apart, Options())
 
 
 def test_boxes_of_the_runtimes_own_suppression_are_one_array(runtime, tmp_path):
     """By class: [1, classes, 5, boxes]; sorted by score they are refused."""
-    boxes = {"name": "boxes", "shape": [30], "type": "FLOAT32", "nms": {"number_of_classes": 2, "max_bboxes_per_class": 3}}
-    streams = {"inputs": [{"name": "x", "shape": [1, 1, 4]}], "outputs": [boxes | {"order": "HAILO_NMS_BY_CLASS"}]}
+    boxes = {
+        "name": "boxes",
+        "shape": [30],
+        "type": "FLOAT32",
+        "nms": {"number_of_classes": 2, "max_bboxes_per_class": 3},
+    }
+    streams = {
+        "inputs": [{"name": "x", "shape": [1, 1, 4]}],
+        "outputs": [boxes | {"order": "HAILO_NMS_BY_CLASS"}],
+    }
     loaded = runtime.load(written(tmp_path / "nms.hef", streams), Options())
     assert [(info.shape, info.dtype) for info in loaded.outputs] == [((1, 2, 5, 3), "float32")]
     runtime.bind([X])()
@@ -67,7 +89,9 @@ def test_boxes_of_the_runtimes_own_suppression_are_one_array(runtime, tmp_path):
 def test_a_device_that_is_in_use_or_absent_is_unavailable(runtime, monkeypatch):
     """One line each, with what to try."""
     other = hailo_stand_in.VDevice()
-    with pytest.raises(UnavailableError, match=r"74 \(HAILO_OUT_OF_PHYSICAL_DEVICES\); end what uses it"):
+    with pytest.raises(
+        UnavailableError, match=r"74 \(HAILO_OUT_OF_PHYSICAL_DEVICES\); end what uses it"
+    ):
         runtime.load(MODEL, Options())
     other.release()
     monkeypatch.setattr(hailo_stand_in, "DEVICES", [])

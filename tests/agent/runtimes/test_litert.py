@@ -43,8 +43,16 @@ def test_a_model_that_xnnpack_does_not_take_is_labelled_builtin(runtime, models,
 def test_a_quantised_model_holds_scale_and_zero_point(runtime, models):
     """Input and output carry the model's own quantisation, and real values come out."""
     loaded = runtime.load(models / "litert_int8.tflite", Options())
-    assert (loaded.inputs[0].dtype, loaded.inputs[0].scale, loaded.inputs[0].zero_point) == ("int8", 0.5, -1)
-    assert (loaded.outputs[0].dtype, loaded.outputs[0].scale, loaded.outputs[0].zero_point) == ("int8", 0.25, -5)
+    assert (loaded.inputs[0].dtype, loaded.inputs[0].scale, loaded.inputs[0].zero_point) == (
+        "int8",
+        0.5,
+        -1,
+    )
+    assert (loaded.outputs[0].dtype, loaded.outputs[0].scale, loaded.outputs[0].zero_point) == (
+        "int8",
+        0.25,
+        -5,
+    )
     runtime.bind([np.array([[-1, 1, 3, 5]], np.int8)])()
     np.testing.assert_allclose(dequantise(runtime.outputs()[0], loaded.outputs[0]), [[1, 3, 5, 7]])
 
@@ -55,14 +63,23 @@ def test_what_a_signature_and_metadata_state_is_read(runtime, models, x):
     assert (loaded.inputs[0].name, loaded.outputs[0].name) == ("x", "y")
     assert (loaded.outputs[0].scale, loaded.outputs[0].zero_point) == (None, None)
     assert loaded.metadata["labels.txt"] == "cat\ndog\nowl\n"
-    assert (loaded.metadata["input_mean"], loaded.metadata["input_sd"], loaded.metadata["output_names"]) == ("127.5", "128", "score")
+    assert (
+        loaded.metadata["input_mean"],
+        loaded.metadata["input_sd"],
+        loaded.metadata["output_names"],
+    ) == ("127.5", "128", "score")
     runtime.bind([x])()
-    np.testing.assert_array_equal(dequantise(runtime.outputs()[0], loaded.outputs[0]), [[1, 3, 5, 7]])
+    np.testing.assert_array_equal(
+        dequantise(runtime.outputs()[0], loaded.outputs[0]), [[1, 3, 5, 7]]
+    )
 
 
 def test_a_model_with_operators_that_nobody_has_is_named(runtime, models):
     """At load, in one line: one for the Edge TPU with what to run instead, another by its operator."""
-    for name, words in (("edgetpu", r"compiled for the Edge TPU \(custom op edgetpu-custom-op\)"), ("custom", "nobody-has-this")):
+    for name, words in (
+        ("edgetpu", r"compiled for the Edge TPU \(custom op edgetpu-custom-op\)"),
+        ("custom", "nobody-has-this"),
+    ):
         with pytest.raises(ConfigError, match=words) as refusal:
             runtime.load(models / f"litert_{name}.tflite", Options())
         assert "\n" not in str(refusal.value)

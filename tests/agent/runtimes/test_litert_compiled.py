@@ -23,7 +23,10 @@ SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
 def models_of(fixtures):
     """Return models that the CPU and a GPU take whole."""
     names = ("litert", "litert_int8", "litert_int32", "litert_open", "litert_signed")
-    return [*(fixtures / f"{name}.tflite" for name in names), *(SHIPPED / f"edgemeter-shapes_{kind}.tflite" for kind in ("fp32", "int8"))]
+    return [
+        *(fixtures / f"{name}.tflite" for name in names),
+        *(SHIPPED / f"edgemeter-shapes_{kind}.tflite" for kind in ("fp32", "int8")),
+    ]
 
 
 @pytest.fixture
@@ -39,11 +42,20 @@ def outputs_of(opened, model, values=None, **options):
     values = values or [
         noise.random([size or 1 for size in info.shape]).astype(info.dtype)
         if info.dtype == "float32"
-        else noise.integers(-100 if info.dtype == "int8" else 0, 100, [size or 1 for size in info.shape]).astype(info.dtype)
+        else noise.integers(
+            -100 if info.dtype == "int8" else 0, 100, [size or 1 for size in info.shape]
+        ).astype(info.dtype)
         for info in loaded.inputs
     ]
     runtime.bind(values)()
-    return loaded, values, [dequantise(array, info) for array, info in zip(runtime.outputs(), loaded.outputs, strict=True)]
+    return (
+        loaded,
+        values,
+        [
+            dequantise(array, info)
+            for array, info in zip(runtime.outputs(), loaded.outputs, strict=True)
+        ],
+    )
 
 
 def test_on_the_cpu_outputs_and_tensors_are_those_of_the_interpreter(opened, models):
@@ -52,7 +64,11 @@ def test_on_the_cpu_outputs_and_tensors_are_those_of_the_interpreter(opened, mod
         loaded, values, outputs = outputs_of(opened, model, backend="cpu-compiled")
         plain, _, expected = outputs_of(opened, model, values)
         with table_row(model.name):
-            assert (loaded.backend, loaded.facts, loaded.precision) == ("cpu-compiled", {}, plain.precision)
+            assert (loaded.backend, loaded.facts, loaded.precision) == (
+                "cpu-compiled",
+                {},
+                plain.precision,
+            )
             assert (loaded.inputs, loaded.outputs) == (plain.inputs, plain.outputs)
             for output, reference in zip(outputs, expected, strict=True):
                 np.testing.assert_array_equal(output, reference)
@@ -69,7 +85,9 @@ def test_another_shape_is_taken_where_the_model_leaves_it_open(runtime, models):
 def test_an_npu_that_nobody_brings_is_no_cpu(runtime, models):
     """Whether the CPU is allowed or not: the library would run all of it there, and counts it as accelerated in some releases."""
     for backend in ("npu", "npu,cpu"):
-        with pytest.raises(UnavailableError, match=r"no NPU takes any of .*: install the package of its vendor") as refusal:
+        with pytest.raises(
+            UnavailableError, match=r"no NPU takes any of .*: install the package of its vendor"
+        ) as refusal:
             runtime.load(models / "litert.tflite", Options(backend=backend))
         assert "\n" not in str(refusal.value)
 
@@ -84,15 +102,22 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(models):
     for backend in ("gpu", "gpu,cpu"):
         command = [sys.executable, "-c", code, models / "litert.tflite", backend]
         environment = {**os.environ, "VK_ICD_FILENAMES": "/nowhere.json"}
-        completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        completed = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False
+        )
         assert completed.returncode == 1
-        assert "UnavailableError: LiteRT finds no GPU that it can use (Vulkan shows no GPU): install its" in completed.stderr
+        assert (
+            "UnavailableError: LiteRT finds no GPU that it can use (Vulkan shows no GPU): install its"
+            in completed.stderr
+        )
 
 
 def test_settings_of_a_gpu_are_the_gpus(runtime, models):
     """They would have no effect elsewhere."""
     with pytest.raises(ConfigError, match="has no setting 'precision'"):
-        runtime.load(models / "litert.tflite", Options(backend="cpu-compiled", extra={"precision": "f32"}))
+        runtime.load(
+            models / "litert.tflite", Options(backend="cpu-compiled", extra={"precision": "f32"})
+        )
 
 
 def test_a_gpu_computes_in_f32_unless_the_record_states_otherwise():
@@ -107,7 +132,10 @@ def test_a_gpu_computes_in_f32_unless_the_record_states_otherwise():
     ]:
         options = Options(backend=backend, extra={"precision": precision} if precision else {})
         with table_row(backend, precision):
-            assert litert_compiled.library_options(module, options).gpu_options.enforce_f32 is enforces_f32
+            assert (
+                litert_compiled.library_options(module, options).gpu_options.enforce_f32
+                is enforces_f32
+            )
             assert litert_compiled.recorded_backend(options) == recorded
 
 
@@ -120,26 +148,42 @@ def test_a_model_that_a_gpu_takes_whole_gives_what_the_interpreter_gives(opened,
         _, _, expected = outputs_of(opened, model, values)
         with table_row(model.name):
             assert loaded.backend == "gpu"
-            assert loaded.facts.get("fully_accelerated") == "yes" or int(loaded.facts["operators_on_gpu"]) >= 2
+            assert (
+                loaded.facts.get("fully_accelerated") == "yes"
+                or int(loaded.facts["operators_on_gpu"]) >= 2
+            )
             assert "operators_on_cpu" not in loaded.facts
             assert "(software)" in loaded.facts["gpu"]
             for output, reference in zip(outputs, expected, strict=True):
                 if model.stem == "edgemeter-shapes_int8":
                     assert np.corrcoef(output.ravel(), reference.ravel())[0, 1] > 0.98
                 else:
-                    np.testing.assert_allclose(output, reference, atol=1e-4 * np.abs(reference).max())
+                    np.testing.assert_allclose(
+                        output, reference, atol=1e-4 * np.abs(reference).max()
+                    )
 
 
 @pytest.mark.software_gpu
 @pytest.mark.usefixtures("gpu")
 def test_a_model_that_a_gpu_takes_in_part_is_refused_or_counted(opened, models, x):
     """Without the CPU as second choice it is not run; with it the record has the numbers and the operator."""
-    with pytest.raises(ConfigError, match=r"1 of 3 operators of .* would run on the CPU \(RELU_0_TO_1\): choose --backend gpu,cpu"):
+    with pytest.raises(
+        ConfigError,
+        match=r"1 of 3 operators of .* would run on the CPU \(RELU_0_TO_1\): choose --backend gpu,cpu",
+    ):
         opened("litert", models / "litert_partly_gpu.tflite", backend="gpu")
-    loaded, _, outputs = outputs_of(opened, models / "litert_partly_gpu.tflite", [x / 4 - 0.5], backend="gpu,cpu")
+    loaded, _, outputs = outputs_of(
+        opened, models / "litert_partly_gpu.tflite", [x / 4 - 0.5], backend="gpu,cpu"
+    )
     assert loaded.backend == "gpu,cpu"
-    counts = {name: loaded.facts[name] for name in ("operators_on_gpu", "operators_on_cpu", "left_to_cpu")}
-    assert counts == {"operators_on_gpu": "2", "operators_on_cpu": "1", "left_to_cpu": "RELU_0_TO_1"}
+    counts = {
+        name: loaded.facts[name] for name in ("operators_on_gpu", "operators_on_cpu", "left_to_cpu")
+    }
+    assert counts == {
+        "operators_on_gpu": "2",
+        "operators_on_cpu": "1",
+        "left_to_cpu": "RELU_0_TO_1",
+    }
     np.testing.assert_array_equal(outputs[0], [[0, 0.5, 1, 1]])
 
 

@@ -62,7 +62,10 @@ def test_weights_in_a_second_file_belong_to_the_model(models, tmp_path):
     for file in ("ncnn.param", "openvino.xml"):
         content, weights = (models / file).read_bytes(), (models / file).with_suffix(".bin")
         assert model_file.parts(models / file) == (models / file, weights)
-        assert checks.sha256(str(models / file)) == hashlib.sha256(content + weights.read_bytes()).hexdigest()
+        assert (
+            checks.sha256(str(models / file))
+            == hashlib.sha256(content + weights.read_bytes()).hexdigest()
+        )
         (tmp_path / file).write_bytes(content)
         assert checks.sha256(str(tmp_path / file)) == hashlib.sha256(content).hexdigest()
 

@@ -30,10 +30,17 @@ def opened(cuda, tmp_path):
     def load(*tensors, front=b""):
         path = tmp_path / "model.engine"
         names = [name for name, *_ in tensors]
-        entries = [{"mode": mode, "shape": shape, "dtype": dtype, **dict(*options)} for _, mode, shape, dtype, *options in tensors]
-        path.write_bytes(front + json.dumps({"tensors": dict(zip(names, entries, strict=True))}).encode())
+        entries = [
+            {"mode": mode, "shape": shape, "dtype": dtype, **dict(*options)}
+            for _, mode, shape, dtype, *options in tensors
+        ]
+        path.write_bytes(
+            front + json.dumps({"tensors": dict(zip(names, entries, strict=True))}).encode()
+        )
         runtimes.append(TensorRt())
-        return runtimes[-1], runtimes[-1].load(path, Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
+        return runtimes[-1], runtimes[-1].load(
+            path, Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+        )
 
     yield load
     for runtime in runtimes:
@@ -46,7 +53,9 @@ Y = ("y", "OUTPUT", [1, 4], "FLOAT")
 
 def test_an_open_dimension_takes_what_the_profile_has(opened, x):
     """Memory grows and shrinks with it; beyond the profile it is an error."""
-    runtime, loaded = opened(("x", "INPUT", [-1, 4], "FLOAT", {"most": 3}), ("y", "OUTPUT", [-1, 4], "FLOAT"))
+    runtime, loaded = opened(
+        ("x", "INPUT", [-1, 4], "FLOAT", {"most": 3}), ("y", "OUTPUT", [-1, 4], "FLOAT")
+    )
     assert (loaded.inputs[0].shape, loaded.outputs[0].shape) == ((None, 4), (None, 4))
     for rows in (3, 1, 2):
         runtime.bind([np.repeat(x, rows, axis=0)])()
@@ -58,7 +67,9 @@ def test_an_open_dimension_takes_what_the_profile_has(opened, x):
 def test_outputs_come_in_the_engines_order(opened, x):
     """Also where an output stands before an input, or an input is a shape on the host: its address is one of ours, not of the device."""
     host = ("x", "INPUT", [1, 4], "FLOAT", {"location": "HOST"})
-    runtime, loaded = opened(("b", "OUTPUT", [1, 4], "FLOAT"), host, ("a", "OUTPUT", [1, 4], "INT32"))
+    runtime, loaded = opened(
+        ("b", "OUTPUT", [1, 4], "FLOAT"), host, ("a", "OUTPUT", [1, 4], "INT32")
+    )
     runtime.bind([x])()
     assert [info.name for info in loaded.outputs] == ["b", "a"]
     assert [array.dtype.name for array in runtime.outputs()] == ["float32", "int32"]
@@ -67,7 +78,10 @@ def test_outputs_come_in_the_engines_order(opened, x):
 
 def test_tensors_without_an_array_are_refused(opened, x):
     """Numpy has no bfloat16, a packed layout no known order, and what depends on what is found no size before the call."""
-    for tensor in (("y", "OUTPUT", [1, 4], "BF16"), ("y", "OUTPUT", [1, 4], "HALF", {"format": "CHW4"})):
+    for tensor in (
+        ("y", "OUTPUT", [1, 4], "BF16"),
+        ("y", "OUTPUT", [1, 4], "HALF", {"format": "CHW4"}),
+    ):
         with pytest.raises(ConfigError, match="build it with linear float"):
             opened(X, tensor)
     runtime, _ = opened(X, ("y", "OUTPUT", [-1, 4], "FLOAT", {"by_content": True}))
@@ -77,11 +91,17 @@ def test_tensors_without_an_array_are_refused(opened, x):
 
 def test_what_ultralytics_writes_in_front_is_taken_off_and_read(opened, x):
     """The length of a JSON document, the document, the engine."""
-    metadata = json.dumps({"task": "detect", "imgsz": [640, 640], "names": {"0": "person"}}).encode()
+    metadata = json.dumps(
+        {"task": "detect", "imgsz": [640, 640], "names": {"0": "person"}}
+    ).encode()
     runtime, loaded = opened(X, Y, front=len(metadata).to_bytes(4, "little") + metadata)
     runtime.bind([x])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
-    assert dict(loaded.metadata) == {"task": "detect", "imgsz": "[640,640]", "names": '{"0":"person"}'}
+    assert dict(loaded.metadata) == {
+        "task": "detect",
+        "imgsz": "[640,640]",
+        "names": '{"0":"person"}',
+    }
 
 
 def test_close_gives_all_memory_back(opened, cuda, x):
@@ -110,7 +130,9 @@ def test_an_engine_of_another_version_is_reported_in_tensorrts_words(cuda, tmp_p
     assert cuda
     path = tmp_path / "model.plan"
     path.write_bytes(b"ftrt" + bytes(100))
-    with pytest.raises(ConfigError, match=r"Version tag does not match.; build the engine on this device") as refusal:
+    with pytest.raises(
+        ConfigError, match=r"Version tag does not match.; build the engine on this device"
+    ) as refusal:
         TensorRt().load(path, Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
     assert "\n" not in str(refusal.value)
 
@@ -119,5 +141,7 @@ def test_a_machine_without_a_device_is_reported(cuda, models):
     """The library may be there and the GPU not."""
     cuda.set_devices(0)
     sha256 = hashlib.sha256((models / "tensorrt.engine").read_bytes()).hexdigest()
-    with pytest.raises(UnavailableError, match="CUDA cannot see a device: no CUDA-capable device is detected"):
+    with pytest.raises(
+        UnavailableError, match="CUDA cannot see a device: no CUDA-capable device is detected"
+    ):
         TensorRt().load(models / "tensorrt.engine", Options(sha256=sha256))

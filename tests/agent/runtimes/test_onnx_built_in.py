@@ -10,7 +10,9 @@ from tests.fixtures.rows import table_row
 
 def settings_of(name, of_user):
     """Return the settings of a provider with three threads and these settings of the user's."""
-    return provider_settings(name, Options(threads=3, extra={f"{name}.{key}": value for key, value in of_user.items()}))
+    return provider_settings(
+        name, Options(threads=3, extra={f"{name}.{key}": value for key, value in of_user.items()})
+    )
 
 
 def test_a_provider_with_threads_of_its_own_gets_those_of_the_record():
@@ -18,7 +20,11 @@ def test_a_provider_with_threads_of_its_own_gets_those_of_the_record():
     for name, of_user, settings in [
         ("openvino", {}, {"num_of_threads": "3"}),
         ("openvino", {"device_type": "GPU"}, {"device_type": "GPU"}),
-        ("openvino", {"device_type": "HETERO:GPU,CPU"}, {"num_of_threads": "3", "device_type": "HETERO:GPU,CPU"}),
+        (
+            "openvino",
+            {"device_type": "HETERO:GPU,CPU"},
+            {"num_of_threads": "3", "device_type": "HETERO:GPU,CPU"},
+        ),
         ("xnnpack", {}, {"intra_op_num_threads": "3"}),
         ("DnnlExecutionProvider", {"num_of_threads": "2"}, {"num_of_threads": "2"}),
         ("cuda", {"device_id": "1"}, {"use_tf32": "0", "device_id": "1"}),
@@ -30,7 +36,10 @@ def test_a_provider_with_threads_of_its_own_gets_those_of_the_record():
 
 def test_other_threads_than_those_of_the_record_are_refused():
     """They would run under the name of those; a load_config can hold them."""
-    for setting, value in (("num_of_threads", "2"), ("load_config", '{"CPU": {"INFERENCE_NUM_THREADS": "8"}}')):
+    for setting, value in (
+        ("num_of_threads", "2"),
+        ("load_config", '{"CPU": {"INFERENCE_NUM_THREADS": "8"}}'),
+    ):
         with table_row(setting, value), pytest.raises(ConfigError, match=f"leave {setting} out"):
             settings_of("openvino", {setting: value})
 

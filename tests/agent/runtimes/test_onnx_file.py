@@ -13,7 +13,10 @@ SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
 def test_scale_and_zero_point_are_those_of_the_quantising_nodes(models):
     """Raw bytes, packed floats and (negative) packed integers are all ways to write a constant."""
     for name, x_zero, y_zero in (("uint8", 2, 4), ("int8", -1, -5)):
-        assert read_onnx(models / f"onnx_{name}.onnx").quantised == {"x": (0.5, x_zero), "y": (0.25, y_zero)}
+        assert read_onnx(models / f"onnx_{name}.onnx").quantised == {
+            "x": (0.5, x_zero),
+            "y": (0.25, y_zero),
+        }
 
 
 def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
@@ -30,7 +33,12 @@ def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
 
 def test_operators_and_weights_determine_the_precision(models):
     """A file quantised inside may take and give floats: its ends show nothing. The shipped int8 one does."""
-    for name, precision in [("onnx", "fp32"), ("onnx_float16", "fp16"), ("onnx_int8", "int8"), ("onnx_uint8", "int8")]:
+    for name, precision in [
+        ("onnx", "fp32"),
+        ("onnx_float16", "fp16"),
+        ("onnx_int8", "int8"),
+        ("onnx_uint8", "int8"),
+    ]:
         assert read_onnx(models / f"{name}.onnx").precision == precision, f"{name!r}"
     for precision in ("fp32", "int8"):
         assert read_onnx(SHIPPED / f"edgemeter-shapes_{precision}.onnx").precision == precision
@@ -40,7 +48,17 @@ def test_operators_and_weights_determine_the_precision(models):
 def test_the_type_of_weights_determines_the_precision_of_floats(tmp_path):
     """A single number in fp64 beside weights in fp32 does not."""
     onnx = importlib.import_module("onnx")
-    for kinds, precision in [((1,), "fp32"), ((11,), "fp64"), ((1, 11), "fp32"), ((16, 1), "bf16"), ((10, 1), "fp16"), ((), "fp32")]:
+    for kinds, precision in [
+        ((1,), "fp32"),
+        ((11,), "fp64"),
+        ((1, 11), "fp32"),
+        ((16, 1), "bf16"),
+        ((10, 1), "fp16"),
+        ((), "fp32"),
+    ]:
         weights = [onnx.helper.make_tensor(f"w{kind}", kind, [1], [1.0]) for kind in kinds]
-        onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], weights)), tmp_path / "m.onnx")
+        onnx.save(
+            onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], weights)),
+            tmp_path / "m.onnx",
+        )
         assert read_onnx(tmp_path / "m.onnx").precision == precision, f"{kinds!r}"

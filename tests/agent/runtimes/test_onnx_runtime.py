@@ -35,18 +35,28 @@ def test_the_library_keeps_and_sends_no_telemetry(models, tmp_path):
         "from pathlib import Path; import sys; from edgemeter.agent import runtimes\n"
         "runtimes.create('onnx').load(Path(sys.argv[1]), runtimes.Options())"
     )
-    subprocess.run([sys.executable, "-c", code, models / "onnx.onnx"], env={**os.environ, "HOME": str(tmp_path)}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", code, models / "onnx.onnx"],
+        env={**os.environ, "HOME": str(tmp_path)},
+        check=True,
+    )
     assert list(tmp_path.rglob("*")) == []
 
 
 def test_settings_reach_the_session(runtime, models, x):
     """One pool of threads, no second one between operators; `session.*`, and every level of optimisation, which changes no value."""
-    runtime.load(models / "onnx.onnx", Options(threads=2, extra={"session.intra_op.allow_spinning": "0"}))
+    runtime.load(
+        models / "onnx.onnx", Options(threads=2, extra={"session.intra_op.allow_spinning": "0"})
+    )
     options = runtime.session.get_session_options()
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (2, 1)
     assert options.execution_mode == onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
-    names = {"none": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}
+    names = {
+        "none": "ORT_DISABLE_ALL",
+        "basic": "ORT_ENABLE_BASIC",
+        "extended": "ORT_ENABLE_EXTENDED",
+    }
     for level, name in (names | {"layout": "ORT_ENABLE_LAYOUT", "all": "ORT_ENABLE_ALL"}).items():
         runtime.load(models / "onnx.onnx", Options(extra={"graph_optimisation": level}))
         assert runtime.session.get_session_options().graph_optimization_level.name == name
@@ -66,9 +76,18 @@ def test_an_array_of_the_other_byte_order_is_read_by_its_values(runtime, models,
 
 def test_an_absent_provider_is_unavailable_and_those_here_are_named(runtime, models, monkeypatch):
     """ONNX Runtime alone would warn and take the CPU."""
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["AzureExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(
+        onnxruntime,
+        "get_available_providers",
+        lambda: ["AzureExecutionProvider", "CPUExecutionProvider"],
+    )
     for backend in ("cuda,cpu", "nowhere", ","):
-        with table_row(backend), pytest.raises(UnavailableError, match="choose --backend cpu, or install a build that brings it"):
+        with (
+            table_row(backend),
+            pytest.raises(
+                UnavailableError, match="choose --backend cpu, or install a build that brings it"
+            ),
+        ):
             runtime.load(models / "onnx.onnx", Options(backend=backend))
 
 
@@ -109,19 +128,43 @@ def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
     """
     azure = Options(backend="AzureExecutionProvider,cpu")
     if hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info"):
-        with pytest.raises(UnavailableError, match=r"AzureExecutionProvider takes no operator of .*: choose cpu"):
+        with pytest.raises(
+            UnavailableError, match=r"AzureExecutionProvider takes no operator of .*: choose cpu"
+        ):
             runtime.load(models / "onnx.onnx", azure)
     else:
-        assert runtime.load(models / "onnx.onnx", azure).facts == {"fully_accelerated": "not reported"}
+        assert runtime.load(models / "onnx.onnx", azure).facts == {
+            "fully_accelerated": "not reported"
+        }
     parts = [
-        SimpleNamespace(ep_name=f"{name}ExecutionProvider", get_nodes=lambda kinds=kinds: [SimpleNamespace(op_type=kind) for kind in kinds])
-        for name, kinds in (("Azure", ("Conv", "Conv", "Add")), ("CPU", ("Softmax",)), ("CPU", ("Softmax",)))
+        SimpleNamespace(
+            ep_name=f"{name}ExecutionProvider",
+            get_nodes=lambda kinds=kinds: [SimpleNamespace(op_type=kind) for kind in kinds],
+        )
+        for name, kinds in (
+            ("Azure", ("Conv", "Conv", "Add")),
+            ("CPU", ("Softmax",)),
+            ("CPU", ("Softmax",)),
+        )
     ]
-    monkeypatch.setattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info", lambda _: parts, raising=False)
+    monkeypatch.setattr(
+        onnxruntime.InferenceSession,
+        "get_provider_graph_assignment_info",
+        lambda _: parts,
+        raising=False,
+    )
     loaded = runtime.load(models / "onnx.onnx", azure)
     # Nobody knows what a provider computes in that is none of those described, nor with how many threads.
-    assert (loaded.backend, loaded.precision, loaded.threads_reason is None) == ("AzureExecutionProvider,auto", "unknown", False)
-    assert loaded.facts == {"operators_on_AzureExecutionProvider": "3", "operators_on_cpu": "2", "left_to_cpu": "Softmax 2"}
+    assert (loaded.backend, loaded.precision, loaded.threads_reason is None) == (
+        "AzureExecutionProvider,auto",
+        "unknown",
+        False,
+    )
+    assert loaded.facts == {
+        "operators_on_AzureExecutionProvider": "3",
+        "operators_on_cpu": "2",
+        "left_to_cpu": "Softmax 2",
+    }
 
 
 def test_a_version_that_reports_nothing_is_not_taken_for_a_clean_one():
@@ -132,7 +175,12 @@ def test_a_version_that_reports_nothing_is_not_taken_for_a_clean_one():
         ("CPU", True, {}),
     ]:
         providers = [f"{provider}ExecutionProvider"]
-        assert onnx_runtime._taken(Path("m.onnx"), SimpleNamespace(), providers, has_fallback=has_fallback) == facts
+        assert (
+            onnx_runtime._taken(
+                Path("m.onnx"), SimpleNamespace(), providers, has_fallback=has_fallback
+            )
+            == facts
+        )
 
 
 def test_an_option_of_a_provider_that_was_not_asked_for_is_refused(runtime, models):

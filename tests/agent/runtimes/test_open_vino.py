@@ -16,18 +16,29 @@ RUNTIME = OpenVino
 
 def test_both_formats_give_the_same(runtime, models, x):
     """OpenVINO's own and ONNX, whose properties come along."""
-    for file, metadata in (("openvino.xml", {"labels": "cat dog"}), ("onnx.onnx", {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"})):
+    for file, metadata in (
+        ("openvino.xml", {"labels": "cat dog"}),
+        ("onnx.onnx", {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"}),
+    ):
         loaded = runtime.load(models / file, Options())
         runtime.bind([x])()
         np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
-        assert (loaded.package, loaded.backend, dict(loaded.metadata)) == ("openvino", "cpu", metadata)
+        assert (loaded.package, loaded.backend, dict(loaded.metadata)) == (
+            "openvino",
+            "cpu",
+            metadata,
+        )
 
 
 def test_it_computes_in_the_precision_of_the_file_unless_configured(runtime, models):
     """Left to itself OpenVINO takes bfloat16 where the processor has it: `auto` is named for what it took."""
     loaded = runtime.load(models / "openvino.xml", Options())
     assert (loaded.backend, loaded.facts) == ("cpu", {"computed_in": "f32"})
-    compiled = importlib.import_module("openvino").Core().compile_model(str(models / "openvino.xml"), "CPU")
+    compiled = (
+        importlib.import_module("openvino")
+        .Core()
+        .compile_model(str(models / "openvino.xml"), "CPU")
+    )
     usual = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     loaded = runtime.load(models / "openvino.xml", Options(extra={"precision": "auto"}))
     assert loaded.facts == {"computed_in": usual}
@@ -40,7 +51,12 @@ def test_a_precision_that_the_processor_lacks_is_an_error(runtime, models):
     """OpenVINO would take another and not say so."""
     for precision in ("f16", "bf16"):
         try:
-            assert runtime.load(models / "openvino.xml", Options(extra={"precision": precision})).backend == f"cpu,{precision}"
+            assert (
+                runtime.load(
+                    models / "openvino.xml", Options(extra={"precision": precision})
+                ).backend
+                == f"cpu,{precision}"
+            )
         except UnavailableError as error:
             assert f"not in {precision!r}" in str(error)  # noqa: PT017 - which of the two depends on the processor
 
@@ -49,7 +65,11 @@ def test_threads_and_properties_reach_the_library(runtime, models):
     """One stream has all threads; properties go by their own names, and one that is unknown is an error."""
     runtime.load(models / "openvino.xml", Options(threads=2, extra={"ENABLE_CPU_PINNING": "NO"}))
     properties = ("INFERENCE_NUM_THREADS", "NUM_STREAMS", "ENABLE_CPU_PINNING")
-    assert [runtime._request.get_compiled_model().get_property(name) for name in properties] == [2, 1, False]
+    assert [runtime._request.get_compiled_model().get_property(name) for name in properties] == [
+        2,
+        1,
+        False,
+    ]
     with pytest.raises(ConfigError, match="Unsupported property NOBODYS") as refusal:
         runtime.load(models / "openvino.xml", Options(extra={"NOBODYS": "1"}))
     assert "\n" not in str(refusal.value)

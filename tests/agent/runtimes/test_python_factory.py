@@ -62,12 +62,24 @@ def test_a_factory_returns_one_of_two_forms(load):
 def test_what_is_wrong_with_a_factory_is_one_line(load):
     """It names the address, and what to do."""
     for source, error, text in [
-        ("def make():\n 1 / 0", ConfigError, r"net.py:make: the factory raised ZeroDivisionError.*\(line 2 of net.py\)"),
+        (
+            "def make():\n 1 / 0",
+            ConfigError,
+            r"net.py:make: the factory raised ZeroDivisionError.*\(line 2 of net.py\)",
+        ),
         ("def make(): pass", ConfigError, "returned nothing: return a pair"),
         ("def mak(): pass", ConfigError, "has no 'make'"),
         ("def make(:", ConfigError, "is not Python in line 1"),
-        ("import no_such_library\ndef make(): pass", UnavailableError, "No module named 'no_such_library': install it"),
-        (f"def make(): return (lambda x: x.nope), {INPUTS}", ConfigError, r"first call, on x float32 \[1, 4\], raised Attribute"),
+        (
+            "import no_such_library\ndef make(): pass",
+            UnavailableError,
+            "No module named 'no_such_library': install it",
+        ),
+        (
+            f"def make(): return (lambda x: x.nope), {INPUTS}",
+            ConfigError,
+            r"first call, on x float32 \[1, 4\], raised Attribute",
+        ),
         (
             f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1,), 'float32'),), weights=('no.pt',))",
             ConfigError,
@@ -84,7 +96,9 @@ def test_an_output_that_changes_its_form_is_refused(load):
     grows = "def f(x):\n n.append(0)\n return x[:, : 2 if len(n) < 4 else 3]\nn = []\n"
     runtime, _ = load(f"{grows}def make(): return f, {INPUTS}")
     assert outputs_of(runtime)[0].shape == (1, 2)
-    with pytest.raises(MeasurementError, match=r"output_0 was float32 \[1, 3\], not float32 \[1, 2\]"):
+    with pytest.raises(
+        MeasurementError, match=r"output_0 was float32 \[1, 3\], not float32 \[1, 2\]"
+    ):
         outputs_of(runtime)
     declared = 'PythonModel(call=f, inputs=(TensorInfo("x", (1, 4), "float32"),), outputs=(TensorInfo("y", (1, None), "float32"),))'
     runtime, loaded = load(f"{MODEL}{grows}def make(): return {declared}")
@@ -134,7 +148,10 @@ def test_files_that_options_name_are_part_of_the_identity(load, tmp_path):
     source, file = f"def make(file='', text=''): return (lambda x: x), {INPUTS}", tmp_path / "w.bin"
     file.write_bytes(b"1")
     for option, content in (({"text": "absent.bin"}, ""), ({"file": str(file)}, "1")):
-        assert load(source, Options(extra=option))[1].sha256 == hashlib.sha256(f"{source}{content}".encode()).hexdigest()
+        assert (
+            load(source, Options(extra=option))[1].sha256
+            == hashlib.sha256(f"{source}{content}".encode()).hexdigest()
+        )
     named = f"{MODEL}def make(file): return PythonModel(call=lambda x: x, inputs={INPUTS}, weights=(file,))"
     assert load(named, Options(extra={"file": str(file)}))[1].size_bytes == len(named) + 1
 
@@ -142,7 +159,14 @@ def test_files_that_options_name_are_part_of_the_identity(load, tmp_path):
 def test_a_folder_that_an_option_names_counts_without_what_differs_between_copies(load, tmp_path):
     """Hidden files (of Git, of downloads) and Python's caches; as in a folder of weights."""
     folder = tmp_path / "weights"
-    for name in (".git/HEAD", ".cache/huggingface/w.metadata", "__pycache__/w.pyc", "deep/.w.lock", "deep/w.bin", "a.bin"):
+    for name in (
+        ".git/HEAD",
+        ".cache/huggingface/w.metadata",
+        "__pycache__/w.pyc",
+        "deep/.w.lock",
+        "deep/w.bin",
+        "a.bin",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     source = f"{MODEL}def make(file): return PythonModel(call=lambda x: x, inputs={INPUTS}, weights=WEIGHTS)"
@@ -161,7 +185,12 @@ def test_a_folder_that_is_no_model_is_not_hashed(load, tmp_path):
         for number in range(files):
             with (tmp_path / "data" / str(number)).open("wb") as file:
                 file.truncate(size_bytes)
-        with table_row(files, size_bytes), pytest.raises(ConfigError, match=r"'data' names a folder of more than 1000 files or 16 GB"):
+        with (
+            table_row(files, size_bytes),
+            pytest.raises(
+                ConfigError, match=r"'data' names a folder of more than 1000 files or 16 GB"
+            ),
+        ):
             load(source.replace("WEIGHTS", "()"), options)
     code = source.replace("WEIGHTS", "(__file__,)")
     assert load(code, options)[1].sha256 == hashlib.sha256(code.encode()).hexdigest()
@@ -283,7 +312,9 @@ def test_an_object_whose_arrays_only_the_model_reads_needs_its_wait(load):
     """The arrays of JAX within it would not be waited for; with texts and numbers alone there is nothing to wait for."""
     model = "PythonModel(call=lambda x: RESULT, inputs={'x': ('float32', (1, 4))}, arrays=lambda r: [np.ones(4)], wait=WAIT)"
     source = f"{MODEL}{LAZY}class Result: pass\ndef make(): return {model}"
-    with pytest.raises(ConfigError, match=r"cannot tell when net\.Result is computed: .*PythonModel\(wait=\.\.\.\)"):
+    with pytest.raises(
+        ConfigError, match=r"cannot tell when net\.Result is computed: .*PythonModel\(wait=\.\.\.\)"
+    ):
         load(source.replace("RESULT", "[Result()]").replace("WAIT", "None"))
     load(source.replace("RESULT", "[Result()]").replace("WAIT", "lambda r: None"))
     load(source.replace("RESULT", "[{'label': 'cat', 'score': 0.5}]").replace("WAIT", "None"))
@@ -328,7 +359,10 @@ def test_a_models_own_functions_are_used(load, caplog):
     )
     runtime, loaded = load(source)
     np.testing.assert_array_equal(outputs_of(runtime), [10 * X + 1] * 2)
-    assert (loaded.package, loaded.version) == ("numpy", f"{np.__version__}, pytest {pytest.__version__}")
+    assert (loaded.package, loaded.version) == (
+        "numpy",
+        f"{np.__version__}, pytest {pytest.__version__}",
+    )
     assert (loaded.backend, loaded.precision) == ("eager,cpu", "int8")
     assert loaded.facts == {"numpy": np.__version__, "pytest": pytest.__version__}
     assert not loaded.compiles_at_call
@@ -336,7 +370,9 @@ def test_a_models_own_functions_are_used(load, caplog):
     runtime.close()
     assert log[-1] == "close"
     # One that raises is logged: by then the run is measured.
-    load(f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs={INPUTS}, close=lambda: 1 / 0)")[0].close()
+    load(
+        f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs={INPUTS}, close=lambda: 1 / 0)"
+    )[0].close()
     assert "`close` raised ZeroDivisionError" in caplog.text
 
 
@@ -364,7 +400,10 @@ def test_the_device_that_results_show_is_recorded(load):
         source = f"{DEVICE.replace('PLATFORM', platform)}def make(backend=None): return Placed, {{'x': ('float32', (1, {size}))}}"
         with table_row(platform, size, backend):
             if recorded is None:
-                with pytest.raises(ConfigError, match=f"backend '{backend}' was asked for, but the model ran on {platform}"):
+                with pytest.raises(
+                    ConfigError,
+                    match=f"backend '{backend}' was asked for, but the model ran on {platform}",
+                ):
                     load(source, Options(backend=backend))
                 continue
             runtime, loaded = load(source, Options(backend=backend))
@@ -379,7 +418,9 @@ def test_the_framework_is_that_of_the_results(load, monkeypatch):
     monkeypatch.setattr("edgemeter.agent.runtimes.python_model.version", lambda _: "1.5")
     for result, package in (("Placed(x)", "jax"), ("x", "python")):
         model = f"PythonModel(call=lambda x: {result}, inputs={{'x': ('float32', (1, None))}})"
-        runtime, loaded = load(f"{MODEL}{DEVICE.replace('PLATFORM', 'cpu')}def make(): return {model}")
+        runtime, loaded = load(
+            f"{MODEL}{DEVICE.replace('PLATFORM', 'cpu')}def make(): return {model}"
+        )
         outputs_of(runtime)
         assert runtime.with_late_facts(loaded).package == package
         assert {"jax", "tensorflow"} <= set(loaded.facts)
@@ -389,7 +430,11 @@ def test_the_framework_is_that_of_the_results(load, monkeypatch):
 def test_the_precision_is_that_of_parameters_that_can_be_seen(load):
     """In the variables around the function, as of results before they are read: numpy has no bfloat16."""
     for module, call, precision in [
-        ("torch.nn.Linear(4, 2, dtype=torch.bfloat16)", "lambda x: net(torch.from_numpy(x).bfloat16())", "bf16"),
+        (
+            "torch.nn.Linear(4, 2, dtype=torch.bfloat16)",
+            "lambda x: net(torch.from_numpy(x).bfloat16())",
+            "bf16",
+        ),
         ("torch.nn.Linear(4, 2)", "lambda x: net(torch.from_numpy(x)).bfloat16()", "unknown"),
     ]:
         _, loaded = load(f"import torch\ndef make():\n net = {module}\n return ({call}), {INPUTS}")
@@ -428,8 +473,13 @@ def test_results_are_read_in_any_nesting():
 def test_tensors_of_pytorch_are_read():
     """Also those of types that numpy lacks, or with a gradient."""
     torch = importlib.import_module("torch")
-    arrays = arrays_of([torch.tensor([1.5], dtype=torch.bfloat16), torch.ones(2, requires_grad=True)])
-    assert [(array.dtype.name, array.tolist()) for array in arrays] == [("float32", [1.5]), ("float32", [1.0, 1.0])]
+    arrays = arrays_of(
+        [torch.tensor([1.5], dtype=torch.bfloat16), torch.ones(2, requires_grad=True)]
+    )
+    assert [(array.dtype.name, array.tolist()) for array in arrays] == [
+        ("float32", [1.5]),
+        ("float32", [1.0, 1.0]),
+    ]
 
 
 def test_a_library_of_the_files_name_is_not_replaced(load):

@@ -27,11 +27,16 @@ def torch():
 def test_an_exported_program_holds_its_tensors_and_texts(runtime, models, x):
     """Names, shapes and dtypes come from the graph's signature, labels from the archive; PyTorch 2.5 to 2.7 wrote another one."""
     loaded = runtime.load(models / "pytorch.pt2", named(models / "pytorch.pt2"))
-    assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("x", (1, 4), "float32")]
+    assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [
+        ("x", (1, 4), "float32")
+    ]
     assert [(info.shape, info.dtype) for info in loaded.outputs] == [((1, 4), "float32")]
     assert loaded.metadata == {"labels.txt": "cat\ndog\n"}
     assert (loaded.package, loaded.backend) == ("torch", "cpu")
-    for model, metadata in (("pytorch.pt2", {"labels.txt": "cat\ndog\n"}), ("pytorch_old.pt2", {"note.txt": "old"})):
+    for model, metadata in (
+        ("pytorch.pt2", {"labels.txt": "cat\ndog\n"}),
+        ("pytorch_old.pt2", {"note.txt": "old"}),
+    ):
         assert runtime.load(models / model, named(models / model)).metadata == metadata
         runtime.bind([x])()
         np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
@@ -39,7 +44,9 @@ def test_an_exported_program_holds_its_tensors_and_texts(runtime, models, x):
 
 def test_torchscript_with_a_config_declares_its_input(runtime, models, x):
     """Ultralytics writes the shape into config.txt; then the input is checked."""
-    loaded = runtime.load(models / "pytorch_config.torchscript", named(models / "pytorch_config.torchscript"))
+    loaded = runtime.load(
+        models / "pytorch_config.torchscript", named(models / "pytorch_config.torchscript")
+    )
     assert [(info.shape, info.dtype) for info in loaded.inputs] == [((1, 4), "float32")]
     assert loaded.outputs == ()
     runtime.bind([x])()
@@ -92,7 +99,9 @@ def test_threads_and_device_are_those_that_were_asked_for(runtime, models, torch
 def test_a_pickle_is_refused_with_the_way_out(runtime, torch, tmp_path):
     """A module saved with torch.save is code; the message says how to export it."""
     for is_zip in (True, False):
-        torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt", _use_new_zipfile_serialization=is_zip)
+        torch.save(
+            torch.nn.Linear(2, 2), tmp_path / "model.pt", _use_new_zipfile_serialization=is_zip
+        )
         with pytest.raises(ConfigError, match=r"is a pickle.*torch\.export\.save"):
             runtime.load(tmp_path / "model.pt", Options())
 
@@ -109,19 +118,28 @@ def test_a_pickle_inside_a_program_holds_tensors_only(runtime, models, torch, tm
     bomb = io.BytesIO()
     torch.save(((_Bomb(),), {}), bomb)
     path = changed(
-        models / "pytorch_old.pt2", tmp_path / "a.pt2", lambda member, content: bomb.getvalue() if "e_inputs" in member else content
+        models / "pytorch_old.pt2",
+        tmp_path / "a.pt2",
+        lambda member, content: bomb.getvalue() if "e_inputs" in member else content,
     )
     with pytest.raises(ConfigError, match="cannot load"):
         runtime.load(path, named(path))
 
 
-def test_a_file_that_holds_code_is_opened_in_the_sandbox_or_by_its_hash(runtime, models, monkeypatch):
+def test_a_file_that_holds_code_is_opened_in_the_sandbox_or_by_its_hash(
+    runtime, models, monkeypatch
+):
     """Both formats; a process that was started where there is no sandbox is in none, and another hash opens nothing."""
     for name in ("pytorch.pt2", "pytorch_nested.pt"):
         sha256 = model_file.sha256(models / name)
         for mark in ("", "no"):
             monkeypatch.setenv("IN_EDGEMETER_SANDBOX", mark)
-            with table_row(name), pytest.raises(ConfigError, match=f"contains code, and no sandbox .*--sha256 {sha256}"):
+            with (
+                table_row(name),
+                pytest.raises(
+                    ConfigError, match=f"contains code, and no sandbox .*--sha256 {sha256}"
+                ),
+            ):
                 runtime.load(models / name, Options())
         monkeypatch.setenv("IN_EDGEMETER_SANDBOX", "yes")
         assert runtime.load(models / name, Options()).backend == "cpu"
@@ -131,13 +149,21 @@ def test_a_file_that_holds_code_is_opened_in_the_sandbox_or_by_its_hash(runtime,
 
 def test_a_torchvision_that_does_not_fit_is_named(runtime, models, monkeypatch, tmp_path):
     """PyPI's, built for CUDA, beside a PyTorch for the CPU: importing it ends in a RuntimeError."""
-    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    (tmp_path / "torchvision.py").write_text(
+        "raise RuntimeError('operator torchvision::nms does not exist')"
+    )
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     path = changed(
         models / "pytorch_nested.pt",
         tmp_path / "best.pt",
-        lambda name, content: content.replace(b"torch.neg(y)", b"ops.torchvision.nms(y, y, 0.5)") if name.endswith(".py") else content,
+        lambda name, content: (
+            content.replace(b"torch.neg(y)", b"ops.torchvision.nms(y, y, 0.5)")
+            if name.endswith(".py")
+            else content
+        ),
     )
-    with pytest.raises(UnavailableError, match=r"torchvision is here but .*nms does not exist.*from the same index"):
+    with pytest.raises(
+        UnavailableError, match=r"torchvision is here but .*nms does not exist.*from the same index"
+    ):
         runtime.load(path, named(path))

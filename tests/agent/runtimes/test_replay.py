@@ -48,13 +48,17 @@ def played(path, count, **extra):
 def test_calls_last_as_recorded_in_turn(recording):
     """After the last comes the first; whether they spin before the end or sleep until it."""
     for wait in ("spin", "sleep"):
-        assert played(recording(latencies_ms=[1, 2, 3]), 7, wait=wait) == pytest.approx([1, 2, 3, 1, 2, 3, 1], abs=0.01)
+        assert played(recording(latencies_ms=[1, 2, 3]), 7, wait=wait) == pytest.approx(
+            [1, 2, 3, 1, 2, 3, 1], abs=0.01
+        )
 
 
 def test_before_its_end_a_call_sleeps_no_more_unless_it_may_not_spin(recording, monkeypatch):
     """The last half millisecond, for a sleep may end late; hundreds of simulated devices share a processor, and only sleep."""
     slept, sleep = [], time.sleep
-    monkeypatch.setattr(time, "sleep", lambda seconds: (slept.append(seconds * 1e3), sleep(seconds)))
+    monkeypatch.setattr(
+        time, "sleep", lambda seconds: (slept.append(seconds * 1e3), sleep(seconds))
+    )
     path = recording(latencies_ms=[5.0])
     played(path, 1)
     played(path, 1, wait="sleep")
@@ -65,7 +69,11 @@ def test_a_seed_shuffles_each_round_and_always_the_same_way(recording):
     """Every round holds every latency; the same seed gives the same order, another seed another."""
     latencies_ms = list(range(1, 21))
     seeded, repeated, other = (
-        [round(latency_ms) for latency_ms in played(recording(latencies_ms=latencies_ms, seed=seed), 40)] for seed in (7, 7, 8)
+        [
+            round(latency_ms)
+            for latency_ms in played(recording(latencies_ms=latencies_ms, seed=seed), 40)
+        ]
+        for seed in (7, 7, 8)
     )
     assert seeded == repeated != other
     assert sorted(seeded[:20]) == sorted(seeded[20:]) == latencies_ms
@@ -83,7 +91,14 @@ def test_outputs_are_recorded_values_or_zeros(recording):
     """Values have the dtype and shape that was recorded."""
     path = recording(
         outputs=[
-            {"name": "boxes", "shape": [1, 2], "dtype": "uint8", "values": [0, 255], "scale": 0.5, "zero_point": 3},
+            {
+                "name": "boxes",
+                "shape": [1, 2],
+                "dtype": "uint8",
+                "values": [0, 255],
+                "scale": 0.5,
+                "zero_point": 3,
+            },
             {"name": "scores", "shape": [2, 3], "dtype": "float32"},
         ]
     )
@@ -108,8 +123,14 @@ def test_what_is_wrong_with_a_recording_is_named(recording):
         ({"latencies": [1]}, r"unknown field `latencies`"),
         ({"schema": 2}, r"schema"),
         ({"inputs": [{"name": "x", "shape": [-1], "dtype": "uint8"}]}, r"inputs"),
-        ({"outputs": [{"name": "y", "shape": [2], "dtype": "uint8", "values": [1]}]}, r"has 1 values, its shape \[2\] takes 2"),
-        ({"outputs": [{"name": "y", "shape": [1], "dtype": "uint8", "values": [256]}]}, r"a value that uint8 cannot hold"),
+        (
+            {"outputs": [{"name": "y", "shape": [2], "dtype": "uint8", "values": [1]}]},
+            r"has 1 values, its shape \[2\] takes 2",
+        ),
+        (
+            {"outputs": [{"name": "y", "shape": [1], "dtype": "uint8", "values": [256]}]},
+            r"a value that uint8 cannot hold",
+        ),
     ]:
         with table_row(change), pytest.raises(ConfigError, match=words) as refusal:
             ReplayRuntime().load(recording(**change), Options())

@@ -86,12 +86,22 @@ def test_a_picture_goes_in_as_a_list_and_detections_come_out(runtime, scripted):
         for height, width in ((40, 60), (35, 31)):
             runtime.bind([(picture(height, width).transpose(2, 0, 1) / np.float32(255))])()
             boxes, labels, scores = runtime.outputs()
-            assert (boxes.tolist(), labels.tolist(), scores.tolist()) == ([[10, 20, 30, 35]], [2], [0.75])
+            assert (boxes.tolist(), labels.tolist(), scores.tolist()) == (
+                [[10, 20, 30, 35]],
+                [2],
+                [0.75],
+            )
 
 
 def test_photographs_of_several_sizes_are_found_in_and_timed(scripted, tmp_path):
     """Each keeps its size; the run says which were timed, and where there is nothing, nothing is found."""
-    data = write_photographs(tmp_path, [(picture(40, 60), [((20, 27.5, 20, 15), 2)]), (picture(90, 50), [((20, 27.5, 20, 15), 2)])])
+    data = write_photographs(
+        tmp_path,
+        [
+            (picture(40, 60), [((20, 27.5, 20, 15), 2)]),
+            (picture(90, 50), [((20, 27.5, 20, 15), 2)]),
+        ],
+    )
     Image.new("RGB", (33, 44)).save(tmp_path / "photographs" / "03.png")
     path = scripted("LikeTorchvision")
     sha256 = model_file.sha256(path)

@@ -63,7 +63,9 @@ def test_a_served_model_is_described_and_run(served):
     ):
         runtime, loaded, _ = served(keys=keys, extensions=extensions)
         assert loaded.backend == form
-        assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("x", (None, 4), "float32")]
+        assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [
+            ("x", (None, 4), "float32")
+        ]
         assert loaded.facts["server_machine"] == "this"
         np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
         np.testing.assert_array_equal(outputs_for(runtime, np.repeat(X, 3, axis=0))[0], Y * 3)
@@ -120,13 +122,20 @@ def reply(content, status=200, **headers):
 
 
 def output(**changes):
-    return {"outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [1, 3, 5, 7]} | changes]}
+    return {
+        "outputs": [
+            {"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [1, 3, 5, 7]} | changes
+        ]
+    }
 
 
 def test_an_answer_that_is_not_as_declared_is_one_line(served):
     """Where outputs are read; the next query of a run that reads none ends the run too."""
     for answer, message in [
-        (output(shape=[1, 2, 2]), r"'y' of the served model is float32 \[1, 2, 2\], the server declares float32 \[\?, 4\]"),
+        (
+            output(shape=[1, 2, 2]),
+            r"'y' of the served model is float32 \[1, 2, 2\], the server declares float32 \[\?, 4\]",
+        ),
         (output(datatype="INT32"), "comes as INT32, the server declares FP32"),
         (output(name="z"), "'y' of the served model is not in the answer"),
         (output(parameters={"binary_data_size": 8}), "holds 0 bytes for the shape"),
@@ -180,7 +189,11 @@ def test_inputs_that_the_server_does_not_declare_are_not_sent(served):
 
 def test_a_model_that_is_not_ready_is_not_loaded(served):
     """With the server's reason."""
-    script = ServedModelScript(instead=lambda _, path: (503, {}, b'{"error": "loading"}') if path.endswith("double/ready") else None)
+    script = ServedModelScript(
+        instead=lambda _, path: (
+            (503, {}, b'{"error": "loading"}') if path.endswith("double/ready") else None
+        )
+    )
     with pytest.raises(UnavailableError, match=r"not ready \(loading\): wait"):
         served(script)
 
@@ -198,7 +211,9 @@ def test_what_is_no_number_is_nan(served):
     """JSON has no NaN: some servers write it nevertheless, others null. It is not sent, for there it would be null."""
     for value in (b"NaN", b"null"):
         runtime, _, script = served()
-        script.instead = reply(json.dumps(output(data=[0, 3, 5, 7])).encode().replace(b"[0,", b"[" + value + b","))
+        script.instead = reply(
+            json.dumps(output(data=[0, 3, 5, 7])).encode().replace(b"[0,", b"[" + value + b",")
+        )
         np.testing.assert_array_equal(outputs_for(runtime, X)[0], [[math.nan, 3, 5, 7]])
     keys = 'protocol = "oip"\ntransport = "json"'
     with pytest.raises(ConfigError, match="FP16, which JSON cannot represent"):
@@ -247,7 +262,9 @@ def test_a_server_that_is_gone_is_named(tmp_path, network):
         with pytest.raises(AnswerError, match=r"Connection refused.*start the server") as failure:
             runtime.bind([X])
         assert (failure.value.kind, failure.value.is_busy) == ("no connection", True)
-    with pytest.raises(UnavailableError, match=r"Connection refused.*start the server, or correct its url"):
+    with pytest.raises(
+        UnavailableError, match=r"Connection refused.*start the server, or correct its url"
+    ):
         create("served").load(path, Options())
 
 
@@ -270,12 +287,18 @@ def test_of_what_triton_lists_the_ready_models_are_those_it_has(served):
     """It lists what did not load too, with the reason, and what it did not try to load."""
     listed = {"/v2/repository/index": (200, {}, json.dumps(INDEX).encode())}
     for keys, message in [
-        ('model = "yolo"', r"has no model 'yolo' \(.*\): it has m0, .*, m7 and 2 more; set model in"),
+        (
+            'model = "yolo"',
+            r"has no model 'yolo' \(.*\): it has m0, .*, m7 and 2 more; set model in",
+        ),
         ('model = "broken"', r"has the model 'broken', but it is not ready \(no weights\): wait"),
         ("", "does not serve exactly one model.*it has m0"),
     ]:
         with table_row(keys), pytest.raises(UnavailableError, match=message) as failure:
-            served(ServedModelScript(instead=lambda _, path: listed.get(path)), f'protocol = "oip"\n{keys}')
+            served(
+                ServedModelScript(instead=lambda _, path: listed.get(path)),
+                f'protocol = "oip"\n{keys}',
+            )
         assert "broken," not in str(failure.value)
 
 
@@ -284,12 +307,26 @@ def test_a_server_that_does_not_describe_its_model_has_the_remedy_of_its_status(
     moved = {"Location": "https://a.example/v2/models/double"}
     for keys, status, headers, content, remedy in [
         ("", 301, moved, b"", "it moved to 'https://a.example/v2/models/double': correct url"),
-        ("", 401, {}, b'{"error": "no token"}', "answers 401: no token; give its key as api_key_file"),
-        ("", 404, {}, b"", r"has no model 'double' \(status 404\): it has double; check url and version"),
+        (
+            "",
+            401,
+            {},
+            b'{"error": "no token"}',
+            "answers 401: no token; give its key as api_key_file",
+        ),
+        (
+            "",
+            404,
+            {},
+            b"",
+            r"has no model 'double' \(status 404\): it has double; check url and version",
+        ),
         ('version = "9"', 404, {}, b"", "has no version '9' of the model 'double' .*set version"),
     ]:
         script = ServedModelScript()
-        script.instead = lambda _, path, answer=(status, headers, content): answer if path.startswith("/v2/models") else None
+        script.instead = lambda _, path, answer=(status, headers, content): (
+            answer if path.startswith("/v2/models") else None
+        )
         with table_row(keys, status), pytest.raises(UnavailableError, match=remedy):
             served(script, f'protocol = "oip"\nmodel = "double"\n{keys}')
 
@@ -297,7 +334,9 @@ def test_a_server_that_does_not_describe_its_model_has_the_remedy_of_its_status(
 def test_a_header_that_cannot_be_sent_is_named(tmp_path):
     """Before anything is."""
     for headers in ('"X-Key\\n" = "a"', '"X-Key" = "a\\r\\nb"', '"X-Key" = "\u2713"'):
-        path = server_file(tmp_path, "http://127.0.0.1:9", f'protocol = "oip"\nheaders = {{{headers}}}')
+        path = server_file(
+            tmp_path, "http://127.0.0.1:9", f'protocol = "oip"\nheaders = {{{headers}}}'
+        )
         with table_row(headers), pytest.raises(ConfigError, match=r"header 'X-Key.*cannot be sent"):
             create("served").load(path, Options())
 
@@ -310,9 +349,14 @@ def test_an_unknown_authority_names_ca_file(tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
     with oip_server(tls=context) as url, closing(create("served")) as runtime:
-        with pytest.raises(UnavailableError, match="from an unknown authority: give that authority as ca_file"):
+        with pytest.raises(
+            UnavailableError, match="from an unknown authority: give that authority as ca_file"
+        ):
             runtime.load(server_file(tmp_path, url), Options())
-        runtime.load(server_file(tmp_path, url, f'protocol = "oip"\nca_file = "{authority.certificate}"'), Options())
+        runtime.load(
+            server_file(tmp_path, url, f'protocol = "oip"\nca_file = "{authority.certificate}"'),
+            Options(),
+        )
         np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)
 
 

@@ -15,7 +15,9 @@ from tests.fixtures.rows import table_row
 def test_bfloat16_is_rounded_to_the_nearest_and_read_exactly():
     """Ties go to even; the reference is the definition, on float64."""
     values = np.random.default_rng(1).standard_normal(1000).astype(np.float32) * np.float32(1e3)
-    values = np.concatenate([values, np.array([0x3F808000, 0x3F818000, 0xBF808000], np.uint32).view(np.float32)])
+    values = np.concatenate(
+        [values, np.array([0x3F808000, 0x3F818000, 0xBF808000], np.uint32).view(np.float32)]
+    )
     tensor = served_tensor("x", "BF16", [len(values)])
     rounded = from_bytes(to_bytes(values, "BF16"), tensor, [len(values)])
     for value, nearest in zip(values.tolist(), rounded.tolist(), strict=True):
@@ -34,7 +36,9 @@ def test_an_empty_output_has_its_declared_type_and_sizes():
 
 def test_an_array_of_bytes_may_be_written_to():
     """It is of the machine's byte order, and shares nothing with the answer."""
-    for datatype, shape in product(["BOOL", "INT8", "FP16", "FP32", "UINT64", "BF16"], [(), (0, 6), (2, 3)]):
+    for datatype, shape in product(
+        ["BOOL", "INT8", "FP16", "FP32", "UINT64", "BF16"], [(), (0, 6), (2, 3)]
+    ):
         tensor = served_tensor("o", datatype, [-1] * len(shape))
         array = np.ones(shape, tensor.info.dtype)
         content = to_bytes(array, datatype)
@@ -53,20 +57,32 @@ def test_what_a_type_cannot_hold_is_refused():
         ("float64", 10**400), ("float32", {}),
     ]:  # fmt: skip
         for values in ([value], [value, 1]):
-            with table_row(dtype, value), pytest.raises(AnswerError, match=f"'o' of the served model holds what is no {dtype}") as failure:
+            with (
+                table_row(dtype, value),
+                pytest.raises(
+                    AnswerError, match=f"'o' of the served model holds what is no {dtype}"
+                ) as failure,
+            ):
                 from_list(values, TensorInfo("o", (None,), dtype), [len(values)])
             assert "\n" not in str(failure.value)
 
 
 def test_the_largest_integers_are_exact():
     """Beside small ones too, where NumPy alone would make floats of them."""
-    for dtype, values in (("uint64", [2**64 - 1, 5]), ("int64", [-(2**63), 2**63 - 1]), ("float64", [2**70, 0.5])):
+    for dtype, values in (
+        ("uint64", [2**64 - 1, 5]),
+        ("int64", [-(2**63), 2**63 - 1]),
+        ("float64", [2**70, 0.5]),
+    ):
         assert from_list(values, TensorInfo("o", (2,), dtype), (2,)).tolist() == values
 
 
 def test_negative_sizes_are_refused():
     """In an answer, whose product may be right."""
     tensor = served_tensor("o", "FP32", [-1, -1])
-    for read in (lambda: from_list([1.0, 2.0], tensor.info, [-1, -2]), lambda: from_bytes(bytes(8), tensor, [-1, -2])):
+    for read in (
+        lambda: from_list([1.0, 2.0], tensor.info, [-1, -2]),
+        lambda: from_bytes(bytes(8), tensor, [-1, -2]),
+    ):
         with pytest.raises(AnswerError, match=r"states the shape \[-1, -2\]"):
             read()

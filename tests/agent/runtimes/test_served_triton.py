@@ -16,8 +16,12 @@ FAILS = "pb.InferenceResponse(error=pb.TritonError('the words of the model'))"
 MODELS = {
     "double": TritonModel(),
     "slow": TritonModel(**ROW, configuration="max_batch_size: 8", before=SLEEP),
-    "decoupled": TritonModel(configuration="model_transaction_policy { decoupled: true }", response=SENDS_TWO),
-    "failing": TritonModel(response=f"{FAILS} if x(request)[0, 0] else pb.InferenceResponse([pb.Tensor('y', x(request))])"),
+    "decoupled": TritonModel(
+        configuration="model_transaction_policy { decoupled: true }", response=SENDS_TWO
+    ),
+    "failing": TritonModel(
+        response=f"{FAILS} if x(request)[0, 0] else pb.InferenceResponse([pb.Tensor('y', x(request))])"
+    ),
     # A data type that neither JSON nor numpy has.
     "bf16": TritonModel(
         inputs=(("x", "BF16", (2, 3)),),
@@ -37,7 +41,9 @@ def triton(tmp_path_factory):
 def described(triton, tmp_path):
     def write(model, transport):
         path = tmp_path / f"{model}.server"
-        path.write_text(f'url = "{triton}"\nprotocol = "oip"\ntransport = "{transport}"\nmodel = "{model}"\n')
+        path.write_text(
+            f'url = "{triton}"\nprotocol = "oip"\ntransport = "{transport}"\nmodel = "{model}"\n'
+        )
         return path
 
     return write
@@ -77,7 +83,11 @@ def test_datatypes_of_its_own_come_back_as_they_were_sent(loaded):
 def test_a_refused_query_is_one_clear_line(loaded):
     """With what to do."""
     for model, batch, message in [
-        ("decoupled", 1, "decoupled transaction policy.*choose a model that gives each request one answer"),
+        (
+            "decoupled",
+            1,
+            "decoupled transaction policy.*choose a model that gives each request one answer",
+        ),
         ("slow", 9, "batch-size must be <= 8.*the server does not accept these inputs"),
         ("failing", 2, "the words of the model.*read the server's log"),
     ]:

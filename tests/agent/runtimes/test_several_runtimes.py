@@ -16,7 +16,12 @@ def rows(*cases):
 
 @pytest.mark.parametrize(
     ("name", "model"),
-    rows(("litert", "litert_open.tflite"), ("onnx", "onnx_open.onnx"), ("openvino", "openvino_open.xml"), ("pytorch", "pytorch_open.pt2")),
+    rows(
+        ("litert", "litert_open.tflite"),
+        ("onnx", "onnx_open.onnx"),
+        ("openvino", "openvino_open.xml"),
+        ("pytorch", "pytorch_open.pt2"),
+    ),
 )
 def test_an_open_dimension_takes_any_size(opened, x, name, model):
     """It is None in the declaration, and a batch may change from query to query."""
@@ -34,6 +39,11 @@ def test_quantised_inputs_and_outputs_carry_their_scale(opened, name):
     for dtype, x_zero, y_zero in (("uint8", 2, 4), ("int8", -1, -5)):
         runtime, loaded = opened(name, f"onnx_{dtype}.onnx")
         (image,), (output,) = loaded.inputs, loaded.outputs
-        assert (image.dtype, image.scale, image.zero_point, output.zero_point) == (dtype, 0.5, x_zero, y_zero)
+        assert (image.dtype, image.scale, image.zero_point, output.zero_point) == (
+            dtype,
+            0.5,
+            x_zero,
+            y_zero,
+        )
         runtime.bind([np.array([[x_zero, x_zero + 2, x_zero + 4, x_zero + 6]], dtype)])()
         np.testing.assert_allclose(dequantise(runtime.outputs()[0], output), [[1, 3, 5, 7]])

@@ -19,7 +19,9 @@ def test_outputs_come_in_the_order_of_their_numbers(runtime, models, x):
     """out1 is computed first."""
     runtime.load(models / "ncnn_open.param", Options())
     runtime.bind([x])()
-    np.testing.assert_array_equal(np.concatenate(runtime.outputs()), [[-1, -3, -5, -7], [1, 3, 5, 7]])
+    np.testing.assert_array_equal(
+        np.concatenate(runtime.outputs()), [[-1, -3, -5, -7], [1, 3, 5, 7]]
+    )
 
 
 def test_channels_rows_and_columns_keep_their_places(runtime, models):
@@ -49,7 +51,9 @@ def test_the_metadata_beside_it_holds_the_shape(runtime, models, tmp_path):
     """As in the folder that Ultralytics exports."""
     for suffix in ("param", "bin"):
         shutil.copy(models / f"ncnn_open.{suffix}", tmp_path / f"model.ncnn.{suffix}")
-    (tmp_path / "metadata.yaml").write_text("task: detect\nimgsz:\n- 480\n- 640\nnames:\n  0: cat\n")
+    (tmp_path / "metadata.yaml").write_text(
+        "task: detect\nimgsz:\n- 480\n- 640\nnames:\n  0: cat\n"
+    )
     loaded = runtime.load(tmp_path / "model.ncnn.param", Options())
     assert loaded.inputs[0].shape == (1, 3, 480, 640)
     assert loaded.metadata["names"] == "{0: 'cat'}"
@@ -62,13 +66,24 @@ def test_it_computes_in_the_precision_that_is_asked_for(runtime, models):
         ("fp32", [], "cpu"),
         ("bf16", ["use_bf16_packed", "use_bf16_storage"], "cpu,bf16"),
     ]:
-        loaded = runtime.load(models / "ncnn.param", Options(threads=2, extra={"precision": precision} if precision else {}))
+        loaded = runtime.load(
+            models / "ncnn.param",
+            Options(threads=2, extra={"precision": precision} if precision else {}),
+        )
         options = runtime._net.opt
-        assert [name for name in dir(options) if name.startswith(("use_fp16", "use_bf16")) and getattr(options, name)] == halves
+        assert [
+            name
+            for name in dir(options)
+            if name.startswith(("use_fp16", "use_bf16")) and getattr(options, name)
+        ] == halves
         assert (loaded.backend, options.num_threads) == (backend, 2)
     loaded = runtime.load(models / "ncnn.param", Options(extra={"precision": "auto"}))
     defaults = importlib.import_module("ncnn").Net().opt
-    assert all(getattr(runtime._net.opt, name) == getattr(defaults, name) for name in dir(defaults) if name.startswith("use_"))
+    assert all(
+        getattr(runtime._net.opt, name) == getattr(defaults, name)
+        for name in dir(defaults)
+        if name.startswith("use_")
+    )
     assert loaded.backend == "cpu,auto"
 
 
@@ -89,7 +104,11 @@ def test_a_vulkan_device_that_is_not_here_is_unavailable(runtime, models, capfd)
 def test_missing_or_short_weights_are_reported(runtime, models, tmp_path, capfd):
     """They lie in a second file; what ncnn prints becomes the reason."""
     shutil.copy(models / "ncnn.param", tmp_path / "m.param")
-    for size, words in ((None, "the weights of .* are not there"), (31, "read weight_data failed"), (0, "read weight_data failed")):
+    for size, words in (
+        (None, "the weights of .* are not there"),
+        (31, "read weight_data failed"),
+        (0, "read weight_data failed"),
+    ):
         if size is not None:
             (tmp_path / "m.bin").write_bytes((models / "ncnn.bin").read_bytes()[:size])
         with table_row(size), pytest.raises(ConfigError, match=words) as refusal:

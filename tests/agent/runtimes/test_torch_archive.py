@@ -34,7 +34,10 @@ def test_what_is_no_model_of_pytorch_is_one_line(tmp_path):
             archive.writestr(member, b"\x80\x02.")
         with table_row(member), pytest.raises(ConfigError, match=words):
             pytorch.read_archive(tmp_path / "a.zip")
-    for content, words in ((b"\x80\x02.", "is a pickle: export"), (b"PK\x03\x04cut", "not a PyTorch model, or a truncated one")):
+    for content, words in (
+        (b"\x80\x02.", "is a pickle: export"),
+        (b"PK\x03\x04cut", "not a PyTorch model, or a truncated one"),
+    ):
         (tmp_path / "a.pt").write_bytes(content)
         with table_row(content), pytest.raises(ConfigError, match=words):
             pytorch.read_archive(tmp_path / "a.pt")
@@ -44,16 +47,26 @@ def test_calls_of_torchvision_are_seen_in_both_forms(models, tmp_path):
     """In the text of a script, and among the operators of a program."""
 
     def call(name, content):
-        return content.replace(b"torch.neg(y)", b"ops.torchvision.nms(y, y, 0.5)") if name.endswith(".py") else content
+        return (
+            content.replace(b"torch.neg(y)", b"ops.torchvision.nms(y, y, 0.5)")
+            if name.endswith(".py")
+            else content
+        )
 
     def edit(name, content):
         if not name.endswith("models/model.json"):
             return content
         document = json.loads(content)
-        document["graph_module"]["graph"]["nodes"][0]["target"] = "torch.ops.torchvision.roi_align.default"
+        document["graph_module"]["graph"]["nodes"][0]["target"] = (
+            "torch.ops.torchvision.roi_align.default"
+        )
         return json.dumps(document).encode()
 
-    assert pytorch.read_archive(changed(models / "pytorch_nested.pt", tmp_path / "a.pt", call)).calls_torchvision
-    assert pytorch.read_archive(changed(models / "pytorch_open.pt2", tmp_path / "a.pt", edit)).calls_torchvision
+    assert pytorch.read_archive(
+        changed(models / "pytorch_nested.pt", tmp_path / "a.pt", call)
+    ).calls_torchvision
+    assert pytorch.read_archive(
+        changed(models / "pytorch_open.pt2", tmp_path / "a.pt", edit)
+    ).calls_torchvision
     assert not pytorch.read_archive(models / "pytorch_nested.pt").calls_torchvision
     assert not pytorch.read_archive(models / "pytorch.pt2").calls_torchvision

@@ -20,7 +20,9 @@ def detectors(tmp_path_factory):
     torchvision_detectors.write_photographs(folder / "photographs")
     environment = torchvision_detectors.environment(requirements.torchvision_folder(), libraries)
     program = [sys.executable, "-W", "ignore", torchvision_detectors.__file__, folder, *MODELS]
-    completed = subprocess.run(program, env=environment, capture_output=True, text=True, check=False, timeout=1800)
+    completed = subprocess.run(
+        program, env=environment, capture_output=True, text=True, check=False, timeout=1800
+    )
     assert completed.returncode == 0, completed.stderr
     return folder, environment, json.loads(completed.stdout)
 
@@ -30,4 +32,8 @@ def test_a_scripted_detector_finds_what_torchvision_finds(detectors, name):
     """Boxes, scores, labels, and masks or keypoints where there are any, to rounding: bit by bit where the same kernels run."""
     difference = detectors[2][name]
     assert difference["objects"] > 20 * len(PHOTOGRAPHS)
-    assert difference == {"objects": difference["objects"], "labels": True, "other": pytest.approx(0, abs=1e-3)}
+    assert difference == {
+        "objects": difference["objects"],
+        "labels": True,
+        "other": pytest.approx(0, abs=1e-3),
+    }

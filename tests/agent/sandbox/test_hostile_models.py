@@ -31,7 +31,8 @@ def png(width, height):
     header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     data = b"IDAT" + zlib.compress(bytes(100_000))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in (header, data, b"IEND")
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        for chunk in (header, data, b"IEND")
     )
 
 
@@ -41,7 +42,9 @@ def scripted(folder, name, statement):
     changed(
         FIXTURES / "pytorch_config.torchscript",
         folder / name,
-        lambda member, content: content.replace(b"    return", ends) if member.endswith(".py") else content,
+        lambda member, content: (
+            content.replace(b"    return", ends) if member.endswith(".py") else content
+        ),
     )
 
 
@@ -60,7 +63,9 @@ def attacks(folder, key):
     (folder / "cut.tflite").write_bytes(tflite[: len(tflite) // 2] + b"\xff" * 64)
     (folder / "custom.tflite").write_bytes((FIXTURES / "litert_custom.tflite").read_bytes())
     (folder / "odd.gguf").write_bytes(b"GGUF\x03\0\0\0" + b"\xff" * 64)
-    (folder / "huge.gguf").write_bytes(b"GGUF\x03\0\0\0" + (1 << 40).to_bytes(8, "little") * 2 + bytes(4096))
+    (folder / "huge.gguf").write_bytes(
+        b"GGUF\x03\0\0\0" + (1 << 40).to_bytes(8, "little") * 2 + bytes(4096)
+    )
     (folder / "pickle.pt").write_bytes(b"\x80\x02cposix\nsystem\nX\x04\0\0\0true\x85R.")
     scripted(folder, "save.pt", f'torch . save(x, "{folder}/planted")')
     scripted(folder, "aten.pt", f'ops.aten.save(x, "{folder}/planted")')
@@ -75,7 +80,10 @@ def attacks(folder, key):
     (pictures / "link.png").symlink_to(key)
     names = sorted(path.name for path in folder.iterdir() if path.suffix not in {".toml", ""})
     assert len(names) >= 14
-    return [[name] for name in names] + [["plain.onnx", "--data", "pictures"], ["custom.tflite", "--data", "pictures"]]
+    return [[name] for name in names] + [
+        ["plain.onnx", "--data", "pictures"],
+        ["custom.tflite", "--data", "pictures"],
+    ]
 
 
 @pytest.mark.nightly
@@ -89,7 +97,18 @@ def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
     commands = attacks(folder, home / ".ssh" / "id_a")
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     for words in commands:
-        command = ["run", *words, "--mode", "rapid", "--repeats", "1", "-q", "--format", "json", "--no-save"]
+        command = [
+            "run",
+            *words,
+            "--mode",
+            "rapid",
+            "--repeats",
+            "1",
+            "-q",
+            "--format",
+            "json",
+            "--no-save",
+        ]
         completed = subprocess.run(
             [sys.executable, "-m", "edgemeter.agent.cli", *command], capture_output=True, text=True, check=False, cwd=folder, timeout=100,
             env={**os.environ, "HOME": str(home), "EDGEMETER_HOME": str(tmp_path / "state")},
@@ -97,7 +116,9 @@ def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
         with table_row(words):
             assert SECRET not in completed.stdout + completed.stderr
             assert "Traceback (most recent call last)" not in completed.stderr, completed.stderr
-    after = sorted(str(path) for path in tmp_path.rglob("*") if tmp_path / "state" not in (path, *path.parents))
+    after = sorted(
+        str(path) for path in tmp_path.rglob("*") if tmp_path / "state" not in (path, *path.parents)
+    )
     assert after == before
 
 
@@ -120,7 +141,11 @@ def test_an_option_that_is_too_long_for_a_name_is_no_file(tmp_path):
     (tmp_path / "net.py").write_text("def make(): pass")
     for text in ("x=1x4," * 60, "/".join(["y" * 100] * 60)):
         (case,) = expand(
-            SuiteFile(name="s", case=[Settings(model="net.py:make", runtime="python", options={"input": text})]), tmp_path
+            SuiteFile(
+                name="s",
+                case=[Settings(model="net.py:make", runtime="python", options={"input": text})],
+            ),
+            tmp_path,
         ).cases
         assert {path.resolve() for path in grant_for(case).read} == {tmp_path.resolve()}
 
@@ -135,6 +160,8 @@ def test_a_card_is_read_in_the_sandbox(tmp_path, monkeypatch):
     monkeypatch.setattr(model_card, "decode_toml", parse)
     (tmp_path / "m.onnx").write_bytes((FIXTURES / "onnx.onnx").read_bytes())
     (tmp_path / "m.onnx.toml").write_text("[[" * 1000)
-    suite = expand(SuiteFile(name="s", case=[Settings(model="m.onnx", mode="rapid", repeats=1)]), tmp_path)
+    suite = expand(
+        SuiteFile(name="s", case=[Settings(model="m.onnx", mode="rapid", repeats=1)]), tmp_path
+    )
     with pytest.raises(ConfigError, match=r"m\.onnx\.toml.*at line 1"):
         checks.runnable(suite)

@@ -44,7 +44,19 @@ classes = 4
 
 def run(folder, *words, **variables):
     """Return what `edgemeter run` ends with, over a home with a key beside the arrays of others."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli", "run", *words, "--mode", "rapid", "--repeats", "1", "--format", "json"]
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli",
+        "run",
+        *words,
+        "--mode",
+        "rapid",
+        "--repeats",
+        "1",
+        "--format",
+        "json",
+    ]
     return subprocess.run(
         [*command, "--no-save", "-q"], capture_output=True, text=True, check=False, cwd=folder, timeout=300,
         env={**os.environ, "HOME": str(folder / "home"), "EDGEMETER_HOME": str(folder / "state"), **variables},
@@ -72,13 +84,19 @@ def arrays(tmp_path):
 def test_a_model_cannot_read_beside_the_targets_of_many_links(tmp_path, arrays):
     """The run sees all 210 arrays, says how many links it followed, and its code finds neither the key nor an array without a link."""
     hidden = [str(arrays / "id_rsa"), str(arrays / "of nobody.npy")]
-    ended = run(tmp_path, "spy.py:make", "--data", "selection", "--option", f"paths={':'.join(hidden)}")
+    ended = run(
+        tmp_path, "spy.py:make", "--data", "selection", "--option", f"paths={':'.join(hidden)}"
+    )
     assert ended.returncode == 0, ended.stderr
     (measured,) = (document := json.loads(ended.stdout)).get("runs", [document])
     assert measured["dataset"]["images"] == 210
     assert measured["runtime"]["facts"]["links"] == "210 followed out of their folders"
-    assert ended.stderr.count("210 links followed out of the folders of model and data (first ") == 1
-    by_link = run(tmp_path, "spy.py:make", "--data", "selection", "--option", f"paths={arrays / '007.npy'}")
+    assert (
+        ended.stderr.count("210 links followed out of the folders of model and data (first ") == 1
+    )
+    by_link = run(
+        tmp_path, "spy.py:make", "--data", "selection", "--option", f"paths={arrays / '007.npy'}"
+    )
     assert "007.npy" in by_link.stderr
 
 
@@ -91,7 +109,10 @@ def test_a_link_to_a_key_ends_in_one_line_with_and_without_a_sandbox(tmp_path, a
     (models / "net.onnx").write_bytes((FIXTURES / "onnx_external.onnx").read_bytes())
     variables = {} if has_sandbox else {"PATH": str(tmp_path / "no programs")}
     for link, words in (
-        (tmp_path / "selection" / "photo.npy", ("spy.py:make", "--data", "selection", "--option", "paths=x")),
+        (
+            tmp_path / "selection" / "photo.npy",
+            ("spy.py:make", "--data", "selection", "--option", "paths=x"),
+        ),
         (models / "onnx_external.bin", ("models/net.onnx",)),
         (models / "net.onnx.toml", ("models/net.onnx",)),
     ):
@@ -112,7 +133,10 @@ def test_models_in_a_cache_of_hugging_face_run(tmp_path):
     (snapshot := tmp_path / "models--x" / "snapshots" / "1").mkdir(parents=True)
     (blobs := tmp_path / "models--x" / "blobs").mkdir()
     (blobs / "secret").write_text(SECRET)
-    contents = {"onnx_external.onnx": (FIXTURES / "onnx_external.onnx").read_bytes(), "onnx_external.bin": bytes(4096)}
+    contents = {
+        "onnx_external.onnx": (FIXTURES / "onnx_external.onnx").read_bytes(),
+        "onnx_external.bin": bytes(4096),
+    }
     for number, (name, content) in enumerate(contents.items()):
         blob = blobs / (f"{number}a" * 20)
         blob.write_bytes(content)

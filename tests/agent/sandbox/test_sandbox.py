@@ -58,8 +58,17 @@ def user(request):
 
 def base_python(prefix):
     """Return a Python of this version that the user of a prefix may start, for which their shell is asked."""
-    for name in (Path(sys.executable).resolve(), f"/usr/bin/{VERSION}", f"/usr/local/bin/{VERSION}"):
-        if subprocess.run([*prefix, "sh", "-c", '"$0" -c pass', str(name)], capture_output=True, check=False).returncode == 0:
+    for name in (
+        Path(sys.executable).resolve(),
+        f"/usr/bin/{VERSION}",
+        f"/usr/local/bin/{VERSION}",
+    ):
+        if (
+            subprocess.run(
+                [*prefix, "sh", "-c", '"$0" -c pass', str(name)], capture_output=True, check=False
+            ).returncode
+            == 0
+        ):
             return Path(name)
     pytest.skip(f"another user may not start {VERSION} here")
 
@@ -72,14 +81,20 @@ def venv(folder, base, base_folder=None):
     (folder / "pyvenv.cfg").write_text(f"home = {base_folder or base.parent}\n")
     # Also what their own .pth say, as that of a development install.
     folders = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    (packages / "others.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in folders))
+    (packages / "others.pth").write_text(
+        "".join(f"import site; site.addsitedir({path!r})\n" for path in folders)
+    )
     return python
 
 
 @pytest.fixture
 def folder(tmp_path, user):
     """Return a folder that the user of the test may open, to be given to them."""
-    with tempfile.TemporaryDirectory(prefix="edgemeter-tests-of-users-") if len(user) > 1 else nullcontext(tmp_path) as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="edgemeter-tests-of-users-")
+        if len(user) > 1
+        else nullcontext(tmp_path) as name
+    ):
         Path(name).chmod(0o755)
         yield Path(name)
 
@@ -105,7 +120,9 @@ def targets(folder, user):
     shared = 0x45000000 + os.getpid() % 65536
     pipe = subprocess.PIPE
     command = [*user, "-m", "tests.fixtures.neighbour", str(folder), str(shared)]
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=CHECKOUT, start_new_session=True, text=True) as neighbour:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, cwd=CHECKOUT, start_new_session=True, text=True
+    ) as neighbour:
         reached = json.loads(neighbour.stdout.readline())
         assert reached["victim"] == neighbour.pid
         yield {**{name: str(path) for name, path in names.items()}, **reached}
@@ -122,7 +139,10 @@ grant = SandboxGrant(**{name: tuple(map(Path, value)) if isinstance(value, list)
 with started(sys.argv[3], [targets], grant, stdout=subprocess.PIPE) as process:
     sys.stdout.write(process.communicate()[0].decode())
 """
-PRIVATE = {"EDGEMETER_BROKER_PASSWORD": "secret", "DATABASE_URL": "postgresql://user:password@host/"}
+PRIVATE = {
+    "EDGEMETER_BROKER_PASSWORD": "secret",
+    "DATABASE_URL": "postgresql://user:password@host/",
+}
 
 
 @pytest.mark.bwrap
@@ -135,23 +155,45 @@ def test_native_code_reaches_nothing_outside_its_sandbox(folder, targets, user, 
     (site / "sandbox_attacker.py").write_text(Path(intruder.__file__).read_text())
     (folder / "out").mkdir()
     give(folder, user)
-    grant = {"read": [targets["model"]], "write": [str(folder / "out")] if kind == "conversion" else []}
+    grant = {
+        "read": [targets["model"]],
+        "write": [str(folder / "out")] if kind == "conversion" else [],
+    }
     printed = printed_by(
-        STARTER, json.dumps(targets), json.dumps(grant), "sandbox_attacker", site=site, user=user, HOME=targets["home"], **PRIVATE
+        STARTER,
+        json.dumps(targets),
+        json.dumps(grant),
+        "sandbox_attacker",
+        site=site,
+        user=user,
+        HOME=targets["home"],
+        **PRIVATE,
     )
     # For libcuda /proc of its own is writable.
-    undone = ["end after others where memory runs out"] if any(Path("/dev").glob("nv[ihmgs]*")) else []
+    undone = (
+        ["end after others where memory runs out"] if any(Path("/dev").glob("nv[ihmgs]*")) else []
+    )
     assert json.loads(printed)[:2] == [undone, list(intruder.ALLOWED)]
     model = Path(targets["model"])
-    assert (model.read_text(), model.stat().st_mtime, list(model.parent.iterdir())) == ("a model", 1000, [model])
+    assert (model.read_text(), model.stat().st_mtime, list(model.parent.iterdir())) == (
+        "a model",
+        1000,
+        [model],
+    )
     assert Path(targets["key"]).read_text() == "a private key"
     assert sorted(path.name for path in Path(targets["home"]).iterdir()) == [".ssh"]
     assert not Path("/tmp/edgemeter-planted").exists()  # noqa: S108 - it must not be there
     assert not Path("/dev/shm/edgemeter-planted").exists()  # noqa: S108 - as above
     assert str(0x45444745) not in Path("/proc/sysvipc/shm").read_text()
     # None for one that has ended meanwhile.
-    later = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if process.pid not in before]
-    assert [words for words in later if "sandbox_attacker" in str(words) and str(folder) in str(words)] == []
+    later = [
+        process.info["cmdline"]
+        for process in psutil.process_iter(["cmdline"])
+        if process.pid not in before
+    ]
+    assert [
+        words for words in later if "sandbox_attacker" in str(words) and str(folder) in str(words)
+    ] == []
 
 
 FACTORY = """
@@ -173,7 +215,17 @@ def test_a_python_factory_is_confined_like_the_rest(folder, targets, user):
     models = Path(targets["model"]).parent
     (models / "sandbox_attacker.py").write_text(Path(intruder.__file__).read_text())
     (models / "net.py").write_text(FACTORY)
-    words = ["run", "-q", str(models / "net.py:make"), "--option", f"targets={json.dumps(targets)}", "--mode", "rapid", "--repeats", "1"]
+    words = [
+        "run",
+        "-q",
+        str(models / "net.py:make"),
+        "--option",
+        f"targets={json.dumps(targets)}",
+        "--mode",
+        "rapid",
+        "--repeats",
+        "1",
+    ]
     completed = subprocess.run(
         [*user, "-m", "edgemeter.agent.cli", *words, "--format", "json"],
         capture_output=True, text=True, check=False, cwd=folder, timeout=100,
@@ -204,7 +256,15 @@ def test_the_attempts_succeed_without_a_sandbox(folder, targets, user):
         "attempts = {name: intruder.ATTEMPTS[name] for name in json.loads(sys.argv[1])}\n"
         "print(json.dumps(intruder.succeeded(attempts, intruder.read_targets(sys.argv[2]))))"
     )
-    printed = printed_by(code, json.dumps(harmless), json.dumps(targets), site=folder, user=user, TMPDIR=str(folder), **PRIVATE)
+    printed = printed_by(
+        code,
+        json.dumps(harmless),
+        json.dumps(targets),
+        site=folder,
+        user=user,
+        TMPDIR=str(folder),
+        **PRIVATE,
+    )
     assert json.loads(printed) == harmless
     # As it was, for the question whether anything befell it.
     os.sched_setaffinity(targets["victim"], os.sched_getaffinity(0))
@@ -266,7 +326,11 @@ def test_granted_paths_have_the_names_they_have_outside(folder, user):
     (links / "loop").symlink_to("loop")
     (real / "out of it").symlink_to(folder / "secret")
     grant = {
-        "read": [*(str(links / name) for name in ("absolute", "lone", "loop", "absent")), str(real), str(real / "photo")],
+        "read": [
+            *(str(links / name) for name in ("absolute", "lone", "loop", "absent")),
+            str(real),
+            str(real / "photo"),
+        ],
         "write": [str(links / "relative" / "out")],
     }
     opened = {
@@ -278,7 +342,9 @@ def test_granted_paths_have_the_names_they_have_outside(folder, user):
     (folder / "site" / "sandbox_lister.py").write_text(LISTER)
     give(folder, user)
     paths = json.dumps({name: str(path) for name, path in opened.items()})
-    printed = printed_by(STARTER, paths, json.dumps(grant), "sandbox_lister", site=folder / "site", user=user)
+    printed = printed_by(
+        STARTER, paths, json.dumps(grant), "sandbox_lister", site=folder / "site", user=user
+    )
     reached = json.loads(printed)
     assert {name: reached[name] for name in ("by links", "lone", "inner", "photo", "out of it", "secret")} == {
         "by links": "model", "lone": "lone", "inner": ["model"], "photo": "photo", "out of it": "FileNotFoundError",
@@ -322,7 +388,9 @@ def test_a_virtual_environment_and_a_model_in_a_home_run_and_show_nothing_else_o
     # A copy, which finds its libraries from where it really lies.
     (interpreter / "bin").mkdir()
     shutil.copy2(base, interpreter / "bin" / VERSION)
-    (interpreter / "lib" / VERSION).symlink_to(printed_by("import os; print(os.path.dirname(os.__file__))", site="", user=user).strip())
+    (interpreter / "lib" / VERSION).symlink_to(
+        printed_by("import os; print(os.path.dirname(os.__file__))", site="", user=user).strip()
+    )
     (home / ".local" / VERSION).symlink_to(interpreter.name)
     python = venv(home / "venv", interpreter / "bin" / VERSION, home / ".local" / VERSION / "bin")
     give(folder, user)
@@ -330,7 +398,10 @@ def test_a_virtual_environment_and_a_model_in_a_home_run_and_show_nothing_else_o
         ".ssh": "-", ".ssh/id": "-", ".bashrc": "-", "work/notes": "-", "work/photos/1": "-", "work/models": "beside,net.py",
         "work": "models", ".": ".local,venv,weights,work", f".local/{VERSION}.0/lib/libpart.so": "part",
     }  # fmt: skip
-    options = {"weights": home / "weights", "targets": ":".join(str(home / name) for name in reached)}
+    options = {
+        "weights": home / "weights",
+        "targets": ":".join(str(home / name) for name in reached),
+    }
     words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
     completed = subprocess.run(
         [*user[:-1], str(python), "-m", "edgemeter.agent.cli", "run", "-q", str(home / "work/models/net.py:make"), *words],
@@ -361,15 +432,29 @@ thread.join()
 def test_devices_are_there_by_grant(tmp_path):
     """The nodes that this machine has: of accelerators, and the USB bus with what describes it; Coral's library by its package."""
     (tmp_path / "sandbox_devices.py").write_text(DEVICES)
-    present = [path for path in ("/dev/dri", "/dev/nvidiactl", "/dev/apex_0", "/dev/hailo0") if Path(path).exists()]
+    present = [
+        path
+        for path in ("/dev/dri", "/dev/nvidiactl", "/dev/apex_0", "/dev/hailo0")
+        if Path(path).exists()
+    ]
     usb = [
-        path for path in ("/dev/bus/usb", "/sys/bus/usb", "/run/udev", "/var/lib/dpkg/info", "/var/lib/dpkg/status") if Path(path).exists()
+        path
+        for path in (
+            "/dev/bus/usb",
+            "/sys/bus/usb",
+            "/run/udev",
+            "/var/lib/dpkg/info",
+            "/var/lib/dpkg/status",
+        )
+        if Path(path).exists()
     ]
     has_nvidia = any(Path("/dev").glob("nv[ihmgs]*"))
     for grant, expected in ((SandboxGrant(accelerator=False), [*[0] * len(present), *(int("/dev/bus" not in path) for path in usb)]),
                             (SandboxGrant(usb=True), [1] * len(present + usb))):  # fmt: skip
         fields = json.dumps({"accelerator": grant.accelerator, "usb": grant.usb})
-        printed = printed_by(STARTER, " ".join(present + usb), fields, "sandbox_devices", site=tmp_path)
+        printed = printed_by(
+            STARTER, " ".join(present + usb), fields, "sandbox_devices", site=tmp_path
+        )
         lines = [line for line in printed.splitlines() if line]
         assert [int(word) for line in lines[:-1] for word in line.split()] == expected
         # libcuda (580 on an H200, CUDA 13) ends in error 304 where it cannot name its threads.
@@ -388,12 +473,18 @@ print(is_filtered, ctypes.CDLL(None).unshare(0x10000000) == 0)
 @by_each_user
 def test_system_calls_are_not_filtered_and_only_root_makes_user_namespaces_inside(folder, user):
     """As docs/install.md says; bubblewrap before 0.8 cannot refuse them."""
-    if b"--disable-userns" not in subprocess.run(["bwrap", "--help"], capture_output=True, check=True).stdout:
+    if (
+        b"--disable-userns"
+        not in subprocess.run(["bwrap", "--help"], capture_output=True, check=True).stdout
+    ):
         pytest.skip("this bubblewrap has no --disable-userns")
     (folder / "sandbox_namespace.py").write_text(NAMESPACE)
     give(folder, user)
     is_root = len(user) == 1 and os.geteuid() == 0
-    assert printed_by(STARTER, "", "{}", "sandbox_namespace", site=folder, user=user).split() == ["False", str(is_root)]
+    assert printed_by(STARTER, "", "{}", "sandbox_namespace", site=folder, user=user).split() == [
+        "False",
+        str(is_root),
+    ]
 
 
 CLIENT = """
@@ -413,8 +504,17 @@ def test_a_client_of_a_server_has_the_network_and_a_run_has_none(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         (tmp_path / "m.server").write_text(f'url = "http://localhost:{port}"\nprotocol = "oip"\n')
-        for grant, expected in ((grant_for(one_case(tmp_path / "m.server")), True), (SandboxGrant(), False)):
-            printed = printed_by(STARTER, port, json.dumps({"network": grant.network}), "sandbox_client", site=tmp_path)
+        for grant, expected in (
+            (grant_for(one_case(tmp_path / "m.server")), True),
+            (SandboxGrant(), False),
+        ):
+            printed = printed_by(
+                STARTER,
+                port,
+                json.dumps({"network": grant.network}),
+                "sandbox_client",
+                site=tmp_path,
+            )
             assert json.loads(printed) is expected
 
 
@@ -442,14 +542,25 @@ def test_what_a_sandboxed_process_starts_in_a_sandbox_is_in_its_own(folder, user
 def test_a_death_inside_is_seen_outside_as_it_was(tmp_path, monkeypatch):
     """Exit status and signal; the number of the process, by which its memory is read, is that outside."""
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    (tmp_path / "sandbox_dying.py").write_text("import os, sys; print(1, flush=True); sys.stdin.read(); exec(sys.argv[1])\n")
-    for code, status in (("os.kill(os.getpid(), 11)", -signal.SIGSEGV), ("os.abort()", -signal.SIGABRT), ("sys.exit(3)", 3), ("0", 0)):
-        with started("sandbox_dying", [code], SandboxGrant(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    (tmp_path / "sandbox_dying.py").write_text(
+        "import os, sys; print(1, flush=True); sys.stdin.read(); exec(sys.argv[1])\n"
+    )
+    for code, status in (
+        ("os.kill(os.getpid(), 11)", -signal.SIGSEGV),
+        ("os.abort()", -signal.SIGABRT),
+        ("sys.exit(3)", 3),
+        ("0", 0),
+    ):
+        with started(
+            "sandbox_dying", [code], SandboxGrant(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
             process.stdout.readline()
             assert "sandbox_dying" in Path(f"/proc/{process.inner_pid}/cmdline").read_text()
             process.communicate()
             assert (code, process.status) == (code, status)
-    with started("sandbox_dying", ["0"], SandboxGrant(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with started(
+        "sandbox_dying", ["0"], SandboxGrant(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         process.stdout.readline()
         os.kill(process.inner_pid, signal.SIGKILL)
         process.communicate()
@@ -460,7 +571,9 @@ def test_a_death_inside_is_seen_outside_as_it_was(tmp_path, monkeypatch):
 @by_each_user
 def test_a_sandboxed_process_ends_with_the_process_that_started_it(folder, monkeypatch, user):
     """Also when that is killed, and so cannot end it: no model runs on."""
-    (folder / "sandbox_sleeper.py").write_text("import time\nprint(1, flush=True)\ntime.sleep(600)\n")
+    (folder / "sandbox_sleeper.py").write_text(
+        "import time\nprint(1, flush=True)\ntime.sleep(600)\n"
+    )
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}:{CHECKOUT}")
     code = (
         "import subprocess, time; from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, started\n"
@@ -474,19 +587,32 @@ def test_a_sandboxed_process_ends_with_the_process_that_started_it(folder, monke
 
 
 # Namespaces are counted in each namespace of users: this one and what it starts has none left, as after the setting of a careful owner.
-NO_NAMESPACES = ("unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" "$@"')
+NO_NAMESPACES = (
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "sh",
+    "-c",
+    'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" "$@"',
+)
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("lack", ["bubblewrap", pytest.param("namespaces", marks=pytest.mark.bwrap)])
+@pytest.mark.parametrize(
+    "lack", ["bubblewrap", pytest.param("namespaces", marks=pytest.mark.bwrap)]
+)
 def test_a_machine_that_confines_nothing_runs_models_and_says_so(tmp_path, lack):
     """One line in the command's errors and in the record; `doctor` has the remedy; no unconfined conversion without the owner's word."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("choom", "prlimit", "sh"):
         (programs / name).symlink_to(shutil.which(name))
-    (tmp_path / "net.py").write_text('def make():\n    return (lambda x: x), {"x": ("float32", (1, 4))}\n')
-    (tmp_path / "net.onnx").write_bytes((CHECKOUT / "tests/fixtures/runtimes/onnx.onnx").read_bytes())
+    (tmp_path / "net.py").write_text(
+        'def make():\n    return (lambda x: x), {"x": ("float32", (1, 4))}\n'
+    )
+    (tmp_path / "net.onnx").write_bytes(
+        (CHECKOUT / "tests/fixtures/runtimes/onnx.onnx").read_bytes()
+    )
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "state")}
     prefix, reason = NO_NAMESPACES, "bubblewrap does not start (Creating new namespace failed: "
     if lack == "bubblewrap":
@@ -497,9 +623,19 @@ def test_a_machine_that_confines_nothing_runs_models_and_says_so(tmp_path, lack)
 
     def command(*words):
         words = [*prefix, sys.executable, "-m", "edgemeter.agent.cli", *words]
-        return subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100, env=environment)
+        return subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            timeout=100,
+            env=environment,
+        )
 
-    ran = command("run", "-q", "net.py:make", "--mode", "rapid", "--repeats", "1", "--format", "json")
+    ran = command(
+        "run", "-q", "net.py:make", "--mode", "rapid", "--repeats", "1", "--format", "json"
+    )
     (measured,) = (document := json.loads(ran.stdout)).get("runs", [document])
     note = measured["runtime"]["facts"]["sandbox"]
     assert note.startswith(f"none: {reason}")
@@ -509,15 +645,25 @@ def test_a_machine_that_confines_nothing_runs_models_and_says_so(tmp_path, lack)
     findings = json.loads(command("doctor", "--format", "json").stdout)
     (finding,) = (row for row in findings["findings"] if row["name"] == "sandbox")
     assert finding["state"] == "warn"
-    assert f"none, because {note.removeprefix('none: ')}: a model can read and change all your files" in finding["what"]
-    assert ("max_user_namespaces" if lack == "namespaces" else "`sudo apt install bubblewrap`") in finding["remedy"]
-    assert f"no sandbox, because {note.removeprefix('none: ')}: {finding['remedy']}, or " in converted.stderr
+    assert (
+        f"none, because {note.removeprefix('none: ')}: a model can read and change all your files"
+        in finding["what"]
+    )
+    assert (
+        "max_user_namespaces" if lack == "namespaces" else "`sudo apt install bubblewrap`"
+    ) in finding["remedy"]
+    assert (
+        f"no sandbox, because {note.removeprefix('none: ')}: {finding['remedy']}, or "
+        in converted.stderr
+    )
 
 
 @pytest.mark.services
 def test_a_kernel_that_refuses_namespaces_has_its_own_words_and_remedy(tmp_path):
     """As in a container, and on Ubuntu 24.04: bubblewrap is there, and says what failed."""
-    (tmp_path / "bwrap").write_text("#!/bin/sh\necho bwrap: setting up uid map: Permission denied >&2\nexit 1\n")
+    (tmp_path / "bwrap").write_text(
+        "#!/bin/sh\necho bwrap: setting up uid map: Permission denied >&2\nexit 1\n"
+    )
     (tmp_path / "bwrap").chmod(0o755)
     code = "from edgemeter.agent.sandbox.bubblewrap import no_sandbox; gap = no_sandbox(); print(gap.reason); print(gap.remedy)"
     reason, remedy = printed_by(code, site=tmp_path, PATH=str(tmp_path)).splitlines()
@@ -545,11 +691,16 @@ def test_an_interrupt_while_a_sandbox_starts_leaves_no_process(tmp_path):
             print("the interrupt was lost")
     """
     variables = {**os.environ, "TMPDIR": str(tmp_path)}
-    ended = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False
+    )
     assert (ended.stderr.splitlines()[-1], list(tmp_path.iterdir())) == ("KeyboardInterrupt", [])
     remaining = []
     for process in psutil.process_iter(["cmdline", "status"]):
         with suppress(ProcessLookupError):
-            if os.getpgid(process.pid) == int(ended.stdout) and process.info["status"] != psutil.STATUS_ZOMBIE:
+            if (
+                os.getpgid(process.pid) == int(ended.stdout)
+                and process.info["status"] != psutil.STATUS_ZOMBIE
+            ):
                 remaining.append(process.info["cmdline"])
     assert remaining == []

@@ -6,7 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edgemeter.agent.base.errors import USAGE, ConfigError, EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import (
+    USAGE,
+    ConfigError,
+    EdgemeterError,
+    MeasurementError,
+    UnavailableError,
+)
 from edgemeter.agent.base.file_lock import RunLock
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.engine import inspection
@@ -43,10 +49,15 @@ def test_a_case_that_cannot_be_measured_is_refused_before_the_first_process(tmp_
 
 def test_a_refused_case_leaves_the_others(tmp_path):
     """What this machine can measure is measured."""
-    cases = (case_of(tmp_path, "m_edgetpu.tflite", runtime="edgetpu"), case_of(tmp_path, "m.replay.json"))
+    cases = (
+        case_of(tmp_path, "m_edgetpu.tflite", runtime="edgetpu"),
+        case_of(tmp_path, "m.replay.json"),
+    )
     suite, reasons = checks.runnable(Suite("s", cases))
     assert suite.cases == cases[1:]
-    assert [str(reason).partition(": ")[0] for reason in reasons] == ["m_edgetpu.tflite edgetpu 1 thread"]
+    assert [str(reason).partition(": ")[0] for reason in reasons] == [
+        "m_edgetpu.tflite edgetpu 1 thread"
+    ]
 
 
 def test_more_threads_than_cores_are_refused(tmp_path):
@@ -61,7 +72,10 @@ def test_more_threads_than_cores_are_refused(tmp_path):
         with table_row(name, settings):
             errors = refusals(Suite("s", (case_of(tmp_path, name, **settings),)))
             assert bool(errors) is refused
-            assert all("would wait for each other" in str(error) and isinstance(error, ConfigError) for error in errors.values())
+            assert all(
+                "would wait for each other" in str(error) and isinstance(error, ConfigError)
+                for error in errors.values()
+            )
 
 
 def test_a_case_with_too_many_threads_leaves_the_others(tmp_path):
@@ -69,7 +83,9 @@ def test_a_case_with_too_many_threads_leaves_the_others(tmp_path):
     cases = (case_of(tmp_path, "m.onnx", threads=500), case_of(tmp_path, "m.replay.json"))
     suite, reasons = checks.runnable(Suite("s", cases))
     assert suite.cases == cases[1:]
-    assert [str(reason).partition(": 500 threads would wait")[0] for reason in reasons] == ["m.onnx onnx 500 threads"]
+    assert [str(reason).partition(": 500 threads would wait")[0] for reason in reasons] == [
+        "m.onnx onnx 500 threads"
+    ]
     ended = edgemeter("run", tmp_path / "m.onnx", "--threads", 500)
     assert (ended.returncode, ended.stderr.count("\n")) == (USAGE, 1)
     assert ended.stderr.startswith("edgemeter: 500 threads would wait for each other on the ")
@@ -80,7 +96,9 @@ def test_an_attached_coral_makes_the_case_possible(tmp_path):
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/apex_0").touch()
     suite = Suite("s", (case_of(tmp_path, "m_edgetpu.tflite", runtime="edgetpu"),))
-    assert not [error for error in refusals(suite, Machine(tmp_path)).values() if "attached" in str(error)]
+    assert not [
+        error for error in refusals(suite, Machine(tmp_path)).values() if "attached" in str(error)
+    ]
 
 
 def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch):
@@ -93,9 +111,15 @@ def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch):
 
             monkeypatch.setattr(session, "measure_run", fail)
             without_waiting(monkeypatch)
-            suite = Suite("s", (msgspec.structs.replace(case_of(tmp_path, "m.replay.json"), repeats=5),))
-            outcomes = list(session.measure(suite, session.DeviceIdentity("d", "f"), {}, "", lambda _: None))
-            assert [str(outcome) for outcome in outcomes if isinstance(outcome, EdgemeterError)] == ["no model of this format"] * runs
+            suite = Suite(
+                "s", (msgspec.structs.replace(case_of(tmp_path, "m.replay.json"), repeats=5),)
+            )
+            outcomes = list(
+                session.measure(suite, session.DeviceIdentity("d", "f"), {}, "", lambda _: None)
+            )
+            assert [
+                str(outcome) for outcome in outcomes if isinstance(outcome, EdgemeterError)
+            ] == ["no model of this format"] * runs
 
 
 def test_a_model_that_is_worth_nothing_is_not_measured_again(tmp_path, monkeypatch):
@@ -107,7 +131,10 @@ def test_a_model_that_is_worth_nothing_is_not_measured_again(tmp_path, monkeypat
             record = make_record(verdict=violating("invalid", rule))
             monkeypatch.setattr(session, "measure_run", lambda *_, record=record: record)
             identity = session.DeviceIdentity("d", "f")
-            assert list(session.measure(Suite("s", (case,)), identity, {}, "", lambda _: None)) == [record] * runs
+            assert (
+                list(session.measure(Suite("s", (case,)), identity, {}, "", lambda _: None))
+                == [record] * runs
+            )
 
 
 @pytest.mark.services
@@ -116,7 +143,15 @@ def test_what_can_be_known_is_refused_before_the_run_lock_is_asked_for(tmp_path,
     monkeypatch.setattr(RunLock, "wait", lambda *_: pytest.fail("the run lock is asked for"))
     environment = os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}
     (tmp_path / "cut.tflite").write_bytes((MODELS / "litert.tflite").read_bytes()[:200])
-    ended = edgemeter("compare", MODELS / "litert.tflite", "cut.tflite", "--mode", "rapid", env=environment, cwd=tmp_path)
+    ended = edgemeter(
+        "compare",
+        MODELS / "litert.tflite",
+        "cut.tflite",
+        "--mode",
+        "rapid",
+        env=environment,
+        cwd=tmp_path,
+    )
     assert ended.returncode == USAGE, ended.stderr
     assert "truncated or garbled" in ended.stderr
     assert ended.stderr.count("\n") == 1
@@ -127,7 +162,11 @@ def test_cases_that_open_the_same_are_opened_once(tmp_path, monkeypatch):
     """A sweep of threads has one model and one mistake: one process, and one line that names all of them."""
     opened = []
     garbled = ConfigError("it is garbled")
-    monkeypatch.setattr(inspection, "why_not", lambda case: opened.append(case) or (garbled if case.runtime == "onnx" else None))
+    monkeypatch.setattr(
+        inspection,
+        "why_not",
+        lambda case: opened.append(case) or (garbled if case.runtime == "onnx" else None),
+    )
     monkeypatch.setattr(checks, "why_absent", lambda *_: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
     cases = tuple(case_of(tmp_path, "m.onnx", threads=threads) for threads in (1, 2, 4))

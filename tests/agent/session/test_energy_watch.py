@@ -18,7 +18,13 @@ class Bench:
 
         @contextmanager
         def opened(*_):
-            yield {name: PlayedSensor(period_ms=period_ms) for name, period_ms in self.periods_ms.items()}, ""
+            yield (
+                {
+                    name: PlayedSensor(period_ms=period_ms)
+                    for name, period_ms in self.periods_ms.items()
+                },
+                "",
+            )
 
         patch.setattr(energy_watch, "open_sensors", opened)
         patch.setattr(energy_watch, "Sampler", lambda _: self)
@@ -29,7 +35,10 @@ class Bench:
     stop = start
 
     def traces(self):
-        return {name: make_trace(self.power, self.now_s, seed=1, period_ms=period_ms) for name, period_ms in self.periods_ms.items()}
+        return {
+            name: make_trace(self.power, self.now_s, seed=1, period_ms=period_ms)
+            for name, period_ms in self.periods_ms.items()
+        }
 
     def sleep(self, seconds):
         self.now_s += seconds
@@ -37,7 +46,13 @@ class Bench:
 
     def watch(self, **options):
         note = lambda line: self.notes.append((line, len(self.slept_s)))  # noqa: E731 - as short as it is
-        return EnergyWatch(clock=lambda: int(self.now_s * 1e9), sleep=self.sleep, report=note, settings=config.Config(), **options)
+        return EnergyWatch(
+            clock=lambda: int(self.now_s * 1e9),
+            sleep=self.sleep,
+            report=note,
+            settings=config.Config(),
+            **options,
+        )
 
 
 def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(monkeypatch):

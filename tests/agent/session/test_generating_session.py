@@ -31,9 +31,18 @@ def recording(folder: Path, **changes: Any) -> Path:
 
 
 def measured(folder: Path, recorded: dict[str, Any] | None = None, **settings: Any) -> RunRecord:
-    fields = {"model": str(recording(folder, **(recorded or {}))), "mode": "rapid", "repeats": 1, "prompt_tokens": 16, "output_tokens": 8}
+    fields = {
+        "model": str(recording(folder, **(recorded or {}))),
+        "mode": "rapid",
+        "repeats": 1,
+        "prompt_tokens": 16,
+        "output_tokens": 8,
+    }
     suite = expand(SuiteFile(name="s", case=[Settings(**(fields | settings))]), folder)
-    suite = Suite(suite.name, tuple(msgspec.structs.replace(case, warm_up_seconds=0.05) for case in suite.cases))
+    suite = Suite(
+        suite.name,
+        tuple(msgspec.structs.replace(case, warm_up_seconds=0.05) for case in suite.cases),
+    )
     (outcome,) = session.measure(suite, WHO, {}, "no power sensor on this machine", lambda _: None)
     assert isinstance(outcome, RunRecord), outcome
     return outcome
@@ -53,8 +62,12 @@ def test_every_figure_of_a_run_follows_from_its_raw_samples(tmp_path):
     checked, differences = recompute(record)
     assert checked["generation"] > 20
     assert differences == ()
-    changed = msgspec.structs.replace(record, generation=msgspec.structs.replace(record.generation, decode_tokens_per_s=1.0))
-    assert "generation.decode_tokens_per_s" in {difference.field for difference in recompute(changed)[1]}
+    changed = msgspec.structs.replace(
+        record, generation=msgspec.structs.replace(record.generation, decode_tokens_per_s=1.0)
+    )
+    assert "generation.decode_tokens_per_s" in {
+        difference.field for difference in recompute(changed)[1]
+    }
 
 
 @pytest.mark.usefixtures("played")

@@ -32,9 +32,19 @@ class PlayedBoard:
 
     def set(self, point):
         before = dict(self.now)
-        settings = {} if point is None else {name: value for name, value in msgspec.structs.asdict(point).items() if value is not None}
+        settings = (
+            {}
+            if point is None
+            else {
+                name: value
+                for name, value in msgspec.structs.asdict(point).items()
+                if value is not None
+            }
+        )
         if stuck := self.stuck & set(settings.values()):
-            raise UnavailableError(f"the board was not set to {point.words}: it is not {stuck.pop()}")
+            raise UnavailableError(
+                f"the board was not set to {point.words}: it is not {stuck.pop()}"
+            )
         self.now = self.found | settings
         if self.now != before:
             self.visits.append(self.now["power_mode"])
@@ -65,19 +75,27 @@ def quick_runs(monkeypatch):
 
     def run(planned, _sensors, _why, on_event):
         on_event(job.Phase(name="timed"))
-        return make_record(environment=planned.session.environment, operating_point=planned.operating_point)
+        return make_record(
+            environment=planned.session.environment, operating_point=planned.operating_point
+        )
 
     monkeypatch.setattr(session, "measure_run", run)
     without_waiting(monkeypatch)
 
 
 def cases(folder, modes=("15W", "25W"), repeats=2, **changes):
-    case = msgspec.structs.replace(replay_case(folder, "m", 1.0), repeats=repeats, warm_up_seconds=0.1, **changes)
+    case = msgspec.structs.replace(
+        replay_case(folder, "m", 1.0), repeats=repeats, warm_up_seconds=0.1, **changes
+    )
     return Suite("s", tuple(msgspec.structs.replace(case, power_mode=mode) for mode in modes))
 
 
 def measure(suite, events=None):
-    with closing(session.measure(suite, WHO, {}, "none", (lambda _: None) if events is None else events.append)) as outcomes:
+    with closing(
+        session.measure(
+            suite, WHO, {}, "none", (lambda _: None) if events is None else events.append
+        )
+    ) as outcomes:
         return list(outcomes)
 
 
@@ -86,7 +104,10 @@ def test_the_record_is_of_the_mode_that_its_run_was_in(monkeypatch, board, tmp_p
     in_this_process(monkeypatch)
     play_time(monkeypatch)
     records = measure(cases(tmp_path, governor="powersave"))
-    assert sorted((run.environment.power_mode, run.environment.governor, run.operating_point.words) for run in records) == [
+    assert sorted(
+        (run.environment.power_mode, run.environment.governor, run.operating_point.words)
+        for run in records
+    ) == [
         (mode, "powersave", f"{mode}, governor powersave") for mode in ("15W", "15W", "25W", "25W")
     ]
     assert board.now == board.found
@@ -101,7 +122,11 @@ def test_the_board_is_set_once_for_runs_that_follow_each_other(board, tmp_path):
     events: list[object] = []
     measure(cases(tmp_path, ("25W",), repeats=3), events)
     assert board.visits == ["25W"]
-    settles = [index for index, event in enumerate(events) if isinstance(event, job.Phase) and event.name == "settle"]
+    settles = [
+        index
+        for index, event in enumerate(events)
+        if isinstance(event, job.Phase) and event.name == "settle"
+    ]
     assert settles == [1]
     assert isinstance(events[0], session.RunBegins)
     assert "25W" in events[0].case.label
@@ -112,8 +137,12 @@ def test_a_mode_that_does_not_take_fails_its_runs_and_no_others(board, tmp_path)
     """One error, which names the mode; it is not tried again."""
     board.stuck = {"25W"}
     outcomes = measure(cases(tmp_path, repeats=3))
-    assert [str(error) for error in outcomes if isinstance(error, UnavailableError)] == ["the board was not set to 25W: it is not 25W"]
-    assert [run.environment.power_mode for run in outcomes if isinstance(run, RunRecord)] == ["15W"] * 3
+    assert [str(error) for error in outcomes if isinstance(error, UnavailableError)] == [
+        "the board was not set to 25W: it is not 25W"
+    ]
+    assert [run.environment.power_mode for run in outcomes if isinstance(run, RunRecord)] == [
+        "15W"
+    ] * 3
 
 
 @pytest.mark.usefixtures("quick_runs")
@@ -121,7 +150,10 @@ def test_cases_without_a_setting_run_on_the_board_as_it_was(board, tmp_path):
     """Beside others that set it; and alone they do not touch it."""
     with_and_without = cases(tmp_path, (None, "25W"), repeats=1)
     records = measure(with_and_without)
-    assert sorted((run.environment.power_mode, run.operating_point is None) for run in records) == [("15W", True), ("25W", False)]
+    assert sorted((run.environment.power_mode, run.operating_point is None) for run in records) == [
+        ("15W", True),
+        ("25W", False),
+    ]
     board.visits.clear()
     measure(cases(tmp_path, (None,), repeats=1))
     assert board.visits == []
@@ -135,10 +167,15 @@ def test_the_board_is_put_back_whatever_ends_the_session(board, tmp_path):
         if isinstance(event, job.Phase) and event.name == "timed":
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), closing(session.measure(cases(tmp_path, ("25W",)), WHO, {}, "none", end)) as outcomes:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        closing(session.measure(cases(tmp_path, ("25W",)), WHO, {}, "none", end)) as outcomes,
+    ):
         next(outcomes)
     assert (board.visits, board.now) == (["25W"], board.found)
-    with closing(session.measure(cases(tmp_path, ("25W",)), WHO, {}, "none", lambda _: None)) as outcomes:
+    with closing(
+        session.measure(cases(tmp_path, ("25W",)), WHO, {}, "none", lambda _: None)
+    ) as outcomes:
         next(outcomes)
         assert board.now["power_mode"] == "25W"
     assert board.now == board.found

@@ -47,7 +47,19 @@ def run(tmp_path):
 
     def measured(*arguments):
         environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
-        words = ("run", *arguments, "--mode", "rapid", "--repeats", 1, "--power", "none", "--format", "json", "-q")
+        words = (
+            "run",
+            *arguments,
+            "--mode",
+            "rapid",
+            "--repeats",
+            1,
+            "--power",
+            "none",
+            "--format",
+            "json",
+            "-q",
+        )
         completed = edgemeter(*words, env=environment, cwd=tmp_path)
         assert completed.returncode == 0, completed.stderr
         return json.loads(completed.stdout)["runs"][0]
@@ -61,7 +73,18 @@ def failure(tmp_path, source, *arguments):
     """Return the line with which a run of a factory of this source fails."""
     (tmp_path / "bad.py").write_text(source)
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
-    completed = edgemeter("run", "-q", "bad.py:make", "--mode", "rapid", "--power", "none", *arguments, env=environment, cwd=tmp_path)
+    completed = edgemeter(
+        "run",
+        "-q",
+        "bad.py:make",
+        "--mode",
+        "rapid",
+        "--power",
+        "none",
+        *arguments,
+        env=environment,
+        cwd=tmp_path,
+    )
     assert completed.returncode in (1, 2)
     (line,) = [line for line in completed.stderr.splitlines() if line.startswith("edgemeter: ")]
     assert "Traceback" not in completed.stderr
@@ -84,7 +107,10 @@ def test_a_factory_is_measured_as_a_file_is(run, tmp_path):
     # A function runs in its caller's process, and its backend says so.
     factory = case_identity.key_of(msgspec.json.decode(json.dumps(record), type=RunRecord))
     related = relation(factory, msgspec.structs.replace(factory, backend="in-process"))
-    assert (related.unlike, [difference.mark for difference in related.marked]) == ((), ["other backend"])
+    assert (related.unlike, [difference.mark for difference in related.marked]) == (
+        (),
+        ["other backend"],
+    )
 
 
 def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path):
@@ -106,16 +132,21 @@ def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path):
 def test_a_model_that_takes_all_memory_ends_by_its_own_limit(tmp_path):
     """A tenth of the machine's memory, without its swap, stays with the agent and the system: the line says what a run may take."""
     total_bytes = psutil.virtual_memory().total
-    line = failure(tmp_path, f"import numpy as np\ndef make(): np.empty({total_bytes * 91 // 100}, np.uint8)")
+    line = failure(
+        tmp_path, f"import numpy as np\ndef make(): np.empty({total_bytes * 91 // 100}, np.uint8)"
+    )
     assert re.search(
-        rf"out of memory .*bad.py:make': a run may take {total_bytes * 0.9 / 1e9:.3g} GB on this machine: use a smaller model", line
+        rf"out of memory .*bad.py:make': a run may take {total_bytes * 0.9 / 1e9:.3g} GB on this machine: use a smaller model",
+        line,
     ), line
 
 
 def test_a_model_that_keeps_its_results_has_a_note(run, tmp_path):
     """Its memory grows while it is timed."""
     source = "import numpy as np\nkept = []\ndef f(x):\n kept.append(np.ones(100_000))\n return x\n"
-    (tmp_path / "leak.py").write_text(f"{source}def make(): return f, {{'x': ('float32', (1, 4))}}\n")
+    (tmp_path / "leak.py").write_text(
+        f"{source}def make(): return f, {{'x': ('float32', (1, 4))}}\n"
+    )
     record = run("leak.py:make")
     assert "memory-grows" in [violation["rule"] for violation in record["verdict"]["notes"]]
     assert record["memory"]["grown_mb"] > 40
@@ -134,5 +165,7 @@ def test_code_reads_its_folder_and_what_options_name_and_no_more(run, tmp_path):
     (tmp_path / "secret" / "key").write_text("k")
     (tmp_path / "data" / "a.txt").write_text("a")
     (tmp_path / "code" / "helper.py").write_text("")
-    (tmp_path / "code" / "mine.py").write_text(f"SECRET = {str(tmp_path / 'secret' / 'key')!r}\n{source}")
+    (tmp_path / "code" / "mine.py").write_text(
+        f"SECRET = {str(tmp_path / 'secret' / 'key')!r}\n{source}"
+    )
     run("code/mine.py:make", "--option", f"extra={tmp_path / 'data'}")

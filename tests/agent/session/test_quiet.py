@@ -16,7 +16,9 @@ class PlayedLoad:
         monkeypatch.setattr(quiet, "read_usage", self.usage)
 
     def usage(self, *_):
-        return load.ProcessorUsage(total=round(self.now_s * 200), busy=self.busy_ticks, stolen=0, own=0)
+        return load.ProcessorUsage(
+            total=round(self.now_s * 200), busy=self.busy_ticks, stolen=0, own=0
+        )
 
     def sleep(self, seconds):
         self.busy_ticks += round(100 * seconds) if self.now_s < self.quiet_s else 0
@@ -55,9 +57,15 @@ def test_a_machine_that_does_not_show_its_load_is_not_waited_for(monkeypatch):
 
 @pytest.mark.parametrize(
     ("course_c", "shortest_s", "longest_s"),
-    [(lambda _: 50, 4, 6), (lambda s: 70 - min(s, 20), 20, 26), (lambda s: 50 + 10 * (s % 2), 60, 61)],
+    [
+        (lambda _: 50, 4, 6),
+        (lambda s: 70 - min(s, 20), 20, 26),
+        (lambda s: 50 + 10 * (s % 2), 60, 61),
+    ],
 )
-def test_the_board_has_settled_when_its_temperature_stays(tmp_path, course_c, shortest_s, longest_s):
+def test_the_board_has_settled_when_its_temperature_stays(
+    tmp_path, course_c, shortest_s, longest_s
+):
     """Within 1 C for five readings, or after a minute at the latest; the wait is an event."""
     zone, events, now_s = tmp_path / "sys/class/thermal/thermal_zone0", [], [0.0]
     zone.mkdir(parents=True)

@@ -10,7 +10,13 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.base.evidence import GUEST_SESSION_SD, SESSION_SD
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.session.run_plan import RunPlan, further_runs, in_round, planned_s, precision_reach
+from edgemeter.agent.session.run_plan import (
+    RunPlan,
+    further_runs,
+    in_round,
+    planned_s,
+    precision_reach,
+)
 from tests.fixtures.record_factory import make_energy, make_generation, make_latency, make_record
 from tests.fixtures.run_jobs import one_case
 
@@ -23,7 +29,11 @@ def case_of(name="a", **changes):
 def run_of(p50_ms, **changes):
     """Return a record with this latency and the throughput that follows from it."""
     return make_record(
-        latency=make_latency(p50_ms=p50_ms), throughput_per_s=1000 / p50_ms, energy=None, reasons={"energy": "none"}, **changes
+        latency=make_latency(p50_ms=p50_ms),
+        throughput_per_s=1000 / p50_ms,
+        energy=None,
+        reasons={"energy": "none"},
+        **changes,
     )
 
 
@@ -43,7 +53,12 @@ def test_a_case_is_measured_until_its_figures_are_precise():
     plan = RunPlan([case_of()])
     runs = played(plan, lambda *_: run_of(10.0 * math.exp(draw.gauss(0, 0.04))))
     assert 3 < len(runs) < 20
-    assert further_runs([[outcome.latency.p50_ms for outcome in plan.cases[0].outcomes]], 0.05, SESSION_SD) == 0
+    assert (
+        further_runs(
+            [[outcome.latency.p50_ms for outcome in plan.cases[0].outcomes]], 0.05, SESSION_SD
+        )
+        == 0
+    )
 
 
 def test_more_runs_are_no_remedy_for_sessions_that_differ():
@@ -51,7 +66,9 @@ def test_more_runs_are_no_remedy_for_sessions_that_differ():
     values = [10.0, 10.2, 9.9, 10.1, 10.0, 9.9, 10.0]
     assert further_runs([values], 0.05, GUEST_SESSION_SD) == 0
     assert further_runs([[10.0, 10.5, 9.6]], 0.05, GUEST_SESSION_SD) > 0
-    assert further_runs([[10.0, 10.5, 9.6]], 0.14, GUEST_SESSION_SD) > further_runs([[10.0, 10.5, 9.6]], 0.14, SESSION_SD)
+    assert further_runs([[10.0, 10.5, 9.6]], 0.14, GUEST_SESSION_SD) > further_runs(
+        [[10.0, 10.5, 9.6]], 0.14, SESSION_SD
+    )
     assert math.expm1(precision_reach(0.05, GUEST_SESSION_SD)) == pytest.approx(0.128, abs=0.001)
     assert math.expm1(precision_reach(0.05, SESSION_SD)) == pytest.approx(0.05)
 
@@ -59,7 +76,10 @@ def test_more_runs_are_no_remedy_for_sessions_that_differ():
 def test_each_figure_that_is_shown_has_to_be_precise():
     """An energy that scatters keeps the runs coming, as long as there is time."""
     energies = iter(make_energy(gross_mj=gross_mj) for gross_mj in (10.0, 14.0) * 20)
-    runs = played(RunPlan([case_of(time_s=12.0)]), lambda *_: msgspec.structs.replace(run_of(10.0), energy=next(energies)))
+    runs = played(
+        RunPlan([case_of(time_s=12.0)]),
+        lambda *_: msgspec.structs.replace(run_of(10.0), energy=next(energies)),
+    )
     assert len(runs) == 12
 
 
@@ -98,28 +118,48 @@ def test_the_speed_of_a_case_decides_how_long_it_is_measured(changes, runs):
 def test_only_the_runs_that_count_decide():
     """A run that lies apart from its siblings is disturbed; the three others agree."""
     values = iter((10.0, 10.0, 20.0, 10.0, 10.0))
-    runs = played(RunPlan([case_of()]), lambda _, number: run_of(next(values), repeat=number, session_started_at_ns=7))
+    runs = played(
+        RunPlan([case_of()]),
+        lambda _, number: run_of(next(values), repeat=number, session_started_at_ns=7),
+    )
     assert len(runs) == 4
 
 
-@pytest.mark.parametrize(("disturbed", "runs"), [({1}, 4), ({0, 2}, 5), (set(range(12)), 3), ({0, 1, *range(3, 12)}, 12)])
+@pytest.mark.parametrize(
+    ("disturbed", "runs"), [({1}, 4), ({0, 2}, 5), (set(range(12)), 3), ({0, 1, *range(3, 12)}, 12)]
+)
 def test_a_case_is_measured_until_three_runs_are_ok(disturbed, runs):
     """Where one is, so that a machine that is always busy is not measured for all of the time."""
     states = [Verdict(state="disturbed" if number in disturbed else "ok") for number in range(12)]
-    assert len(played(RunPlan([case_of(time_s=12.0)]), lambda _, number: run_of(10.0, verdict=states[number]))) == runs
+    assert (
+        len(
+            played(
+                RunPlan([case_of(time_s=12.0)]),
+                lambda _, number: run_of(10.0, verdict=states[number]),
+            )
+        )
+        == runs
+    )
 
 
-@pytest.mark.parametrize(("time_s", "length_s", "runs"), [(120.0, 50.0, 3), (10.0, 2.0, 5), (10.0, 2.6, 3)])
+@pytest.mark.parametrize(
+    ("time_s", "length_s", "runs"), [(120.0, 50.0, 3), (10.0, 2.0, 5), (10.0, 2.6, 3)]
+)
 def test_no_run_begins_that_would_exceed_the_time_of_the_case(time_s, length_s, runs):
     """But there are at least three."""
     values = iter((1.0, 2.0) * 10)
-    assert len(played(RunPlan([case_of(time_s=time_s)]), lambda *_: run_of(next(values)), length_s)) == runs
+    assert (
+        len(played(RunPlan([case_of(time_s=time_s)]), lambda *_: run_of(next(values)), length_s))
+        == runs
+    )
 
 
 def test_a_number_of_repeats_switches_time_and_precision_off():
     """As a sustained run, which is one."""
     values = iter((1.0, 2.0) * 10)
-    assert len(played(RunPlan([case_of(repeats=7, time_s=2.0)]), lambda *_: run_of(next(values)))) == 7
+    assert (
+        len(played(RunPlan([case_of(repeats=7, time_s=2.0)]), lambda *_: run_of(next(values)))) == 7
+    )
     assert len(played(RunPlan([case_of(repeats=1)]), lambda *_: run_of(1.0))) == 1
     assert one_case("a.onnx", mode="sustained").repeats == 1
 
@@ -128,17 +168,31 @@ def test_rounds_are_interleaved_and_hold_the_cases_that_are_not_precise_yet():
     """AB BA BA; then B alone."""
     scattered = iter((10.0, 12.0, 10.0, 12.0, 10.0, 12.0))
     runs = played(
-        RunPlan([case_of("a"), case_of("b", time_s=5.0)]), lambda case, _: run_of(10.0 if "a.onnx" in case.model else next(scattered))
+        RunPlan([case_of("a"), case_of("b", time_s=5.0)]),
+        lambda case, _: run_of(10.0 if "a.onnx" in case.model else next(scattered)),
     )
     assert runs == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("b", 2), ("a", 2), ("b", 3), ("b", 4)]
-    assert [in_round("AB", number) for number in range(8)] == ["AB", "BA", "BA", "AB", "BA", "AB", "AB", "BA"]
+    assert [in_round("AB", number) for number in range(8)] == [
+        "AB",
+        "BA",
+        "BA",
+        "AB",
+        "BA",
+        "AB",
+        "AB",
+        "BA",
+    ]
 
 
 def rounds_played(ratios, **changes):
     """Return how many rounds two cases take that are compared at 3%; b takes so many times as long as a, round by round."""
     plan = RunPlan([case_of("a", **changes), case_of("b", **changes)], 0.03)
     runs = played(
-        plan, lambda case, number: run_of(10.0 * (1 + number % 3) * (1 if "a.onnx" in case.model else ratios[number]), repeat=number)
+        plan,
+        lambda case, number: run_of(
+            10.0 * (1 + number % 3) * (1 if "a.onnx" in case.model else ratios[number]),
+            repeat=number,
+        ),
     )
     rounds = len(runs) // 2
     assert runs == [(name, number) for number in range(rounds) for name in in_round("ab", number)]
@@ -179,17 +233,30 @@ def test_each_case_of_a_comparison_has_as_many_runs_as_the_first_but_for_one_tha
     assert [name for name, _ in played(plan, lambda *_: run_of(10.0))] == ["a"] * 8
     assert [len(of_case.outcomes) for of_case in plan.cases] == [4, 4]
     plan = RunPlan([case_of("a", repeats=4), case_of("b")], 0.03)
-    runs = played(plan, lambda case, _: run_of(10.0) if "a.onnx" in case.model else ConfigError("no such backend"))
+    runs = played(
+        plan,
+        lambda case, _: run_of(10.0) if "a.onnx" in case.model else ConfigError("no such backend"),
+    )
     assert runs == [("a", 0), ("b", 0), ("a", 1), ("a", 2), ("a", 3)]
     scattered = iter((10.0, 12.0) * 9)
     plan = RunPlan([case_of("a"), case_of("b", time_s=5.0)], 0.03)
-    assert len(played(plan, lambda case, _: run_of(10.0 if "a.onnx" in case.model else next(scattered)))) == 10
+    assert (
+        len(
+            played(
+                plan, lambda case, _: run_of(10.0 if "a.onnx" in case.model else next(scattered))
+            )
+        )
+        == 10
+    )
 
 
 def test_as_many_runs_are_foreseen_of_each_case_that_is_compared():
     """A number of repeats of one is that of all; the run that goes on is one of them."""
     for repeats, expected in ((9, [18, 18, 18]), (None, [6, 6, 6])):
-        plan, foreseen = RunPlan([case_of("a", time_s=60.0), case_of("b", repeats=repeats, time_s=60.0)], 0.03), []
+        plan, foreseen = (
+            RunPlan([case_of("a", time_s=60.0), case_of("b", repeats=repeats, time_s=60.0)], 0.03),
+            [],
+        )
         for _ in islice(plan, 3):
             foreseen.append(plan.expected()[0])
             plan.note(run_of(10.0), 2.0)
@@ -199,7 +266,15 @@ def test_as_many_runs_are_foreseen_of_each_case_that_is_compared():
 def test_invalid_runs_do_not_count_and_a_case_that_fails_is_left():
     """An error that stays ends a case at once, another after its second run."""
     invalid = Verdict(state="invalid")
-    assert len(played(RunPlan([case_of(time_s=9.0)]), lambda _, number: run_of(number + 1.0, verdict=invalid))) == 3
+    assert (
+        len(
+            played(
+                RunPlan([case_of(time_s=9.0)]),
+                lambda _, number: run_of(number + 1.0, verdict=invalid),
+            )
+        )
+        == 3
+    )
     assert len(played(RunPlan([case_of()]), lambda *_: ConfigError("no such backend"))) == 1
     assert len(played(RunPlan([case_of(repeats=9)]), lambda *_: MeasurementError("it died"))) == 2
 
@@ -212,7 +287,10 @@ def test_a_round_sets_the_board_to_each_mode_once():
     for case, _ in islice(plan, 16):
         modes.append(case.power_mode)
         plan.note(run_of(1.0), 1.0)
-    assert [sum(mode != following for mode, following in pairwise(modes[start : start + 4])) for start in range(0, 16, 4)] == [1] * 4
+    assert [
+        sum(mode != following for mode, following in pairwise(modes[start : start + 4]))
+        for start in range(0, 16, 4)
+    ] == [1] * 4
 
 
 def test_runs_are_foreseen_from_their_spread():

@@ -11,16 +11,31 @@ from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.energy.energies import Energies
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext, run_record
 from tests.fixtures.measured_factory import measured
-from tests.fixtures.record_factory import SHA_MODEL, make_accuracy, make_environment, make_generation
+from tests.fixtures.record_factory import (
+    SHA_MODEL,
+    make_accuracy,
+    make_environment,
+    make_generation,
+)
 from tests.fixtures.rows import table_row
 
 
 def id_of(tmp_path, generation=None, settings=None, **facts):
     """Return the id of the case of a run, which generated text where there is a `generation`, whatever its file."""
-    (case,) = expand(SuiteFile(name="s", case=[Settings(model="chat.server", **(settings or {}))]), tmp_path).cases
+    (case,) = expand(
+        SuiteFile(name="s", case=[Settings(model="chat.server", **(settings or {}))]), tmp_path
+    ).cases
     shared = SessionContext("s", "pi-1", "lab", "device", make_environment(), 0)
     planned = PlannedRun(case, 0, 0, SHA_MODEL, shared)
-    return run_record(planned, measured(generation=generation, **facts), 0, (), Energies(None, "no sensor"), (), None).case
+    return run_record(
+        planned,
+        measured(generation=generation, **facts),
+        0,
+        (),
+        Energies(None, "no sensor"),
+        (),
+        None,
+    ).case
 
 
 def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
@@ -36,7 +51,10 @@ def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
 
 def test_the_order_of_options_makes_no_other_case(tmp_path):
     """A suite and a command give the same ones as they like."""
-    ids = {id_of(tmp_path, make_generation(), settings={"options": options}) for options in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"})}
+    ids = {
+        id_of(tmp_path, make_generation(), settings={"options": options})
+        for options in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"})
+    }
     assert len(ids) == 1
 
 
@@ -44,11 +62,19 @@ def test_the_id_of_a_case_holds_the_threads_that_are_recorded(tmp_path):
     """A server chooses its own: what `--threads` asks for changes nothing, and is one case, as its identity is."""
     runtime = measured().runtime
     recorded = {
-        reason: [msgspec.structs.replace(runtime, threads=threads if reason is None else 1, threads_reason=reason) for threads in (1, 4)]
+        reason: [
+            msgspec.structs.replace(
+                runtime, threads=threads if reason is None else 1, threads_reason=reason
+            )
+            for threads in (1, 4)
+        ]
         for reason in (None, "the server chooses how many it computes with")
     }
     ids = [
-        {id_of(tmp_path, settings={"threads": threads}, runtime=each) for threads, each in zip((1, 4), both, strict=True)}
+        {
+            id_of(tmp_path, settings={"threads": threads}, runtime=each)
+            for threads, each in zip((1, 4), both, strict=True)
+        }
         for both in recorded.values()
     ]
     assert list(map(len, ids)) == [2, 1]
@@ -56,8 +82,16 @@ def test_the_id_of_a_case_holds_the_threads_that_are_recorded(tmp_path):
 
 def test_a_run_with_a_figure_that_no_reader_accepts_gives_no_record(tmp_path):
     """Such as an accuracy of a task that is no share: it would be lost at the collector, where nobody could measure again."""
-    for value, better, refusal in ((32.5, "lower", None), (32.5, "higher", "coco_ap exceeds 1"), (1e308, "lower", "`$.accuracy.value`")):
+    for value, better, refusal in (
+        (32.5, "lower", None),
+        (32.5, "higher", "coco_ap exceeds 1"),
+        (1e308, "lower", "`$.accuracy.value`"),
+    ):
         with table_row(value, better):
             accuracy = make_accuracy(value=value, better=better)
-            with nullcontext() if refusal is None else pytest.raises(MeasurementError, match=re.escape(refusal)):
+            with (
+                nullcontext()
+                if refusal is None
+                else pytest.raises(MeasurementError, match=re.escape(refusal))
+            ):
                 id_of(tmp_path, accuracy=accuracy)

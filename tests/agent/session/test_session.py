@@ -37,13 +37,24 @@ def played(monkeypatch):
 def suite(folder: Path, *lines: str) -> contract_suite.Suite:
     """Return the suite of one case with these lines, rapid and once unless they differ."""
     path = folder / "suite.toml"
-    path.write_text("\n".join(['name = "s"', "[defaults]", 'mode = "rapid"', "repeats = 1", "[[case]]", *lines]))
+    path.write_text(
+        "\n".join(['name = "s"', "[defaults]", 'mode = "rapid"', "repeats = 1", "[[case]]", *lines])
+    )
     return read_suite(path)
 
 
 def measure(cases: contract_suite.Suite, **changes) -> list[RunRecord | EdgemeterError]:
     events: list[object] = changes.pop("events", [])
-    return list(session.measure(cases, changes.pop("identity", WHO), {}, "no power sensor on this machine", events.append, **changes))
+    return list(
+        session.measure(
+            cases,
+            changes.pop("identity", WHO),
+            {},
+            "no power sensor on this machine",
+            events.append,
+            **changes,
+        )
+    )
 
 
 @pytest.mark.usefixtures("played")
@@ -53,14 +64,28 @@ def test_a_run_becomes_a_complete_record(tmp_path):
     events: list[object] = []
     cases = suite(tmp_path, 'model = "m.replay.json"')
     identity = session.DeviceIdentity("bench", "lab", "reference")
-    (record,) = measure(cases, events=events, identity=identity, keep=lambda run: msgspec.structs.replace(run, seq=7))
+    (record,) = measure(
+        cases,
+        events=events,
+        identity=identity,
+        keep=lambda run: msgspec.structs.replace(run, seq=7),
+    )
     assert isinstance(record, RunRecord), record
-    assert (record.device, record.fleet, record.role, record.suite, record.runtime.name) == ("bench", "lab", "reference", "s", "replay")
+    assert (record.device, record.fleet, record.role, record.suite, record.runtime.name) == (
+        "bench",
+        "lab",
+        "reference",
+        "s",
+        "replay",
+    )
     # The outbox's number, which `keep` gave it.
     assert record.seq == 7
     assert (record.latency.count, record.load.samples) == (64, 64)
     assert record.latency.p50_ms == pytest.approx(2.0, abs=0.01)
-    assert (record.cold_start.load_ms, record.cold_start.first_ms) == (pytest.approx(30, abs=0.1), pytest.approx(20, abs=0.1))
+    assert (record.cold_start.load_ms, record.cold_start.first_ms) == (
+        pytest.approx(30, abs=0.1),
+        pytest.approx(20, abs=0.1),
+    )
     assert record.cold_start.process_ms is not None
     assert record.throughput_per_s == pytest.approx(1000 / record.latency.mean_ms)
     assert (record.cpus, record.sustained) == (None, None)
@@ -75,7 +100,11 @@ def test_a_run_becomes_a_complete_record(tmp_path):
 
 def workers() -> list[psutil.Process]:
     processes = psutil.Process().children(recursive=True)
-    return [child for child in processes if child.cmdline()[1:3] == ["-m", "edgemeter.agent.engine.worker"]]
+    return [
+        child
+        for child in processes
+        if child.cmdline()[1:3] == ["-m", "edgemeter.agent.engine.worker"]
+    ]
 
 
 @pytest.mark.usefixtures("played")
@@ -84,8 +113,13 @@ def test_a_suite_that_compares_its_cases_measures_them_in_rounds(tmp_path):
     for name in "mn":
         write_replay(tmp_path, name)
     path = tmp_path / "suite.toml"
-    cases = [f'[[case]]\nmodel = "{name}.replay.json"\nrepeats = {repeats}' for name, repeats in (("m", 2), ("n", 1))]
-    path.write_text("\n".join(['name = "s"', "matters_ratio = 0.03", "[defaults]", 'mode = "rapid"', *cases]))
+    cases = [
+        f'[[case]]\nmodel = "{name}.replay.json"\nrepeats = {repeats}'
+        for name, repeats in (("m", 2), ("n", 1))
+    ]
+    path.write_text(
+        "\n".join(['name = "s"', "matters_ratio = 0.03", "[defaults]", 'mode = "rapid"', *cases])
+    )
     assert [run.model.name[0] for run in measure(read_suite(path))] == ["m", "n", "n", "m"]
 
 
@@ -102,13 +136,19 @@ def test_a_process_that_dies_is_an_error_that_names_the_cause(tmp_path):
     cases = suite(tmp_path, 'model = "m.replay.json"')
     (outcome,) = session.measure(cases, WHO, {}, "none", kill)
     assert isinstance(outcome, MeasurementError)
-    assert "'m.replay.json' on replay was killed by SIGILL; this build of the runtime uses instructions that the CPU lacks" in str(outcome)
+    assert (
+        "'m.replay.json' on replay was killed by SIGILL; this build of the runtime uses instructions that the CPU lacks"
+        in str(outcome)
+    )
 
 
 def test_what_a_suite_asks_for_is_checked_before_anything_runs(tmp_path):
     """A model with another hash, and cores that are not there."""
     write_replay(tmp_path)
-    for line, words in ((f'sha256 = "{"0" * 64}"', f"not {'0' * 64}"), ("cpus = [4000]", "4000 not available here")):
+    for line, words in (
+        (f'sha256 = "{"0" * 64}"', f"not {'0' * 64}"),
+        ("cpus = [4000]", "4000 not available here"),
+    ):
         with pytest.raises(ConfigError, match=words):
             measure(suite(tmp_path, 'model = "m.replay.json"', line))
 
@@ -147,7 +187,9 @@ def test_the_latency_of_an_open_loop_counts_from_the_arrival(tmp_path):
     assert load.utilisation_ratio == pytest.approx(0.1, abs=0.03)
     waits = series(record, "query_start") - series(record, "arrival")
     assert waits.min() >= 0
-    assert sorted(series(record, "latency") - waits)[len(waits) // 2] / 1e6 == pytest.approx(2.0, abs=0.01)
+    assert sorted(series(record, "latency") - waits)[len(waits) // 2] / 1e6 == pytest.approx(
+        2.0, abs=0.01
+    )
 
 
 @pytest.mark.services
@@ -161,7 +203,9 @@ def test_a_run_keeps_to_its_cores_and_records_them(tmp_path):
         if isinstance(event, job.Phase) and event.name == "load":
             cores.extend(set(child.cpu_affinity()) for child in workers())
 
-    (record,) = session.measure(suite(tmp_path, 'model = "m.replay.json"', f"cpus = [{core}]"), WHO, {}, "none", look)
+    (record,) = session.measure(
+        suite(tmp_path, 'model = "m.replay.json"', f"cpus = [{core}]"), WHO, {}, "none", look
+    )
     assert cores == [{core}]
     assert record.cpus == (core,)
 
@@ -180,7 +224,10 @@ def events(case, outcomes):
 
 def test_only_the_beginning_of_a_run_is_reported():
     """Nothing while it is warmed up, timed, idles or is scored; which run of how many, and how many failed before."""
-    (case,) = expand(SuiteFile(name="s", case=[Settings(model=["/m/tiny.tflite"], runtime=["litert"])]), Path("/m")).cases
+    (case,) = expand(
+        SuiteFile(name="s", case=[Settings(model=["/m/tiny.tflite"], runtime=["litert"])]),
+        Path("/m"),
+    ).cases
     sent, events_seen = [], []
     report = ActivityReport("nightly", sent.append, "job-1")
     for event in events(case, [make_record(), MeasurementError("no"), make_record()]):
@@ -189,7 +236,8 @@ def test_only_the_beginning_of_a_run_is_reported():
         events_seen.append((type(event), len(sent) - before))
     assert {kind for kind, count in events_seen if count} == {RunBegins}
     assert sent == [
-        Measuring(suite="nightly", case=case.label, run=n, runs=3, failed=failed, job="job-1") for n, failed in ((1, 0), (2, 0), (3, 1))
+        Measuring(suite="nightly", case=case.label, run=n, runs=3, failed=failed, job="job-1")
+        for n, failed in ((1, 0), (2, 0), (3, 1))
     ]
 
 

@@ -23,9 +23,16 @@ def half_an_hour(slower_after_s=None, ratio=1.25):
     latency, starts, now = [], [], 0
     while now < 1_800_000_000_000:
         starts.append(now)
-        latency.append(int(QUERY_NS * ratio) if slower_after_s is not None and now >= slower_after_s * 1e9 else QUERY_NS)
+        latency.append(
+            int(QUERY_NS * ratio)
+            if slower_after_s is not None and now >= slower_after_s * 1e9
+            else QUERY_NS
+        )
         now += latency[-1]
-    series = (samples.pack("latency", "ns", np.array(latency)), samples.pack("query_start", "ns", np.array(starts)))
+    series = (
+        samples.pack("latency", "ns", np.array(latency)),
+        samples.pack("query_start", "ns", np.array(starts)),
+    )
     return measured(samples=series, timed=window.Window(START_NS, START_NS + now))
 
 
@@ -38,7 +45,11 @@ def looks(clock_hz, temperature_c):
     return [
         (
             START_NS + int(t_s * 1e9),
-            Condition(when="during", clock_hz=clock_hz(t_s), temperatures_c={"cpu": temperature_c(t_s), "board": 20.0}),
+            Condition(
+                when="during",
+                clock_hz=clock_hz(t_s),
+                temperatures_c={"cpu": temperature_c(t_s), "board": 20.0},
+            ),
         )
         for t_s in np.arange(0.25, 1800, 2.0)
     ]
@@ -50,7 +61,11 @@ def test_a_steady_run_never_throttles():
     assert (len(curve.points), curve.interval_s) == (180, pytest.approx(10.0, rel=1e-3))
     assert {point.p50_ms for point in curve.points} == {50.0}
     assert (curve.level_p50_ms, curve.throttled_after_s, curve.throttled_by) == (50.0, None, ())
-    assert (curve.points[3].clock_hz, curve.points[3].temperature_c, curve.points[3].power_w) == (None, None, None)
+    assert (curve.points[3].clock_hz, curve.points[3].temperature_c, curve.points[3].power_w) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_latency_that_steps_up_is_dated():
@@ -71,7 +86,9 @@ def test_a_clock_that_falls_is_dated_and_temperature_is_the_hottest_sensor():
 
 def test_power_is_that_of_the_widest_sensor_by_interval():
     """Of a package and a wall meter the wall's trace is shown: 5 W, then 8 W."""
-    readings = tuple(Reading(START_NS + s * 1_000_000_000, power_w=5.0 if s < 900 else 8.0) for s in range(1801))
+    readings = tuple(
+        Reading(START_NS + s * 1_000_000_000, power_w=5.0 if s < 900 else 8.0) for s in range(1801)
+    )
     narrow = tuple(Reading(reading.taken_ns, power_w=1.0) for reading in readings)
     traces = [
         SensorTrace("a", Description("a", "cpu-package", (), "power", 1000.0, 0.1, None), narrow),
@@ -92,10 +109,15 @@ def test_a_short_slowness_is_no_throttling():
     ("scatter_ratio", "false_alarms", "detections", "series"),
     [
         (0.02, 0.05, 0.95, 20),
-        *[pytest.param(*rates, 400, marks=pytest.mark.nightly) for rates in ((0.01, 0.002, 0.99), (0.02, 0.01, 0.98), (0.03, 0.04, 0.95))],
+        *[
+            pytest.param(*rates, 400, marks=pytest.mark.nightly)
+            for rates in ((0.01, 0.002, 0.99), (0.02, 0.01, 0.98), (0.03, 0.04, 0.95))
+        ],
     ],
 )
-def test_false_alarms_are_rare_and_a_fifth_slower_is_found(scatter_ratio, false_alarms, detections, series):
+def test_false_alarms_are_rare_and_a_fifth_slower_is_found(
+    scatter_ratio, false_alarms, detections, series
+):
     """The rates of the docstring, on 400 seeded series each."""
     draw = np.random.default_rng(21)
 
@@ -135,11 +157,22 @@ def test_a_language_model_has_its_tpot_by_interval():
 def frames_run(script, **changes):
     """Return a run of frames that was played: 15 a second for ten minutes, calls as in the script (ns, by their number)."""
     world = World(script)
-    settings = {"queries": 1, "seconds": 600.0, "rate_per_s": 15.0, "deadline_ns": 60_000_000, "expected_ns": 40_000_000} | changes
+    settings = {
+        "queries": 1,
+        "seconds": 600.0,
+        "rate_per_s": 15.0,
+        "deadline_ns": 60_000_000,
+        "expected_ns": 40_000_000,
+    } | changes
     timed = schedule.run_steady(world.ticking_watch(), plan(**settings))
     frames = window.Window(timed.begin_ns, timed.end_ns)
     series = scenario.time_series(timed, frames.start_ns)
-    return timed, measured(samples=series, timed=frames, steady=steady.steady_of(timed), load=scenario.load_of_timed(timed, 1, 15.0))
+    return timed, measured(
+        samples=series,
+        timed=frames,
+        steady=steady.steady_of(timed),
+        load=scenario.load_of_timed(timed, 1, 15.0),
+    )
 
 
 def test_frames_that_are_missed_after_throttling_are_dated():
@@ -150,10 +183,20 @@ def test_frames_that_are_missed_after_throttling_are_dated():
     assert len(curve.points) == 180
     assert curve.throttled_after_s == pytest.approx(300, abs=3.4)
     assert curve.level_p50_ms == pytest.approx(40, rel=0.01)
-    assert sum(point.missed for point in curve.points) == run.steady.dropped + run.steady.late == 3000
-    assert {point.missed for number, point in enumerate(curve.points) if (number + 1) * curve.interval_s < 400} == {0}
+    assert (
+        sum(point.missed for point in curve.points) == run.steady.dropped + run.steady.late == 3000
+    )
+    assert {
+        point.missed
+        for number, point in enumerate(curve.points)
+        if (number + 1) * curve.interval_s < 400
+    } == {0}
     # 50 frames in each interval of ten thirds of a second, and the last answer comes a little after the schedule.
-    assert {point.missed for number, point in enumerate(curve.points) if number * curve.interval_s >= 400} <= {49, 50, 51}
+    assert {
+        point.missed
+        for number, point in enumerate(curve.points)
+        if number * curve.interval_s >= 400
+    } <= {49, 50, 51}
 
 
 def test_less_than_a_minute_of_frames_has_no_curve():

@@ -11,7 +11,12 @@ import numpy as np
 import psutil
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    MeasurementError,
+    UnavailableError,
+)
 from edgemeter.agent.bundle.recompute import recompute
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record import RunRecord
@@ -31,7 +36,11 @@ MS = 1_000_000
 
 def suite(folder: Path, *cases: str, **defaults: object) -> contract_suite.Suite:
     written = {"mode": "rapid", "repeats": 1, "together": "group", **defaults}
-    lines = ['name = "s"', "[defaults]", *(f"{key} = {json.dumps(value)}" for key, value in written.items())]
+    lines = [
+        'name = "s"',
+        "[defaults]",
+        *(f"{key} = {json.dumps(value)}" for key, value in written.items()),
+    ]
     path = folder / "suite.toml"
     path.write_text("\n".join([*lines, *(f"[[case]]\n{case}" for case in cases)]))
     return read_suite(path)
@@ -45,14 +54,20 @@ def replays(folder: Path, *latencies_ms: float) -> list[str]:
     return [f'model = "{name}.replay.json"\noptions = {{wait = "sleep"}}' for name in names]
 
 
-def measure(cases: contract_suite.Suite, on_event=lambda _: None, sensors=None) -> list[RunRecord | EdgemeterError]:
+def measure(
+    cases: contract_suite.Suite, on_event=lambda _: None, sensors=None
+) -> list[RunRecord | EdgemeterError]:
     return list(together.measure(cases, WHO, sensors or {}, "none", on_event))
 
 
 def workers() -> list[psutil.Process]:
     """Return the processes that measure now, in the order in which they were started."""
     processes = psutil.Process().children(recursive=True)
-    children = [child for child in processes if child.cmdline()[1:3] == ["-m", "edgemeter.agent.engine.worker"]]
+    children = [
+        child
+        for child in processes
+        if child.cmdline()[1:3] == ["-m", "edgemeter.agent.engine.worker"]
+    ]
     return sorted(children, key=psutil.Process.create_time)
 
 
@@ -77,7 +92,11 @@ def played(monkeypatch):
     without_waiting(monkeypatch)
 
     def run(work, follow, meet=None):
-        own_ms, factor, timed = float(Path(work.case.model).name.split("ms")[0]), 1, Window(0, 10**9)
+        own_ms, factor, timed = (
+            float(Path(work.case.model).name.split("ms")[0]),
+            1,
+            Window(0, 10**9),
+        )
         follow(job.Phase(name="load"), NO_PID)
         if meet is not None:
             meet(job.Encounter())
@@ -85,12 +104,16 @@ def played(monkeypatch):
             if own_ms == 4 and failures:
                 raise failures.pop()
             is_first = own_ms == 4
-            mine = Window(agreed.start_ns + 10 * MS * is_first, agreed.end_ns - 20 * MS * (not is_first))
+            mine = Window(
+                agreed.start_ns + 10 * MS * is_first, agreed.end_ns - 20 * MS * (not is_first)
+            )
             factor, timed = 2, meet(job.Encounter(timed=mine))
         follow(job.Phase(name="timed", seconds=1.0), NO_PID)
         follow(job.Phase(name="idle after"), NO_PID)
         model = make_model(name=work.case.name or f"{own_ms:g} ms", sha256=work.sha256)
-        return msgspec.structs.replace(measured_of(np.full(200, round(factor * own_ms * MS)), model=model), timed=timed)
+        return msgspec.structs.replace(
+            measured_of(np.full(200, round(factor * own_ms * MS)), model=model), timed=timed
+        )
 
     monkeypatch.setattr(isolation, "run_isolated", run)
     return failures.append
@@ -106,12 +129,29 @@ def files(folder: Path, *latencies_ms: int) -> list[str]:
 def test_a_run_beside_others_is_slowed_against_its_own_alone(tmp_path):
     """Each alone, then both, and the other way round, where the record waits for its round."""
     outcomes = measure(suite(tmp_path, *files(tmp_path, 4, 9), repeats=2))
-    assert [run.together is None for run in outcomes] == [True, True, False, False, True, True, False, False]
-    alone, accompanied = ([run for run in outcomes if (run.together is None) == is_alone] for is_alone in (True, False))
-    assert [run.together is None for run in sorted(outcomes, key=lambda run: run.monotonic_ns)] == [True] * 2 + [False] * 4 + [True] * 2
+    assert [run.together is None for run in outcomes] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
+    alone, accompanied = (
+        [run for run in outcomes if (run.together is None) == is_alone]
+        for is_alone in (True, False)
+    )
+    assert [run.together is None for run in sorted(outcomes, key=lambda run: run.monotonic_ns)] == [
+        True
+    ] * 2 + [False] * 4 + [True] * 2
     assert {run.latency.mean_ms for run in alone} == {4.0, 9.0}
     assert {run.together.slow_down_ratio for run in accompanied} == {2.0}
-    assert {run.model.name: run.together.neighbours[0].model for run in accompanied} == {"4 ms": "9 ms", "9 ms": "4 ms"}
+    assert {run.model.name: run.together.neighbours[0].model for run in accompanied} == {
+        "4 ms": "9 ms",
+        "9 ms": "4 ms",
+    }
     assert len({run.case for run in outcomes}) == 4
     assert all(recompute(run)[1] == () for run in outcomes)
 
@@ -122,7 +162,14 @@ def test_a_run_that_fails_beside_others_leaves_the_runs_alone(played, tmp_path):
     outcomes = measure(suite(tmp_path, *files(tmp_path, 4, 9), repeats=2))
     errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
     assert [str(error) for error in errors] == ["it died; the runs at the same time do not count"]
-    assert [run.together is None for run in outcomes if run not in errors] == [True, True, True, True, False, False]
+    assert [run.together is None for run in outcomes if run not in errors] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.services
@@ -154,7 +201,9 @@ def interrupt_a_block(folder):
         elif isinstance(event, job.Phase) and event.name == "timed" and has_company[-1]:
             os.kill(os.getpid(), signal.SIGINT)
 
-    outcomes = together.measure(suite(folder, *replays(folder, 4.0, 9.0), seconds=2.0), WHO, {}, "none", interrupt)
+    outcomes = together.measure(
+        suite(folder, *replays(folder, 4.0, 9.0), seconds=2.0), WHO, {}, "none", interrupt
+    )
     with pytest.raises(KeyboardInterrupt):
         list(outcomes)
     assert workers() == []
@@ -164,7 +213,9 @@ def interrupt_a_block(folder):
 @pytest.mark.services
 def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
     """None goes on alone. A real signal gets a process of its own, not one in which other tests loaded a dozen native libraries."""
-    process = multiprocessing.get_context("spawn").Process(target=interrupt_a_block, args=(tmp_path,))
+    process = multiprocessing.get_context("spawn").Process(
+        target=interrupt_a_block, args=(tmp_path,)
+    )
     process.start()
     process.join()
     assert (process.exitcode, (tmp_path / "interrupted").exists()) == (0, True)
@@ -181,8 +232,14 @@ def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
 
     cases = suite(tmp_path, *files(tmp_path, 4, 9), repeats=2)
     with pytest.raises(KeyboardInterrupt):
-        list(together.measure(cases, WHO, {}, "none", interrupt, lambda record: records.append(record) or record))
-    assert [(run.repeat, run.together is not None) for run in records] == [(0, False)] * 2 + [(0, True)] * 2 + [(1, True)] * 2
+        list(
+            together.measure(
+                cases, WHO, {}, "none", interrupt, lambda record: records.append(record) or record
+            )
+        )
+    assert [(run.repeat, run.together is not None) for run in records] == [(0, False)] * 2 + [
+        (0, True)
+    ] * 2 + [(1, True)] * 2
     assert [run.together.slow_down_ratio for run in records[2:]] == [2.0, 2.0, None, None]
 
 
@@ -217,7 +274,10 @@ def test_a_model_that_is_left_of_a_group_runs_alone(tmp_path):
     error, alone = measure(contract_suite.Suite("s", (cases[0], absent)))
     assert (type(error), alone.model.name, alone.together) == (UnavailableError, "4 ms", None)
     error, *runs = measure(contract_suite.Suite("s", (*cases[:2], absent)))
-    assert (type(error), [run.together is None for run in runs]) == (UnavailableError, [True, True, False, False])
+    assert (type(error), [run.together is None for run in runs]) == (
+        UnavailableError,
+        [True, True, False, False],
+    )
 
 
 def test_models_that_do_not_fit_into_the_memory_are_one_line(tmp_path):
@@ -225,5 +285,8 @@ def test_models_that_do_not_fit_into_the_memory_are_one_line(tmp_path):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 500000 kB\n")
     together.check_memory({"a": 200.0, "b": 300.0}, Machine(tmp_path))
-    with pytest.raises(UnavailableError, match=r"not enough memory to run them together \(a 300 MB, b 300 MB; 512 MB are available"):
+    with pytest.raises(
+        UnavailableError,
+        match=r"not enough memory to run them together \(a 300 MB, b 300 MB; 512 MB are available",
+    ):
         together.check_memory({"a": 300.0, "b": 300.0}, Machine(tmp_path))

@@ -32,7 +32,10 @@ def test_a_sample_is_of_its_kind_and_without_mistakes(tmp_path):
         path = tmp_path / "sample.toml"
         path.write_text(files.sample(kind))
         file_kind, wrong = files.check_file(path, None if kind != "agent" else kind)
-        assert (file_kind, [mistake for mistake in wrong if "no such file" not in mistake.what]) == (
+        assert (
+            file_kind,
+            [mistake for mistake in wrong if "no such file" not in mistake.what],
+        ) == (
             "suite" if kind in ("mlperf-tiny", "detector-study", "camera") else kind,
             [],
         ), f"{kind!r}"
@@ -94,12 +97,19 @@ def test_every_case_of_a_suite_is_checked(tmp_path):
 def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
     """The case with the typo and the one without its file; two devices of one serial, one of them with a key too many."""
     path = tmp_path / "suite.toml"
-    path.write_text('name = "s"\n[[case]]\nmodel = "gone.onnx"\nthread = 2\n[[case]]\nmodel = "too.onnx"\nthreads = [1, 0]\n')
+    path.write_text(
+        'name = "s"\n[[case]]\nmodel = "gone.onnx"\nthread = 2\n[[case]]\nmodel = "too.onnx"\nthreads = [1, 0]\n'
+    )
     assert [(mistake.section[-1], mistake.key) for mistake in files.check_file(path)[1]] == [
         ("1", "thread"), ("2", "threads"), ("1", "model"), ("2", "model"),
     ]  # fmt: skip
-    path.write_text('fleet = "f"\nserver.broker = "b"\n[device.a]\nserial = "1"\nbord = "pi5"\n[device.b]\nserial = "1"\n')
-    assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == ["is not a key", "'a' and 'b' have the same serial '1'"]
+    path.write_text(
+        'fleet = "f"\nserver.broker = "b"\n[device.a]\nserial = "1"\nbord = "pi5"\n[device.b]\nserial = "1"\n'
+    )
+    assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == [
+        "is not a key",
+        "'a' and 'b' have the same serial '1'",
+    ]
 
 
 def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):
@@ -118,6 +128,8 @@ def test_a_certificate_names_the_device_whatever_the_file_states(tmp_path):
     """As the broker knows it."""
     (tmp_path / "identity.json").write_text('{"device": "certified", "fleet": "lab"}')
     path = tmp_path / "config.toml"
-    path.write_text(f'device = "copied"\nbroker = "mqtts://b?certificate={tmp_path / "device.pem"}"\n')
+    path.write_text(
+        f'device = "copied"\nbroker = "mqtts://b?certificate={tmp_path / "device.pem"}"\n'
+    )
     by_name = {setting.key: (setting.value, setting.source) for setting in settings(path, {}, {})}
     assert by_name["device"] == ("certified", f"identity.json beside {tmp_path / 'device.pem'}")

@@ -34,7 +34,9 @@ FROZEN_CARD = Card(
     task="detection",
     family="tflite-postprocess",
     precision="fp32",
-    input=ImageInput(height=300, width=300, layout="NHWC", mean=(0.0, 0.0, 0.0), sd=(1.0, 1.0, 1.0)),
+    input=ImageInput(
+        height=300, width=300, layout="NHWC", mean=(0.0, 0.0, 0.0), sd=(1.0, 1.0, 1.0)
+    ),
     output=CardOutput(classes=91),
 )
 
@@ -59,8 +61,16 @@ def _yolo(side: int, iou: float, kind: str) -> Callable[[plain.Run, np.ndarray],
 
 _V8, _X = _yolo(640, 0.7, "v8"), _yolo(416, 0.65, "x")
 DETECTORS = (
-    Detector("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite", "litert", lambda call, photo: plain.ssd(call, photo, 300)),
-    Detector("efficientdet_lite0_int8_metadata.tflite", "litert", lambda call, photo: plain.ssd(call, photo, 320)),
+    Detector(
+        "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite",
+        "litert",
+        lambda call, photo: plain.ssd(call, photo, 300),
+    ),
+    Detector(
+        "efficientdet_lite0_int8_metadata.tflite",
+        "litert",
+        lambda call, photo: plain.ssd(call, photo, 320),
+    ),
     Detector("yolov8n_full_integer_quant.tflite", "litert", _yolo(640, 0.7, "v8-tflite")),
     Detector("yolov8n.onnx", "onnx", _V8),
     Detector("yolov8n.onnx", "openvino", _V8),
@@ -71,12 +81,20 @@ DETECTORS = (
     Detector(FROZEN, "openvino", lambda call, photo: plain.ssd(call, photo, 300, first_class=0)),
     Detector("yolov5n_640.torchscript.pt", "pytorch", _yolo(640, 0.6, "v5")),
 )
-_RUN = {".onnx": plain.run_onnx, ".tflite": plain.run_tflite, ".pt": plain.run_torchscript, ".pb": plain.run_openvino}
+_RUN = {
+    ".onnx": plain.run_onnx,
+    ".tflite": plain.run_tflite,
+    ".pt": plain.run_torchscript,
+    ".pb": plain.run_openvino,
+}
 
 
 def photographs(realdata):
     """Return the folder of photographs and their annotations."""
-    return realdata / "images" / "coco_tiny_80", realdata / "annotations" / "coco_tiny_80_instances_val2017.json"
+    return (
+        realdata / "images" / "coco_tiny_80",
+        realdata / "annotations" / "coco_tiny_80_instances_val2017.json",
+    )
 
 
 def file_of_detector(detector, realdata, folder):
@@ -86,7 +104,16 @@ def file_of_detector(detector, realdata, folder):
     source = realdata / "models" / detector.file
     if detector.to is None:
         return source
-    options = ["--to", detector.to, "--calibration", photographs(realdata)[0], "--calibration-images", 40, "--output", folder]
+    options = [
+        "--to",
+        detector.to,
+        "--calibration",
+        photographs(realdata)[0],
+        "--calibration-images",
+        40,
+        "--output",
+        folder,
+    ]
     CliRunner().invoke(convert, [str(source), *map(str, options)], catch_exceptions=False)
     (converted,) = folder.glob(f"{source.stem}_{detector.to.removeprefix('onnx-')}*.onnx")
     return converted
@@ -112,14 +139,25 @@ def reference(path, find, photos, annotations):
     """Return AP, AP50 and AR (100 detections) by pycocotools: of the 300 best of each photograph, and of all."""
     call = _RUN[path.suffix](path)
     detections = list(plain.results(lambda photo: find(call, photo), photos, annotations))
-    return plain.figures(plain.best_of(detections, KEPT), annotations), plain.figures(detections, annotations)
+    return plain.figures(plain.best_of(detections, KEPT), annotations), plain.figures(
+        detections, annotations
+    )
 
 
 def _parameter(detector):
-    marks = [pytest.mark.needs(module={"litert": "ai_edge_litert", "onnx": "onnxruntime"}.get(detector.runtime, detector.runtime))]
+    marks = [
+        pytest.mark.needs(
+            module={"litert": "ai_edge_litert", "onnx": "onnxruntime"}.get(
+                detector.runtime, detector.runtime
+            )
+        )
+    ]
     if detector.runtime == "pytorch":
         # TorchScript takes a minute and a half of a core for what the others take a few seconds.
-        marks = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")]
+        marks = [
+            pytest.mark.torch,
+            pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
+        ]
     if detector.to:
         marks.append(pytest.mark.convert)
     if detector.file == FROZEN:
@@ -130,7 +168,9 @@ def _parameter(detector):
 def catalogued(path):
     """Return the score that the catalogue states for a file with this hash, None without one."""
     scores = {
-        entry.sha256: entry.accuracy.value for entry in read_catalogue(CATALOGUE_FILE).entry if entry.accuracy and entry.accuracy.images
+        entry.sha256: entry.accuracy.value
+        for entry in read_catalogue(CATALOGUE_FILE).entry
+        if entry.accuracy and entry.accuracy.images
     }
     return scores.get(model_file.sha256(path))
 
@@ -144,22 +184,32 @@ def test_detectors_score_as_pycocotools_does(detector, realdata, tmp_path):
     if detector.file == FROZEN:
         # OpenVINO's own format carries the graph, which states no card.
         openvino = importlib.import_module("openvino")
-        openvino.save_model(openvino.Core().read_model(path), tmp_path / "frozen.xml", compress_to_fp16=False)
+        openvino.save_model(
+            openvino.Core().read_model(path), tmp_path / "frozen.xml", compress_to_fp16=False
+        )
         model, card = tmp_path / "frozen.xml", FROZEN_CARD
     accuracy = scored(model, detector.runtime, open_folder(*photographs(realdata)), card)
     assert (accuracy.metric, accuracy.images) == ("coco_ap", 80)
-    assert (accuracy.value, accuracy.detail["ap50"], accuracy.detail["ar_100"]) == pytest.approx(expected, abs=1e-3)
+    assert (accuracy.value, accuracy.detail["ap50"], accuracy.detail["ar_100"]) == pytest.approx(
+        expected, abs=1e-3
+    )
     assert accuracy.value == pytest.approx(uncut[0], abs=2e-3)
     assert catalogued_ap is None or accuracy.value == pytest.approx(catalogued_ap, abs=1e-3)
 
 
 # Top-1 of an independent runner on 200 photographs; within two standard errors of a share on 60.
 @pytest.mark.parametrize(
-    ("name", "top1", "apart"), [("mobilenet_v2_1.0_224_quant.tflite", 0.88, 0.084), ("mobilenet_v1_0.25_128_quant.tflite", 0.54, 0.129)]
+    ("name", "top1", "apart"),
+    [
+        ("mobilenet_v2_1.0_224_quant.tflite", 0.88, 0.084),
+        ("mobilenet_v1_0.25_128_quant.tflite", 0.54, 0.129),
+    ],
 )
 def test_classifiers_score_as_published(realdata, name, top1, apart):
     """Sixty photographs of sixty classes; the background class of the model is taken off."""
-    data = open_folder(realdata / "images" / "imagenet_60", realdata / "annotations" / "imagenet_60_index.json")
+    data = open_folder(
+        realdata / "images" / "imagenet_60", realdata / "annotations" / "imagenet_60_index.json"
+    )
     score = scored(realdata / "models" / name, "litert", data)
     assert (score.metric, score.images) == ("top1", 60)
     assert score.value == pytest.approx(top1, abs=apart)

@@ -34,15 +34,25 @@ def test_an_array_is_shaped_and_quantised_as_the_model_declares(tmp_path):
                 np.testing.assert_array_equal(array[0], expected)
     (tmp_path / "stored.bin").write_bytes(STORED.tobytes())
     for item in (item_of_file(tmp_path, "stored.bin"), Item("7", tmp_path, "tensor", array=STORED)):
-        np.testing.assert_array_equal(array_inputs(item, make_loaded([], [INT8]))["features"][0], STORED)
+        np.testing.assert_array_equal(
+            array_inputs(item, make_loaded([], [INT8]))["features"][0], STORED
+        )
 
 
 def test_an_open_dimension_takes_what_is_left(tmp_path):
     """The first, a batch, is 1; a model that declares nothing gets a batch of one."""
     np.save(tmp_path / "a.npy", VALUES)
     item = item_of_file(tmp_path, "a.npy")
-    for shape, expected in (((None, None, 3), (1, 2, 3)), ((None, None, None), (1, 2, 3)), ((), (1, 2, 3)), ((2, 3), (2, 3))):
-        assert array_inputs(item, make_loaded([], [TensorInfo("x", shape, "float32")]))["x"].shape == expected
+    for shape, expected in (
+        ((None, None, 3), (1, 2, 3)),
+        ((None, None, None), (1, 2, 3)),
+        ((), (1, 2, 3)),
+        ((2, 3), (2, 3)),
+    ):
+        assert (
+            array_inputs(item, make_loaded([], [TensorInfo("x", shape, "float32")]))["x"].shape
+            == expected
+        )
     assert array_inputs(item, make_loaded([], []))["input"].shape == (1, 2, 3)
 
 
@@ -51,9 +61,18 @@ def test_a_model_of_several_inputs_takes_them_by_name(tmp_path):
     np.savez(tmp_path / "a.npz", mask=np.ones(4, np.int64), ids=np.arange(4))
     infos = [TensorInfo(name, (1, None), "int64") for name in ("ids", "mask")]
     inputs = array_inputs(item_of_file(tmp_path, "a.npz"), make_loaded([], infos))
-    assert {name: values.tolist() for name, values in inputs.items()} == {"ids": [[0, 1, 2, 3]], "mask": [[1, 1, 1, 1]]}
-    with pytest.raises(ConfigError, match=r"item 'a\.npz' holds the arrays 'mask', 'ids', the model takes 'ids', 'types'"):
-        array_inputs(item_of_file(tmp_path, "a.npz"), make_loaded([], [infos[0], TensorInfo("types", (1, None), "int64")]))
+    assert {name: values.tolist() for name, values in inputs.items()} == {
+        "ids": [[0, 1, 2, 3]],
+        "mask": [[1, 1, 1, 1]],
+    }
+    with pytest.raises(
+        ConfigError,
+        match=r"item 'a\.npz' holds the arrays 'mask', 'ids', the model takes 'ids', 'types'",
+    ):
+        array_inputs(
+            item_of_file(tmp_path, "a.npz"),
+            make_loaded([], [infos[0], TensorInfo("types", (1, None), "int64")]),
+        )
 
 
 def test_what_does_not_fit_ends_in_one_line(tmp_path):
@@ -61,7 +80,12 @@ def test_what_does_not_fit_ends_in_one_line(tmp_path):
     np.save(tmp_path / "long.npy", np.zeros(7, np.float32))
     (tmp_path / "text.npy").write_text("text")
     (tmp_path / "odd.bin").write_bytes(b"123")
-    for name, words in (("long.npy", "has the shape"), ("text.npy", "is no array"), ("odd.bin", "is no array"), ("no.npy", "cannot read")):
+    for name, words in (
+        ("long.npy", "has the shape"),
+        ("text.npy", "is no array"),
+        ("odd.bin", "is no array"),
+        ("no.npy", "cannot read"),
+    ):
         with table_row(name), pytest.raises(ConfigError, match=words):
             array_inputs(item_of_file(tmp_path, name), make_loaded([], [FLOAT]))
 
@@ -76,9 +100,19 @@ def test_inputs_come_in_the_order_of_the_model():
     assert [len(array) for array in prepared(TASK, 0, declared)[0]] == [3, 2]
     assert [len(array) for array in prepared(TASK, 0, make_loaded())[0]] == [2, 3]
     # One too many, another name, one twice, one missing: with both lists.
-    for names in [("tokens",), ("tokens", "masks"), ("tokens", "mask", "mask"), ("tokens", "mask", "kinds")]:
+    for names in [
+        ("tokens",),
+        ("tokens", "masks"),
+        ("tokens", "mask", "mask"),
+        ("tokens", "mask", "kinds"),
+    ]:
         declared = make_loaded(inputs=tensors(*[(1,)] * len(names), names=names))
-        with table_row(names), pytest.raises(ConfigError, match=r"prepares the inputs 'mask', 'tokens', the model takes 'tokens'"):
+        with (
+            table_row(names),
+            pytest.raises(
+                ConfigError, match=r"prepares the inputs 'mask', 'tokens', the model takes 'tokens'"
+            ),
+        ):
             prepared(TASK, 0, declared)
 
 
@@ -86,6 +120,9 @@ def test_an_item_may_take_several_calls_and_takes_one_at_least():
     """Each in the order of the model; a task that prepares none has misunderstood its data."""
     declared = make_loaded(inputs=tensors((3,), (2,), names=("tokens", "mask")))
     twice = SimpleNamespace(prepare=lambda _index: [NAMED, NAMED])
-    assert [[len(array) for array in call] for call in prepared(twice, 0, declared)] == [[3, 2], [3, 2]]
+    assert [[len(array) for array in call] for call in prepared(twice, 0, declared)] == [
+        [3, 2],
+        [3, 2],
+    ]
     with pytest.raises(ConfigError, match="prepares no call of the model for item 7"):
         prepared(SimpleNamespace(prepare=lambda _index: []), 7, declared)

@@ -28,7 +28,9 @@ def folder(tmp_path):
 
 def make_task(data, **output):
     """Return the task of a classifier whose first class is the background."""
-    card = make_card("classifier", "classification", **{"classes": CLASSES, "label_offset": -1, **output})
+    card = make_card(
+        "classifier", "classification", **{"classes": CLASSES, "label_offset": -1, **output}
+    )
     return tasks.create(card, make_loaded([OUTPUT], [INPUT]), data)
 
 
@@ -51,7 +53,10 @@ def test_top1_and_top5_are_shares_of_the_photographs(folder):
     assert score.value == pytest.approx(1 / 3)
     assert score.detail["top5"] == pytest.approx(2 / 3)
     assert (score.low, score.high) == pytest.approx(wilson_interval(1, 3))
-    assert [task.same_predictions(0, [scores(5)], [scores(other)]) for other in (5, 6)] == [1.0, 0.0]
+    assert [task.same_predictions(0, [scores(5)], [scores(other)]) for other in (5, 6)] == [
+        1.0,
+        0.0,
+    ]
 
 
 def test_copies_of_photographs_make_no_interval_narrower(tmp_path):
@@ -60,13 +65,18 @@ def test_copies_of_photographs_make_no_interval_narrower(tmp_path):
     for folder, times in in_folders(tmp_path, [1, 5]):
         for i in range(20 * times):
             Image.new("RGB", (32, 32), (i % 20, 0, 0)).save(folder / f"photo_{i:02}.png")
-        task = make_task(open_with_truth(folder, {f"photo_{i:02}.png": 4 for i in range(20 * times)}))
+        task = make_task(
+            open_with_truth(folder, {f"photo_{i:02}.png": 4 for i in range(20 * times)})
+        )
         for index in range(20 * times):
             task.predict(index, [scores(5 if index % 20 < 13 else 1)])
         scored.append(task.score())
     few, many = scored
     assert (many.low, many.high) == pytest.approx((few.low, few.high)) == wilson_interval(13, 20)
-    assert (few.warnings, [warning.partition(" (")[0] for warning in many.warnings]) == ((), ["80 of 100 items are copies of others"])
+    assert (few.warnings, [warning.partition(" (")[0] for warning in many.warnings]) == (
+        (),
+        ["80 of 100 items are copies of others"],
+    )
 
 
 def test_an_index_that_counts_from_another_class_is_reported(tmp_path):
@@ -75,12 +85,16 @@ def test_an_index_that_counts_from_another_class_is_reported(tmp_path):
         with table_row(shift):
             for i in range(6):
                 Image.new("RGB", (32, 32), (i, 0, 0)).save(folder / f"photo_{i}.png")
-            task = make_task(open_with_truth(folder, {f"photo_{i}.png": i + 1 + shift for i in range(6)}))
+            task = make_task(
+                open_with_truth(folder, {f"photo_{i}.png": i + 1 + shift for i in range(6)})
+            )
             for index in range(6):
                 task.predict(index, [scores(index + 2)])
             score = task.score()
             assert score.value == (word is None)
-            assert [f"one {word}, top-1 would be 1.000" in warning for warning in score.warnings] == ([] if word is None else [True])
+            assert [
+                f"one {word}, top-1 would be 1.000" in warning for warning in score.warnings
+            ] == ([] if word is None else [True])
 
 
 def test_of_equal_scores_the_lower_class_is_first(folder):
@@ -97,7 +111,11 @@ def test_what_does_not_fit_the_model_is_refused(folder):
         make_task(open_folder(folder)).predict(0, [[np.zeros((1, 5), np.uint8)]])
     for truth, labels, words in [
         ({"photo_0.png": 10}, 10, "has class 10, model 'tested' has 11 classes"),
-        ({"photo_0.png": 1, "photo_1.png": 10}, 10, "seems to count the background as class 0: subtract 1"),
+        (
+            {"photo_0.png": 1, "photo_1.png": 10},
+            10,
+            "seems to count the background as class 0: subtract 1",
+        ),
         (make_truth(1), 10, "is a classifier.*give an index"),
         ({"photo_0.png": 1}, 9, r"has 9 labels and 11 classes \(label_offset -1\): give 10 labels"),
         ({"photo_0.png": 1}, 11, "has 11 labels"),

@@ -63,11 +63,15 @@ def test_bounds_hold_the_value_and_come_again():
     # Every second object of the second half is missed.
     truth = make_truth(60, ("cat",))
     rows = perfect_detections(truth)[[number for number in range(60) if number < 30 or number % 2]]
-    accuracy, repeated = (coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256) for _ in range(2))
+    accuracy, repeated = (
+        coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256) for _ in range(2)
+    )
     assert accuracy == repeated
     assert accuracy.low < accuracy.value < accuracy.high
     assert evaluate(truth, np.empty((0, 7)), ids(truth))["ap"] == 0
-    assert set(evaluate({**truth, "annotations": []}, np.empty((0, 7)), ids(truth)).values()) == {None}
+    assert set(evaluate({**truth, "annotations": []}, np.empty((0, 7)), ids(truth)).values()) == {
+        None
+    }
 
 
 def test_the_standard_error_is_that_of_repeated_sampling():
@@ -77,7 +81,10 @@ def test_the_standard_error_is_that_of_repeated_sampling():
     rows = perfect_detections(truth)
     samples = [rows[draw.random(60) < 0.6] for _ in range(100)]
     values = [CocoAp(truth, sample).figures(ids(truth)).overall["ap"] for sample in samples]
-    errors = [jackknife_error(CocoAp(truth, sample).ap.bounded(ids(truth)).without_parts) for sample in samples[:12]]
+    errors = [
+        jackknife_error(CocoAp(truth, sample).ap.bounded(ids(truth)).without_parts)
+        for sample in samples[:12]
+    ]
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.2)
 
 
@@ -87,4 +94,6 @@ def test_a_box_without_extent_counts_as_an_object_not_found():
         truth = make_truth(2, ("cat",))
         truth["annotations"][0] |= {"bbox": [20, 20, width, 16], "area": 256}
         rows = perfect_detections(make_truth(2, ("cat",)))[1:]
-        assert coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256).value == pytest.approx(51 / 101)
+        assert coco_ap.coco_accuracy(
+            CocoAp(truth, rows), ids(truth), SHA256
+        ).value == pytest.approx(51 / 101)

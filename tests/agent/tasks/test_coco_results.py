@@ -24,7 +24,10 @@ def scored(folder, results, truth):
 
 def figures(result):
     """Return all figures in COCO's order, -1 where there is nothing to find, as pycocotools has it."""
-    return [-1 if figure is None else figure for figure in (result.accuracy.value, *result.accuracy.detail.values())]
+    return [
+        -1 if figure is None else figure
+        for figure in (result.accuracy.value, *result.accuracy.detail.values())
+    ]
 
 
 def drawn_truth(images=40, categories=NAMES):
@@ -34,9 +37,19 @@ def drawn_truth(images=40, categories=NAMES):
     for number in range(images * 4):
         x, y, width, height = draw.uniform(1, 90, 4).tolist()
         outline = [x, y, x + width, y, x + width, y + height, x, y + height]
-        about = {"image_id": 100 + number // 4, "category_id": 7 + number % len(categories), "iscrowd": int(number % 23 == 0)}
-        mask = {"segmentation": {"size": [200, 200], "counts": [40000]} if about["iscrowd"] else [outline]}
-        truth["annotations"].append({"id": number, **about, "bbox": [x, y, width, height], "area": width * height, **mask})
+        about = {
+            "image_id": 100 + number // 4,
+            "category_id": 7 + number % len(categories),
+            "iscrowd": int(number % 23 == 0),
+        }
+        mask = {
+            "segmentation": {"size": [200, 200], "counts": [40000]}
+            if about["iscrowd"]
+            else [outline]
+        }
+        truth["annotations"].append(
+            {"id": number, **about, "bbox": [x, y, width, height], "area": width * height, **mask}
+        )
     return truth
 
 
@@ -46,9 +59,21 @@ def drawn_results(truth, **changes):
     results = []
     for annotation in truth["annotations"][4:] * 2:
         x, y, width, height = (np.array(annotation["bbox"]) * draw.uniform(0.85, 1.15, 4)).tolist()
-        category = annotation["category_id"] if draw.random() < 0.8 else 7 + int(draw.integers(len(truth["categories"])))
+        category = (
+            annotation["category_id"]
+            if draw.random() < 0.8
+            else 7 + int(draw.integers(len(truth["categories"])))
+        )
         score, image = round(float(draw.random()), 2), annotation["image_id"]
-        results.append({"image_id": image, "category_id": category, "bbox": [x, y, width, height], "score": score, **changes})
+        results.append(
+            {
+                "image_id": image,
+                "category_id": category,
+                "bbox": [x, y, width, height],
+                "score": score,
+                **changes,
+            }
+        )
     return results
 
 
@@ -68,11 +93,17 @@ def test_the_figures_are_those_of_pycocotools(tmp_path):
         runs = [x * 200 + y, *[height, 200 - height] * (width - 1), height]
         masks.append({**result, "segmentation": as_text([*runs, 40000 - sum(runs)])})
     bare_masks = [{key: value for key, value in mask.items() if key != "bbox"} for mask in masks]
-    for results, kind, metric in [(boxes, "bbox", "coco_ap"), (masks, "segm", "coco_mask_ap"), (bare_masks, "segm", "coco_mask_ap")]:
+    for results, kind, metric in [
+        (boxes, "bbox", "coco_ap"),
+        (masks, "segm", "coco_mask_ap"),
+        (bare_masks, "segm", "coco_mask_ap"),
+    ]:
         with table_row(kind, len(results[0])):
             result = scored(tmp_path, results, truth)
             assert (result.accuracy.metric, result.images, result.notes) == (metric, 40, ())
-            assert figures(result) == pytest.approx(scored_by_pycocotools(truth, results, kind), abs=1e-12)
+            assert figures(result) == pytest.approx(
+                scored_by_pycocotools(truth, results, kind), abs=1e-12
+            )
             assert 0.1 < result.accuracy.value < 0.9
 
 
@@ -83,7 +114,10 @@ def test_boxes_are_scored_where_the_annotations_have_no_masks(tmp_path):
     for annotation in truth["annotations"]:
         annotation["segmentation"] = []
     result = scored(tmp_path, results, truth)
-    assert (result.accuracy.metric, result.notes) == ("coco_ap", ("boxes are scored, because the annotations have no segmentation",))
+    assert (result.accuracy.metric, result.notes) == (
+        "coco_ap",
+        ("boxes are scored, because the annotations have no segmentation",),
+    )
 
 
 def test_poses_are_scored_as_pycocotools_scores_them(tmp_path):
@@ -93,23 +127,41 @@ def test_poses_are_scored_as_pycocotools_scores_them(tmp_path):
     results = []
     for annotation in truth["annotations"]:
         x, y, width, height = annotation["bbox"]
-        points = np.column_stack([draw.uniform(x, x + width, 17), draw.uniform(y, y + height, 17), np.full(17, 2)])
+        points = np.column_stack(
+            [draw.uniform(x, x + width, 17), draw.uniform(y, y + height, 17), np.full(17, 2)]
+        )
         annotation.update(category_id=1, keypoints=points.ravel().tolist(), num_keypoints=17)
         moved = (points + draw.normal(0, 2, (17, 3))).ravel().tolist()
-        common = {"image_id": annotation["image_id"], "category_id": 1, "score": float(draw.random()), "keypoints": moved}
+        common = {
+            "image_id": annotation["image_id"],
+            "category_id": 1,
+            "score": float(draw.random()),
+            "keypoints": moved,
+        }
         results.append({**common, "bbox": annotation["bbox"]})
-    for form in (results, [{key: value for key, value in result.items() if key != "bbox"} for result in results]):
+    for form in (
+        results,
+        [{key: value for key, value in result.items() if key != "bbox"} for result in results],
+    ):
         result = scored(tmp_path, form, truth)
         assert result.accuracy.metric == "coco_keypoint_ap"
-        assert figures(result) == pytest.approx(scored_by_pycocotools(truth, form, "keypoints"), abs=1e-12)
+        assert figures(result) == pytest.approx(
+            scored_by_pycocotools(truth, form, "keypoints"), abs=1e-12
+        )
 
 
 @pytest.mark.realdata
 def test_the_coco_apis_own_fixture_has_its_published_ap(realdata):
     """One of its images has no predictions."""
     folder = realdata / "annotations" / "cocoapi_val2014_100"
-    result = score_results(folder / "instances_val2014_fakebbox100_results.json", folder / "instances_val2014_100.json")
-    assert (result.accuracy.value, result.images, result.notes) == (pytest.approx(0.5045806987249628, abs=1e-12), 100, ())
+    result = score_results(
+        folder / "instances_val2014_fakebbox100_results.json", folder / "instances_val2014_100.json"
+    )
+    assert (result.accuracy.value, result.images, result.notes) == (
+        pytest.approx(0.5045806987249628, abs=1e-12),
+        100,
+        (),
+    )
 
 
 def renumbered(results, first):
@@ -139,9 +191,15 @@ def test_a_wrong_shift_never_gives_a_figure(tmp_path):
     swapped = [{**result, "category_id": (result["category_id"] - 6) % 3} for result in results]
     elsewhere = [{**result, "bbox": [0, 0, 1, 1]} for result in renumbered(results, 0)]
     for wrong, words in [
-        (swapped, r"0 to 2, and those of the annotations 7 to 9\. Their meaning is in doubt \(counted from 0: \d+ of \d+ detected objects"),
+        (
+            swapped,
+            r"0 to 2, and those of the annotations 7 to 9\. Their meaning is in doubt \(counted from 0: \d+ of \d+ detected objects",
+        ),
         (elsewhere, "counted from 0: 0 of 0 detected objects"),
-        ([{**result, "category_id": 50 + result["category_id"]} for result in results], "too many to count from 0 or 1"),
+        (
+            [{**result, "category_id": 50 + result["category_id"]} for result in results],
+            "too many to count from 0 or 1",
+        ),
     ]:
         with table_row(words), pytest.raises(ConfigError, match=words):
             scored(tmp_path, wrong, truth)
@@ -150,11 +208,19 @@ def test_a_wrong_shift_never_gives_a_figure(tmp_path):
 def test_ids_of_the_annotations_in_another_order_keep_pycocotools_figure_with_a_warning(tmp_path):
     """Nobody can tell a bad model from exchanged ids: the figure stands, and its warning says what the boxes show."""
     truth = drawn_truth()
-    exchanged = [{**result, "category_id": 7 + (result["category_id"] - 6) % 3} for result in drawn_results(truth)]
+    exchanged = [
+        {**result, "category_id": 7 + (result["category_id"] - 6) % 3}
+        for result in drawn_results(truth)
+    ]
     result = scored(tmp_path, exchanged, truth)
-    assert result.accuracy.value == pytest.approx(scored_by_pycocotools(truth, exchanged, "bbox")[0], abs=1e-12)
+    assert result.accuracy.value == pytest.approx(
+        scored_by_pycocotools(truth, exchanged, "bbox")[0], abs=1e-12
+    )
     (warning,) = result.accuracy.warnings
-    assert re.search(r"detected objects got another class \(mostly '(cat' as 'dog|dog' as 'cow|cow' as 'cat)'\)", warning)
+    assert re.search(
+        r"detected objects got another class \(mostly '(cat' as 'dog|dog' as 'cow|cow' as 'cat)'\)",
+        warning,
+    )
     assert scored(tmp_path, drawn_results(truth), truth).accuracy.warnings == ()
 
 
@@ -175,13 +241,23 @@ def test_images_are_matched_by_the_names_of_their_files(tmp_path):
     results = drawn_results(truth)
     expected = scored(tmp_path, results, truth).accuracy.value
     stems = [{**result, "image_id": f"photo_{result['image_id'] - 100}"} for result in results]
-    moved = [{**result, "image_id": 239 - result["image_id"], "file_name": f"photo_{result['image_id'] - 100}.png"} for result in results]
+    moved = [
+        {
+            **result,
+            "image_id": 239 - result["image_id"],
+            "file_name": f"photo_{result['image_id'] - 100}.png",
+        }
+        for result in results
+    ]
     floats = [{**result, "image_id": float(result["image_id"])} for result in results]
     for form, words in [(stems, ["stems of file names"]), (moved, ["file_name"]), (floats, [])]:
         result = scored(tmp_path, form, truth)
         assert result.accuracy.value == expected
         assert [note.split("matched by ")[1].split(" (")[0] for note in result.notes] == words
-    with pytest.raises(ConfigError, match=r"1 of 40 image ids in the predictions .* belong to no image in the annotations .* first 999"):
+    with pytest.raises(
+        ConfigError,
+        match=r"1 of 40 image ids in the predictions .* belong to no image in the annotations .* first 999",
+    ):
         scored(tmp_path, [*results, {**results[0], "image_id": 999}], truth)
 
 
@@ -190,10 +266,19 @@ def test_what_is_no_list_of_results_is_refused(tmp_path):
     truth = drawn_truth()
     for results, words in [
         ({}, r"not COCO's results, a list of \{image_id, category_id, bbox, score\}"),
-        ([{"image_id": 100, "category_id": 7, "bbox": [1, 2, 3, 4]}], "missing required field `score`"),
+        (
+            [{"image_id": 100, "category_id": 7, "bbox": [1, 2, 3, 4]}],
+            "missing required field `score`",
+        ),
         ([{"image_id": 100, "category_id": 7, "score": 1}], "prediction 1 has no bbox"),
-        ([{"image_id": 100, "category_id": 7, "score": 1, "keypoints": [1]}], "prediction 1 has no bbox"),
-        ([{"image_id": 100, "category_id": 7, "score": 1, "segmentation": 3}], "prediction 1 of .*: its segmentation is not polygons"),
+        (
+            [{"image_id": 100, "category_id": 7, "score": 1, "keypoints": [1]}],
+            "prediction 1 has no bbox",
+        ),
+        (
+            [{"image_id": 100, "category_id": 7, "score": 1, "segmentation": 3}],
+            "prediction 1 of .*: its segmentation is not polygons",
+        ),
     ]:
         with table_row(words), pytest.raises(ConfigError, match=words):
             scored(tmp_path, results, truth)

@@ -17,7 +17,13 @@ from edgemeter.agent.tasks.detection import matched_ratio
 from edgemeter.agent.vision.decoders import Detections
 from tests.fixtures.rows import table_row
 from tests.fixtures.task_data import scored_by_pycocotools
-from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, open_with_truth, tensors
+from tests.fixtures.vision_factory import (
+    make_card,
+    make_loaded,
+    make_truth,
+    open_with_truth,
+    tensors,
+)
 
 # A YOLOv8 head on 64 x 64 with two classes.
 HEAD = (1, 6, 84)
@@ -104,7 +110,11 @@ def test_quantised_outputs_are_read_by_their_scale(folder):
 
 
 # On 640 x 640, 15 rows of 12 boxes of 20 pixels, each third of another class.
-CROWD = [(50 * column + 10, 40 * row + 10, (row * 12 + column) % 3) for row in range(15) for column in range(12)]
+CROWD = [
+    (50 * column + 10, 40 * row + 10, (row * 12 + column) % 3)
+    for row in range(15)
+    for column in range(12)
+]
 
 
 def crowd(folder, max_detections=None):
@@ -113,17 +123,29 @@ def crowd(folder, max_detections=None):
     Image.new("RGB", (640, 640)).save(folder / "crowd" / "photo_0.png")
     truth = make_truth(images=1, categories=("cat", "dog", "cow"), size_px=640)
     truth["annotations"] = [
-        {"id": number, "image_id": 100, "category_id": 7 + kind, "bbox": [x, y, 20, 20], "area": 400, "iscrowd": 0}
+        {
+            "id": number,
+            "image_id": 100,
+            "category_id": 7 + kind,
+            "bbox": [x, y, 20, 20],
+            "area": 400,
+            "iscrowd": 0,
+        }
         for number, (x, y, kind) in enumerate(CROWD, 1)
     ]
     anchors = np.zeros((1, 7, 8400), np.float32)
     for index, (x, y, kind) in enumerate(CROWD):
-        anchors[0, :4, index], anchors[0, 4 + kind, index] = (x + 10, y + 10, 20, 20), 0.9 - index / 1000
+        anchors[0, :4, index], anchors[0, 4 + kind, index] = (
+            (x + 10, y + 10, 20, 20),
+            0.9 - index / 1000,
+        )
     data = open_with_truth(folder / "crowd", truth)
     loaded = make_loaded(tensors(anchors.shape), tensors((1, 3, 640, 640)))
     card, _ = recognise(folder / "yolov8n.onnx", loaded)
     if max_detections is not None:
-        card = msgspec.structs.replace(card, output=msgspec.structs.replace(card.output, max_detections=max_detections))
+        card = msgspec.structs.replace(
+            card, output=msgspec.structs.replace(card.output, max_detections=max_detections)
+        )
     task = tasks.create(card, loaded, data)
     task.prepare(0)
     task.predict(0, [[anchors]])
@@ -133,7 +155,10 @@ def crowd(folder, max_detections=None):
 def test_a_hundred_detections_of_each_class_count(tmp_path):
     """COCO cuts by photograph and class, not by photograph: of 180 objects of three classes none is lost."""
     score = crowd(tmp_path).score()
-    assert (score.value, score.detail["ar_100"]) == (pytest.approx(1, abs=1e-9), pytest.approx(1, abs=1e-9))
+    assert (score.value, score.detail["ar_100"]) == (
+        pytest.approx(1, abs=1e-9),
+        pytest.approx(1, abs=1e-9),
+    )
     assert score.warnings == ()
 
 
@@ -143,9 +168,14 @@ def test_a_card_that_cuts_earlier_is_named(tmp_path):
     score = task.score()
     assert score.detail["ar_100"] < 0.6
     (warning,) = score.warnings
-    assert warning.startswith("AP may be too low: the card keeps 100 detections of a photograph, which 1 of 1 photographs have")
+    assert warning.startswith(
+        "AP may be too low: the card keeps 100 detections of a photograph, which 1 of 1 photographs have"
+    )
     truth = json.loads((tmp_path / "truth.json").read_text())
-    assert score.value == scored_by_pycocotools(truth, json.loads(json.dumps(task.results())), "bbox")[0]
+    assert (
+        score.value
+        == scored_by_pycocotools(truth, json.loads(json.dumps(task.results())), "bbox")[0]
+    )
 
 
 def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
@@ -153,31 +183,44 @@ def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
     truth = make_truth(categories=("cat", "dog"))
     truth["categories"] = truth["categories"][1:]
     truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] == 8]
-    assert run(make_task(open_with_truth(folder, truth), labels=("cat", "dog")), [perfect()]).value == pytest.approx(1, abs=1e-9)
+    assert run(
+        make_task(open_with_truth(folder, truth), labels=("cat", "dog")), [perfect()]
+    ).value == pytest.approx(1, abs=1e-9)
 
 
 def test_categories_in_another_order_with_one_that_groups_them_are_matched_by_name(folder):
     """As Roboflow writes them; results have the ids of the annotations, text too."""
     truth = make_truth(categories=("dog", "cat"))
-    truth["categories"] = [{**category, "supercategory": "pets"} for category in truth["categories"]] + [{"id": 0, "name": "pets"}]
+    truth["categories"] = [
+        {**category, "supercategory": "pets"} for category in truth["categories"]
+    ] + [{"id": 0, "name": "pets"}]
     for annotation in truth["annotations"]:
-        annotation.update(category_id=15 - annotation["category_id"], image_id=str(annotation["image_id"]))
+        annotation.update(
+            category_id=15 - annotation["category_id"], image_id=str(annotation["image_id"])
+        )
     for image in truth["images"]:
         image["id"] = str(image["id"])
     task = make_task(open_with_truth(folder, truth), labels=("cat", "dog"))
     score = run(task, [perfect()])
     assert (score.value, list(score.per_class)) == (pytest.approx(1, abs=1e-9), ["dog", "cat"])
-    assert [(result["image_id"], result["category_id"]) for result in task.results()[:2]] == [("100", 8), ("100", 7)]
+    assert [(result["image_id"], result["category_id"]) for result in task.results()[:2]] == [
+        ("100", 8),
+        ("100", 7),
+    ]
     assert scored_by_pycocotools(truth, task.results(), "bbox")[0] == pytest.approx(1, abs=1e-9)
 
 
 def test_what_does_not_fit_the_model_is_an_error(folder):
     """A class beyond the card's, which a PostProcess model does not declare; boxes of the original for a thumbnail; classes alone."""
     task = tasks.create(
-        make_card("tflite-postprocess", classes=2), make_loaded(tensors((), (), (), ()), [INPUT]), open_with_truth(folder, make_truth())
+        make_card("tflite-postprocess", classes=2),
+        make_loaded(tensors((), (), (), ()), [INPUT]),
+        open_with_truth(folder, make_truth()),
     )
     task.prepare(0)
-    task.predict(0, [[np.array(part, np.float32) for part in ([[[0, 0, 1, 1]]], [[5]], [[0.5]], [1])]])
+    task.predict(
+        0, [[np.array(part, np.float32) for part in ([[[0, 0, 1, 1]]], [[5]], [[0.5]], [1])]]
+    )
     with pytest.raises(ConfigError, match="found class 5, its card has 2 classes"):
         task.score()
     task = make_task(open_with_truth(folder, make_truth(size_px=640)))
@@ -209,14 +252,25 @@ def test_categories_that_were_numbered_anew_are_cocos_by_name():
     """Many tools close the gaps in COCO's ids: id 13 is then another thing than TensorFlow's class 12. A few of them are found too."""
     for classes, first in product([80, 90, 91], [0, 1]):
         with table_row(classes, first):
-            anew = [{"id": first + index, "name": category["name"].upper()} for index, category in enumerate(COCO)]
+            anew = [
+                {"id": first + index, "name": category["name"].upper()}
+                for index, category in enumerate(COCO)
+            ]
             ids = of(anew, classes=classes)
             assert [i for i in ids if i is not None] == [category["id"] for category in anew]
             assert ids[{80: 11, 90: 12, 91: 13}[classes]] == first + 11, "a stop sign"
-    grouped = category_ids(make_card("yolov8", classes=3), [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}], (), [{"id": 0, "name": "g"}])
+    grouped = category_ids(
+        make_card("yolov8", classes=3),
+        [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}],
+        (),
+        [{"id": 0, "name": "g"}],
+    )
     assert grouped == (None, 1, 2), "the class of a category that only groups others"
     ids = of([{"id": 1, "name": "dog"}, {"id": 2, "name": "car"}], classes=90)
-    assert {index: number for index, number in enumerate(ids) if number is not None} == {2: 2, 17: 1}
+    assert {index: number for index, number in enumerate(ids) if number is not None} == {
+        2: 2,
+        17: 1,
+    }
 
 
 def test_labels_win_over_order():
@@ -228,8 +282,14 @@ def test_labels_win_over_order():
     assert of(categories, classes=2, labels=("background", "dog", "cat"), label_offset=1) == (2, 1)
     assert of(categories, classes=3, labels=("dog", "cat"), label_offset=-1) == (None, 2, 1)
     # Other names for the same classes go by order, where the others stand where they should, and two of one name do.
-    assert of([{"id": 1, "name": "airplane"}, {"id": 2, "name": "dog"}], classes=2, labels=("aeroplane", "dog")) == (1, 2)
-    assert of([{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}], classes=2, labels=("cat", "lynx")) == (1, 2)
+    assert of(
+        [{"id": 1, "name": "airplane"}, {"id": 2, "name": "dog"}],
+        classes=2,
+        labels=("aeroplane", "dog"),
+    ) == (1, 2)
+    assert of(
+        [{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}], classes=2, labels=("cat", "lynx")
+    ) == (1, 2)
 
 
 def test_classes_that_do_not_match_are_an_error():
@@ -240,7 +300,11 @@ def test_classes_that_do_not_match_are_an_error():
         (two, {"classes": 90}, "90 classes, and 0 of its labels name one of the 2 categories"),
         (two, {}, "an unknown number of classes, and 0 of"),
         (three, {"classes": 90}, "90 classes, and . of its labels name one of the 3 categories"),
-        ({"cat": 1, "hound": 2}, {"classes": 2, "labels": ("dog", "cat")}, "2 classes, and 1 of its labels name one of the 2 categories"),
+        (
+            {"cat": 1, "hound": 2},
+            {"classes": 2, "labels": ("dog", "cat")},
+            "2 classes, and 1 of its labels name one of the 2 categories",
+        ),
     ]:
         with table_row(names, output), pytest.raises(ConfigError, match=words):
             of([{"id": number, "name": name} for name, number in names.items()], **output)
@@ -248,16 +312,28 @@ def test_classes_that_do_not_match_are_an_error():
 
 def test_the_error_about_classes_names_the_output_and_three_lines_for_the_card():
     """A file without a card was guessed to be another family: families that read as many classes, else the names of its own."""
-    outputs = (TensorInfo("boxes", (1, 500, 4), "float32"), TensorInfo("scores", (1, 500, 6), "float32"))
+    outputs = (
+        TensorInfo("boxes", (1, 500, 4), "float32"),
+        TensorInfo("scores", (1, 500, 6), "float32"),
+    )
     names = ("disc", "ring", "square", "star", "cross", "moon")
     for count, lines in [
-        (6, 'family = "detr" or "boxes-scores", and under [output] classes = 6 and labels = ["disc", "ring", "square", ...]'),
-        (3, 'family = "detr", and under [output] classes = 5 and labels = [a name for each, "disc", "ring", "square" among them]'),
+        (
+            6,
+            'family = "detr" or "boxes-scores", and under [output] classes = 6 and labels = ["disc", "ring", "square", ...]',
+        ),
+        (
+            3,
+            'family = "detr", and under [output] classes = 5 and labels = [a name for each, "disc", "ring", "square" among them]',
+        ),
     ]:
         categories = [{"id": number, "name": name} for number, name in enumerate(names[:count])]
         with table_row(count), pytest.raises(ConfigError) as error:
             category_ids(make_card("detr", classes=5, labels=("disc",)), categories, outputs)
-        assert f"with 5 classes (by output scores [1, 500, 6]), and 1 of its labels name one of the {count} categories" in str(error.value)
+        assert (
+            f"with 5 classes (by output scores [1, 500, 6]), and 1 of its labels name one of the {count} categories"
+            in str(error.value)
+        )
         assert "(none names 'ring')" in str(error.value)
         assert lines in str(error.value)
         assert max(map(len, str(error.value).split(". "))) < 400

@@ -32,7 +32,10 @@ def test_a_figure_without_bounds_states_why():
     """Too few images, one part that holds all that is to be found, or no part that moves it: not the bounds 1 and 1."""
     assert Jackknifed(lambda _: 0.5).bounded(range(19)).reason == "fewer than 20 images"
     assert without_parts(range(19), lambda _: 0.5) == ()
-    assert "there is nothing to find" in Jackknifed(lambda subset: 0.5 if 7 in subset else None).bounded(range(40)).reason
+    assert (
+        "there is nothing to find"
+        in Jackknifed(lambda subset: 0.5 if 7 in subset else None).bounded(range(40)).reason
+    )
     bounds = Jackknifed(lambda _: 1.0).bounded(range(100))
     assert (bounds.low, bounds.high, len(bounds.without_parts)) == (None, None, PARTS)
     assert bounds.reason == "none of 20 parts of the images changes the figure"
@@ -46,14 +49,20 @@ def test_a_share_has_bounds_where_all_is_right():
 
 def test_copies_of_an_item_are_no_further_evidence():
     """Of 20 items, each five times, the bounds are those of 20; of fewer different ones there are no bounds from parts."""
-    hard, copies = np.random.default_rng(1).random(20), {number: number % 20 for number in range(20, 100)}
+    hard, copies = (
+        np.random.default_rng(1).random(20),
+        {number: number % 20 for number in range(20, 100)},
+    )
     mean = Jackknifed(lambda members: float(np.mean([hard[number % 20] for number in members])))
     right = Share({number: bool(hard[number % 20] < 0.7) for number in range(100)})
     for figure in (mean, right):
         few, many = figure.bounded(range(20)), figure.bounded(range(100), copies=copies)
         assert (many.low, many.high) == pytest.approx((few.low, few.high))
         assert many.without_parts == pytest.approx(few.without_parts)
-    assert mean.bounded(range(100), copies=dict.fromkeys(range(19, 100), 18)).reason == "fewer than 20 images"
+    assert (
+        mean.bounded(range(100), copies=dict.fromkeys(range(19, 100), 18)).reason
+        == "fewer than 20 images"
+    )
     # One item that is there 81 times among 20 different ones is most of the share.
     bounds = right.bounded(range(100), copies=dict.fromkeys(range(20, 100), 0))
     assert bounds.high - bounds.low > 0.5
@@ -75,7 +84,10 @@ def test_what_is_hard_for_both_narrows_the_bounds_of_their_difference():
     for _ in range(60):
         hard = draw.random(200)
         better, other = (hard + 0.1 * draw.normal(size=200) < limit for limit in (0.74, 0.70))
-        parts = [without_parts(range(200), lambda subset, right=right: float(right[list(subset)].mean())) for right in (better, other)]
+        parts = [
+            without_parts(range(200), lambda subset, right=right: float(right[list(subset)].mean()))
+            for right in (better, other)
+        ]
         low, high = accuracy_difference(*parts, better.mean() - other.mean()).bounds()
         hits += low <= 0.04 <= high
         widths.append(high - low)
@@ -86,7 +98,9 @@ def test_what_is_hard_for_both_narrows_the_bounds_of_their_difference():
 
 def test_recordings_without_an_error_have_an_upper_bound():
     """Thirty utterances without an error: at most one in eight is all wrong."""
-    bounds = Jackknifed(lambda _: 0.0, limits=(0.0, np.inf), is_mean=True).bounded(range(30), "utterances")
+    bounds = Jackknifed(lambda _: 0.0, limits=(0.0, np.inf), is_mean=True).bounded(
+        range(30), "utterances"
+    )
     assert (bounds.low, bounds.high) == (0.0, pytest.approx(0.1274, abs=1e-4))
 
 
@@ -98,7 +112,9 @@ def test_the_bounds_of_a_word_error_rate_hold():
         words = np.round(random.lognormal(2.6, 0.6, 20)) + 1
         wrong = random.poisson(0.05 * words * random.gamma(1, 1, 20))
         figure = Jackknifed(
-            lambda subset, wrong=wrong, words=words: float(wrong[list(subset)].sum() / words[list(subset)].sum()),
+            lambda subset, wrong=wrong, words=words: float(
+                wrong[list(subset)].sum() / words[list(subset)].sum()
+            ),
             limits=(0.0, np.inf),
             is_mean=True,
         )
@@ -110,14 +126,23 @@ def test_the_bounds_of_a_word_error_rate_hold():
 def test_bounds_reach_1_96_standard_errors_and_stay_within_the_limits():
     """The normal quantile on the scale of log odds, of a rate of the logarithm; a ratio has no bound below 0 or above 1."""
     low, high = parts.between(0.5, 1e-4, math.inf)
-    assert (low, high) == (pytest.approx(0.5 - 1.959964e-4, abs=1e-9), pytest.approx(0.5 + 1.959964e-4, abs=1e-9))
+    assert (low, high) == (
+        pytest.approx(0.5 - 1.959964e-4, abs=1e-9),
+        pytest.approx(0.5 + 1.959964e-4, abs=1e-9),
+    )
     assert parts.between(0.5, 0.1, math.inf) == (pytest.approx(0.3134615), pytest.approx(0.6865385))
     low, high = parts.between(0.99, 0.1, math.inf)
     assert 0 < low < 0.99 < high <= 1
     low, high = parts.between(0.1, 0.05, math.inf, (0.0, math.inf))
-    assert (low, high) == (pytest.approx(0.1 * math.exp(-0.979982)), pytest.approx(0.1 * math.exp(0.979982)))
+    assert (low, high) == (
+        pytest.approx(0.1 * math.exp(-0.979982)),
+        pytest.approx(0.1 * math.exp(0.979982)),
+    )
     # At a limit itself.
     assert parts.between(0.0, 0.1, math.inf) == (0.0, pytest.approx(0.1959964))
-    assert parts.between(0.0, 0.1, math.inf, (-1.0, 1.0)) == (pytest.approx(-0.1935247, abs=1e-6), pytest.approx(0.1935247, abs=1e-6))
+    assert parts.between(0.0, 0.1, math.inf, (-1.0, 1.0)) == (
+        pytest.approx(-0.1935247, abs=1e-6),
+        pytest.approx(0.1935247, abs=1e-6),
+    )
     # An error from few parts reaches further: Student's t with 19 degrees of freedom, 2.093 standard errors.
     assert parts.between(0.5, 1e-4, 19)[1] == pytest.approx(0.5 + 2.093024e-4, abs=1e-9)

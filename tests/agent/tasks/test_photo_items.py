@@ -22,9 +22,15 @@ def test_pixels_that_lie_ready_are_taken_as_they_are(tmp_path):
     (tmp_path / "short.bin").write_bytes(pixels.tobytes()[:-3])
     preprocessor = Preprocessor(make_input(), FLOAT)
     ready = load_item(preprocessor, item_of_file(tmp_path, "photo.bin"))
-    for item in (item_of_file(tmp_path, "photo.png"), Item("7", tmp_path / "many.bin", "image", array=pixels)):
+    for item in (
+        item_of_file(tmp_path, "photo.png"),
+        Item("7", tmp_path / "many.bin", "image", array=pixels),
+    ):
         assert np.array_equal(load_item(preprocessor, item)[0], ready[0])
-    with pytest.raises(ConfigError, match=r"short\.bin' has 12285 bytes, .*have 12288 \(height x width x 3: 64 x 64 x 3\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"short\.bin' has 12285 bytes, .*have 12288 \(height x width x 3: 64 x 64 x 3\)",
+    ):
         load_item(preprocessor, item_of_file(tmp_path, "short.bin"))
     with pytest.raises(ConfigError, match=r"cannot read the pixels .*gone\.bin"):
         load_item(preprocessor, item_of_file(tmp_path, "gone.bin"))

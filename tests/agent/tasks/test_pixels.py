@@ -25,16 +25,33 @@ def mapped_photographs(folder, maps, size=(64, 64), ending=""):
 
 def segmenter_of(data, classes=5, shape=None, **output):
     """Return the task of a model of 64 x 64 with scores in cells of four pixels."""
-    card = make_card("scores", "semantic-segmentation", make_input(layout="NCHW", resize="letterbox"), classes=classes, **output)
-    return create(card, make_loaded(tensors(shape or (1, classes, 16, 16)), tensors((1, 3, 64, 64), names=("images",))), data)
+    card = make_card(
+        "scores",
+        "semantic-segmentation",
+        make_input(layout="NCHW", resize="letterbox"),
+        classes=classes,
+        **output,
+    )
+    return create(
+        card,
+        make_loaded(
+            tensors(shape or (1, classes, 16, 16)), tensors((1, 3, 64, 64), names=("images",))
+        ),
+        data,
+    )
 
 
 def ious(predicted, truth, classes):
     """Return intersection over union of each class over all maps, by counting pixel after pixel."""
     result = []
     for label in range(classes):
-        both = sum(int(((f == label) & (t == label)).sum()) for f, t in zip(predicted, truth, strict=True))
-        either = sum(int((((f == label) | (t == label)) & (t != 255)).sum()) for f, t in zip(predicted, truth, strict=True))
+        both = sum(
+            int(((f == label) & (t == label)).sum()) for f, t in zip(predicted, truth, strict=True)
+        )
+        either = sum(
+            int((((f == label) | (t == label)) & (t != 255)).sum())
+            for f, t in zip(predicted, truth, strict=True)
+        )
         result.append(both / either if either else None)
     return result
 
@@ -44,7 +61,9 @@ def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
     """Scores interpolated as PyTorch does it, the bars cut off; 255 counts nowhere; a class that is in no map and no output is no class."""
     torch = importlib.import_module("torch")
     draw = np.random.default_rng(3)
-    truth = [draw.choice([0, 1, 2, 3, 255], (48, 96), p=[0.3, 0.3, 0.2, 0.1, 0.1]) for _ in range(24)]
+    truth = [
+        draw.choice([0, 1, 2, 3, 255], (48, 96), p=[0.3, 0.3, 0.2, 0.1, 0.1]) for _ in range(24)
+    ]
     task = segmenter_of(mapped_photographs(tmp_path, truth, (96, 48)))
     predicted = []
     for index in range(len(truth)):
@@ -53,7 +72,9 @@ def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
         task.prepare(index)
         assert task.predict(index, [[scores]]) is None
         # A photograph of 96 x 48 fills the rows 16 to 48 of 64; PyTorch sees what repeats the rim.
-        inside = torch.nn.functional.interpolate(torch.from_numpy(scores), (96, 96), mode="bilinear", align_corners=False)
+        inside = torch.nn.functional.interpolate(
+            torch.from_numpy(scores), (96, 96), mode="bilinear", align_corners=False
+        )
         predicted.append(task._classes(index, [[scores]]))
         # Rounding decides where two scores are equal to seven digits.
         assert (predicted[-1] == inside[0, :, 24:72].argmax(0).numpy()).mean() > 0.999
@@ -63,7 +84,9 @@ def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
     assert accuracy.value == pytest.approx(np.mean(expected[:4]), abs=1e-12)
     assert [*accuracy.per_class.values()] == pytest.approx(expected)
     right = sum(int((f == t).sum()) for f, t in zip(predicted, truth, strict=True))
-    assert accuracy.detail["pixel_accuracy"] == pytest.approx(right / sum(int((t != 255).sum()) for t in truth))
+    assert accuracy.detail["pixel_accuracy"] == pytest.approx(
+        right / sum(int((t != 255).sum()) for t in truth)
+    )
     assert accuracy.low < accuracy.value < accuracy.high
     assert (accuracy.metric, accuracy.images, len(accuracy.without_parts)) == ("miou", 24, 20)
 
@@ -76,15 +99,29 @@ def test_every_layout_of_an_output_gives_the_same_classes(tmp_path):
             truth[:, 32:] = 2
             scores = np.zeros((1, 3, 64, 64), np.float32)
             scores[0, 0, :, :32], scores[0, 2, :, 32:] = 1, 1
-            output = {"planes": scores, "last": scores.transpose(0, 2, 3, 1).copy(), "classes": scores.argmax(1).astype(np.int64)}[layout]
+            output = {
+                "planes": scores,
+                "last": scores.transpose(0, 2, 3, 1).copy(),
+                "classes": scores.argmax(1).astype(np.int64),
+            }[layout]
             data = mapped_photographs(folder, [truth])
-            card = make_card("scores", "semantic-segmentation", make_input(layout="NCHW"), classes=3)
+            card = make_card(
+                "scores", "semantic-segmentation", make_input(layout="NCHW"), classes=3
+            )
             task = create(
-                card, make_loaded(tensors(output.shape, dtype=str(output.dtype)), tensors((1, 3, 64, 64), names=("images",))), data
+                card,
+                make_loaded(
+                    tensors(output.shape, dtype=str(output.dtype)),
+                    tensors((1, 3, 64, 64), names=("images",)),
+                ),
+                data,
             )
             task.prepare(0)
             task.predict(0, [[output]])
-            assert (task.score().value, task.same_predictions(0, [[output]], [[output]])) == (1.0, 1.0)
+            assert (task.score().value, task.same_predictions(0, [[output]], [[output]])) == (
+                1.0,
+                1.0,
+            )
 
 
 def test_one_channel_is_the_second_of_two_classes(tmp_path):
@@ -92,7 +129,11 @@ def test_one_channel_is_the_second_of_two_classes(tmp_path):
     truth = np.zeros((64, 64))
     truth[:, 32:] = 1
     data = mapped_photographs(tmp_path, [truth])
-    for off, on, shape in [(0.4, 0.6, (1, 1, 64, 64)), (-0.2, 3.0, (1, 1, 64, 64)), (0.0, 1.0, (1, 64, 64, 1))]:
+    for off, on, shape in [
+        (0.4, 0.6, (1, 1, 64, 64)),
+        (-0.2, 3.0, (1, 1, 64, 64)),
+        (0.0, 1.0, (1, 64, 64, 1)),
+    ]:
         task = segmenter_of(data, 2, shape)
         task.prepare(0)
         task.predict(0, [[np.where(truth > 0, on, off).astype(np.float32).reshape(shape)]])
@@ -112,7 +153,12 @@ def test_a_map_of_other_classes_is_refused(tmp_path):
             task.predict(0, [[scores]])
             assert task.score().value == 1.0
             continue
-        with table_row(offset, value), pytest.raises(ConfigError, match=f"has class {value}, the model 2 classes from {offset} on"):
+        with (
+            table_row(offset, value),
+            pytest.raises(
+                ConfigError, match=f"has class {value}, the model 2 classes from {offset} on"
+            ),
+        ):
             task.predict(0, [[scores]])
 
 
@@ -122,7 +168,10 @@ def test_spoilt_and_missing_maps_end_in_one_line(tmp_path):
     scores = np.zeros((1, 5, 16, 16), np.float32)
     for content, words in (
         (lambda path: path.write_bytes(b"\x89PNG garbage"), "01.png"),
-        (lambda path: Image.new("L", (32, 64)).save(path), "has 32 x 64 pixels, its photograph 64 x 64"),
+        (
+            lambda path: Image.new("L", (32, 64)).save(path),
+            "has 32 x 64 pixels, its photograph 64 x 64",
+        ),
         (lambda path: Image.new("RGB", (64, 64)).save(path), "more than one number a pixel"),
     ):
         content(tmp_path / "maps" / "01.png")
@@ -137,5 +186,8 @@ def test_spoilt_and_missing_maps_end_in_one_line(tmp_path):
     with pytest.raises(ConfigError, match=r"the photograph '01\.jpg' has no map in"):
         open_folder(tmp_path / "images", tmp_path / "maps")
     (tmp_path / "index.csv").write_text("file,class\n00.jpg,0\n")
-    with pytest.raises(ConfigError, match="predicts every pixel, the ground truth of 'images' is that of another task"):
+    with pytest.raises(
+        ConfigError,
+        match="predicts every pixel, the ground truth of 'images' is that of another task",
+    ):
         segmenter_of(open_folder(tmp_path / "images", tmp_path / "index.csv"))

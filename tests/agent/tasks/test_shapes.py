@@ -14,7 +14,11 @@ from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import create as create_decoder
 from edgemeter.agent.vision.decoders.masks import photo_mask
 from tests.fixtures.rows import in_folders, table_row
-from tests.fixtures.task_data import outlined_photographs, photographed_people, scored_by_pycocotools
+from tests.fixtures.task_data import (
+    outlined_photographs,
+    photographed_people,
+    scored_by_pycocotools,
+)
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
 # Two thirds of its size on 64 x 64, with bars of 16 pixels.
@@ -23,13 +27,17 @@ LETTERBOXED = PhotoFrame(96, 48, 64, 64, 2 / 3, 2 / 3, 0.0, 16.0)
 
 def test_yolos_keypoints_lie_where_the_photograph_has_them():
     """Pixels or 0..1, as the boxes are; the scores stay."""
-    points = np.stack([np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1)
+    points = np.stack(
+        [np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1
+    )
     card = make_card("yolo-pose", "pose", classes=1, nms_iou=0.7)
     for side in (1, 64):
         rows = np.zeros((1, 56, 84), np.float32)
         rows[0, :4, 3], rows[0, 4, 3] = np.array([32, 32, 60, 32]) / side, 0.8
         rows[0, 5:, 3] = (points / [side, side, 1]).ravel()
-        detections = create_decoder(card, make_loaded(tensors((1, 56, 84)))).decode([rows], LETTERBOXED)
+        detections = create_decoder(card, make_loaded(tensors((1, 56, 84)))).decode(
+            [rows], LETTERBOXED
+        )
         expected = (points - [0, 16, 0]) * [1.5, 1.5, 1]
         np.testing.assert_allclose(detections.boxes, [[3, 0, 93, 48]], atol=1e-3)
         np.testing.assert_allclose(detections.keypoints[0], expected, atol=1e-3)
@@ -37,31 +45,49 @@ def test_yolos_keypoints_lie_where_the_photograph_has_them():
 
 def test_keypoints_of_end_to_end_rows_lie_where_the_photograph_has_them():
     """Corners, score, class and then the points; nothing is suppressed."""
-    points = np.stack([np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1)
+    points = np.stack(
+        [np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1
+    )
     card = make_card("yolo26-pose", "pose", classes=1)
     for side in (1, 64):
         rows = np.zeros((1, 300, 57), np.float32)
         rows[0, :2, :4], rows[0, :2, 4] = np.array([2, 16, 62, 48]) / side, (0.8, 0.7)
         rows[0, :2, 6:] = (points / [side, side, 1]).ravel()
-        detections = create_decoder(card, make_loaded(tensors(rows.shape))).decode([rows], LETTERBOXED)
+        detections = create_decoder(card, make_loaded(tensors(rows.shape))).decode(
+            [rows], LETTERBOXED
+        )
         np.testing.assert_allclose(detections.boxes, [[3, 0, 93, 48]] * 2, atol=1e-3)
-        np.testing.assert_allclose(detections.keypoints[1], (points - [0, 16, 0]) * [1.5, 1.5, 1], atol=1e-3)
+        np.testing.assert_allclose(
+            detections.keypoints[1], (points - [0, 16, 0]) * [1.5, 1.5, 1], atol=1e-3
+        )
 
 
 def drawn_segments(draw):
     """Return the outputs of a segmenter that finds one object of about the right place and size."""
     prototypes, rows = np.zeros((1, 32, 16, 16), np.float32), np.zeros((1, 37, 84), np.float32)
     prototypes[0, 0] = draw.normal(1.0, 0.5, (16, 16))
-    rows[0, :6, 0] = (28 + draw.normal(0, 4), 24 + draw.normal(0, 4), 24, 16, draw.uniform(0.1, 1), 5.0)
+    rows[0, :6, 0] = (
+        28 + draw.normal(0, 4),
+        24 + draw.normal(0, 4),
+        24,
+        16,
+        draw.uniform(0.1, 1),
+        5.0,
+    )
     return [rows, prototypes]
 
 
 def drawn_people(draw):
     """Return the outputs of a model of poses: one person, all of whose points are about where they are."""
     score = draw.uniform(0.1, 1)
-    points = np.stack([draw.normal(0.31, 0.02, 17), draw.normal(0.43, 0.02, 17), np.full(17, score)], axis=1)
+    points = np.stack(
+        [draw.normal(0.31, 0.02, 17), draw.normal(0.43, 0.02, 17), np.full(17, score)], axis=1
+    )
     rows = np.zeros((1, 300, 57), np.float32)
-    rows[0, 0, :6], rows[0, 0, 6:] = (*points[:, :2].min(axis=0), *points[:, :2].max(axis=0), score, 0), points.ravel()
+    rows[0, 0, :6], rows[0, 0, 6:] = (
+        (*points[:, :2].min(axis=0), *points[:, :2].max(axis=0), score, 0),
+        points.ravel(),
+    )
     return [rows]
 
 
@@ -74,19 +100,29 @@ def drawn_people(draw):
         ("yolo26-pose", "pose", photographed_people, drawn_people, "person", "keypoints"),
     ],
 )
-def test_pycocotools_finds_the_same_ap_in_the_results(tmp_path, family, task, write, outputs_of, label, kind):
+def test_pycocotools_finds_the_same_ap_in_the_results(
+    tmp_path, family, task, write, outputs_of, label, kind
+):
     """To the last digit, of shapes that miss; bbox, category and score are those of the boxes."""
     truth, draw = write(tmp_path), np.random.default_rng(1)
     card = make_card(family, task, make_input(layout="NCHW"), classes=1, labels=(label,))
-    loaded = make_loaded(tensors(*[output.shape for output in outputs_of(draw)]), tensors((1, 3, 64, 64), names=("images",)))
+    loaded = make_loaded(
+        tensors(*[output.shape for output in outputs_of(draw)]),
+        tensors((1, 3, 64, 64), names=("images",)),
+    )
     scored_task = create(card, loaded, open_folder(tmp_path / "images", truth))
     for index in range(24):
         scored_task.prepare(index)
         scored_task.predict(index, [outputs_of(draw)])
     results = json.loads(json.dumps(scored_task.results()))
     assert 0 < scored_task.score().value < 1
-    assert scored_task.score().value == scored_by_pycocotools(json.loads(truth.read_text()), results, kind)[0]
-    assert {tuple(result)[:4] for result in results} == {("image_id", "category_id", "bbox", "score")}
+    assert (
+        scored_task.score().value
+        == scored_by_pycocotools(json.loads(truth.read_text()), results, kind)[0]
+    )
+    assert {tuple(result)[:4] for result in results} == {
+        ("image_id", "category_id", "bbox", "score")
+    }
 
 
 @pytest.mark.torch
@@ -109,10 +145,16 @@ def known_outputs(*, is_tflite, is_end_to_end):
     prototypes[0, 0], prototypes[0, 1, :, :8], prototypes[0, 1, :, 8:] = 1.0, 4.0, -4.0
     if is_end_to_end:
         rows = np.zeros((1, 300, 38), np.float32)
-        rows[0, 0, :7], rows[0, 1, :8] = (8, 24, 24, 40, 0.9, 0, 5.0), (24, 24, 40, 40, 0.8, 1, 0, 1.0)
+        rows[0, 0, :7], rows[0, 1, :8] = (
+            (8, 24, 24, 40, 0.9, 0, 5.0),
+            (24, 24, 40, 40, 0.8, 1, 0, 1.0),
+        )
     else:
         rows = np.zeros((1, 38, 84), np.float32)
-        rows[0, :7, 0], rows[0, :8, 1] = (16, 32, 16, 16, 0.9, 0, 5.0), (32, 32, 16, 16, 0, 0.8, 0, 1.0)
+        rows[0, :7, 0], rows[0, :8, 1] = (
+            (16, 32, 16, 16, 0.9, 0, 5.0),
+            (32, 32, 16, 16, 0, 0.8, 0, 1.0),
+        )
     if is_tflite:
         boxes = rows[0, :, :4] if is_end_to_end else rows[0, :4]
         boxes /= 64
@@ -122,27 +164,45 @@ def known_outputs(*, is_tflite, is_end_to_end):
 
 def test_yolos_masks_are_found_in_every_layout():
     """Boxes in pixels or as 0..1, prototypes in either layout, outputs in either order."""
-    for is_swapped, is_tflite, family in product([False, True], [False, True], ["yolo-seg", "yolo26-seg"]):
+    for is_swapped, is_tflite, family in product(
+        [False, True], [False, True], ["yolo-seg", "yolo26-seg"]
+    ):
         with table_row(family, is_tflite, is_swapped):
-            outputs = known_outputs(is_tflite=is_tflite, is_end_to_end=family == "yolo26-seg")[:: -1 if is_swapped else 1]
+            outputs = known_outputs(is_tflite=is_tflite, is_end_to_end=family == "yolo26-seg")[
+                :: -1 if is_swapped else 1
+            ]
             card = make_card(family, "segmentation", classes=2, nms_iou=0.7)
-            decoder = create_decoder(card, make_loaded(tensors(*[output.shape for output in outputs])))
+            decoder = create_decoder(
+                card, make_loaded(tensors(*[output.shape for output in outputs]))
+            )
             detections = decoder.decode(outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
-            np.testing.assert_allclose(detections.boxes, [[8, 24, 24, 40], [24, 24, 40, 40]], atol=1e-4)
-            assert [(mask.left, mask.top, mask.pixels.shape) for mask in detections.masks] == [(8, 24, (16, 16)), (24, 24, (16, 16))]
+            np.testing.assert_allclose(
+                detections.boxes, [[8, 24, 24, 40], [24, 24, 40, 40]], atol=1e-4
+            )
+            assert [(mask.left, mask.top, mask.pixels.shape) for mask in detections.masks] == [
+                (8, 24, (16, 16)),
+                (24, 24, (16, 16)),
+            ]
             assert detections.masks[0].pixels.all()
-            np.testing.assert_array_equal(detections.masks[1].pixels, np.broadcast_to(np.arange(16) < 8, (16, 16)))
+            np.testing.assert_array_equal(
+                detections.masks[1].pixels, np.broadcast_to(np.arange(16) < 8, (16, 16))
+            )
 
 
 def test_masks_of_mask_rcnn_are_cut_at_a_half():
     """Torchvision's list of maps, in pixels of the input, a pixel wider than their boxes; the order of the boxes is that of the masks."""
     maps = np.zeros((3, 1, 64, 64), np.float32)
     maps[0, 0, 7:25, 7:16], maps[2, 0] = 0.51, 0.49
-    lists = [np.array([[8, 8, 24, 24], [0, 0, 4, 4], [32, 32, 48, 48]], np.float32), np.array([1, 1, 2], np.float32)]
+    lists = [
+        np.array([[8, 8, 24, 24], [0, 0, 4, 4], [32, 32, 48, 48]], np.float32),
+        np.array([1, 1, 2], np.float32),
+    ]
     outputs = [*lists, np.array([0.5, 0.0, 0.9], np.float32), maps]
     card = make_card("torchvision", "segmentation", classes=2)
     infos = tensors(*[output.shape for output in outputs])
-    detections = create_decoder(card, make_loaded(infos)).decode(outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
+    detections = create_decoder(card, make_loaded(infos)).decode(
+        outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0)
+    )
     assert [int(mask.pixels.sum()) for mask in detections.masks] == [0, 18 * 9]
 
 
@@ -151,19 +211,29 @@ def test_what_is_no_segmenter_is_refused():
     for outputs, words in [
         ([(1, 38, 84)], "rows of three axes and prototypes of four"),
         ([(1, 38, 84), (1, 32, 15, 15)], "prototypes have the shape"),
-        ([(1, 38, 84), (1, 31, 16, 16)], "family yolo-seg needs one output|an object has 32 coefficients for 31 prototypes"),
+        (
+            [(1, 38, 84), (1, 31, 16, 16)],
+            "family yolo-seg needs one output|an object has 32 coefficients for 31 prototypes",
+        ),
     ]:
         arrays = [np.zeros(shape, np.float32) for shape in outputs]
         arrays[0][0, 4, 0] = 0.9
         with table_row(outputs), pytest.raises(ConfigError, match=words):
-            create_decoder(make_card("yolo-seg", "segmentation", classes=2, nms_iou=0.7), make_loaded(tensors(*outputs))).decode(
-                arrays, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0)
-            )
+            create_decoder(
+                make_card("yolo-seg", "segmentation", classes=2, nms_iou=0.7),
+                make_loaded(tensors(*outputs)),
+            ).decode(arrays, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
 
 
 def test_garbled_shapes_end_in_one_line(tmp_path):
     """Of masks and of keypoints, before anything is run."""
-    segments = (outlined_photographs, "yolo-seg", "segmentation", "segmentation", [(1, 37, 84), (1, 32, 16, 16)])
+    segments = (
+        outlined_photographs,
+        "yolo-seg",
+        "segmentation",
+        "segmentation",
+        [(1, 37, 84), (1, 32, 16, 16)],
+    )
     poses = (photographed_people, "yolo26-pose", "pose", "keypoints", [(1, 300, 57)])
     for folder, (write, family, task, key, outputs), value, words in in_folders(
         tmp_path,
@@ -173,7 +243,11 @@ def test_garbled_shapes_end_in_one_line(tmp_path):
             (segments, [[1, 2, 3, 4]], "its segmentation is not polygons"),
             (segments, {"counts": "abc"}, "its segmentation is not polygons"),
             (poses, None, "annotation 1 has no keypoints"),
-            (poses, [1, 2, 2], "annotation 1 has 3 numbers as keypoints, but COCO's poses have 17 keypoints of three"),
+            (
+                poses,
+                [1, 2, 2],
+                "annotation 1 has 3 numbers as keypoints, but COCO's poses have 17 keypoints of three",
+            ),
             (poses, "many", "its keypoints is not x, y, visibility"),
         ],
     ):
@@ -183,7 +257,13 @@ def test_garbled_shapes_end_in_one_line(tmp_path):
         if value is None:
             del document["annotations"][0][key]
         truth.write_text(json.dumps(document))
-        card = make_card(family, task, make_input(layout="NCHW"), classes=1, labels=(document["categories"][0]["name"],))
+        card = make_card(
+            family,
+            task,
+            make_input(layout="NCHW"),
+            classes=1,
+            labels=(document["categories"][0]["name"],),
+        )
         loaded = make_loaded(tensors(*outputs), tensors((1, 3, 64, 64), names=("images",)))
         with table_row(key, value), pytest.raises(ConfigError, match=words):
             create(card, loaded, open_folder(folder / "images", truth))
@@ -192,8 +272,14 @@ def test_garbled_shapes_end_in_one_line(tmp_path):
 def test_a_family_without_masks_is_refused(tmp_path):
     """A detector's card with another task."""
     truth = outlined_photographs(tmp_path, 1)
-    card = make_card("yolov8", "segmentation", make_input(layout="NCHW"), classes=1, labels=("box",), nms_iou=0.7)
-    task = create(card, make_loaded(tensors((1, 5, 84)), tensors((1, 3, 64, 64))), open_folder(tmp_path / "images", truth))
+    card = make_card(
+        "yolov8", "segmentation", make_input(layout="NCHW"), classes=1, labels=("box",), nms_iou=0.7
+    )
+    task = create(
+        card,
+        make_loaded(tensors((1, 5, 84)), tensors((1, 3, 64, 64))),
+        open_folder(tmp_path / "images", truth),
+    )
     task.prepare(0)
     with pytest.raises(ConfigError, match="family 'yolov8' finds boxes without masks"):
         task.predict(0, [[np.zeros((1, 5, 84), np.float32)]])

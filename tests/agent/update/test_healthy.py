@@ -55,7 +55,20 @@ class World:
 
     def handler(self, imports=Imports, **options):
         none = lambda *_, **__: None  # noqa: E731
-        context = HandlerContext("pi-1", "lab", 1, Config(), self.home, None, none, none, lambda: self.is_connected, none, none, list)
+        context = HandlerContext(
+            "pi-1",
+            "lab",
+            1,
+            Config(),
+            self.home,
+            None,
+            none,
+            none,
+            lambda: self.is_connected,
+            none,
+            none,
+            list,
+        )
         return ReleaseHealthHandler(context, self.release, imports, **options)
 
     def said(self):
@@ -96,13 +109,18 @@ def test_it_is_healthy_once_it_imports_reads_and_is_connected(world, monkeypatch
 
 def test_a_runtime_that_does_not_import_breaks_the_release(world):
     """The line says which, or how the process ended without a word."""
-    for imports, text in ((imports_badly, "onnxruntime 1.21.0"), (lambda: Imports(-9), "status -9")):
+    for imports, text in (
+        (imports_badly, "onnxruntime 1.21.0"),
+        (lambda: Imports(-9), "status -9"),
+    ):
         (world.home / "update" / "healthy.json").unlink(missing_ok=True)
         assert state_after(world, world.handler(imports)) == "broken"
         assert text in world.said()["reason"]
 
 
-@pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.write_bytes(b"x" * 5000)])
+@pytest.mark.parametrize(
+    "spoil", [lambda path: path.unlink(), lambda path: path.write_bytes(b"x" * 5000)]
+)
 def test_an_outbox_that_cannot_be_read_breaks_the_release(world, spoil):
     """It is gone, or something else."""
     world.is_connected = True

@@ -52,7 +52,13 @@ def release(board, version="1.5"):
 
 
 def update_order(version="2.0", *, even_if=(), job="update-1", attempt=1):
-    return Order(job=job, attempt=attempt, version=1, work=Update(version=version, bundle=RELEASE, even_if=even_if), timeout_s=60.5)
+    return Order(
+        job=job,
+        attempt=attempt,
+        version=1,
+        work=Update(version=version, bundle=RELEASE, even_if=even_if),
+        timeout_s=60.5,
+    )
 
 
 def test_a_release_is_asked_for(board):
@@ -76,9 +82,15 @@ def test_a_release_is_asked_for(board):
 def test_an_older_version_and_a_bad_one_are_refused_unless_allowed(board):
     """Before anything is fetched."""
     versions = (("2.0", True), ("3.0", False))
-    bad = {name: {"attempts": 1, "is_bad": is_bad, "reason": "it crashed", "ended_ns": 1} for name, is_bad in versions}
+    bad = {
+        name: {"attempts": 1, "is_bad": is_bad, "reason": "it crashed", "ended_ns": 1}
+        for name, is_bad in versions
+    }
     board.states(bad=bad)
-    for version, even_if, why in (("1.4", ("bad",), "older than the running 1.5"), ("2.0", ("older",), "it crashed")):
+    for version, even_if, why in (
+        ("1.4", ("bad",), "older than the running 1.5"),
+        ("2.0", ("older",), "it crashed"),
+    ):
         with pytest.raises(ConfigError, match=why):
             order.check(update_order(version, even_if=even_if).work, release(board))
     assert read_journal(release(board)).bad_versions == {"2.0": "it crashed"}
@@ -92,7 +104,10 @@ def test_where_there_is_no_supervisor_the_order_is_refused(board):
     with pytest.raises(UnavailableError, match="installed"):
         order.check(update_order().work, None)
     (board.root / "supervisor" / "journal.json").unlink()
-    for ask in (lambda: order.check(update_order().work, release(board)), lambda: carried_out(board)):
+    for ask in (
+        lambda: order.check(update_order().work, release(board)),
+        lambda: carried_out(board),
+    ):
         with pytest.raises(UnavailableError, match=r"edgemeter-supervisor\.service"):
             ask()
 
@@ -124,7 +139,11 @@ def why_waiting(board, **changes):
 def test_an_installation_that_is_interrupted_is_reported_by_its_order(board):
     """How often, while it is resumed; another order says nothing of it, nor does half a file."""
     for times, text in ((1, "interrupted 1 time, resuming"), (2, "interrupted 2 times, resuming")):
-        update = {"step": "installing", "order": {"job": "update-1", "attempt": "1", "version": "2.0"}, "interrupted": times}
+        update = {
+            "step": "installing",
+            "order": {"job": "update-1", "attempt": "1", "version": "2.0"},
+            "interrupted": times,
+        }
         board.states(update=update)
         assert why_waiting(board) == text
         assert why_waiting(board, attempt=2) is None
@@ -139,7 +158,15 @@ def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
     assert order.came_of(update_order(), release(board)) is None
     (board.root / "supervisor" / "journal.json").write_text("{")
     assert order.came_of(update_order(), release(board)) is None
-    document = {"job": "update-1", "attempt": 1, "version": "2.0", "from": "1.5", "state": "failed", "reason": "rolled back", "ended_ns": 1}
+    document = {
+        "job": "update-1",
+        "attempt": 1,
+        "version": "2.0",
+        "from": "1.5",
+        "state": "failed",
+        "reason": "rolled back",
+        "ended_ns": 1,
+    }
     board.states(outcome=document)
     assert order.came_of(update_order(attempt=2), release(board)) is None
     assert order.came_of(update_order(), release(board)) == ("failed", "rolled back")
@@ -152,7 +179,15 @@ def test_an_update_that_goes_on_is_withdrawn(board, caplog):
     order.withdraw(update_order(attempt=3), board.home)
     assert board.said("withdrawn") == {"job": "update-1", "attempt": 3}
     (board.home / "update" / "withdrawn.json").unlink()
-    document = {"job": "update-1", "attempt": 1, "version": "2.0", "from": "1.5", "state": "done", "reason": "it runs", "ended_ns": 1}
+    document = {
+        "job": "update-1",
+        "attempt": 1,
+        "version": "2.0",
+        "from": "1.5",
+        "state": "done",
+        "reason": "it runs",
+        "ended_ns": 1,
+    }
     board.states(outcome=document)
     order.withdraw(update_order(), board.home, release(board))
     assert board.said("withdrawn") == {}
@@ -160,7 +195,10 @@ def test_an_update_that_goes_on_is_withdrawn(board, caplog):
     shutil.rmtree(board.home / "update")
     order.withdraw(update_order(), board.home)
     assert not (board.home / "update").exists()
-    assert "the update of job update-1 goes on, because it cannot be withdrawn: cannot write the update request" in caplog.text
+    assert (
+        "the update of job update-1 goes on, because it cannot be withdrawn: cannot write the update request"
+        in caplog.text
+    )
 
 
 @pytest.mark.services

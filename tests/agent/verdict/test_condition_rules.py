@@ -17,7 +17,13 @@ from tests.fixtures.rows import table_row
 
 QUIET = (
     Condition(when="before", governor="performance", throttle_events={"oc1": 0, "oc3": 0}),
-    Condition(when="during", other_load_ratio=0.01, steal_ratio=0.0, swap_used_mb=0.0, throttle_events={"oc1": 0, "oc3": 0}),
+    Condition(
+        when="during",
+        other_load_ratio=0.01,
+        steal_ratio=0.0,
+        swap_used_mb=0.0,
+        throttle_events={"oc1": 0, "oc3": 0},
+    ),
     Condition(when="after", governor="performance", throttle_events={"oc1": 0, "oc3": 0}),
 )
 FFMPEG = {"ffmpeg": 0.3}
@@ -29,24 +35,56 @@ def scheduled(waited_ms, cores=2):
 
 
 def runtime(name="onnx", **changes):
-    return RuntimeInfo(**({"name": name, "package": name, "version": "1", "backend": "cpu", "threads": 1} | changes))
+    return RuntimeInfo(
+        **(
+            {"name": name, "package": name, "version": "1", "backend": "cpu", "threads": 1}
+            | changes
+        )
+    )
 
 
 def with_condition(when, **facts):
-    return tuple(Condition(when=when, **facts) if condition.when == when else condition for condition in QUIET)
+    return tuple(
+        Condition(when=when, **facts) if condition.when == when else condition
+        for condition in QUIET
+    )
 
 
 THREADS = {"other_threads_ratio": "0.0600 noisy, thread 7"}
 CASES = [
     ("throttled", {}, (*QUIET, Condition(when="during", throttled_now=True)), {}, None),
-    ("throttled", {}, with_condition("after", throttle_events={"oc1": 0, "oc3": 1}), {"throttle_events": 1}, None),
+    (
+        "throttled",
+        {},
+        with_condition("after", throttle_events={"oc1": 0, "oc3": 1}),
+        {"throttle_events": 1},
+        None,
+    ),
     ("under-voltage", {}, (*QUIET, Condition(when="during", under_voltage_now=True)), {}, None),
     ("under-voltage", {}, with_condition("after", throttle_events={"oc1": 1, "oc3": 0}), {}, None),
-    ("busy-machine", {}, with_condition("during", other_load_ratio=0.4, busiest_other=FFMPEG), {"other_load_ratio": 0.4}, "ffmpeg"),
+    (
+        "busy-machine",
+        {},
+        with_condition("during", other_load_ratio=0.4, busiest_other=FFMPEG),
+        {"other_load_ratio": 0.4},
+        "ffmpeg",
+    ),
     ("waited-for-core", {"scheduling": scheduled(48.0)}, QUIET, {"waited_ratio": 0.48}, None),
     ("stolen-time", {}, with_condition("during", steal_ratio=0.1), {"steal_ratio": 0.1}, None),
-    ("swapping", {}, (*QUIET, Condition(when="during", swap_used_mb=16.0)), {"swap_grown_mb": 16.0}, None),
-    ("settings-changed", {}, with_condition("after", governor="powersave"), {}, "governor (performance before, powersave after)"),
+    (
+        "swapping",
+        {},
+        (*QUIET, Condition(when="during", swap_used_mb=16.0)),
+        {"swap_grown_mb": 16.0},
+        None,
+    ),
+    (
+        "settings-changed",
+        {},
+        with_condition("after", governor="powersave"),
+        {},
+        "governor (performance before, powersave after)",
+    ),
     (
         "settings-changed",
         {},
@@ -70,7 +108,10 @@ def test_each_disturbance_is_caught_by_name_with_its_numbers():
         with table_row(rule, subject):
             judged = judge(Facts(measured(**changes), conditions, make_environment()))
             assert (judged.state, judged.rules, judged.notes) == ("disturbed", (rule,), ())
-            assert (judged.violations[0].numbers, judged.violations[0].subject) == (numbers, subject)
+            assert (judged.violations[0].numbers, judged.violations[0].subject) == (
+                numbers,
+                subject,
+            )
 
 
 def test_a_coral_on_usb_2_disturbs_the_runs_that_use_it():
@@ -81,8 +122,16 @@ def test_a_coral_on_usb_2_disturbs_the_runs_that_use_it():
         ("edgetpu", "Coral USB (18d1:9302) at 5000 Mbit/s", []),
     ):
         with table_row(name, attached):
-            judged = judge(Facts(measured(runtime=runtime(name)), QUIET, make_environment(attached=(attached,))))
-            assert [violation.subject for violation in judged.violations if violation.rule == "coral-on-usb-2"] == subjects
+            judged = judge(
+                Facts(
+                    measured(runtime=runtime(name)), QUIET, make_environment(attached=(attached,))
+                )
+            )
+            assert [
+                violation.subject
+                for violation in judged.violations
+                if violation.rule == "coral-on-usb-2"
+            ] == subjects
 
 
 QUIET_RUNS = [
@@ -90,7 +139,14 @@ QUIET_RUNS = [
     ({"scheduling": scheduled(3.0)}, QUIET),
     ({}, with_condition("during", other_load_ratio=0.1, steal_ratio=0.02)),
     ({}, (*QUIET, Condition(when="during", swap_used_mb=15.9))),
-    ({"runtime": runtime("python", backend="in-process", facts={"other_threads_ratio": "0.0300 noisy"})}, QUIET),
+    (
+        {
+            "runtime": runtime(
+                "python", backend="in-process", facts={"other_threads_ratio": "0.0300 noisy"}
+            )
+        },
+        QUIET,
+    ),
 ]
 
 
@@ -98,14 +154,22 @@ def test_a_sound_run_on_a_quiet_machine_is_ok():
     """Just below each limit."""
     for changes, conditions in QUIET_RUNS:
         judged = judge(Facts(measured(**changes), conditions, make_environment()))
-        assert (judged.state, judged.violations, judged.notes) == ("ok", (), ()), f"{changes}, {conditions}"
+        assert (judged.state, judged.violations, judged.notes) == ("ok", (), ()), (
+            f"{changes}, {conditions}"
+        )
 
 
 def test_a_sticky_flag_that_came_up_during_the_run_counts():
     """Clear before, up after: it happened in between, though no inspection saw it. Up already before: not in this run."""
-    for flag, rule in (("throttled_since_boot", "throttled"), ("under_voltage_since_boot", "under-voltage")):
+    for flag, rule in (
+        ("throttled_since_boot", "throttled"),
+        ("under_voltage_since_boot", "under-voltage"),
+    ):
         for before, rules in ((False, (rule,)), (True, ())):
-            around = Condition(when="before", **{flag: before}), Condition(when="after", **{flag: True})
+            around = (
+                Condition(when="before", **{flag: before}),
+                Condition(when="after", **{flag: True}),
+            )
             assert judge(Facts(measured(), around)).rules == rules, f"{flag}, {before}"
 
 
@@ -113,15 +177,21 @@ def test_a_run_with_more_threads_than_cores_may_wait_for_itself():
     """Oversubscription is what was asked for; on enough cores each thread has its own share of waiting."""
     four = runtime(threads=4)
     assert judge(Facts(measured(runtime=four, scheduling=scheduled(200.0)), QUIET)).rules == ()
-    assert judge(Facts(measured(runtime=four, scheduling=scheduled(10.0, cores=4)), QUIET)).rules == ()
-    assert judge(Facts(measured(runtime=four, scheduling=scheduled(60.0, cores=4)), QUIET)).rules == ("waited-for-core",)
+    assert (
+        judge(Facts(measured(runtime=four, scheduling=scheduled(10.0, cores=4)), QUIET)).rules == ()
+    )
+    assert judge(
+        Facts(measured(runtime=four, scheduling=scheduled(60.0, cores=4)), QUIET)
+    ).rules == ("waited-for-core",)
 
 
 def test_waiting_for_a_core_with_another_model_at_work_is_no_doubt():
     """It is what is measured; alone it makes the run disturbed."""
     neighbour = Neighbour(model="b", sha256="b" * 64, runtime="onnx", threads=1)
     for together, rules in ((None, ("waited-for-core",)), (Together(neighbours=(neighbour,)), ())):
-        run = msgspec.structs.replace(measured(scheduling=scheduled(50.0, cores=1)), together=together)
+        run = msgspec.structs.replace(
+            measured(scheduling=scheduled(50.0, cores=1)), together=together
+        )
         assert judge(Facts(run)).rules == rules
 
 
@@ -145,7 +215,11 @@ def frames_run(delays_ms, **figures):
     frames = len(delays_ms)
     arrivals_ns = frame_arrivals_ns(np.arange(frames), RATE)
     delays_ns = (np.asarray(delays_ms) * MS).astype(np.int64)
-    series = {"arrival": arrivals_ns, "query_start": arrivals_ns + delays_ns, "latency": delays_ns + 40 * MS}
+    series = {
+        "arrival": arrivals_ns,
+        "query_start": arrivals_ns + delays_ns,
+        "latency": delays_ns + 40 * MS,
+    }
     load = Load(samples=frames, target_per_s=RATE, utilisation_ratio=0.6, is_sustained=False)
     return measured(
         samples=tuple(samples.pack(name, "ns", values) for name, values in series.items()),
@@ -170,8 +244,13 @@ def test_frames_that_the_model_misses_disturb_nothing():
 
 def test_wake_ups_that_make_frames_late_disturb_the_run():
     """Two frames at which the model was free were begun 30 ms late and took 70 of 60 ms: not the model's doing."""
-    (violation,) = judge(Facts(frames_run(late_frames(100, 500), late=2, missed_ratio=2 / 900))).violations
-    assert (violation.rule, violation.numbers) == ("schedule-not-kept", {"woke_late_ms": 30.0, "frames_made_late": 2})
+    (violation,) = judge(
+        Facts(frames_run(late_frames(100, 500), late=2, missed_ratio=2 / 900))
+    ).violations
+    assert (violation.rule, violation.numbers) == (
+        "schedule-not-kept",
+        {"woke_late_ms": 30.0, "frames_made_late": 2},
+    )
     # Two late frames among fifty that the model missed are no reason for doubt.
     assert judge(Facts(frames_run(late_frames(100, 500), late=50))).rules == ()
 
@@ -185,13 +264,18 @@ def test_wake_ups_that_lengthen_every_latency_disturb_the_run():
     run = frames_run(waited_ms)
     # Frames before them took until just then.
     latency_ns = np.where(waited_ms > 0, 60 * MS, 86 * MS)
-    series = tuple(samples.pack("latency", "ns", latency_ns) if each.name == "latency" else each for each in run.samples)
+    series = tuple(
+        samples.pack("latency", "ns", latency_ns) if each.name == "latency" else each
+        for each in run.samples
+    )
     assert judge(Facts(msgspec.structs.replace(run, samples=series))).rules == ()
 
 
 def test_a_frame_that_waited_for_a_failed_one_was_not_late_by_a_wake_up():
     """The request of frame 100 failed after 100 ms: 101 was begun 33 ms after its arrival, though the answer before it was long there."""
     run = frames_run(late_frames(101, delay_ms=33.0), dropped=1, late=1, missed_ratio=2 / 900)
-    answered = tuple(samples.pack(each.name, "ns", np.delete(samples.unpack(each), 100)) for each in run.samples)
+    answered = tuple(
+        samples.pack(each.name, "ns", np.delete(samples.unpack(each), 100)) for each in run.samples
+    )
     assert judge(Facts(run)).rules == ("schedule-not-kept",)
     assert judge(Facts(msgspec.structs.replace(run, samples=answered))).rules == ()

@@ -23,10 +23,16 @@ def judged(*energies, **facts):
 
 def test_a_part_that_draws_more_than_the_whole_disturbs_the_run():
     """7 W of rails inside 5 W at the wall, each known to 2%: one is wrong, in whichever order they come."""
-    pair = energy("wall-ac", 5.0, 0.02, sensor="plug"), energy("soc-rails", 7.0, 0.02, sensor="rails")
+    pair = (
+        energy("wall-ac", 5.0, 0.02, sensor="plug"),
+        energy("soc-rails", 7.0, 0.02, sensor="rails"),
+    )
     for energies in (pair, pair[::-1]):
         (violation,) = judged(*energies).violations
-        assert (violation.rule, violation.numbers) == ("implausible-power", {"power_w": 7.0, "other_power_w": 5.0})
+        assert (violation.rule, violation.numbers) == (
+            "implausible-power",
+            {"power_w": 7.0, "other_power_w": 5.0},
+        )
         assert violation.subject == "rails (soc-rails) against plug (wall-ac)"
 
 
@@ -42,9 +48,18 @@ def test_only_sensors_that_cannot_both_be_right_are_doubted():
         (("board-input", 5.0, 0.02), ("board-input", 6.0, 0.02), True),
         (("board-input", 5.0, 0.02), ("board-input", 5.1, 0.02), False),
     ]:
-        assert bool(judged(energy(*wide), energy(*narrow)).violations) == is_doubted, f"{wide!r}, {narrow!r}"
-    assert judged(energy("board-input", 5.0, 0.02), energy("board-input", 6.0, 0.02, excludes=("fan",))).violations == ()
-    assert judged(energy("board-input", 5.0, None), energy("soc-rails", 6.5, 0.01)).rules == ("implausible-power",)
+        assert bool(judged(energy(*wide), energy(*narrow)).violations) == is_doubted, (
+            f"{wide!r}, {narrow!r}"
+        )
+    assert (
+        judged(
+            energy("board-input", 5.0, 0.02), energy("board-input", 6.0, 0.02, excludes=("fan",))
+        ).violations
+        == ()
+    )
+    assert judged(energy("board-input", 5.0, None), energy("soc-rails", 6.5, 0.01)).rules == (
+        "implausible-power",
+    )
 
 
 def test_what_a_sensor_warns_of_is_a_note():

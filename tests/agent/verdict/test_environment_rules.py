@@ -20,8 +20,13 @@ def noted(changes, *, clock=True, **environment):
     before = Condition(when="before", **SOUND | changes)
     facts = Facts(measured(), (before,), make_environment(**environment), clock_synchronised=clock)
     # No run has them.
-    assert not {note.rule for note in judge(facts).notes} & {rule.name for rule in environment_rules.RULES}
-    return [(note.rule, note.numbers, note.subject) for _, note in violations(environment_rules.RULES, facts)]
+    assert not {note.rule for note in judge(facts).notes} & {
+        rule.name for rule in environment_rules.RULES
+    }
+    return [
+        (note.rule, note.numbers, note.subject)
+        for _, note in violations(environment_rules.RULES, facts)
+    ]
 
 
 def test_a_machine_that_is_shared_or_set_otherwise_is_noted_by_name():

@@ -43,7 +43,11 @@ def session_of(*p50s_ms, states=None, session_started_at_ns=7, **changes):
 
 
 def apart(runs):
-    return [run.latency.p50_ms for run in judged_together(runs) if "apart-from-siblings" in run.verdict.rules]
+    return [
+        run.latency.p50_ms
+        for run in judged_together(runs)
+        if "apart-from-siblings" in run.verdict.rules
+    ]
 
 
 def test_a_run_that_lies_apart_from_its_siblings_is_disturbed():
@@ -78,7 +82,11 @@ def test_a_run_that_lies_apart_keeps_its_other_violations_and_its_place():
     judged = judged_together([runs[0], doubted, runs[2]])
     assert [run.id for run in judged] == [run.id for run in runs]
     assert judged[1].verdict.rules == ("throttled", "apart-from-siblings")
-    assert judged[1].verdict.violations[1].numbers == {"latency_p50_ms": 2.92, "siblings_p50_ms": 1.59, "siblings": 3}
+    assert judged[1].verdict.violations[1].numbers == {
+        "latency_p50_ms": 2.92,
+        "siblings_p50_ms": 1.59,
+        "siblings": 3,
+    }
     assert doubted.verdict.rules == ("throttled",)
 
 
@@ -86,7 +94,10 @@ def test_words_are_made_of_the_row_and_the_numbers():
     """Optional parts where their values are there; of an unknown rule what the record holds; braces of a device stay text."""
     for violation, sentence in [
         (BUSY, "other processes used 40% of the cores while timing (mostly ffmpeg)"),
-        (msgspec.structs.replace(BUSY, subject=None), "other processes used 40% of the cores while timing"),
+        (
+            msgspec.structs.replace(BUSY, subject=None),
+            "other processes used 40% of the cores while timing",
+        ),
         (
             msgspec.structs.replace(BUSY, subject="{subject} [x]"),
             "other processes used 40% of the cores while timing (mostly {subject} [x])",
@@ -110,7 +121,9 @@ def test_the_lines_of_several_runs_name_each_rule_once():
     )
     worse = msgspec.structs.replace(BUSY, numbers={"other_load_ratio": 0.8}, subject="make")
     line, *_ = words.verdict_lines([busy, Verdict(state="disturbed", violations=(worse,))])
-    assert line.startswith("disturbed: other processes used 40% to 80% of the cores while timing (mostly ffmpeg and make). Close")
+    assert line.startswith(
+        "disturbed: other processes used 40% to 80% of the cores while timing (mostly ffmpeg and make). Close"
+    )
     unknown = Verdict(state="ok", violations=(Violation(rule="of-tomorrow"),))
     assert words.verdict_lines([unknown]) == ["disturbed: of-tomorrow."]
     assert words.verdict_lines([busy], with_notes=False) == [f"disturbed: {words.text_of(BUSY)}"]
@@ -134,7 +147,9 @@ def test_disturbed_runs_that_count_are_not_among_those_that_do_not():
     *_, counting, not_counted = words.verdict_lines([*verdicts[0], *verdicts[1]], 4)
     assert counting == "2 disturbed runs count, because fewer than 3 runs of their case are ok."
     assert not_counted == "4 of 9 runs do not count, because they were disturbed."
-    assert words.verdict_lines([*verdicts[0], verdicts[1][0]])[-1].startswith("1 disturbed run counts, because fewer than 3 runs of its")
+    assert words.verdict_lines([*verdicts[0], verdicts[1][0]])[-1].startswith(
+        "1 disturbed run counts, because fewer than 3 runs of its"
+    )
     assert len(words.verdict_lines(verdicts[1], with_notes=False)) == 1
 
 
@@ -142,6 +157,10 @@ def test_the_command_prints_every_rule():
     """The most severe come first; names are whole in the table, and everything is in the JSON."""
     text = CliRunner().invoke(rules, [], env={"COLUMNS": "160"}, catch_exceptions=False).stdout
     assert all(rule.name in text for rule in RULES)
-    document = json.loads(CliRunner().invoke(rules, ["--format", "json"], catch_exceptions=False).stdout)
-    assert {row["name"]: row["effect"] for row in document["rules"]} == {rule.name: rule.effect for rule in RULES}
+    document = json.loads(
+        CliRunner().invoke(rules, ["--format", "json"], catch_exceptions=False).stdout
+    )
+    assert {row["name"]: row["effect"] for row in document["rules"]} == {
+        rule.name: rule.effect for rule in RULES
+    }
     assert document["rules"][0]["effect"] == "invalid"

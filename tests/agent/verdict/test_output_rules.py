@@ -10,10 +10,24 @@ from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_accuracy
 from tests.fixtures.rows import table_row
 
-SEEN = Answers(inputs=80, alike=0, not_finite=0, objects=815, found=7000, highest_score=0.97, distinct_scores=39)
-COARSE = (OutputTensor(name="output0", shape=(1, 25200, 85), dtype="uint8", scale=0.06, zero_point=4),)
-FINE = (OutputTensor(name="output0", shape=(1, 25200, 85), dtype="uint8", scale=0.0066, zero_point=4),)
-LOGITS = (OutputTensor(name="output0", shape=(1, 3598, 112), dtype="int8", scale=0.09, zero_point=60),)
+SEEN = Answers(
+    inputs=80,
+    alike=0,
+    not_finite=0,
+    objects=815,
+    found=7000,
+    highest_score=0.97,
+    distinct_scores=39,
+)
+COARSE = (
+    OutputTensor(name="output0", shape=(1, 25200, 85), dtype="uint8", scale=0.06, zero_point=4),
+)
+FINE = (
+    OutputTensor(name="output0", shape=(1, 25200, 85), dtype="uint8", scale=0.0066, zero_point=4),
+)
+LOGITS = (
+    OutputTensor(name="output0", shape=(1, 3598, 112), dtype="int8", scale=0.09, zero_point=60),
+)
 CLASSES = (OutputTensor(name="scores", shape=(1, 2), dtype="float32"),)
 
 
@@ -28,12 +42,32 @@ def scored(value, metric="coco_ap", images=80, **changes):
 
 INVALID = [
     ("not-finite", answered(not_finite=3), {"answers_not_finite": 3, "answers_inputs": 80}),
-    ("constant-output", {"answers": Answers(inputs=8, alike=7, not_finite=0)}, {"answers_inputs": 8}),
-    ("implausible-scores", answered(found=0, highest_score=None, distinct_scores=0), {"answers_objects": 815}),
-    ("implausible-scores", answered(highest_score=0.04), {"answers_highest_score": 0.04, "answers_objects": 815}),
+    (
+        "constant-output",
+        {"answers": Answers(inputs=8, alike=7, not_finite=0)},
+        {"answers_inputs": 8},
+    ),
+    (
+        "implausible-scores",
+        answered(found=0, highest_score=None, distinct_scores=0),
+        {"answers_objects": 815},
+    ),
+    (
+        "implausible-scores",
+        answered(highest_score=0.04),
+        {"answers_highest_score": 0.04, "answers_objects": 815},
+    ),
     ("implausible-scores", answered(highest_score=9.4), {"answers_highest_score": 9.4}),
-    ("boxes-without-extent", answered(boxed=70, without_extent=60), {"answers_boxed": 70, "answers_without_extent": 60}),
-    ("boxes-without-extent", answered(inputs=1, boxed=1, without_extent=1), {"answers_boxed": 1, "answers_without_extent": 1}),
+    (
+        "boxes-without-extent",
+        answered(boxed=70, without_extent=60),
+        {"answers_boxed": 70, "answers_without_extent": 60},
+    ),
+    (
+        "boxes-without-extent",
+        answered(inputs=1, boxed=1, without_extent=1),
+        {"answers_boxed": 1, "answers_without_extent": 1},
+    ),
     (
         "implausible-accuracy",
         scored(0.001, "top1", 200),
@@ -44,12 +78,24 @@ INVALID = [
         scored(0.45, "top1", 200) | {"outputs": CLASSES},
         {"accuracy_value": 0.45, "accuracy_images": 200, "plausible_value": 0.5},
     ),
-    ("implausible-accuracy", scored(0.01, "miou", 60), {"accuracy_value": 0.01, "accuracy_images": 60, "plausible_value": 0.05}),
-    ("accuracy-gate", scored(0.359, needed_value=0.36), {"accuracy_value": 0.359, "accuracy_needed_value": 0.36}),
+    (
+        "implausible-accuracy",
+        scored(0.01, "miou", 60),
+        {"accuracy_value": 0.01, "accuracy_images": 60, "plausible_value": 0.05},
+    ),
+    (
+        "accuracy-gate",
+        scored(0.359, needed_value=0.36),
+        {"accuracy_value": 0.359, "accuracy_needed_value": 0.36},
+    ),
 ]
 NOTED = [
     ("low-ap", answered() | scored(0.02), {"accuracy_value": 0.02, "answers_objects": 815}),
-    ("coarse-scores", answered(distinct_scores=3), {"answers_distinct_scores": 3, "answers_found": 7000}),
+    (
+        "coarse-scores",
+        answered(distinct_scores=3),
+        {"answers_distinct_scores": 3, "answers_found": 7000},
+    ),
     ("coarse-scores", answered() | {"outputs": COARSE}, {"output_scale": 0.06}),
 ]
 
@@ -68,7 +114,10 @@ def test_what_may_be_the_models_nature_is_noted():
     for rule, changes, numbers in NOTED:
         with table_row(rule, changes):
             judged = judge(Facts(measured(**changes)))
-            assert (judged.state, [(note.rule, note.numbers) for note in judged.notes]) == ("ok", [(rule, numbers)])
+            assert (judged.state, [(note.rule, note.numbers) for note in judged.notes]) == (
+                "ok",
+                [(rule, numbers)],
+            )
 
 
 SOUND = [
@@ -83,7 +132,10 @@ SOUND = [
         "answers": Answers(inputs=8, alike=7, not_finite=0),
         "runtime": RuntimeInfo(name="replay", package="e", version="0", backend="r", threads=1),
     },
-    {"answers": Answers(inputs=8, alike=7, not_finite=0), "dataset": DatasetInfo(name="n", sha256="0" * 64, images=0)},
+    {
+        "answers": Answers(inputs=8, alike=7, not_finite=0),
+        "dataset": DatasetInfo(name="n", sha256="0" * 64, images=0),
+    },
     answered(boxed=70, without_extent=50),
     answered(boxed=3, without_extent=3),
     answered(boxed=70, without_extent=70) | scored(0.06),
@@ -111,7 +163,9 @@ def test_what_may_be_bad_luck_or_no_fault_is_not_held_against_a_run():
 def test_a_reference_counts_more_than_what_is_usual():
     """A low accuracy that the reference confirms is as it should be; one that misses it is invalid."""
     assert judge(Facts(measured(**answered(), **scored(0.02, needed_value=0.019)))).notes == ()
-    assert judge(Facts(measured(**answered(), **scored(0.02, needed_value=0.36)))).rules == ("accuracy-gate",)
+    assert judge(Facts(measured(**answered(), **scored(0.02, needed_value=0.36)))).rules == (
+        "accuracy-gate",
+    )
 
 
 def test_a_model_that_is_only_scored_is_judged_by_its_outputs():

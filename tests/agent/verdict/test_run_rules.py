@@ -15,14 +15,22 @@ from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_accuracy, make_environment, make_generation
 from tests.fixtures.rows import table_row
 
-DESCRIBED = {"name": "llama", "package": "xllamacpp", "version": "1", "backend": "cpu", "threads": 4}
+DESCRIBED = {
+    "name": "llama",
+    "package": "xllamacpp",
+    "version": "1",
+    "backend": "cpu",
+    "threads": 4,
+}
 
 
 def runtime(**changes: Any) -> RuntimeInfo:
     return RuntimeInfo(**(DESCRIBED | changes))
 
 
-def generating(facts: dict[str, str] | None = None, backend: str = "cpu", **changes: Any) -> MeasuredRun:
+def generating(
+    facts: dict[str, str] | None = None, backend: str = "cpu", **changes: Any
+) -> MeasuredRun:
     """Return a sound run of 512 prompt tokens at 5,120/s and 10 more at 100/s, by a model of a million weights, with these changes."""
     return measured(
         generation=make_generation(**changes),
@@ -51,7 +59,11 @@ def test_a_rule_on_text_is_violated_by_one_run_and_just_not_by_another():
     """The border lies where the rule says."""
     for rule, violating, just_not in [
         ("cached-prompt", {"cached_tokens": 2}, {"cached_tokens": 1}),
-        ("cached-prompt", {"cached_tokens": 22, "template_tokens": 20}, {"cached_tokens": 21, "template_tokens": 20}),
+        (
+            "cached-prompt",
+            {"cached_tokens": 22, "template_tokens": 20},
+            {"cached_tokens": 21, "template_tokens": 20},
+        ),
         ("ended-early", {"ended_early": 1}, {"ended_early": 0}),
         ("not-reported", {"cached_tokens": None}, {"cached_tokens": 0}),
         ("not-reported", {"counts": "estimated"}, {"counts": "usage"}),
@@ -71,7 +83,9 @@ def test_failed_queries_violate_a_rule_from_a_hundredth_on():
     ]:
         with table_row(prompts, failures):
             run = generating(prompts=prompts)
-            run = msgspec.structs.replace(run, load=Load(samples=run.latency.count, failures=failures))
+            run = msgspec.structs.replace(
+                run, load=Load(samples=run.latency.count, failures=failures)
+            )
             assert violated(run) == ({"failed-queries"} if is_violated else set())
 
 
@@ -92,7 +106,11 @@ def test_wrong_outputs_and_a_rate_that_is_too_high_make_a_run_invalid():
     ]:
         with table_row(rule):
             verdict = judged(measured(**changes))
-            assert (verdict.state, verdict.rules, verdict.violations[0].numbers) == ("invalid", (rule,), numbers)
+            assert (verdict.state, verdict.rules, verdict.violations[0].numbers) == (
+                "invalid",
+                (rule,),
+                numbers,
+            )
     assert judged(measured(output_check=OutputCheck(compared=8))).state == "ok"
 
 
@@ -106,7 +124,9 @@ def test_a_server_that_answers_otherwise_when_it_is_asked_again_disturbs_the_run
 def test_calls_that_leave_work_out_make_a_run_invalid():
     """Of a function in this process."""
     facts = {"incomplete": "each one leaves a thread running, pool"}
-    (violation,) = judged(measured(runtime=runtime(name="python", backend="in-process", facts=facts))).violations
+    (violation,) = judged(
+        measured(runtime=runtime(name="python", backend="in-process", facts=facts))
+    ).violations
     assert (violation.rule, violation.subject) == ("incomplete-calls", facts["incomplete"])
 
 
@@ -115,7 +135,11 @@ def test_what_an_accelerator_left_to_the_cpu_is_noted_and_a_software_gpu_disturb
     for facts, rule, numbers in [
         ({}, None, {}),
         ({"operators_on_cpu": "64"}, None, {}),
-        ({"operators_on_npu": "6", "operators_on_cpu": "2"}, "partly-on-cpu", {"operators_on_cpu": 2, "operators": 8}),
+        (
+            {"operators_on_npu": "6", "operators_on_cpu": "2"},
+            "partly-on-cpu",
+            {"operators_on_cpu": 2, "operators": 8},
+        ),
         ({"fully_accelerated": "no"}, "partly-on-cpu", {}),
         ({"fully_accelerated": "not reported"}, "not-reported", {}),
         ({"edgetpu_operators": "1", "cpu_operators": "1"}, "partly-on-cpu", {"cpu_operators": 1}),
@@ -126,7 +150,10 @@ def test_what_an_accelerator_left_to_the_cpu_is_noted_and_a_software_gpu_disturb
     ]:
         with table_row(facts):
             verdict = judged(measured(runtime=runtime(facts=facts)))
-            violated_rules = [(violation.rule, violation.numbers) for violation in (*verdict.violations, *verdict.notes)]
+            violated_rules = [
+                (violation.rule, violation.numbers)
+                for violation in (*verdict.violations, *verdict.notes)
+            ]
             assert violated_rules == ([(rule, numbers)] if rule else [])
             assert verdict.state == ("disturbed" if rule == "software-gpu" else "ok")
 
@@ -135,8 +162,16 @@ def test_memory_that_grows_is_noted_where_all_inputs_have_one_shape():
     """A library may keep more for a larger input; what is not measured is not judged."""
     shapes = runtime(facts={"timed_shapes": "2, from [1] to [2]"})
     memory = measured().memory
-    for grown_mb, described, is_violated in ((16.0, None, False), (16.1, None, True), (None, None, False), (900.0, shapes, False)):
-        run = measured(memory=msgspec.structs.replace(memory, grown_mb=grown_mb), runtime=described or runtime())
+    for grown_mb, described, is_violated in (
+        (16.0, None, False),
+        (16.1, None, True),
+        (None, None, False),
+        (900.0, shapes, False),
+    ):
+        run = measured(
+            memory=msgspec.structs.replace(memory, grown_mb=grown_mb),
+            runtime=described or runtime(),
+        )
         assert ("memory-grows" in violated(run)) == is_violated
 
 
@@ -149,12 +184,18 @@ def test_memory_that_grows_in_each_third_is_noted_by_what_an_hour_would_take():
         ((100.0, 100.1, 100.2, 100.3), 0.3, False),
         ((), 12.0, False),
     ]:
-        run = measured(memory=msgspec.structs.replace(measured().memory, grown_mb=grown_mb), memory_thirds_mb=thirds_mb)
+        run = measured(
+            memory=msgspec.structs.replace(measured().memory, grown_mb=grown_mb),
+            memory_thirds_mb=thirds_mb,
+        )
         assert ("memory-grows" in violated(run)) == is_violated, thirds_mb
 
 
 NO_CARD = "m.onnx has no card"
-GUESSES = (Guess(NO_CARD, "guessed", "family yolox from its output"), Guess(NO_CARD, "unsure", "its 80 classes have no names"))
+GUESSES = (
+    Guess(NO_CARD, "guessed", "family yolox from its output"),
+    Guess(NO_CARD, "unsure", "its 80 classes have no names"),
+)
 DOUBT = Guess(NO_CARD, UNSURE_FAMILY, "yolov8 with 52 classes?")
 
 
@@ -169,4 +210,6 @@ def test_what_was_assumed_without_evidence_is_noted_where_it_matters():
     ]:
         with table_row(subject):
             notes = judged(measured(guesses=guesses, accuracy=accuracy)).notes
-            assert [(note.rule, note.subject) for note in notes] == ([("unsure-model", subject)] if subject else [])
+            assert [(note.rule, note.subject) for note in notes] == (
+                [("unsure-model", subject)] if subject else []
+            )

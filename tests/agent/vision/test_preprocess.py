@@ -31,17 +31,39 @@ def photo(tmp_path):
 def corners_of(size, image):
     """Return where the photograph's corners come to lie in the input: x1, y1, x2, y2."""
     frame = placement_of(size, image).frame(size, image)
-    return (frame.offset_x, frame.offset_y, size[0] * frame.scale_x + frame.offset_x, size[1] * frame.scale_y + frame.offset_y)
+    return (
+        frame.offset_x,
+        frame.offset_y,
+        size[0] * frame.scale_x + frame.offset_x,
+        size[1] * frame.scale_y + frame.offset_y,
+    )
 
 
 def test_a_photograph_is_placed_as_its_family_does():
     """Stretched with a scale for each side, letterboxed as Ultralytics rounds it, or from the corner as YOLOX."""
     assert corners_of((100, 50), make_input()) == (0, 0, 64, 64)
     # 640 x 425 in 640 x 640 leaves 215 rows: 107 above (round(107.5 - 0.1)), 108 below.
-    assert corners_of((640, 425), make_input(height=640, width=640, resize="letterbox")) == (0, 107, 640, 532)
-    assert corners_of((500, 333), make_input(height=640, width=640, resize="letterbox")) == (0, 107, 640, 533)
-    assert corners_of((425, 640), make_input(height=640, width=640, resize="letterbox")) == (107, 0, 532, 640)
-    assert corners_of((416, 208), make_input(height=416, width=416, resize="letterbox-top-left")) == (0, 0, 416, 208)
+    assert corners_of((640, 425), make_input(height=640, width=640, resize="letterbox")) == (
+        0,
+        107,
+        640,
+        532,
+    )
+    assert corners_of((500, 333), make_input(height=640, width=640, resize="letterbox")) == (
+        0,
+        107,
+        640,
+        533,
+    )
+    assert corners_of((425, 640), make_input(height=640, width=640, resize="letterbox")) == (
+        107,
+        0,
+        532,
+        640,
+    )
+    assert corners_of(
+        (416, 208), make_input(height=416, width=416, resize="letterbox-top-left")
+    ) == (0, 0, 416, 208)
 
 
 def test_a_crop_of_the_whole_shorter_side_lies_within_the_photograph():
@@ -72,7 +94,10 @@ def test_a_photograph_that_is_not_resized_is_the_input(photo):
     assert corners_of((20, 30), image) == (0, 0, 20, 30)
     card = make_card("torchvision", image_input=image)
     assert input_of(card, make_loaded((), (open_input,))) == open_input
-    with pytest.raises(ConfigError, match='resize = "none" in its card photographs keep their own size: choose another'):
+    with pytest.raises(
+        ConfigError,
+        match='resize = "none" in its card photographs keep their own size: choose another',
+    ):
         input_of(card, make_loaded((), (TensorInfo("images", (1, 3, 800, 600), "float32"),)))
 
 
@@ -92,7 +117,9 @@ def test_a_photograph_is_halved_to_opencv_s_bits(monkeypatch):
             image, photo = make_input(resize="letterbox"), Image.fromarray(pixels)
             placement = placement_of(photo.size, image)
             resized = Preprocessor(image, FLOAT).resized(photo, placement)
-            assert np.array_equal(resized[..., :3], resize_bilinear(pixels, placement.width, placement.height))
+            assert np.array_equal(
+                resized[..., :3], resize_bilinear(pixels, placement.width, placement.height)
+            )
 
 
 def test_integer_inputs_are_quantised_by_the_models_own_scale():
@@ -104,7 +131,9 @@ def test_integer_inputs_are_quantised_by_the_models_own_scale():
         ("uint8", None, None, 0.0, 1.0, [0, 77, 255]),
         ("int16", 1 / 32767, 0, 0.0, 255.0, [0, 9894, 32767]),
     ]:
-        table = preprocess.pixel_table(make_input(mean=(mean,) * 3, sd=(sd,) * 3), TensorInfo("x", (), dtype, scale, zero))
+        table = preprocess.pixel_table(
+            make_input(mean=(mean,) * 3, sd=(sd,) * 3), TensorInfo("x", (), dtype, scale, zero)
+        )
         assert table.dtype == dtype, f"{dtype!r}, {scale!r}, {zero!r}"
         assert table[:, [0, 77, 255]].tolist() == [expected] * 3, f"{dtype!r}, {scale!r}, {zero!r}"
 
@@ -142,18 +171,27 @@ def test_every_value_is_that_of_the_table(tmp_path):
         (TensorInfo("x", (), "float16"), (127.0,) * 3, (128.0,) * 3),
         (TensorInfo("x", (), "int8", 1 / 255, -128), (0.0,) * 3, (255.0,) * 3),
         (TensorInfo("x", (), "uint8", 1 / 255, 0), (0.0,) * 3, (255.0,) * 3),
-        (TensorInfo("x", (), "int8", 0.0187, -14), (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
+        (
+            TensorInfo("x", (), "int8", 0.0187, -14),
+            (123.675, 116.28, 103.53),
+            (58.395, 57.12, 57.375),
+        ),
         (TensorInfo("x", (), "int16", 1 / 32767, 0), (0.0,) * 3, (255.0,) * 3),
     ]:
         for colour in ["RGB", "BGR"]:
             for layout in ["NHWC", "NCHW"]:
                 with table_row(layout, colour, info):
-                    image = make_input(layout=layout, colour=colour, mean=mean, sd=sd, resize="letterbox", pad=77)
+                    image = make_input(
+                        layout=layout, colour=colour, mean=mean, sd=sd, resize="letterbox", pad=77
+                    )
                     values, _ = Preprocessor(image, info).load(tmp_path / "photo.png")
                     canvas = np.full((64, 64, 3), 77, np.uint8)
                     canvas[16:48] = pixels[..., ::-1] if colour == "BGR" else pixels
                     table = preprocess.pixel_table(image, info)
-                    expected = np.stack([table[channel][canvas[..., channel]] for channel in range(3)], axis=0 if layout == "NCHW" else 2)
+                    expected = np.stack(
+                        [table[channel][canvas[..., channel]] for channel in range(3)],
+                        axis=0 if layout == "NCHW" else 2,
+                    )
                     assert values.dtype == info.dtype
                     assert np.array_equal(values[0], expected)
 
@@ -170,8 +208,18 @@ def test_the_declared_input_is_taken():
 
 def test_another_shape_than_the_cards_is_refused():
     """Layout, size, batch, channels, rank: both are named."""
-    for shape in [(1, 3, 64, 64), (1, 32, 64, 3), (8, 64, 32, 3), (1, 64, 64, 1), (64, 3), (64, 32, 3)]:
-        with table_row(shape), pytest.raises(ConfigError, match=r"its card has \[1, 64, 64, 3\] \(NHWC\)"):
+    for shape in [
+        (1, 3, 64, 64),
+        (1, 32, 64, 3),
+        (8, 64, 32, 3),
+        (1, 64, 64, 1),
+        (64, 3),
+        (64, 32, 3),
+    ]:
+        with (
+            table_row(shape),
+            pytest.raises(ConfigError, match=r"its card has \[1, 64, 64, 3\] \(NHWC\)"),
+        ):
             input_of(make_card("yolov8"), make_loaded(inputs=tensors(shape)))
     with pytest.raises(ConfigError, match="takes 2 inputs"):
         input_of(make_card("yolov8"), make_loaded(inputs=tensors((1, 64, 64, 3), (1, 2))))

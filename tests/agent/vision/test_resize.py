@@ -25,13 +25,18 @@ OPENCV = {
 def picture(height, width):
     """Return a picture that looks like noise and needs no random generator: uint8 [h, w, 3]."""
     y, x, channel = np.mgrid[:height, :width, :3].astype(np.uint64)
-    return (((y * width + x) * 3 + channel) * np.uint64(2654435761) >> np.uint64(13)).astype(np.uint8)
+    return (((y * width + x) * 3 + channel) * np.uint64(2654435761) >> np.uint64(13)).astype(
+        np.uint8
+    )
 
 
 def test_every_pixel_is_opencvs():
     """Shrinking, growing, one side only, halving, and pictures of one row give OpenCV's bytes."""
     for (old, new), sha256 in OPENCV.items():
-        assert hashlib.sha256(vision_resize.resize_bilinear(picture(*old), *new).tobytes()).hexdigest() == sha256, f"{old!r}, {new!r}"
+        assert (
+            hashlib.sha256(vision_resize.resize_bilinear(picture(*old), *new).tobytes()).hexdigest()
+            == sha256
+        ), f"{old!r}, {new!r}"
 
 
 def test_a_fourth_channel_changes_no_pixel():
@@ -39,7 +44,10 @@ def test_a_fourth_channel_changes_no_pixel():
     for new in [(30, 20), (100, 90), (7, 200), (61, 1), (20, 12)]:
         pixels = picture(47, 61)
         padded = np.concatenate([pixels, np.zeros((47, 61, 1), np.uint8)], axis=2)
-        assert np.array_equal(vision_resize.resize_bilinear(padded, *new)[..., :3], vision_resize.resize_bilinear(pixels, *new)), f"{new!r}"
+        assert np.array_equal(
+            vision_resize.resize_bilinear(padded, *new)[..., :3],
+            vision_resize.resize_bilinear(pixels, *new),
+        ), f"{new!r}"
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +73,9 @@ def test_an_opencv_that_rounds_otherwise_is_not_used(monkeypatch):
         new[0, 0, 0] ^= 1
         return new
 
-    opencv = SimpleNamespace(INTER_LINEAR=1, __version__="0", setNumThreads=lambda _: None, resize=off_by_one)
+    opencv = SimpleNamespace(
+        INTER_LINEAR=1, __version__="0", setNumThreads=lambda _: None, resize=off_by_one
+    )
     monkeypatch.setitem(sys.modules, "cv2", opencv)
     assert vision_resize.fastest_resize() is vision_resize.resize_bilinear
 
@@ -74,6 +84,13 @@ def test_the_picture_is_the_same_with_opencv():
     """The real one."""
     resize = vision_resize.fastest_resize()
     assert resize is not vision_resize.resize_bilinear
-    for old, new in [((640, 427), (640, 427)), ((1280, 720), (640, 360)), ((500, 375), (416, 312)), ((99, 7), (300, 300))]:
+    for old, new in [
+        ((640, 427), (640, 427)),
+        ((1280, 720), (640, 360)),
+        ((500, 375), (416, 312)),
+        ((99, 7), (300, 300)),
+    ]:
         pixels = np.random.RandomState(1).randint(0, 256, (old[1], old[0], 4)).astype(np.uint8)
-        assert np.array_equal(resize(pixels, *new), vision_resize.resize_bilinear(pixels, *new)), f"{old!r}, {new!r}"
+        assert np.array_equal(resize(pixels, *new), vision_resize.resize_bilinear(pixels, *new)), (
+            f"{old!r}, {new!r}"
+        )

@@ -21,7 +21,10 @@ FACTS = {"fleet": "lab", "device": "pi-1", "metric": "energy_gross_mj", "model":
 NOW_NS = 1_800_000_000 * 10**9
 PAGE = "https://fleet.example/"
 # Apprise imports what warns.
-pytestmark = [pytest.mark.needs(module="apprise"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.needs(module="apprise"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 
 def make_alert(number, *, closed_ns=None, severity="critical", text="+5%", kind="limit"):
@@ -46,12 +49,26 @@ def test_alertmanager_gets_labels_times_and_the_end():
         ((path, _, body),) = http.kept
         assert path == "/api/v2/alerts"
         first, second = body
-        assert first["labels"] == {"alertname": "over 5 J", "severity": "critical", "number": "3", "fleet": "lab", "device": "pi-1"}
-        assert (first["startsAt"], first["endsAt"]) == ("2027-01-15T08:00:00Z", "2027-01-15T08:15:00Z")
+        assert first["labels"] == {
+            "alertname": "over 5 J",
+            "severity": "critical",
+            "number": "3",
+            "fleet": "lab",
+            "device": "pi-1",
+        }
+        assert (first["startsAt"], first["endsAt"]) == (
+            "2027-01-15T08:00:00Z",
+            "2027-01-15T08:15:00Z",
+        )
         assert second["endsAt"] == "2027-01-15T08:00:01Z"
         assert first["generatorURL"].startswith("https://fleet.example/trend?between=")
         send([make_alert(5, kind="step")], kind="alertmanager", url=http.url)
-        assert http.kept[1][2][0]["labels"] == {"alertname": "over 5 J", "severity": "critical", "number": "5", "fleet": "lab"}
+        assert http.kept[1][2][0]["labels"] == {
+            "alertname": "over 5 J",
+            "severity": "critical",
+            "number": "5",
+            "fleet": "lab",
+        }
         http.status = 503
         with pytest.raises(TransientError, match="503"):
             send([OPENED], kind="alertmanager", url=http.url)
@@ -63,7 +80,11 @@ def test_alertmanager_gets_labels_times_and_the_end():
 def test_a_webhook_gets_what_happened_and_a_refusal_shows_no_secret(monkeypatch):
     """One message for all; neither a redirect to another page nor an error is a delivery; the address stands in no error."""
     monkeypatch.setenv("HOOK_PASSWORD", "hunter22")
-    with real_http(lambda request, _: request.respond(302 if "moved" in request.path else server.status, Location="/login")) as server:
+    with real_http(
+        lambda request, _: request.respond(
+            302 if "moved" in request.path else server.status, Location="/login"
+        )
+    ) as server:
         address = server.url.replace("http", "json")
         assert send([OPENED, CLOSED], url=f"{address}/very-secret") == [[OPENED, CLOSED]]
         ((_, _, body),) = server.kept
@@ -75,7 +96,11 @@ def test_a_webhook_gets_what_happened_and_a_refusal_shows_no_secret(monkeypatch)
         ):
             assert words in body["message"]
         server.status = 404
-        for path, words in (("very-secret", "404"), ("very-secret-moved", "302"), ("very-secret", "404")):
+        for path, words in (
+            ("very-secret", "404"),
+            ("very-secret-moved", "302"),
+            ("very-secret", "404"),
+        ):
             with table_row(path), pytest.raises(TransientError, match=words) as raised:
                 send([OPENED], url=f"{address}/{path}?password=$HOOK_PASSWORD")
             assert not any(secret in str(raised.value) for secret in ("very-secret", "hunter22"))
@@ -136,14 +161,27 @@ def test_a_channel_that_hangs_holds_no_other_up(tmp_path, monkeypatch):
     SqliteLedger(tmp_path / "ledger.sqlite").close()
     with real_http() as http, real_http(lambda *_: time.sleep(5)) as hanging:
         urls = {"good": http.url, "hangs": hanging.url}
-        rules = AlertRules(channel=tuple(Channel(name=name, url=url.replace("http", "json")) for name, url in urls.items()))
+        rules = AlertRules(
+            channel=tuple(
+                Channel(name=name, url=url.replace("http", "json")) for name, url in urls.items()
+            )
+        )
         for seconds, is_test, accepted in ((0, True, 1), (1, True, 2), (2, False, 1)):
-            result = check_alerts([str(tmp_path / "ledger.sqlite")], rules, lambda now_ns=NOW_NS + seconds * 10**9: now_ns, is_test=is_test)
+            result = check_alerts(
+                [str(tmp_path / "ledger.sqlite")],
+                rules,
+                lambda now_ns=NOW_NS + seconds * 10**9: now_ns,
+                is_test=is_test,
+            )
             assert dict(result.sent) == {"good": accepted}
         assert undelivered_texts(alerts_of(tmp_path / "ledger.sqlite")[1]) == [
             "2 alerts undelivered to hangs: no complete answer within 0.5 s"
         ]
-        titles = ["[info] test of Edgemeter (#1)", "[info] test of Edgemeter (#2) and 1 more", "[info] over: test of Edgemeter (#2)"]
+        titles = [
+            "[info] test of Edgemeter (#1)",
+            "[info] test of Edgemeter (#2) and 1 more",
+            "[info] over: test of Edgemeter (#2)",
+        ]
         assert [body["title"] for _, _, body in http.kept] == titles
 
 
@@ -151,7 +189,10 @@ def test_a_secret_that_is_absent_and_a_missing_apprise_are_errors_with_a_remedy(
     """Each names what to do."""
     monkeypatch.delenv("NOPE", raising=False)
     for url in ("$NOPE", "json://lab:${NOPE}@h", "json://lab:a$@h"):
-        with table_row(url), pytest.raises(ConfigError, match="a variable in the url of channel 'c' is not set"):
+        with (
+            table_row(url),
+            pytest.raises(ConfigError, match="a variable in the url of channel 'c' is not set"),
+        ):
             send([OPENED], url=url)
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[collector\]'"):

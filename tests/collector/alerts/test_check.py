@@ -58,7 +58,14 @@ def ledger(tmp_path):
 def heard(ledger, state, hours, *devices):
     with SqliteLedger(ledger) as opened:
         report = DeviceState(state=state, session=1)
-        opened.commit([], [], [PresenceChange("lab", device, report, NOW + int(hours * HOUR_NS)) for device in devices])
+        opened.commit(
+            [],
+            [],
+            [
+                PresenceChange("lab", device, report, NOW + int(hours * HOUR_NS))
+                for device in devices
+            ],
+        )
 
 
 def at(ledger, hours, rules=RULES):
@@ -115,13 +122,20 @@ def test_rules_without_a_channel_for_a_while_tell_nothing_twice(ledger, receiver
     assert undelivered_texts(alerts_of(ledger)[1]) == []
     receivers.away = set()
     at(ledger, 2)
-    assert receivers.messages == [("chat", "open", "device lost: a"), ("pager", "open", "device lost: a")]
+    assert receivers.messages == [
+        ("chat", "open", "device lost: a"),
+        ("pager", "open", "device lost: a"),
+    ]
 
 
 def test_one_check_runs_at_a_time(ledger, receivers):
     """The other one fails, and sends nothing."""
     heard(ledger, "lost", -2, "a")
-    with open_watch(ledger) as file, file.checking(), pytest.raises(TransientError, match="in progress"):
+    with (
+        open_watch(ledger) as file,
+        file.checking(),
+        pytest.raises(TransientError, match="in progress"),
+    ):
         at(ledger, 0)
     assert receivers.messages == []
 
@@ -138,15 +152,23 @@ def test_a_check_reads_nothing_before_no_other_can_run(ledger, receivers, monkey
 
     monkeypatch.setattr(check, "History", read_while_another_begins)
     at(ledger, 0)
-    assert receivers.messages == [("chat", "open", "device lost: a"), ("pager", "open", "device lost: a")]
+    assert receivers.messages == [
+        ("chat", "open", "device lost: a"),
+        ("pager", "open", "device lost: a"),
+    ]
 
 
 class KilledError(Exception):
     """Stands for the end of the process: from then on nothing is sent or written."""
 
 
-def test_a_check_that_is_killed_at_any_step_loses_no_alert_and_repeats_only_what_was_on_its_way(ledger, receivers, monkeypatch):
-    write, expected = WatchFile.writing, {(name, "open", f"device lost: {device}") for name in ("chat", "pager") for device in "ab"}
+def test_a_check_that_is_killed_at_any_step_loses_no_alert_and_repeats_only_what_was_on_its_way(
+    ledger, receivers, monkeypatch
+):
+    write, expected = (
+        WatchFile.writing,
+        {(name, "open", f"device lost: {device}") for name in ("chat", "pager") for device in "ab"},
+    )
     steps = itertools.count()
 
     def step():

@@ -29,7 +29,9 @@ def fleet():
     return [
         run
         for unit, count in days.items()
-        for run in make_days(noisy(140 if unit == 4 else 100, count, seed=60 + unit), device=f"pi-{unit}")
+        for run in make_days(
+            noisy(140 if unit == 4 else 100, count, seed=60 + unit), device=f"pi-{unit}"
+        )
     ]
 
 
@@ -60,7 +62,12 @@ def test_a_rule_fires_on_what_it_names_as_long_as_that_is_news():
         (STEP, better, 70, []),
         (both, better, 70, [step]),
         (msgspec.structs.replace(both, at_least=20.0), better, 70, []),
-        (msgspec.structs.replace(LIMIT, above=105.0), stepped, 70, ["limit: energy of tiny-detector fp32 on pi-1"]),
+        (
+            msgspec.structs.replace(LIMIT, above=105.0),
+            stepped,
+            70,
+            ["limit: energy of tiny-detector fp32 on pi-1"],
+        ),
         (msgspec.structs.replace(LIMIT, above=120.0), stepped, 70, []),
         (
             msgspec.structs.replace(LIMIT, metrics=("accuracy_value",), below=0.7),
@@ -82,7 +89,9 @@ def test_of_the_signs_of_a_failing_board_the_strongest_is_told(fleet):
     assert len(lost) == 3
     assert common_facts(lost[-1].findings) == {"fleet": "lab", "device": "pi-4"}
     assert page_address(lost[-1].findings) == {"view": "device", "fleet": "lab", "device": "pi-4"}
-    assert titles(fired(rules, fleet, 80, presence("pi-4", "online", 60))) == ["outbox stopped: pi-4"]
+    assert titles(fired(rules, fleet, 80, presence("pi-4", "online", 60))) == [
+        "outbox stopped: pi-4"
+    ]
     to_pager = msgspec.structs.replace(LOST, channels=("pager",))
     to_chat = msgspec.structs.replace(OUTLYING, channels=("chat",))
     assert len(titles(fired((to_chat, to_pager), fleet, 80, presence("pi-4", "lost", 79)))) == 2
@@ -94,7 +103,11 @@ def test_a_second_step_opens_an_alert_of_its_own_however_its_first_day_was_estim
     values[60:] *= 1.15
     alerts, opened = {}, []
     for day in range(54, 70):
-        changes = settled(list(alerts.values()), fired((STEP,), make_days(values[:day]), day), (FIRST_DAY + day) * DAY_NS)
+        changes = settled(
+            list(alerts.values()),
+            fired((STEP,), make_days(values[:day]), day),
+            (FIRST_DAY + day) * DAY_NS,
+        )
         alerts |= {alert.number: alert for _, alert in changes}
         opened += [alert.number for event, alert in changes if event == "opened"]
     assert opened == [1, 2]
@@ -109,13 +122,19 @@ def test_one_firmware_on_four_boards_is_one_alert_from_its_first_finding_on():
     runs = [
         run
         for unit in (1, 2, 3, 4)
-        for run in make_days(noisy(100, 80, seed=unit + 50, step_at=60, step_ratio=1.08), device=f"pi-{unit}", firmwares=firmwares)
+        for run in make_days(
+            noisy(100, 80, seed=unit + 50, step_at=60, step_ratio=1.08),
+            device=f"pi-{unit}",
+            firmwares=firmwares,
+        )
     ]
     rule = AlertRule(name="step", kind="step", metrics=("energy_gross_mj", "latency_p50_ms"))
     alerts, events = {}, []
     for day in (62, 63, 64, 66, 79):
         lately = [run for run in runs if run.started_at_ns < (FIRST_DAY + day) * DAY_NS]
-        changes = settled(list(alerts.values()), fired((rule,), lately, day), (FIRST_DAY + day) * DAY_NS)
+        changes = settled(
+            list(alerts.values()), fired((rule,), lately, day), (FIRST_DAY + day) * DAY_NS
+        )
         alerts |= {alert.number: alert for _, alert in changes}
         events += [event for event, _ in changes if event in ("opened", "closed")]
     assert events == ["opened"]
@@ -123,7 +142,11 @@ def test_one_firmware_on_four_boards_is_one_alert_from_its_first_finding_on():
     assert len(alert.findings) == 8
     assert "changed with it: firmware a to b" in alert.text
     fields = page_address(alert.findings)
-    assert (fields["view"], fields["model"], "device" in fields) == ("trend", "tiny-detector", False)
+    assert (fields["view"], fields["model"], "device" in fields) == (
+        "trend",
+        "tiny-detector",
+        False,
+    )
 
 
 def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_once():
@@ -131,14 +154,20 @@ def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_o
     runs = []
     for unit in range(12):
         for case in (0, 1):
-            values = noisy(100, 80, seed=unit + 100 * case, noise_ratio=0.05, step_at=60, step_ratio=1.045)
-            runs += make_days(values, device=f"pi-{unit}", precision=("fp32", "int8")[case], seq=1000 * case)
+            values = noisy(
+                100, 80, seed=unit + 100 * case, noise_ratio=0.05, step_at=60, step_ratio=1.045
+            )
+            runs += make_days(
+                values, device=f"pi-{unit}", precision=("fp32", "int8")[case], seq=1000 * case
+            )
     assert titles(fired((STEP,), runs, 80)) == ["fleet, worse: all Raspberry Pi 5 Model B Rev 1.0"]
 
 
 def test_a_verdict_that_went_invalid_fires_until_a_valid_run():
     """The two newest runs are invalid; one after them is not."""
     rule = AlertRule(name="invalid", kind="invalid", runs=2)
-    runs = make_days(noisy(100, 10)) + make_days([None] * 10 + [100.0, 100.0], seq=10, verdict=violating("invalid", "answers"))
+    runs = make_days(noisy(100, 10)) + make_days(
+        [None] * 10 + [100.0, 100.0], seq=10, verdict=violating("invalid", "answers")
+    )
     assert len(fired((rule,), runs, 12)) == 1
     assert fired((rule,), runs + make_days([None] * 12 + [100.0], seq=20), 13) == []

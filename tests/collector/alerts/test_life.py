@@ -13,7 +13,10 @@ NOW = 20_000 * DAY_NS
 
 def firing(*subjects, day=19_990, kind="limit", **settings):
     """Return the alert of a rule that fires on these devices since a day."""
-    findings = tuple(AlertFinding(kind, f"{kind}: {subject}", "+5%", day, {"fleet": "lab", "device": subject}) for subject in subjects)
+    findings = tuple(
+        AlertFinding(kind, f"{kind}: {subject}", "+5%", day, {"fleet": "lab", "device": subject})
+        for subject in subjects
+    )
     return Alert("rule", "critical", ("c",), findings[0].title, "+5%", findings, **settings)
 
 
@@ -38,7 +41,11 @@ def test_an_alert_opens_lasts_and_closes_once():
 def test_a_later_step_of_the_same_series_is_another_alert():
     """Its first day may move by some days; one that begins after the alert of the first one opened is another step."""
     first, moved, second = (firing("a", day=day, kind="step") for day in (19_990, 19_994, 20_001))
-    assert story((0, first), (1, moved), (6, second)) == [[("opened", 1)], [("updated", 1)], [("opened", 2), ("closed", 1)]]
+    assert story((0, first), (1, moved), (6, second)) == [
+        [("opened", 1)],
+        [("updated", 1)],
+        [("opened", 2), ("closed", 1)],
+    ]
 
 
 def test_findings_that_become_one_event_stay_one_alert():
@@ -52,13 +59,20 @@ def test_what_another_firing_explains_opens_no_alert_and_closes_none():
     """Results that are missing since the board is lost: no news, and not over where they were missed before."""
     explained = firing("a", is_explained=True)
     assert story((0, explained)) == [[]]
-    assert story((0, firing("a")), (1, explained), (2,)) == [[("opened", 1)], [("updated", 1)], [("closed", 1)]]
+    assert story((0, firing("a")), (1, explained), (2,)) == [
+        [("opened", 1)],
+        [("updated", 1)],
+        [("closed", 1)],
+    ]
     assert story((0, firing("a")), (1,), (2, explained)) == [[("opened", 1)], [("closed", 1)], []]
 
 
 def test_a_channel_is_sent_what_it_does_not_know():
     """By what it was sent last, and what its kind needs."""
-    plain, manager = Channel(name="c", url="json://h"), Channel(name="c", kind="alertmanager", url="http://h")
+    plain, manager = (
+        Channel(name="c", url="json://h"),
+        Channel(name="c", kind="alertmanager", url="http://h"),
+    )
     is_open, is_over = firing("a", number=1), firing("a", number=1, closed_ns=NOW)
     for channel, alert, state, is_due in (
         (plain, is_open, None, True),
@@ -73,7 +87,12 @@ def test_a_channel_is_sent_what_it_does_not_know():
         (manager, is_over, "closed", False),
     ):
         with table_row((channel.kind, alert.closed_ns, state)):
-            states = [sent.state for sent in differences([alert], [Notified(1, "c", state, NOW, None)], [channel]).get(channel, ())]
+            states = [
+                sent.state
+                for sent in differences(
+                    [alert], [Notified(1, "c", state, NOW, None)], [channel]
+                ).get(channel, ())
+            ]
             assert states == ([alert.state] if is_due else [])
 
 
@@ -81,7 +100,10 @@ def test_a_channel_is_sent_open_alerts_only_when_it_is_new_and_of_none_that_is_n
     """A channel that was added hears of what is open; one that a rule does not name hears nothing."""
     channels = Channel(name="c", url="json://h"), Channel(name="other", url="json://h")
     alerts = [firing("a", number=1, closed_ns=NOW), firing("b", number=2)]
-    due = {channel.name: [alert.number for alert in of_channel] for channel, of_channel in differences(alerts, (), channels).items()}
+    due = {
+        channel.name: [alert.number for alert in of_channel]
+        for channel, of_channel in differences(alerts, (), channels).items()
+    }
     assert due == {"c": [2]}
 
 
@@ -90,7 +112,9 @@ def test_a_channel_is_sent_the_worst_first():
     channel = Channel(name="c", url="json://h")
     alerts = [
         replace(firing("a"), number=number, severity=severity, closed_ns=closed_ns)
-        for number, (severity, closed_ns) in enumerate((("critical", NOW), ("info", None), ("critical", None), ("warning", None)), 1)
+        for number, (severity, closed_ns) in enumerate(
+            (("critical", NOW), ("info", None), ("critical", None), ("warning", None)), 1
+        )
     ]
     due = differences(alerts, [Notified(1, "c", "open", NOW, None)], [channel])
     assert [alert.number for alert in due[channel]] == [3, 4, 2, 1]

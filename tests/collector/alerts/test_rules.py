@@ -26,14 +26,20 @@ def test_the_sample_loads_and_shows_every_kind(tmp_path):
     read = rules.read_rules(path)
     assert {rule.kind for rule in read.rule} == set(rules.RuleKind.__args__)
     assert {channel.kind for channel in read.channel} == {"apprise", "alertmanager"}
-    for key in (*rules.AlertRule.__struct_fields__, *rules.Channel.__struct_fields__, *rules.AlertRules.__struct_fields__):
+    for key in (
+        *rules.AlertRule.__struct_fields__,
+        *rules.Channel.__struct_fields__,
+        *rules.AlertRules.__struct_fields__,
+    ):
         assert key in text, key
 
 
 def test_without_a_file_the_usual_rules_watch_and_send_nothing(tmp_path):
     """A file that was named and is not there is an error, not silently the usual rules."""
     assert all(not rule.channels for rule in rules.USUAL.rule)
-    assert {"step", "device-lost", "outbox-stopped", "invalid"} <= {rule.kind for rule in rules.USUAL.rule}
+    assert {"step", "device-lost", "outbox-stopped", "invalid"} <= {
+        rule.kind for rule in rules.USUAL.rule
+    }
     with pytest.raises(ConfigError, match="cannot read the rules"):
         rules.read_rules(tmp_path / "none.toml")
 

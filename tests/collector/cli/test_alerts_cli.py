@@ -16,7 +16,9 @@ from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 def store(tmp_path, monkeypatch):
     """Return the path of a store whose one board stepped two weeks ago; the clock stands a day after its last run."""
     monkeypatch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS)
-    return str(document_at(tmp_path / "runs.json", *make_days(noisy(100, 70, step_at=55, step_ratio=1.09))))
+    return str(
+        document_at(tmp_path / "runs.json", *make_days(noisy(100, 70, step_at=55, step_ratio=1.09)))
+    )
 
 
 def run(*arguments):
@@ -45,18 +47,33 @@ def test_an_alert_is_listed_with_what_its_channels_know(store, tmp_path):
     with real_http() as server:
         server.status = 503
         url = server.url.replace("http", "json")
-        rules.write_text(f"[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['a']\n[[channel]]\nname = 'a'\nurl = '{url}/secret'\n")
+        rules.write_text(
+            f"[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['a']\n[[channel]]\nname = 'a'\nurl = '{url}/secret'\n"
+        )
         result = run("check", "--rules", str(rules), "--ledger", store)
-        assert (result.exit_code, "1 alert undelivered to a:" in result.stderr, "503" in result.stderr) == (1, True, True)
+        assert (
+            result.exit_code,
+            "1 alert undelivered to a:" in result.stderr,
+            "503" in result.stderr,
+        ) == (1, True, True)
         assert "secret" not in result.output
         (alert,) = json.loads(run("list", "--ledger", store, "--format", "json").stdout)["alerts"]
         assert (alert["number"], alert["closed_ns"], alert["severity"]) == (1, None, "warning")
-        assert (alert["channels"][0]["state"], "503" in alert["channels"][0]["error"]) == (None, True)
+        assert (alert["channels"][0]["state"], "503" in alert["channels"][0]["error"]) == (
+            None,
+            True,
+        )
         assert "503" in run("list", "--ledger", store).stdout
         server.status = 200
         result = run("check", "--rules", str(rules), "--ledger", store)
         assert (result.exit_code, "sent 1 notification to a" in result.stdout) == (0, True)
         assert "sent" not in run("check", "--rules", str(rules), "--ledger", store).stdout
         assert "a: open, sent" in " ".join(run("list", "--ledger", store).stdout.split())
-        assert "opened [info] test of Edgemeter" in run("check", "--test", "--rules", str(rules), "--ledger", store).stdout
-        assert "closed [info] test of Edgemeter" in run("check", "--rules", str(rules), "--ledger", store).stdout
+        assert (
+            "opened [info] test of Edgemeter"
+            in run("check", "--test", "--rules", str(rules), "--ledger", store).stdout
+        )
+        assert (
+            "closed [info] test of Edgemeter"
+            in run("check", "--rules", str(rules), "--ledger", store).stdout
+        )

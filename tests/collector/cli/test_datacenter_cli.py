@@ -7,7 +7,13 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.cli.datacenter import datacenter
-from tests.fixtures.comparison_factory import OTHER_DATA, document_at, make_reference, make_run, no_energy
+from tests.fixtures.comparison_factory import (
+    OTHER_DATA,
+    document_at,
+    make_reference,
+    make_run,
+    no_energy,
+)
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
@@ -29,7 +35,13 @@ def edge_runs(**changes):
     return [
         make_run(
             throughput_per_s=40 / factor,
-            energy=make_energy(gross_mj=150 * factor, net_mj=75 * factor, mean_power_w=6.0, idle_before_w=3.0, idle_after_w=3.0),
+            energy=make_energy(
+                gross_mj=150 * factor,
+                net_mj=75 * factor,
+                mean_power_w=6.0,
+                idle_before_w=3.0,
+                idle_after_w=3.0,
+            ),
             **changes,
         )
         for factor in NOISE
@@ -64,7 +76,11 @@ def store(tmp_path):
 
 def run(where, *arguments):
     """Return what the command prints about a store; an error of ours comes through."""
-    return CliRunner().invoke(datacenter, ["--ledger", where, *map(str, arguments)], catch_exceptions=False).stdout
+    return (
+        CliRunner()
+        .invoke(datacenter, ["--ledger", where, *map(str, arguments)], catch_exceptions=False)
+        .stdout
+    )
 
 
 def answer(where, *arguments):
@@ -75,7 +91,10 @@ def test_single_stream_and_batch_saturated_servers_stand_apart(store):
     """Each has its own table, break-evens and cost."""
     where = store(*edge_runs(), *server_runs(), *server_runs("single_stream", 500.0))
     printed = answer(where)
-    assert [part["server"]["load"] for part in printed["against"]] == ["batch-saturated", "single stream"]
+    assert [part["server"]["load"] for part in printed["against"]] == [
+        "batch-saturated",
+        "single stream",
+    ]
     batched, single = (part["gross"][0]["datacenter"]["value"] for part in printed["against"])
     assert single / batched == pytest.approx(12, rel=1e-6)
     output = run(where)
@@ -89,7 +108,12 @@ def test_energies_come_from_the_records(store):
     printed = answer(where, "--rate", 1)
     assert printed["edge_gross_mj"]["value"] == pytest.approx(3075.0)
     at_80 = printed["against"][0]["gross"][-1]["datacenter"]
-    assert at_80["low"] < 1.1 * (300 + 600 * 0.8) / (0.8 * 6000) * 1000 < at_80["value"] < at_80["high"]
+    assert (
+        at_80["low"]
+        < 1.1 * (300 + 600 * 0.8) / (0.8 * 6000) * 1000
+        < at_80["value"]
+        < at_80["high"]
+    )
     assert answer(where)["edge_gross_mj"]["value"] == pytest.approx(150.0)
 
 
@@ -98,7 +122,9 @@ def test_a_band_of_few_runs_is_the_meters_alone_and_a_note_says_so(store):
     widths = []
     for runs in (2, 3):
         printed = answer(store(*edge_runs()[:runs], *server_runs()))
-        assert any("tiny-detector" in note and "fewer than three runs" in note for note in printed["notes"]) == (runs == 2)
+        assert any(
+            "tiny-detector" in note and "fewer than three runs" in note for note in printed["notes"]
+        ) == (runs == 2)
         band = printed["edge"]["full_mj"]
         widths.append(band["high"] - band["low"])
     assert widths[0] == pytest.approx(2 * 1.25)
@@ -113,7 +139,10 @@ def test_only_what_is_alike_is_compared(store):
     assert "differs in data" in printed["notes"][0]
     for runs, message in (
         ((*edge_runs(), *odd), "name it with --reference"),
-        ((*edge_runs(), *server_runs(provenance={"latency": "measured", "energy": "published"})), "published"),
+        (
+            (*edge_runs(), *server_runs(provenance={"latency": "measured", "energy": "published"})),
+            "published",
+        ),
         ((*edge_runs(ap=0.1, precision="int8"), *server_runs()), "not ranked"),
         ((make_run(**no_energy()), *server_runs()), "no power sensor here"),
     ):
@@ -124,15 +153,28 @@ def test_only_what_is_alike_is_compared(store):
 def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
     """300 W idle and 900 W of the GPU, 50 and 100 W beside it; what neither sees is still left out."""
     energy = make_energy(
-        sensor="rapl", scope="cpu-package", excludes=("board", "accelerators"), mean_power_w=100.0, idle_before_w=50.0, idle_after_w=50.0
+        sensor="rapl",
+        scope="cpu-package",
+        excludes=("board", "accelerators"),
+        mean_power_w=100.0,
+        idle_before_w=50.0,
+        idle_after_w=50.0,
     )
     gpu = make_energy(
         sensor="nvml", scope="gpu-board", excludes=("processor", "fans"), gross_mj=150.0, mean_power_w=900.0, idle_before_w=300.0,
         idle_after_w=300.0,
     )  # fmt: skip
-    runs = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu, other_energies=(energy,)) for _ in NOISE]
+    runs = [
+        make_reference(
+            scenario="offline", throughput_per_s=6000.0, energy=gpu, other_energies=(energy,)
+        )
+        for _ in NOISE
+    ]
     server = answer(store(*edge_runs(), *runs))["against"][0]["server"]
-    assert (server["idle_w"]["value"], server["max_w"]["value"]) == (pytest.approx(350.0), pytest.approx(1000.0))
+    assert (server["idle_w"]["value"], server["max_w"]["value"]) == (
+        pytest.approx(350.0),
+        pytest.approx(1000.0),
+    )
     assert (server["scope"], server["excludes"]) == ("gpu-board + cpu-package", ["fans", "board"])
     alone = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu) for _ in NOISE]
     server = answer(store(*edge_runs(), *alone, runs[0]))["against"][0]["server"]
@@ -146,9 +188,14 @@ def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
     output = run(store(*edge_runs()), "--constants", constants)
     assert "stated: our data sheet: stated, not measured" in output
     printed = answer(store(*edge_runs()), "--constants", constants, "--bytes", 50_000)
-    at_20 = next(cell for cell in printed["against"][0]["gross"] if cell["utilisation_ratio"] == 0.2)
+    at_20 = next(
+        cell for cell in printed["against"][0]["gross"] if cell["utilisation_ratio"] == 0.2
+    )
     ends = at_20["datacenter"]["low"], at_20["datacenter"]["high"]
-    assert ends == (pytest.approx(1513.91 / 1.54 * 1.1, rel=1e-4), pytest.approx(1513.91 / 1.54 * 1.6, rel=1e-4))
+    assert ends == (
+        pytest.approx(1513.91 / 1.54 * 1.1, rel=1e-4),
+        pytest.approx(1513.91 / 1.54 * 1.6, rel=1e-4),
+    )
     networks = {cell["network"]: cell["network_mj"] for cell in printed["against"][0]["gross"]}
     assert networks["fixed-cloud"] == pytest.approx(180.0)
     assert printed["edge_carbon_g"]["value"] == pytest.approx(150 * 473 / 3600)

@@ -54,7 +54,9 @@ def test_a_run_that_is_deleted_is_not_delivered_or_is_also_to_be_deleted_where_i
         for command, run in (("delete -y", numbered[0]), ("exclude", numbered[1])):
             outcome = edgemeter("runs", *command.split(), run.id, "--reason", "x")
             assert f"edgemeter runs {command.split()[0]} {run.id[:8]}" in outcome.stderr
-        assert "collector" not in edgemeter("runs", "exclude", numbered[2].id, "--reason", "x").stderr
+        assert (
+            "collector" not in edgemeter("runs", "exclude", numbered[2].id, "--reason", "x").stderr
+        )
 
 
 @pytest.fixture
@@ -62,7 +64,11 @@ def ledger(home):
     """Return the ids of the runs in this machine's ledger, oldest first: two cases of a board, and one of a server."""
     runs = [
         make_run(model="small", case="5" * 12),
-        make_run(model="small", case="5" * 12, verdict=msgspec.structs.replace(make_run().verdict, state="disturbed")),
+        make_run(
+            model="small",
+            case="5" * 12,
+            verdict=msgspec.structs.replace(make_run().verdict, state="disturbed"),
+        ),
         make_run(model="large", case="6" * 12, p50_ms=30.0),
         make_reference(model="large", case="6" * 12),
     ]
@@ -95,26 +101,36 @@ def test_the_list_is_newest_first_and_narrowed_by_model_device_day_and_number(le
     """Each row begins with what other commands take, and threads are a column."""
     table = edgemeter("runs").stdout
     assert "threads" in table.splitlines()[0].split()
-    assert [line.split()[0] for line in table.splitlines()[1:]] == [run_id[:8] for run_id in reversed(ledger)]
+    assert [line.split()[0] for line in table.splitlines()[1:]] == [
+        run_id[:8] for run_id in reversed(ledger)
+    ]
     assert [run_id for run_id, _ in listed("--model", "large")] == [ledger[3], ledger[2]]
     assert [run_id for run_id, _ in listed("--device", "server-1")] == [ledger[3]]
     assert [run_id for run_id, _ in listed("-n", "2")] == [ledger[3], ledger[2]]
     assert "-n 0" in edgemeter("runs", "-n", "2").stderr
     last_day = datetime.fromtimestamp(STARTED_AT_NS / 1e9 + 3 * 86_400, timezone.utc).date()
     assert [run_id for run_id, _ in listed("--since", str(last_day))] == [ledger[3]]
-    assert "'none': there are large" in edgemeter("runs", "--model", "none", "--device", "pi-1").stderr
+    assert (
+        "'none': there are large" in edgemeter("runs", "--model", "none", "--device", "pi-1").stderr
+    )
 
 
 @pytest.mark.usefixtures("ledger")
 def test_the_file_of_a_model_finds_its_runs_in_every_command(home):
     """With or without a folder; a name that is nearly right is answered with the right one."""
     run = make_run(id="f" * 32, session=9, seq=9)
-    run = msgspec.structs.replace(run, model=msgspec.structs.replace(run.model, name="detector", file="detector_int8.onnx"))
+    run = msgspec.structs.replace(
+        run, model=msgspec.structs.replace(run.model, name="detector", file="detector_int8.onnx")
+    )
     fill(home / "ledger.sqlite", [run])
     assert [run_id for run_id, _ in listed("--model", "photos/detector_int8.onnx")] == [run.id]
     assert "did you mean detector" in edgemeter("runs", "--model", "detectr").stderr
-    assert edgemeter("report", "?model=detector_int8.onnx", "-o", "-", "--columns", "id").stdout.splitlines() == ["id", run.id]
-    series = json.loads(edgemeter("trend", "--model", "detector_int8.onnx", "--all", "--format", "json").stdout)["series"]
+    assert edgemeter(
+        "report", "?model=detector_int8.onnx", "-o", "-", "--columns", "id"
+    ).stdout.splitlines() == ["id", run.id]
+    series = json.loads(
+        edgemeter("trend", "--model", "detector_int8.onnx", "--all", "--format", "json").stdout
+    )["series"]
     assert {entry["key"]["model"] for entry in series} == {"detector"}
     edgemeter("runs", "exclude", run.id, "--reason", "x")
     assert listed("--model", "detector_int8.onnx") == [(run.id, "excluded")]
@@ -161,39 +177,64 @@ def test_a_run_that_is_excluded_stays_listed_with_its_reason_and_comes_back(ledg
 def test_a_run_is_shown_with_its_case_in_the_figures_that_run_and_compare_print(home):
     """Whichever of its runs is named, and whatever was disturbed or ran in another session; each run only if asked."""
     busy = violating("disturbed", "busy-machine")
-    runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.5, 10.2, 10.1)] + [make_run(p50_ms=15.0, verdict=busy)])
+    runs = in_rounds(
+        [make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.5, 10.2, 10.1)]
+        + [make_run(p50_ms=15.0, verdict=busy)]
+    )
     unrelated = [
         *in_rounds([make_run(p50_ms=30.0)], started_at_ns=STARTED_AT_NS + DAY_NS),
         *in_rounds([make_run(model="other", p50_ms=5.0)] * 3),
     ]
     ids = ids_of(len(runs) + len(unrelated))
-    stored = [msgspec.structs.replace(run, id=run_id) for run, run_id in zip([*runs, *unrelated], ids, strict=True)]
+    stored = [
+        msgspec.structs.replace(run, id=run_id)
+        for run, run_id in zip([*runs, *unrelated], ids, strict=True)
+    ]
     fill(home / "ledger.sqlite", stored)
     out = io.StringIO()
     print_runs(stored[:5], Console(file=out, width=80))
     printed = [line.rstrip() for line in out.getvalue().splitlines()]
     for run_id in (ids[0], ids[4]):
         first, *block = edgemeter("runs", "show", run_id[:8]).stdout.splitlines()
-        assert (first.partition(",")[0], first.partition(", with ")[2]) == (f"run {run_id}", "4 other runs of its case in its session")
+        assert (first.partition(",")[0], first.partition(", with ")[2]) == (
+            f"run {run_id}",
+            "4 other runs of its case in its session",
+        )
         assert [line.rstrip() for line in block] == printed
-        assert all(ids[index][:8] in edgemeter("runs", "show", run_id, "--wide").stdout for index in range(5))
+        assert all(
+            ids[index][:8] in edgemeter("runs", "show", run_id, "--wide").stdout
+            for index in range(5)
+        )
     assert printed[2].startswith("  Latency     10.2 ms ± 5%")
     assert "  1 of 5 runs does not count, because it was disturbed." in printed
     table = edgemeter("compare", ids[0], ids[6]).stdout
     assert " 10.2 ± 5% " in table
     assert "\n1 of 8 runs does not count, because it was disturbed.\n" in table
     edgemeter("runs", "exclude", ids[0], "--reason", "the fan was off")
-    assert edgemeter("runs", "show", ids[0]).stdout.splitlines()[0].endswith("EXCLUDED from statistics")
+    assert (
+        edgemeter("runs", "show", ids[0])
+        .stdout.splitlines()[0]
+        .endswith("EXCLUDED from statistics")
+    )
     assert "with 3 other runs" in edgemeter("runs", "show", ids[4]).stdout
 
 
 def test_a_run_that_lies_apart_from_its_siblings_is_listed_as_disturbed(home):
     """As commands compare it, though its siblings are not listed; one that is excluded is no sibling any more, and has no verdict."""
     runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 15.0)])
-    fill(home / "ledger.sqlite", [msgspec.structs.replace(run, id=run_id) for run, run_id in zip(runs, ids_of(4), strict=True)])
+    fill(
+        home / "ledger.sqlite",
+        [
+            msgspec.structs.replace(run, id=run_id)
+            for run, run_id in zip(runs, ids_of(4), strict=True)
+        ],
+    )
 
     def verdicts(*arguments):
-        return [run["verdict"] for run in json.loads(edgemeter("runs", "--format", "json", *arguments).stdout)["runs"]]
+        return [
+            run["verdict"]
+            for run in json.loads(edgemeter("runs", "--format", "json", *arguments).stdout)["runs"]
+        ]
 
     assert verdicts() == ["disturbed", "ok", "ok", "ok"]
     assert [line.split()[-1] for line in edgemeter("runs").stdout.splitlines()[1:]] == verdicts()
@@ -209,10 +250,17 @@ def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
     assert (asked_first.returncode, "give --yes" in asked_first.stderr) == (2, True)
     assert edgemeter("runs", "delete", "-y", ledger[0], "beef").returncode == 2
     assert len(listed()) == 4
-    assert edgemeter("runs", "delete", "-y", ledger[0][:6], ledger[1][:6], "--reason", "wrong model").returncode == 0
+    assert (
+        edgemeter(
+            "runs", "delete", "-y", ledger[0][:6], ledger[1][:6], "--reason", "wrong model"
+        ).returncode
+        == 0
+    )
     assert [run_id for run_id, _ in listed()] == [ledger[3], ledger[2]]
     deleted = json.loads(edgemeter("runs", "--deleted", "--format", "json").stdout)["deleted"]
-    assert [(event["id"], event["author"], event["text"]) for event in deleted] == [(run_id, ME, "wrong model") for run_id in ledger[1::-1]]
+    assert [(event["id"], event["author"], event["text"]) for event in deleted] == [
+        (run_id, ME, "wrong model") for run_id in ledger[1::-1]
+    ]
     assert "wrong model" in edgemeter("runs", "--deleted").stdout
 
 
@@ -225,11 +273,19 @@ def test_every_command_about_runs_takes_the_beginning_of_an_id(ledger, home):
     assert row["run_ids"] == [ledger[1]]
     assert ledger[1] not in row["reference_run_ids"]
     assert edgemeter("report", first, "-o", "run.html").returncode == 0
-    rows = list(csv.DictReader(io.StringIO(edgemeter("report", first, third, "-o", "-", "--columns", "id").stdout)))
+    rows = list(
+        csv.DictReader(
+            io.StringIO(edgemeter("report", first, third, "-o", "-", "--columns", "id").stdout)
+        )
+    )
     assert [row["id"] for row in rows] == [ledger[0], ledger[2]]
-    series_shown = json.loads(edgemeter("trend", "--run", third, "--all", "--format", "json").stdout)["series"]
+    series_shown = json.loads(
+        edgemeter("trend", "--run", third, "--all", "--format", "json").stdout
+    )["series"]
     assert {series["key"]["model"] for series in series_shown} == {"large"}
-    assert "bundles" in json.loads(edgemeter("runs", "bundle", "verify", first, "--format", "json").stdout)
+    assert "bundles" in json.loads(
+        edgemeter("runs", "bundle", "verify", first, "--format", "json").stdout
+    )
     assert (home / "run.html").exists()
 
 
@@ -242,4 +298,7 @@ def test_runs_by_id_are_written_as_a_table_a_document_or_bundles(ledger, home):
     assert edgemeter("report", ledger[0], "-o", "results/").returncode == 0
     assert read_bundle(home / "results" / f"{ledger[0]}.edgemeter").record.id == ledger[0]
     wrong = edgemeter("report", ledger[0], "-o", "runs.xlsx")
-    assert (wrong.returncode, "use .html, .csv, .json, or FOLDER/ for bundles" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "use .html, .csv, .json, or FOLDER/ for bundles" in wrong.stderr) == (
+        2,
+        True,
+    )

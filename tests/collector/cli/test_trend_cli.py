@@ -19,7 +19,9 @@ from tests.fixtures.series_factory import make_days, noisy
 def store(tmp_path):
     """Return the path of a store with a stepped board and a steady one."""
     path = tmp_path / "runs.json"
-    stepped = make_days(noisy(100, 70, step_at=50, step_ratio=1.08), firmwares=["a"] * 50 + ["b"] * 20)
+    stepped = make_days(
+        noisy(100, 70, step_at=50, step_ratio=1.08), firmwares=["a"] * 50 + ["b"] * 20
+    )
     path.write_bytes(document(*stepped, *make_days(noisy(100, 70, seed=2), device="pi-2")))
     return str(path)
 
@@ -30,7 +32,9 @@ def run(command, *arguments):
 
 def test_json_has_every_figure_of_the_findings(store):
     """One document; days as people write them."""
-    document = json.loads(run(trend, "--ledger", store, "--device", "pi-1", "--format", "json").stdout)
+    document = json.loads(
+        run(trend, "--ledger", store, "--device", "pi-1", "--format", "json").stdout
+    )
     energy = next(series for series in document["series"] if series["metric"] == "energy_gross_mj")
     (step,) = energy["steps"]
     assert step["day"] == "2024-11-23"
@@ -43,13 +47,30 @@ def test_json_has_every_figure_of_the_findings(store):
 def test_units_says_when_there_is_nothing_to_judge(store):
     """No run has times of tokens."""
     result = run(units, "--ledger", store, "--figure", "tpot")
-    assert (result.stdout, "no board type has an ok run with this figure" in result.stderr) == ("", True)
+    assert (result.stdout, "no board type has an ok run with this figure" in result.stderr) == (
+        "",
+        True,
+    )
 
 
 def test_csv_has_a_line_a_day(store):
     """The points themselves, for whoever draws them elsewhere."""
     rows = list(
-        csv.DictReader(io.StringIO(run(trend, "--ledger", store, "--figure", "energy,p50", "--device", "pi-2", "--format", "csv").stdout))
+        csv.DictReader(
+            io.StringIO(
+                run(
+                    trend,
+                    "--ledger",
+                    store,
+                    "--figure",
+                    "energy,p50",
+                    "--device",
+                    "pi-2",
+                    "--format",
+                    "csv",
+                ).stdout
+            )
+        )
     )
     assert len(rows) == 140
     assert float(rows[0]["value"]) == pytest.approx(100, rel=0.05)
@@ -58,21 +79,49 @@ def test_csv_has_a_line_a_day(store):
 
 def test_the_trend_of_one_board_of_a_ledger_is_that_among_all(tmp_path):
     """Its trend is that of all; a condition that nothing fulfils is refused with the names of every board's models."""
-    path = str(fill(tmp_path / "ledger.sqlite", [*make_days(noisy(100, 20)), *make_days(noisy(90, 20), device="pi-2", model="other")]))
-    of_board = json.loads(run(trend, "--ledger", path, "--device", "pi-2", "--format", "json").stdout)
+    path = str(
+        fill(
+            tmp_path / "ledger.sqlite",
+            [*make_days(noisy(100, 20)), *make_days(noisy(90, 20), device="pi-2", model="other")],
+        )
+    )
+    of_board = json.loads(
+        run(trend, "--ledger", path, "--device", "pi-2", "--format", "json").stdout
+    )
     with pytest.raises(ConfigError, match="other, tiny-detector"):
         run(trend, "--ledger", path, "--device", "pi-2", "--model", "none")
     of_all = json.loads(run(trend, "--ledger", path, "--format", "json").stdout)
-    assert of_board["series"] == [series for series in of_all["series"] if series["key"]["device"] == "pi-2"] != []
+    assert (
+        of_board["series"]
+        == [series for series in of_all["series"] if series["key"]["device"] == "pi-2"]
+        != []
+    )
 
 
 def test_an_annotation_on_the_command_line_begins_a_new_level(store):
     """The step is declared from then on; taken back, it is a finding again."""
-    assert run(annotate, "--ledger", store, "--device", "pi-1", "--day", "2024-11-23", "update of the fleet").exit_code == 0
+    assert (
+        run(
+            annotate,
+            "--ledger",
+            store,
+            "--device",
+            "pi-1",
+            "--day",
+            "2024-11-23",
+            "update of the fleet",
+        ).exit_code
+        == 0
+    )
 
     def steps():
-        printed = run(trend, "--ledger", store, "--figure", "energy", "--device", "pi-1", "--format", "json").stdout
-        return [(step["state"], step["candidates"]) for step in json.loads(printed)["series"][0]["steps"]]
+        printed = run(
+            trend, "--ledger", store, "--figure", "energy", "--device", "pi-1", "--format", "json"
+        ).stdout
+        return [
+            (step["state"], step["candidates"])
+            for step in json.loads(printed)["series"][0]["steps"]
+        ]
 
     assert steps() == [("declared", ["update of the fleet"])]
     listed = json.loads(run(annotate, "--ledger", store, "--format", "json").stdout)["annotations"]
@@ -84,11 +133,17 @@ def test_an_annotation_on_the_command_line_begins_a_new_level(store):
 
 def test_what_makes_no_sense_is_refused(store, tmp_path):
     """An unknown figure or day, an annotation of nothing, a device that no run is of, and conditions that no run fulfils together."""
-    for command, arguments in ((trend, ("--figure", "speed")), (trend, ("--until", "soon")), (annotate, ("  ",))):
+    for command, arguments in (
+        (trend, ("--figure", "speed")),
+        (trend, ("--until", "soon")),
+        (annotate, ("  ",)),
+    ):
         with table_row(arguments):
             assert run(command, "--ledger", store, *arguments).exit_code == 2
     both = document_at(
-        tmp_path / "both.json", *make_days(noisy(100, 5), fleet="a"), *make_days(noisy(100, 5, seed=2), device="pi-2", fleet="b")
+        tmp_path / "both.json",
+        *make_days(noisy(100, 5), fleet="a"),
+        *make_days(noisy(100, 5, seed=2), device="pi-2", fleet="b"),
     )
     for command, where, arguments, message in (
         (trend, store, ("--device", "pi-3"), "pi-1, pi-2"),
@@ -98,4 +153,6 @@ def test_what_makes_no_sense_is_refused(store, tmp_path):
     ):
         with table_row(arguments), pytest.raises(ConfigError, match=message):
             run(command, "--ledger", str(where), *arguments)
-    assert json.loads(run(annotate, "--ledger", store, "--format", "json").stdout)["annotations"] == []
+    assert (
+        json.loads(run(annotate, "--ledger", store, "--format", "json").stdout)["annotations"] == []
+    )

@@ -2,29 +2,48 @@
 
 import pytest
 
-from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, row_of
+from tests.fixtures.comparison_factory import (
+    OTHER_DATA,
+    compare_runs,
+    make_reference,
+    make_run,
+    row_of,
+)
 from tests.fixtures.rows import table_row
 
 
 def test_a_ruined_quantisation_has_no_ratio_and_a_reason_that_names_both_cases():
     """Ten times as fast with an AP of .02: no ratio of cost, the difference of accuracy stays, and the reason names both cases."""
-    comparison = compare_runs(make_run(precision="int8", p50_ms=0.2, ap=0.02, id="ruined"), make_run(ap=0.4), make_reference(ap=0.4))
+    comparison = compare_runs(
+        make_run(precision="int8", p50_ms=0.2, ap=0.02, id="ruined"),
+        make_run(ap=0.4),
+        make_reference(ap=0.4),
+    )
     row = row_of(comparison, "int8")
     assert "below accuracy gate" in row.marks
-    assert {name: decision.value for name, decision in row.decisions.items()} == {"accuracy_value": pytest.approx(-0.38)}
+    assert {name: decision.value for name, decision in row.decisions.items()} == {
+        "accuracy_value": pytest.approx(-0.38)
+    }
     assert row.not_ranked == (
         "tiny-detector int8 on onnx, pi-1: AP 0.020 of the 0.400 that tiny-detector fp32 on onnx, server-1 has, "
         "needed 0.360 (90% of it): its speed is not ranked"
     )
-    assert [(entry.run, entry.reason) for entry in comparison.left_out] == [("ruined", f"not ranked: {row.not_ranked}")]
+    assert [(entry.run, entry.reason) for entry in comparison.left_out] == [
+        ("ruined", f"not ranked: {row.not_ranked}")
+    ]
 
 
 def test_the_gate_is_nine_tenths_of_the_reference():
     """Just below it does not rank, just above it does, and better than the reference it does too."""
     for ap, ranks in ((0.359, False), (0.361, True), (0.45, True)):
         with table_row(ap):
-            result = row_of(compare_runs(make_run(precision="int8", ap=ap), make_reference(ap=0.4)), "int8")
-            assert (result.not_ranked is None, "latency_p50_ms" in result.decisions) == (ranks, ranks)
+            result = row_of(
+                compare_runs(make_run(precision="int8", ap=ap), make_reference(ap=0.4)), "int8"
+            )
+            assert (result.not_ranked is None, "latency_p50_ms" in result.decisions) == (
+                ranks,
+                ranks,
+            )
 
 
 def test_a_ruined_file_on_the_reference_too_is_held_against_its_fp32():
@@ -39,7 +58,11 @@ def test_a_ruined_file_on_the_reference_too_is_held_against_its_fp32():
 
 def test_like_is_held_against_like_only():
     """Accuracy on other data, or of a reference less precise than the case, decides nothing; of the same precision it does."""
-    other = compare_runs(make_run(precision="int8", ap=0.02), make_reference(ap=0.4, data=OTHER_DATA), make_reference(ap=None))
+    other = compare_runs(
+        make_run(precision="int8", ap=0.02),
+        make_reference(ap=0.4, data=OTHER_DATA),
+        make_reference(ap=None),
+    )
     lower = compare_runs(make_run(ap=0.3), make_reference(precision="int8", ap=0.4))
     same = compare_runs(make_run(ap=0.3), make_reference(ap=0.4))
     assert row_of(other, "int8").not_ranked is None

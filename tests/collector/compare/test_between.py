@@ -15,7 +15,9 @@ from tests.fixtures.side_factory import make_side
 
 
 def compared(before, after, **options):
-    return between(("before", StoreContents(before)), ("after", StoreContents(after)), **options).comparison
+    return between(
+        ("before", StoreContents(before)), ("after", StoreContents(after)), **options
+    ).comparison
 
 
 def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
@@ -37,16 +39,23 @@ def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
 
 def test_another_board_is_no_baseline_and_another_unit_of_the_same_board_is_one():
     """Where no device is on both sides, boards of one type stand for each other, and the change is named."""
-    result = compared(make_side(agent="1", device="pi-1"), make_side(agent="1", start=100, device="pi-2"))
+    result = compared(
+        make_side(agent="1", device="pi-1"), make_side(agent="1", start=100, device="pi-2")
+    )
     assert result.rows[0].changed == ("device pi-1 to pi-2",)
-    two = [*make_side(agent="1", device="pi-1"), *make_side(agent="1", start=50, device="pi-2", factor=2.0)]
+    two = [
+        *make_side(agent="1", device="pi-1"),
+        *make_side(agent="1", start=50, device="pi-2", factor=2.0),
+    ]
     result = compared(two, make_side(agent="2", start=100, device="pi-2", factor=2.0))
     assert result.rows[0].decisions["latency_p50_ms"].value == pytest.approx(1, abs=0.02)
 
 
 def test_two_cases_that_are_not_the_same_are_compared_where_each_side_has_one():
     """Fp32 against int8: called A and B; what a change changes is none of that."""
-    result = compared(make_side(agent="1"), make_side(agent="1", start=100, precision="int8", factor=0.7))
+    result = compared(
+        make_side(agent="1"), make_side(agent="1", start=100, precision="int8", factor=0.7)
+    )
     assert [row.name for row in result.rows] == ["A", "B"]
     assert result.rows[1].decisions["latency_p50_ms"].outcome == "better"
     same = compared(make_side(agent="1"), make_side(agent="2", start=100))
@@ -75,15 +84,23 @@ def test_the_baseline_is_the_level_that_it_had_at_its_end():
 
 def test_speeds_of_two_scenarios_are_other_work():
     """What a process takes in memory compares, the latency of one query at a time and of all at once does not."""
-    (_, row) = compared(make_side(agent="1"), make_side(agent="1", start=100, model="other", scenario="offline")).rows
+    (_, row) = compared(
+        make_side(agent="1"), make_side(agent="1", start=100, model="other", scenario="offline")
+    ).rows
     assert set(row.decisions) == {"accuracy_value"}
-    assert why_not_compared("energy_gross_mj", row.case, row.reference) == "another scenario is other work"
+    assert (
+        why_not_compared("energy_gross_mj", row.case, row.reference)
+        == "another scenario is other work"
+    )
     assert why_not_compared("memory_peak_mb", row.case, row.reference) == ""
 
 
 def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder_narrowed_by_selectors(tmp_path):
     """What a file is, its first bytes say."""
-    runs = [*make_side(agent="1", runs=2), *make_side(agent="2", runs=3, start=86_400, device="pi-2")]
+    runs = [
+        *make_side(agent="1", runs=2),
+        *make_side(agent="2", runs=3, start=86_400, device="pi-2"),
+    ]
     path, printed, folder = tmp_path / "ledger.sqlite", tmp_path / "runs.json", tmp_path / "bundles"
     fill(path, runs)
     printed.write_bytes(document(*runs))
@@ -103,5 +120,8 @@ def test_a_selector_that_selects_nothing_is_refused(tmp_path):
     """A typing error must not become an empty baseline."""
     path = document_at(tmp_path / "runs.json", *make_side(agent="1", runs=1))
     for selector in ("?x=1", "?", "?device", "?since=yesterday", "?device=nobody"):
-        with table_row(selector), pytest.raises(ConfigError, match=r"selector|not a time|to compare"):
+        with (
+            table_row(selector),
+            pytest.raises(ConfigError, match=r"selector|not a time|to compare"),
+        ):
             read_side(f"{path}{selector}")

@@ -13,7 +13,10 @@ PI, ORIN = make_environment(board="Raspberry Pi 5"), make_environment(board="Jet
 def boards(number, environment=PI, **changes):
     """Return a run of each of so many equal boards, each 0.1 ms slower than the one before."""
     fields = {"environment": environment, **changes}
-    return [make_run(f"pi-{n:02}", id=f"{environment.board} {n}", **({"p50_ms": 10 + n / 10} | fields)) for n in range(number)]
+    return [
+        make_run(f"pi-{n:02}", id=f"{environment.board} {n}", **({"p50_ms": 10 + n / 10} | fields))
+        for n in range(number)
+    ]
 
 
 def rows_of_several(*runs):
@@ -37,7 +40,10 @@ def test_boards_one_of_which_takes_0_ms_have_no_ratio():
     still = make_run("pi-99", environment=PI, p50_ms=0.0, id="still", latencies_ms=[])
     (row,) = rows_of_several(*boards(4), still)
     assert row.case.p50_ms.value > 0
-    assert why_not_compared("latency_p50_ms", row.case, row.reference) == "one side is 0, which has no ratio"
+    assert (
+        why_not_compared("latency_p50_ms", row.case, row.reference)
+        == "one side is 0, which has no ratio"
+    )
 
 
 def test_only_what_is_equal_in_everything_but_the_device_is_one_row():
@@ -49,7 +55,10 @@ def test_only_what_is_equal_in_everything_but_the_device_is_one_row():
         make_run("d", environment=PI, energy=make_energy(scope="wall-ac"), id="d"),
         make_run("e", environment=PI, id="e", **no_energy()),
         make_run("f", environment=PI, fleet="another", id="f"),
-        *(make_run(f"g{n}", environment=make_environment(board=None), id=f"g{n}") for n in range(4)),
+        *(
+            make_run(f"g{n}", environment=make_environment(board=None), id=f"g{n}")
+            for n in range(4)
+        ),
     ]
     (row,) = rows_of_several(*boards(5), *apart)
     assert {board.case.key.device for board in row.boards} == {f"pi-{n:02}" for n in range(5)}
@@ -57,17 +66,29 @@ def test_only_what_is_equal_in_everything_but_the_device_is_one_row():
 
 def test_the_bounds_of_an_accuracy_are_those_of_the_board_in_the_middle():
     """The newest board scores .04 less: the row has neither its value nor its bounds, and names it as the worst."""
-    right, wrong = (make_accuracy(value=value, low=value - 0.006, high=value + 0.006) for value in (0.74, 0.70))
-    runs = [*boards(4, accuracy=right), make_run("pi-99", id="pi-99", environment=PI, p50_ms=10.5, started_at_ns=2**61, accuracy=wrong)]
+    right, wrong = (
+        make_accuracy(value=value, low=value - 0.006, high=value + 0.006) for value in (0.74, 0.70)
+    )
+    runs = [
+        *boards(4, accuracy=right),
+        make_run(
+            "pi-99", id="pi-99", environment=PI, p50_ms=10.5, started_at_ns=2**61, accuracy=wrong
+        ),
+    ]
     (row,) = rows_of_several(*runs)
     scored = row.case.figures["accuracy_value"]
-    assert (row.case.accuracy.value, scored.value, scored.low, scored.high) == pytest.approx((0.74, 0.74, 0.734, 0.746))
+    assert (row.case.accuracy.value, scored.value, scored.low, scored.high) == pytest.approx(
+        (0.74, 0.74, 0.734, 0.746)
+    )
     assert worst_board(row, "accuracy_value").case.key.device == "pi-99"
 
 
 def test_two_boards_stay_two_rows_and_so_does_the_baseline():
     """Of two there is no median that is not half of each; what is compared with is named."""
-    comparison = compare_runs(*boards(2), *(make_reference(device=f"server-{n}", environment=ORIN, id=f"s{n}") for n in range(3)))
+    comparison = compare_runs(
+        *boards(2),
+        *(make_reference(device=f"server-{n}", environment=ORIN, id=f"s{n}") for n in range(3)),
+    )
     assert not any(row.boards for row in fold_boards(comparison).rows)
 
 
@@ -75,4 +96,7 @@ def test_a_doubted_board_is_counted_among_those_of_its_row():
     """One of three: neither all are disturbed nor none."""
     doubted = violating("disturbed", "throttled")
     (row,) = rows_of_several(*boards(2), make_run("hot", environment=PI, id="hot", verdict=doubted))
-    assert (row.case.disturbed, [violation.rule for violation in row.case.violated]) == (1, ["throttled"])
+    assert (row.case.disturbed, [violation.rule for violation in row.case.violated]) == (
+        1,
+        ["throttled"],
+    )

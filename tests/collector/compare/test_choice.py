@@ -22,12 +22,17 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.side_factory import make_side
 
 DISTURBED = violating("disturbed", "throttled")
-BESIDE = Together(neighbours=(Neighbour(model="llm", sha256="cd" * 32, runtime="llama", threads=1),), slow_down_ratio=1.5)
+BESIDE = Together(
+    neighbours=(Neighbour(model="llm", sha256="cd" * 32, runtime="llama", threads=1),),
+    slow_down_ratio=1.5,
+)
 
 
 def choice_of(text, *runs_of_cases, cheapest=None):
     """Return the choice among cases, each run of a case on a day of its own."""
-    named = [replace(run, id=f"run-{index}") for index, run in enumerate(day_by_day(*runs_of_cases))]
+    named = [
+        replace(run, id=f"run-{index}") for index, run in enumerate(day_by_day(*runs_of_cases))
+    ]
     return choose(summarised(named), parse_requirements(text), cheapest)
 
 
@@ -36,7 +41,9 @@ def outcomes(choice):
 
 
 def int8_of(choice):
-    (candidate,) = [candidate for candidate in choice.candidates if candidate.case.key.precision == "int8"]
+    (candidate,) = [
+        candidate for candidate in choice.candidates if candidate.case.key.precision == "int8"
+    ]
     return candidate
 
 
@@ -44,7 +51,11 @@ def test_the_cheapest_case_that_meets_all_is_recommended():
     """With the interval of each figure that decides, and how the others differ from it."""
     choice = choice_of("p50<=20ms, ap>=.72", *sides())
     assert outcomes(choice) == {"int8": "met", "fp32": "met"}
-    assert (choice.recommended, choice.cheapest.name, choice.similar) == (int8_of(choice), "energy_gross_mj", ())
+    assert (choice.recommended, choice.cheapest.name, choice.similar) == (
+        int8_of(choice),
+        "energy_gross_mj",
+        (),
+    )
     assert choice.candidates[1].against_best.outcome == "worse"
     p50 = choice.recommended.requirements[0]
     assert p50.low < 4.8 < p50.high < 5
@@ -70,21 +81,37 @@ def test_nothing_is_said_of_a_figure_that_is_missing_or_too_imprecise():
 def test_the_interval_of_an_accuracy_that_is_printed_decides():
     """It is skewed; at a higher confidence each half is longer by one factor, that of Student's t."""
     skewed = make_accuracy(value=0.202, low=0.153, high=0.262, images=80)
-    below, inside, above = (int8_of(choice_of(limit, *sides(accuracy=skewed))) for limit in ("ap>=.13", "ap>=.27", "ap>=.30"))
-    assert [candidate.outcome for candidate in (below, inside, above)] == ["met", "inconclusive", "not met"]
+    below, inside, above = (
+        int8_of(choice_of(limit, *sides(accuracy=skewed)))
+        for limit in ("ap>=.13", "ap>=.27", "ap>=.30")
+    )
+    assert [candidate.outcome for candidate in (below, inside, above)] == [
+        "met",
+        "inconclusive",
+        "not met",
+    ]
     for candidate in (below, inside, above):
         (requirement,) = candidate.requirements
         assert requirement.confidence > 0.95
         factor = student_quantile(requirement.confidence, 1000.0) / student_quantile(0.95, 1000.0)
-        assert (requirement.low, requirement.high) == pytest.approx((0.202 - factor * 0.049, 0.202 + factor * 0.060))
+        assert (requirement.low, requirement.high) == pytest.approx(
+            (0.202 - factor * 0.049, 0.202 + factor * 0.060)
+        )
         assert requirement.further is None
 
 
 def test_an_inconclusive_requirement_states_how_many_more_runs_would_decide():
     """By the same function as a comparison; of fewer than three those that are missing."""
-    named = [replace(run, id=f"run-{index}") for index, run in enumerate(in_rounds(*sides(spread=0.12)))]
-    (requirement,) = int8_of(choose(summarised(named), parse_requirements("p50<=4.8ms"))).requirements
-    assert (requirement.outcome, requirement.distance.repeats) == ("inconclusive", 8 + requirement.further)
+    named = [
+        replace(run, id=f"run-{index}") for index, run in enumerate(in_rounds(*sides(spread=0.12)))
+    ]
+    (requirement,) = int8_of(
+        choose(summarised(named), parse_requirements("p50<=4.8ms"))
+    ).requirements
+    assert (requirement.outcome, requirement.distance.repeats) == (
+        "inconclusive",
+        8 + requirement.further,
+    )
     (requirement,) = int8_of(choice_of("p50<=8ms", *sides(runs=2))).requirements
     assert (requirement.further, requirement.distance.repeats) == (1, 3)
 
@@ -99,10 +126,17 @@ def missing(late, runs=8, **changes):
 
 def test_the_cases_that_have_the_required_figure_are_chosen_among():
     """The one run at a rate of frames answers a limit of missed frames, however many others are beside it."""
-    offline = [make_side(agent="1", seed=seed, precision=precision) for seed, precision in enumerate(("fp32", "fp16", "int8"), 5)]
-    at_rate = make_side(agent="1", seed=1, scenario="steady", runs=8, steady=make_steady(late=0, missed_ratio=0.0))
+    offline = [
+        make_side(agent="1", seed=seed, precision=precision)
+        for seed, precision in enumerate(("fp32", "fp16", "int8"), 5)
+    ]
+    at_rate = make_side(
+        agent="1", seed=1, scenario="steady", runs=8, steady=make_steady(late=0, missed_ratio=0.0)
+    )
     choice = choice_of("missed<=1%", *offline, at_rate)
-    assert [(candidate.case.key.scenario, candidate.outcome) for candidate in choice.candidates] == [("steady", "met")]
+    assert [
+        (candidate.case.key.scenario, candidate.outcome) for candidate in choice.candidates
+    ] == [("steady", "met")]
     assert (choice.recommended, choice.unlike) == (choice.candidates[0], 3)
     assert choice_of("p50<=1s", *offline, at_rate).unlike == 1
 
@@ -123,7 +157,9 @@ def test_that_no_case_answers_in_time_is_the_reason_why_none_is_recommended():
     """Nobody asked for a limit, and the figure to choose by was measured."""
     _, late = missing(180)
     choice = choice_of("", late, cheapest=LATENCY)
-    assert recommended_text(choice) == "recommended: none, because no case surely meets missed<=0.01"
+    assert (
+        recommended_text(choice) == "recommended: none, because no case surely meets missed<=0.01"
+    )
 
 
 def test_runs_that_are_short_show_no_tail():
@@ -133,16 +169,25 @@ def test_runs_that_are_short_show_no_tail():
             (requirement,) = int8_of(choice_of(text, *sides())).requirements
             assert requirement.outcome == outcome
             assert requirement.reason == (
-                "shown by runs of a minute or more: measure longer" if outcome == "inconclusive" else requirement.reason
+                "shown by runs of a minute or more: measure longer"
+                if outcome == "inconclusive"
+                else requirement.reason
             )
 
 
 def test_disturbed_runs_do_not_count_where_three_others_do():
     """One throttled run of eight, twice as fast, changes nothing; where all are disturbed they count."""
     fp32, int8 = sides()
-    throttled = make_side(agent="1", runs=1, seed=7, factor=0.2, precision="int8", runtime="litert", verdict=DISTURBED)
+    throttled = make_side(
+        agent="1", runs=1, seed=7, factor=0.2, precision="int8", runtime="litert", verdict=DISTURBED
+    )
     candidate = int8_of(choice_of("p50<=8ms", fp32, [*int8, *throttled]))
-    assert (candidate.case.p50_ms.runs, candidate.case.not_counted, candidate.case.verdict, candidate.outcome) == (8, 1, "ok", "met")
+    assert (
+        candidate.case.p50_ms.runs,
+        candidate.case.not_counted,
+        candidate.case.verdict,
+        candidate.outcome,
+    ) == (8, 1, "ok", "met")
     assert int8_of(choice_of("p50<=8ms", *sides(verdict=DISTURBED))).case.p50_ms.runs == 8
 
 
@@ -151,21 +196,36 @@ def test_the_more_is_decided_the_wider_is_each_interval():
 
     def width(text):
         (requirement,) = [
-            limited for limited in int8_of(choice_of(text, *sides())).requirements if limited.limit.figure.name == "latency_p50_ms"
+            limited
+            for limited in int8_of(choice_of(text, *sides())).requirements
+            if limited.limit.figure.name == "latency_p50_ms"
         ]
         return requirement.high - requirement.low
 
-    assert width("p50<=4.8ms, energy<=30mJ, memory<=500MB, ap>=.741, p90<=5.8ms") > width("p50<=4.8ms")
+    assert width("p50<=4.8ms, energy<=30mJ, memory<=500MB, ap>=.741, p90<=5.8ms") > width(
+        "p50<=4.8ms"
+    )
 
 
 def test_what_does_not_differ_from_the_recommended_case_is_similar():
     """The cheaper value may be chance: the other is named."""
     fast, other = (
-        make_side(agent="1", seed=seed, factor=0.4, energy_factor=0.5, spread=0.03, precision="int8", runtime=runtime)
+        make_side(
+            agent="1",
+            seed=seed,
+            factor=0.4,
+            energy_factor=0.5,
+            spread=0.03,
+            precision="int8",
+            runtime=runtime,
+        )
         for seed, runtime in ((2, "litert"), (3, "onnx"))
     )
     choice = choice_of("", fast, other, *sides()[:1])
-    assert {choice.recommended.case.key.runtime, *(similar.case.key.runtime for similar in choice.similar)} == {"litert", "onnx"}
+    assert {
+        choice.recommended.case.key.runtime,
+        *(similar.case.key.runtime for similar in choice.similar),
+    } == {"litert", "onnx"}
     assert [similar.case.key.precision for similar in choice.similar] == ["int8"]
 
 
@@ -179,11 +239,23 @@ def test_energy_is_the_cost_only_where_all_have_one_of_one_scope():
 def test_only_cases_that_may_stand_in_for_each_other_are_chosen_among():
     """Another scenario, task, set of data or neighbour is another question; a board only where the reader fixed none."""
     fp32, int8 = sides()
-    for changes in ({"scenario": "offline"}, {"task": "classification"}, {"data": "0b" * 32}, {"together": BESIDE}):
+    for changes in (
+        {"scenario": "offline"},
+        {"task": "classification"},
+        {"data": "0b" * 32},
+        {"together": BESIDE},
+    ):
         with table_row(changes):
             choice = choice_of("", fp32, int8, make_side(agent="1", seed=5, factor=0.1, **changes))
             assert (len(choice.candidates), choice.unlike) == (2, 1)
-    orin = make_side(agent="1", seed=5, factor=0.1, energy_factor=0.1, device="orin-1", environment=make_environment(board="NVIDIA Jetson"))
+    orin = make_side(
+        agent="1",
+        seed=5,
+        factor=0.1,
+        energy_factor=0.1,
+        device="orin-1",
+        environment=make_environment(board="NVIDIA Jetson"),
+    )
     assert choice_of("", fp32, int8, orin).recommended.name.endswith(", orin-1")
     assert choice_of("board=Raspberry Pi 5", fp32, int8, orin).recommended.name == "int8 on litert"
 
@@ -201,7 +273,14 @@ def test_an_error_rate_is_limited_from_above():
     """Of a metric whose lower value is the better one every sign turns."""
 
     def error(value):
-        return make_accuracy(metric="wer", value=value, low=value - 0.004, high=value + 0.004, better="lower", images=3000)
+        return make_accuracy(
+            metric="wer",
+            value=value,
+            low=value - 0.004,
+            high=value + 0.004,
+            better="lower",
+            images=3000,
+        )
 
     cases = make_side(agent="1", seed=1, accuracy=error(0.10)), sides(accuracy=error(0.115))[1]
     for limit, expected in ((".13", "met"), (".105", "not met"), (".112", "inconclusive")):
@@ -225,7 +304,9 @@ def false_limits(world, draws):
         false += any(
             requirement.outcome == ("not met" if requirement.limit.is_kept(truth) else "met")
             for candidate in choice.candidates
-            for requirement, truth in zip(candidate.requirements, world_drawn.truths[candidate.case.key.runtime], strict=True)
+            for requirement, truth in zip(
+                candidate.requirements, world_drawn.truths[candidate.case.key.runtime], strict=True
+            )
         )
     return false / draws
 
@@ -240,7 +321,11 @@ def best_left_out(world, draws):
         world_drawn = drawn_world(draw, dataclasses.replace(world, apart=0.0), truths)
         choice = choose(summarised(world_drawn.runs, "all"), required, "latency_p50_ms")
         best = min(world_drawn.truths, key=lambda runtime: world_drawn.truths[runtime][0])
-        level = [candidate.case.key.runtime for candidate in (choice.recommended, *choice.similar) if candidate]
+        level = [
+            candidate.case.key.runtime
+            for candidate in (choice.recommended, *choice.similar)
+            if candidate
+        ]
         false += bool(level) and best not in level
     return false / draws
 
@@ -248,7 +333,12 @@ def best_left_out(world, draws):
 @pytest.mark.nightly
 def test_in_worlds_of_known_truths_no_more_than_one_choice_in_twenty_is_false():
     """Truths lie a thousandth from their limits, and from each other, for 3 to 10 days, of which each may take after the one before."""
-    for days, kind, correlation in ((3, "normal", 0.0), (6, "skewed", 0.0), (10, "disturbed", 0.0), (10, "normal", 0.5)):
+    for days, kind, correlation in (
+        (3, "normal", 0.0),
+        (6, "skewed", 0.0),
+        (10, "disturbed", 0.0),
+        (10, "normal", 0.5),
+    ):
         with table_row(days, kind, correlation):
             world = World(cases=4, days=days, kind=kind, correlation=correlation)
             # Seven of sixty choices at 5% are false with a probability of 2%.

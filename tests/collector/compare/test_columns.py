@@ -9,7 +9,13 @@ from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.collector.compare.columns import COLUMNS, to_csv, to_json
 from edgemeter.collector.runs.figure_names import JUDGED
 from tests.fixtures.compared_cases import comparisons
-from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
+from tests.fixtures.comparison_factory import (
+    OTHER_DATA,
+    compare_runs,
+    make_reference,
+    make_run,
+    no_energy,
+)
 from tests.fixtures.record_factory import make_energy, make_generation, make_generation_energy
 
 
@@ -27,13 +33,20 @@ def as_cell(value):
 
 def test_a_csv_row_equals_the_json_row():
     """The same columns in the same order with the same values, whatever is absent; what is left out is listed by run and reason."""
-    runs = [make_run(), make_run(**no_energy()), make_run(precision="int8", ap=None, p50_ms=None, **no_energy()), make_reference()]
+    runs = [
+        make_run(),
+        make_run(**no_energy()),
+        make_run(precision="int8", ap=None, p50_ms=None, **no_energy()),
+        make_reference(),
+    ]
     document, table = both(compare_runs(*runs))
     assert len(document["rows"]) == len(table) == 3
     for row, cells in zip(document["rows"], table, strict=True):
         assert list(row) == list(cells) == list(COLUMNS)
         assert {name: as_cell(value) for name, value in row.items()} == cells
-    document, _ = both(compare_runs(make_run(id="x", data=OTHER_DATA), make_run(), make_reference()))
+    document, _ = both(
+        compare_runs(make_run(id="x", data=OTHER_DATA), make_run(), make_reference())
+    )
     (entry,) = document["left_out"]
     assert entry["run"] == "x"
     assert entry["reason"].startswith("no reference with the same data")
@@ -70,9 +83,17 @@ def test_one_row_carries_everything():
     }
     assert {name: row[name] for name in printed} == printed
     assert (rows[0]["is_reference"], rows[0]["latency_p50_ms_ratio"]) == (True, None)
-    assert (row["latency_p50_ms_outcome"], row["latency_p50_ms_ratio_low"], row["latency_p50_ms_further"]) == ("inconclusive", None, 2)
+    assert (
+        row["latency_p50_ms_outcome"],
+        row["latency_p50_ms_ratio_low"],
+        row["latency_p50_ms_further"],
+    ) == ("inconclusive", None, 2)
     row = both(compare_runs(make_run(**no_energy("no sensor")), make_reference()))[0]["rows"][1]
-    assert (row["energy_gross_mj"], row["energy_net_mj"], row["energy_reason"]) == (None, None, "no sensor")
+    assert (row["energy_gross_mj"], row["energy_net_mj"], row["energy_reason"]) == (
+        None,
+        None,
+        "no sensor",
+    )
 
 
 def test_a_language_model_has_its_rates_and_lengths():
@@ -92,14 +113,34 @@ def test_a_language_model_has_its_rates_and_lengths():
     assert tuple(row[name] for name in names) == (512, 11, 100.0, 10.0, 90.0, 5120.0)
     spent = make_generation_energy()
     of_runs = [make_run(generation=make_generation(energy=spent)) for _ in range(2)]
-    row = next(row for row in both(compare_runs(*of_runs, reference))[0]["rows"] if row["device"] == "pi-1")
-    assert (row["generation_energy_output_token_gross_mj"], row["generation_energy_output_token_gross_u_mj"]) == (2000.0, 20.0)
-    assert (row["generation_energy_prefill_token_gross_mj"], row["generation_energy_prefill_token_gross_u_mj"]) == (20.0, 1.0)
-    runs = [make_run(generation=make_generation(energy=spent), provenance={"latency": "measured", "energy": "published"})]
-    row = next(row for row in both(compare_runs(*runs, reference))[0]["rows"] if row["device"] == "pi-1")
+    row = next(
+        row for row in both(compare_runs(*of_runs, reference))[0]["rows"] if row["device"] == "pi-1"
+    )
+    assert (
+        row["generation_energy_output_token_gross_mj"],
+        row["generation_energy_output_token_gross_u_mj"],
+    ) == (2000.0, 20.0)
+    assert (
+        row["generation_energy_prefill_token_gross_mj"],
+        row["generation_energy_prefill_token_gross_u_mj"],
+    ) == (20.0, 1.0)
+    runs = [
+        make_run(
+            generation=make_generation(energy=spent),
+            provenance={"latency": "measured", "energy": "published"},
+        )
+    ]
+    row = next(
+        row for row in both(compare_runs(*runs, reference))[0]["rows"] if row["device"] == "pi-1"
+    )
     assert row["generation_energy_output_token_gross_mj"] is None
     plain = both(compare_runs(make_run(), make_reference()))[0]["rows"][0]
-    assert plain["generation_ttft_p50_ms"] is plain["generation_decode_tokens_per_s"] is plain["prompt_tokens"] is None
+    assert (
+        plain["generation_ttft_p50_ms"]
+        is plain["generation_decode_tokens_per_s"]
+        is plain["prompt_tokens"]
+        is None
+    )
 
 
 def test_no_change_has_the_name_of_a_figure():
@@ -135,7 +176,11 @@ def test_a_gate_is_in_json():
     """Each finding with the change that decides it; what has none says why, in numbers that a program reads."""
     gate = both(comparison_called("a change that fails"))[0]["gate"]
     (failed,) = [finding for finding in gate["findings"] if finding["outcome"] == "fail"]
-    assert (gate["outcome"], failed["limit"], failed["figure"]) == ("fail", "slower:5%", "latency_p50_ms")
+    assert (gate["outcome"], failed["limit"], failed["figure"]) == (
+        "fail",
+        "slower:5%",
+        "latency_p50_ms",
+    )
     assert 1.05 < failed["change"]["low"] < failed["change"]["high"]
     ruined = both(comparison_called("a case that the change ruined"))[0]["gate"]["findings"][-1]
     assert (ruined["outcome"], ruined["change"]) == ("fail", None)

@@ -8,8 +8,20 @@ from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.compare.differences import why_not_compared
 from edgemeter.collector.runs.store import MemoryStore
-from tests.fixtures.comparison_factory import booked, compare_runs, day_by_day, make_reference, make_run
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_steady
+from tests.fixtures.comparison_factory import (
+    booked,
+    compare_runs,
+    day_by_day,
+    make_reference,
+    make_run,
+)
+from tests.fixtures.record_factory import (
+    make_accuracy,
+    make_energy,
+    make_generation,
+    make_latency,
+    make_steady,
+)
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
@@ -30,8 +42,16 @@ def test_runs_of_one_session_are_compared_in_pairs():
         sides = []
         for repeat, level in enumerate(drift):
             shared = {"repeat": repeat, "device": "pi-1"}
-            sides.append(make_run(p50_ms=10.5 * level * (1 + repeat / 1000), session_started_at_ns=5, **shared))
-            sides.append(make_reference(p50_ms=10.0 * level, session_started_at_ns=session_of_reference, **shared))
+            sides.append(
+                make_run(
+                    p50_ms=10.5 * level * (1 + repeat / 1000), session_started_at_ns=5, **shared
+                )
+            )
+            sides.append(
+                make_reference(
+                    p50_ms=10.0 * level, session_started_at_ns=session_of_reference, **shared
+                )
+            )
         return only_row(*sides)
 
     paired, apart = (row(session).decisions["latency_p50_ms"] for session in (5, 6))
@@ -52,19 +72,38 @@ def test_what_meters_may_be_wrong_by_counts_between_two_of_them():
     assert only_row(*two).decisions["energy_gross_mj"].outcome == "inconclusive"
     one_meter = day_by_day(
         [make_run(energy=make_energy(gross_mj=110 * factor, gross_u_mj=8.0)) for factor in NOISE],
-        [make_run(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0), role="reference") for factor in NOISE],
+        [
+            make_run(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0), role="reference")
+            for factor in NOISE
+        ],
     )
     assert only_row(*one_meter).decisions["energy_gross_mj"].outcome == "worse"
-    row = only_row(*(run for _ in NOISE for run in (make_run(energy=make_energy(gross_u_mj=None)), make_reference())))
-    assert why_not_compared("energy_gross_mj", row.case, row.reference) == "the uncertainty of a meter is unknown"
+    row = only_row(
+        *(
+            run
+            for _ in NOISE
+            for run in (make_run(energy=make_energy(gross_u_mj=None)), make_reference())
+        )
+    )
+    assert (
+        why_not_compared("energy_gross_mj", row.case, row.reference)
+        == "the uncertainty of a meter is unknown"
+    )
 
 
 def test_accuracies_are_compared_by_their_bounds_over_images():
     """80 images do not separate 0.60 from 0.58; narrow bounds do; equal values of models that may fail on other images leave it open."""
 
     def outcome(value, other, half):
-        accuracies = [make_accuracy(value=value, low=value - half, high=value + half) for value in (value, other)]
-        return only_row(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).decisions["accuracy_value"].outcome
+        accuracies = [
+            make_accuracy(value=value, low=value - half, high=value + half)
+            for value in (value, other)
+        ]
+        return (
+            only_row(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1]))
+            .decisions["accuracy_value"]
+            .outcome
+        )
 
     assert outcome(0.58, 0.60, 0.05) == "inconclusive"
     assert outcome(0.58, 0.60, 0.002) == "worse"
@@ -76,12 +115,19 @@ def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
     """Images that are hard for both decide nothing: 3 points are told, which two independent accuracies leave open."""
     wobble = [0.004 * (index % 5 - 2) for index in range(20)]
     first, other = (
-        make_accuracy(value=value, low=value - 0.05, high=value + 0.05, without_parts=tuple(value + size * step for step in wobble))
+        make_accuracy(
+            value=value,
+            low=value - 0.05,
+            high=value + 0.05,
+            without_parts=tuple(value + size * step for step in wobble),
+        )
         for value, size in ((0.60, 1.0), (0.63, 1.1))
     )
     independent = msgspec.structs.replace(other, without_parts=())
     outcomes = [
-        only_row(make_run(accuracy=first), make_reference(accuracy=side)).decisions["accuracy_value"].outcome
+        only_row(make_run(accuracy=first), make_reference(accuracy=side))
+        .decisions["accuracy_value"]
+        .outcome
         for side in (other, independent)
     ]
     assert outcomes == ["worse", "inconclusive"]
@@ -90,8 +136,14 @@ def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
 def test_the_accuracies_of_a_comparison_are_read_together(monkeypatch):
     """Of many cases the records are not looked up one by one."""
     read, records = [], MemoryStore.records
-    monkeypatch.setattr(MemoryStore, "records", lambda store, rows, **options: read.append(rows) or records(store, rows, **options))
-    comparison = compare_runs(*(make_run(device=f"pi-{number}") for number in range(5)), make_reference())
+    monkeypatch.setattr(
+        MemoryStore,
+        "records",
+        lambda store, rows, **options: read.append(rows) or records(store, rows, **options),
+    )
+    comparison = compare_runs(
+        *(make_run(device=f"pi-{number}") for number in range(5)), make_reference()
+    )
     assert [len(row.decisions) for row in comparison.compared] == [3] * 5
     assert list(map(len, read)) == [6]
 
@@ -104,13 +156,20 @@ def test_queries_of_other_answers_or_other_prompts_are_not_compared():
         for make, mean_tokens in ((make_run, 39.2), (make_reference, 61.3)):
             lengths = TokenLengths(min_tokens=3, mean_tokens=mean_tokens, max_tokens=64)
             generation = make_generation(output_tokens=64, output_lengths=lengths)
-            both.append(make(p50_ms=2.0 * factor, generation=generation, task="generation", ap=None, **at))
+            both.append(
+                make(p50_ms=2.0 * factor, generation=generation, task="generation", ap=None, **at)
+            )
     row = only_row(*both)
     assert "generation_tpot_p50_ms" in row.decisions
     assert why_not_compared("latency_p50_ms", row.case, row.reference)
     generation = make_generation(prompts="q.jsonl", prompts_sha256="e" * 64)
     shared = {"generation": generation, "task": "generation", "ap": None}
-    row = only_row(*(make(latency=make_latency(count=count), **shared) for make, count in ((make_run, 88), (make_reference, 64))))
+    row = only_row(
+        *(
+            make(latency=make_latency(count=count), **shared)
+            for make, count in ((make_run, 88), (make_reference, 64))
+        )
+    )
     assert not row.decisions
     assert why_not_compared("generation_ttft_p50_ms", row.case, row.reference)
     assert not why_not_compared("memory_peak_mb", row.case, row.reference)

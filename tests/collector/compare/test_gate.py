@@ -31,7 +31,12 @@ def gate_of(before, after, limits=LIMITS):
 )
 def test_a_limit_is_decided_by_where_the_whole_interval_lies(factor, limits, outcome):
     """Within it, beyond it, or across it; of a figure whose lower value is worse as well."""
-    assert gate_of(make_side(agent="1"), make_side(agent="2", start=100, seed=2, factor=factor), limits).outcome == outcome
+    assert (
+        gate_of(
+            make_side(agent="1"), make_side(agent="2", start=100, seed=2, factor=factor), limits
+        ).outcome
+        == outcome
+    )
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(1.0, "pass"), (1.06, "fail")])
@@ -41,7 +46,13 @@ def test_the_advised_runs_are_those_that_decide_the_limit(factor, outcome):
     def finding_of(times, limit):
         sides = (("1", 20, 1.0), ("2", 41, factor))
         before, after = (
-            [run for number in range(times) for run in make_side(agent=agent, runs=5, spread=0.04, seed=seed, factor=of_side, start=number)]
+            [
+                run
+                for number in range(times)
+                for run in make_side(
+                    agent=agent, runs=5, spread=0.04, seed=seed, factor=of_side, start=number
+                )
+            ]
             for agent, seed, of_side in sides
         )
         return gate_of(before, after, limit).findings[0]
@@ -60,24 +71,44 @@ def test_the_advised_runs_are_those_that_decide_the_limit(factor, outcome):
 def test_a_case_that_became_invalid_fails_every_limit():
     """A model ruined by the change has no figures, and that is no pass; nothing on both sides is inconclusive."""
     below = record_conditions.Violation(
-        rule="accuracy-gate", numbers={"accuracy_value": 0.1, "accuracy_needed_value": 0.56}, subject="coco_ap"
+        rule="accuracy-gate",
+        numbers={"accuracy_value": 0.1, "accuracy_needed_value": 0.56},
+        subject="coco_ap",
     )
     before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
-    after = [*make_side(agent="2", start=100), *make_side(agent="2", start=150, model="other", verdict=violating("invalid", below))]
+    after = [
+        *make_side(agent="2", start=100),
+        *make_side(agent="2", start=150, model="other", verdict=violating("invalid", below)),
+    ]
     failed = [finding for finding in gate_of(before, after).findings if finding.outcome == "fail"]
     assert [finding.limit.text for finding in failed] == LIMITS.split(",")
     assert all("other" in finding.case and "0.56" in finding.reason for finding in failed)
     two = make_side(agent="1", model="other")
-    assert gate_of([*make_side(agent="1", model="third"), *make_side(agent="1", start=50)], two).outcome == "inconclusive"
+    assert (
+        gate_of(
+            [*make_side(agent="1", model="third"), *make_side(agent="1", start=50)], two
+        ).outcome
+        == "inconclusive"
+    )
 
 
 def test_all_limits_of_all_cases_are_decided_together():
     """With one limit of one case at 95%, with more at more, and each by the interval that is shown."""
 
     def confidences(cases):
-        before = [run for index in range(cases) for run in make_side(agent="1", start=index, model=f"m{index}")]
-        after = [run for index in range(cases) for run in make_side(agent="2", start=1000 + index, seed=9 + index, model=f"m{index}")]
-        return [finding.change.confidence for finding in gate_of(before, after, "slower:3%").findings]
+        before = [
+            run
+            for index in range(cases)
+            for run in make_side(agent="1", start=index, model=f"m{index}")
+        ]
+        after = [
+            run
+            for index in range(cases)
+            for run in make_side(agent="2", start=1000 + index, seed=9 + index, model=f"m{index}")
+        ]
+        return [
+            finding.change.confidence for finding in gate_of(before, after, "slower:3%").findings
+        ]
 
     assert confidences(1) == [0.95]
     assert min(confidences(4)) >= 0.95
@@ -86,7 +117,10 @@ def test_all_limits_of_all_cases_are_decided_together():
 
 def test_speed_and_energy_are_not_gated_across_two_boards_of_one_type():
     """Boards that differ by 4% and a change that does nothing: refused with the remedy; memory and accuracy are judged."""
-    sides = make_side(agent="1", device="pi-1"), make_side(agent="2", start=100, device="pi-2", factor=1.04)
+    sides = (
+        make_side(agent="1", device="pi-1"),
+        make_side(agent="2", start=100, device="pi-2", factor=1.04),
+    )
     for limit in ("slower:3%", "ap:0.5,energy:5%"):
         with (
             table_row(limit),

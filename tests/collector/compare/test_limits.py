@@ -13,7 +13,9 @@ from tests.fixtures.rows import table_row
 def test_the_example_of_the_help_is_read():
     """Three figures with their units, an accuracy by its metric, and the board."""
     limits = parse_requirements(EXAMPLE)
-    assert [(limit.figure.name, limit.side, limit.value, limit.metric) for limit in limits.figures] == [
+    assert [
+        (limit.figure.name, limit.side, limit.value, limit.metric) for limit in limits.figures
+    ] == [
         ("latency_p99_ms", "at most", 33.0, ""),
         ("accuracy_value", "at least", 0.74, "AP"),
         ("energy_gross_mj", "at most", 60.0, ""),
@@ -44,8 +46,13 @@ def test_every_figure_is_limited_under_every_name_of_the_table():
     """Its name in options, and as a field of the page, where the side is the better one."""
     for name, entry in JUDGED.items():
         with table_row(name):
-            (limit,) = parse_requirements(f"{name}{'<=' if entry.better == 'lower' else '>='}.5").figures
-            assert (limit.figure, limit.side) == (entry, "at most" if entry.better == "lower" else "at least")
+            (limit,) = parse_requirements(
+                f"{name}{'<=' if entry.better == 'lower' else '>='}.5"
+            ).figures
+            assert (limit.figure, limit.side) == (
+                entry,
+                "at most" if entry.better == "lower" else "at least",
+            )
             assert parse_requirements(limit.text).figures == (limit,)
 
 
@@ -68,7 +75,10 @@ def test_what_is_no_limit_is_refused():
 def test_a_board_is_selected_by_the_beginning_of_its_name():
     """`Raspberry Pi 5` is every revision of it, not a Raspberry Pi 500; one that is not there is corrected."""
     boards = ("Raspberry Pi 5 Model B Rev 1.0", "Raspberry Pi 500", "NVIDIA Jetson Orin Nano")
-    runs = [make_run(f"d-{index}", id=str(index), environment=make_environment(board=board)) for index, board in enumerate(boards)]
+    runs = [
+        make_run(f"d-{index}", id=str(index), environment=make_environment(board=board))
+        for index, board in enumerate(boards)
+    ]
     cases = summarised(runs)
     (case,) = selected(cases, parse_requirements("board=raspberry pi 5").conditions)
     assert case.around.environment["board"] == boards[0]
@@ -83,7 +93,17 @@ def test_a_gate_with_a_typing_error_does_not_pass():
         ("energy_gross_mj", 0.05),
         ("accuracy_value", 0.005),
     ]
-    for text in ("", "slower", "slower:3", "ap:1%", "slower:x%", "faster:3%", "slower:-1%", "slower:nan%", "energy:5%,x"):
+    for text in (
+        "",
+        "slower",
+        "slower:3",
+        "ap:1%",
+        "slower:x%",
+        "faster:3%",
+        "slower:-1%",
+        "slower:nan%",
+        "energy:5%,x",
+    ):
         with table_row(text), pytest.raises(ConfigError, match=r"slower:3%,energy:5%,ap:0\.5"):
             parse_gate(text)
     with pytest.raises(ConfigError, match=r"did you mean slower\?"):

@@ -17,9 +17,14 @@ def bursts(every_s, longest_s, generator):
     """Return a world in which bursts come by chance, once in so many seconds, and the share of its frames that they hit."""
 
     def world(times_s):
-        begins = generator.uniform(-longest_s, times_s[-1], generator.poisson(every_s**-1 * (times_s[-1] + longest_s)))
+        begins = generator.uniform(
+            -longest_s, times_s[-1], generator.poisson(every_s**-1 * (times_s[-1] + longest_s))
+        )
         ends = begins + generator.uniform(0, longest_s, begins.size)
-        return np.any([(times_s >= begin) & (times_s < end) for begin, end in zip(begins, ends, strict=True)], axis=0)
+        return np.any(
+            [(times_s >= begin) & (times_s < end) for begin, end in zip(begins, ends, strict=True)],
+            axis=0,
+        )
 
     return world
 
@@ -46,7 +51,13 @@ def share_of_runs(world, seconds, runs):
     for _ in range(runs):
         late = int(np.sum(world(np.arange(0, seconds, 1 / RATE))))
         frames = round(seconds * RATE)
-        records.append(make_record(steady=make_steady(rate_per_s=RATE, frames=frames, late=late, missed_ratio=late / frames)))
+        records.append(
+            make_record(
+                steady=make_steady(
+                    rate_per_s=RATE, frames=frames, late=late, missed_ratio=late / frames
+                )
+            )
+        )
     return over(records, MISSED)
 
 
@@ -91,7 +102,12 @@ def tail_of_runs(world, seconds, runs, generator):
     for _ in range(runs):
         windows = Windows(timed_start_ns=0, timed_end_ns=round(seconds * 1e9))
         times_ms = latencies_ms(world, seconds, generator)
-        latency = Latency(count=times_ms.size, mean_ms=times_ms.mean(), max_ms=times_ms.max(), p99_ms=float(np.quantile(times_ms, 0.99)))
+        latency = Latency(
+            count=times_ms.size,
+            mean_ms=times_ms.mean(),
+            max_ms=times_ms.max(),
+            p99_ms=float(np.quantile(times_ms, 0.99)),
+        )
         records.append(make_record(latency=latency, windows=windows))
     return over(records, "latency_p99_ms")
 
@@ -107,7 +123,9 @@ def test_a_tail_has_an_interval_where_runs_take_a_minute(name):
     """Then it holds what hours show in nine of ten cases; of runs of ten seconds, of which most saw no burst, none is stated."""
     generator = np.random.default_rng(6)
     world = WORLDS[name](generator)
-    true_ms = np.quantile(np.concatenate([latencies_ms(world, 3600, generator) for _ in range(5)]), 0.99)
+    true_ms = np.quantile(
+        np.concatenate([latencies_ms(world, 3600, generator) for _ in range(5)]), 0.99
+    )
     figures = [tail_of_runs(world, 60, 5, generator) for _ in range(100)]
     assert sum(each.low <= true_ms <= each.high for each in figures) >= 90
     short = tail_of_runs(world, 10, 5, generator)

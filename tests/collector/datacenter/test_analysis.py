@@ -33,7 +33,12 @@ def make_edge(**changes):
 
 def make_server(**changes):
     """Return a server of 300 W idle and 900 W at 6,000 a second; `changes` are its fields."""
-    fields = {"name": "server", "load": "batch-saturated", "idle_w": Band(295.0, 300.0, 305.0), "max_w": Band(890.0, 900.0, 910.0)}
+    fields = {
+        "name": "server",
+        "load": "batch-saturated",
+        "idle_w": Band(295.0, 300.0, 305.0),
+        "max_w": Band(890.0, 900.0, 910.0),
+    }
     return make_edge(**(fields | {"rate_per_s": exactly(6000.0)} | changes))
 
 
@@ -49,8 +54,16 @@ def winners(cells, network):
 
 def test_a_server_costs_the_more_the_less_it_is_used():
     """Its idle power is shared out over what it serves."""
-    for share, expected_mj in ((1.0, 715.5), (0.5, 915.1), (0.2, 1513.9), (0.1, 2511.9), (0.01, 20475.2)):
-        assert server_mj(utilisation_ratio=share, **H200) == pytest.approx(expected_mj, abs=0.1), share
+    for share, expected_mj in (
+        (1.0, 715.5),
+        (0.5, 915.1),
+        (0.2, 1513.9),
+        (0.1, 2511.9),
+        (0.01, 20475.2),
+    ):
+        assert server_mj(utilisation_ratio=share, **H200) == pytest.approx(expected_mj, abs=0.1), (
+            share
+        )
     assert analysis.server_net_mj(**H200) == pytest.approx(1.54 * (5019 - 1400) / 10802 * 1000)
 
 
@@ -72,7 +85,11 @@ def test_78_figures_are_those_that_were_worked_out_by_hand():
     computed = {
         **energies,
         "server net": part.net[0].datacenter,
-        "server spanned": Band(energies["server at 0.8"].low, energies["server at 0.8"].value, energies["server at 0.05"].high),
+        "server spanned": Band(
+            energies["server at 0.8"].low,
+            energies["server at 0.8"].value,
+            energies["server at 0.05"].high,
+        ),
         "edge at 1/s": edge_mj,
         "edge carbon": million_g(edge_mj, 473.0),
         **{f"utilisation {even.network}": even.utilisation_ratio for even in part.break_even},
@@ -83,12 +100,19 @@ def test_78_figures_are_those_that_were_worked_out_by_hand():
     assert 3 * len(rows) == 78
     for name, *numbers in rows:
         band = computed[name]
-        assert (band.low, band.value, band.high) == pytest.approx(tuple(map(float, numbers)), rel=1e-5), name
+        assert (band.low, band.value, band.high) == pytest.approx(
+            tuple(map(float, numbers)), rel=1e-5
+        ), name
 
 
 def test_a_photograph_costs_two_thousand_times_more_or_less():
     """100 kB by each estimate, in joules; a million inferences of 3.6 J are one kWh."""
-    for name, joules in (("fixed-marginal", 0.04), ("mobile-marginal", 1.224), ("fixed-cloud", 0.36), ("mobile-gsma", 86.4)):
+    for name, joules in (
+        ("fixed-marginal", 0.04),
+        ("mobile-marginal", 1.224),
+        ("fixed-cloud", 0.36),
+        ("mobile-gsma", 86.4),
+    ):
         assert ASSUMED.network[name].mj_per_byte * 100_000 == pytest.approx(joules * 1000), name
     assert million_g(exactly(3600.0), 342.0).value == pytest.approx(342.0)
 
@@ -105,7 +129,11 @@ def test_the_network_decides_who_wins_at_a_low_rate():
 def test_a_winner_holds_at_both_ends_of_every_band():
     """Where the bands overlap nobody is named, and the PUE is given from which on the edge wins."""
     part = analysed(edge=make_edge(full_mj=Band(400.0, 500.0, 600.0)))
-    cell = next(cell for cell in part.gross if (cell.utilisation_ratio, cell.network) == (0.2, "fixed-marginal"))
+    cell = next(
+        cell
+        for cell in part.gross
+        if (cell.utilisation_ratio, cell.network) == (0.2, "fixed-marginal")
+    )
     assert cell.winner == "either"
     assert cell.pue_from * (300 + 600 * 0.2) / (0.2 * 6000) * 1000 + 40.0 == pytest.approx(500.0)
     assert cell.carbon_g == million_g(cell.other, 342.0)
@@ -118,7 +146,9 @@ def test_at_each_break_even_both_sides_cost_the_same():
     assert server_mj(1.3, *power, share) + 40.0 == pytest.approx(900.0)
     assert math.isinf(analysis.equal_utilisation(100.0, 40.0, 1.54, *power))
     rate = analysis.equal_rate(3.0, 75.0, 500.0)
-    assert make_edge(idle_w=exactly(3.0), net_mj=exactly(75.0)).gross_mj(rate).value == pytest.approx(500.0)
+    assert make_edge(idle_w=exactly(3.0), net_mj=exactly(75.0)).gross_mj(
+        rate
+    ).value == pytest.approx(500.0)
     assert math.isinf(analysis.equal_rate(3.0, 75.0, 60.0))
     assert 300.0 + 0.18 * analysis.equal_bytes(900.0, 300.0, 0.18) == pytest.approx(900.0)
     assert analysis.equal_bytes(200.0, 300.0, 1.0) == 0.0

@@ -23,8 +23,14 @@ def test_a_wrong_override_is_refused_and_named(tmp_path):
         ("[pue]\nlow = 1.1\nhigh = 1.2\n", "missing required field `source`"),
         ('[pue]\nlow = 1.6\nhigh = 1.2\nsource = "x"\nyear = 2026\n', "is above high"),
         ('[pu]\nlow = 1.1\nsource = "x"\nyear = 2026\n', "unknown field `pu`"),
-        ('[network.x]\naccess = "fixed"\nsource = "x"\nyear = 2026\n', "either kwh_per_gb or w_per_mbit_per_s"),
-        ('[stated_server]\nidle_w = 9\nmax_w = 5\nrate_per_s = 1\nscope = "wall-ac"\nsource = "x"\nyear = 2026\n', "above its 5 W"),
+        (
+            '[network.x]\naccess = "fixed"\nsource = "x"\nyear = 2026\n',
+            "either kwh_per_gb or w_per_mbit_per_s",
+        ),
+        (
+            '[stated_server]\nidle_w = 9\nmax_w = 5\nrate_per_s = 1\nscope = "wall-ac"\nsource = "x"\nyear = 2026\n',
+            "above its 5 W",
+        ),
         ("[pue", "has its source and year"),
     ):
         with table_row(text):

@@ -19,32 +19,59 @@ def runs():
 def test_everything_of_it_is_labelled_as_simulated(runs):
     """Fleet, device, board and the provenance of every group of figures: nothing stands beside a measurement. One device falls silent."""
     assert {run.fleet for run in runs} == {"simulated"}
-    assert all(run.device.startswith("simulated-") and run.environment.board.startswith("simulated ") for run in runs)
+    assert all(
+        run.device.startswith("simulated-") and run.environment.board.startswith("simulated ")
+        for run in runs
+    )
     assert {source for run in runs for source in run.provenance.values()} == {"replayed"}
     assert len({run.device for run in runs}) == 40
-    assert len({(run.device, run.session, run.seq) for run in runs}) == len({run.id for run in runs}) == len(runs)
+    assert (
+        len({(run.device, run.session, run.seq) for run in runs})
+        == len({run.id for run in runs})
+        == len(runs)
+    )
     assert all(record.decode(record.encode(run)) == run for run in runs[::97])
-    counts = {device: sum(run.device == device for run in runs) for device in (simulated_fleet.LOST, "simulated-orin-01")}
+    counts = {
+        device: sum(run.device == device for run in runs)
+        for device in (simulated_fleet.LOST, "simulated-orin-01")
+    }
     assert counts == {simulated_fleet.LOST: 50, "simulated-orin-01": 60}
 
 
 def test_the_update_slows_one_type_of_board_down(runs):
     """Six per cent from its day on, with another firmware."""
     for prefix, ratio in (("simulated-pi5", simulated_fleet.UPDATE_RATIO), ("simulated-orin", 1.0)):
-        runs_of_type = [run for run in runs if run.device.startswith(prefix) and run.precision == "fp32"]
-        before, after = ([run.latency.p50_ms for run in runs_of_type if (run.seq > 40) is late] for late in (False, True))
+        runs_of_type = [
+            run for run in runs if run.device.startswith(prefix) and run.precision == "fp32"
+        ]
+        before, after = (
+            [run.latency.p50_ms for run in runs_of_type if (run.seq > 40) is late]
+            for late in (False, True)
+        )
         assert abs(median(after) / median(before) - ratio) < 0.015
 
 
 def test_runs_of_the_fleet_are_of_no_common_session():
     """The template's session would make pairs of runs that are months apart: most intervals of the update would then miss its truth."""
     template = msgspec.structs.replace(make_record(), session_started_at_ns=STARTED_AT_NS)
-    runs = [run for run in simulated_fleet.records_of(template, end_ns=STARTED_AT_NS) if run.precision == "fp32"]
-    boards = sorted({run.device for run in runs if run.environment.firmware == simulated_fleet.FIRMWARES[1]})
+    runs = [
+        run
+        for run in simulated_fleet.records_of(template, end_ns=STARTED_AT_NS)
+        if run.precision == "fp32"
+    ]
+    boards = sorted(
+        {run.device for run in runs if run.environment.firmware == simulated_fleet.FIRMWARES[1]}
+    )
     holding = 0
     for board in boards:
         sides = [
-            StoreContents([run for run in runs if run.device == board and run.environment.firmware == firmware])
+            StoreContents(
+                [
+                    run
+                    for run in runs
+                    if run.device == board and run.environment.firmware == firmware
+                ]
+            )
             for firmware in simulated_fleet.FIRMWARES
         ]
         (row,) = between(("old", sides[0]), ("new", sides[1]), days="all").comparison.rows

@@ -46,16 +46,24 @@ class Client:
         self.refusal: str | None = None
         self._answers: dict[int, str] = {}
         self._up = threading.Event()
-        client = self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5)
+        client = self._client = paho.Client(
+            CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5
+        )
         context = ssl.create_default_context(cafile=str(authority.certificate))
         if pair is not None:
             context.load_cert_chain(pair.certificate, pair.key)
         client.tls_set_context(context)
         client.on_connect = self._connected
         client.on_disconnect = self._refused
-        client.on_message = lambda _client, _data, message: self.received.append((message.topic, message.payload))
-        client.on_publish = lambda _client, _data, mid, reason, _properties: self._answers.update({mid: str(reason)})
-        client.on_subscribe = lambda _client, _data, mid, reasons, _properties: self._answers.update({mid: str(reasons[0])})
+        client.on_message = lambda _client, _data, message: self.received.append(
+            (message.topic, message.payload)
+        )
+        client.on_publish = lambda _client, _data, mid, reason, _properties: self._answers.update(
+            {mid: str(reason)}
+        )
+        client.on_subscribe = lambda _client, _data, mid, reasons, _properties: (
+            self._answers.update({mid: str(reasons[0])})
+        )
         properties = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = 600
         client.connect(LOOPBACK, port, 30, clean_start=False, properties=properties)

@@ -33,7 +33,8 @@ def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
     first = CliRunner().invoke(collector, ["deploy-files", str(folder)])
     assert first.exit_code == 0
     written, shipped = (
-        {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()} for root in (folder, DEPLOY_FILES)
+        {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        for root in (folder, DEPLOY_FILES)
     )
     assert written == shipped
     assert len(written) == 19
@@ -48,7 +49,12 @@ def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
 
 def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads(monkeypatch):
     """A variable that nobody reads would be a setting that does nothing."""
-    named = {name for path in DEPLOY_FILES.rglob("*") if path.is_file() for name in re.findall(r"EDGEMETER_[A-Z_]+", path.read_text())}
+    named = {
+        name
+        for path in DEPLOY_FILES.rglob("*")
+        if path.is_file()
+        for name in re.findall(r"EDGEMETER_[A-Z_]+", path.read_text())
+    }
     read = {name for variables in VARIABLES.values() for name in variables}
     assert named - {option.envvar for option in up.params} - read == set()
     assert influx_config.TOKEN_VARIABLES[0] == "EDGEMETER_INFLUX_TOKEN"
@@ -68,7 +74,9 @@ def test_the_compose_file_is_closed_in_itself():
         assert (DEPLOY_FILES / service.get("build", {}).get("dockerfile", "compose.yaml")).exists()
         for mount in service["volumes"]:
             source = mount.split(":")[0]
-            assert source in volumes or (DEPLOY_FILES / source).exists() or source == "./certs", mount
+            assert source in volumes or (DEPLOY_FILES / source).exists() or source == "./certs", (
+                mount
+            )
     assert "certs/   ca.crt, broker.crt, broker.key, collector.crt, collector.key" in text
     variables = set(re.findall(r"\$\{([A-Z_]+)", text))
     assert variables == set(re.findall(r"([A-Z_]+)=\.\.\.", text))
@@ -78,8 +86,14 @@ def test_the_world_sees_the_broker_alone_and_grafana_the_bucket_that_the_collect
     """InfluxDB and Grafana listen on loopback: they speak no TLS. The bucket has one name in three places."""
     services = compose()["services"]
     ports = {name: service["ports"] for name, service in services.items() if "ports" in service}
-    assert ports == {"broker": ["8883:8883"], "influxdb": ["127.0.0.1:8086:8086"], "grafana": ["127.0.0.1:3000:3000"]}
-    (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())["datasources"]
+    assert ports == {
+        "broker": ["8883:8883"],
+        "influxdb": ["127.0.0.1:8086:8086"],
+        "grafana": ["127.0.0.1:3000:3000"],
+    }
+    (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())[
+        "datasources"
+    ]
     bucket = services["influxdb"]["environment"]["DOCKER_INFLUXDB_INIT_BUCKET"]
     assert source["jsonData"]["dbName"] == bucket
     assert services["collector"]["environment"]["EDGEMETER_INFLUX"].endswith(f"bucket={bucket}")
@@ -88,15 +102,22 @@ def test_the_world_sees_the_broker_alone_and_grafana_the_bucket_that_the_collect
 def test_a_service_sees_only_the_token_that_it_needs():
     """The administrator's stays with the database and its set-up; the collector only writes, Grafana only reads."""
     services = compose()["services"]
-    assert {name for name, service in services.items() if "INFLUX_TOKEN" in str(service.get("environment"))} == {"influxdb", "setup"}
+    assert {
+        name
+        for name, service in services.items()
+        if "INFLUX_TOKEN" in str(service.get("environment"))
+    } == {"influxdb", "setup"}
     mounts = {
-        name: {mount.split(":")[0] for mount in service["volumes"]} & {"write-token", "read-token"} for name, service in services.items()
+        name: {mount.split(":")[0] for mount in service["volumes"]} & {"write-token", "read-token"}
+        for name, service in services.items()
     }
     assert mounts == {
         "broker": set(), "influxdb": set(), "setup": {"write-token", "read-token"}, "collector": {"write-token"},
         "alerts": {"write-token"}, "grafana": {"read-token"},
     }  # fmt: skip
-    (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())["datasources"]
+    (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())[
+        "datasources"
+    ]
     (file,) = re.findall(r"\$__file\{(.+?)\}", source["secureJsonData"]["httpHeaderValue1"])
     assert file in services["setup"]["command"][0]
     assert services["collector"]["command"][-1] in services["setup"]["command"][0]
@@ -116,21 +137,29 @@ def test_the_set_up_of_the_compose_file_makes_tokens_that_do_no_more(influx2_ser
         "EDGEMETER_INFLUX_TOKEN": influx2_server.token,
     }
     for _ in range(2):
-        subprocess.run(["sh", "-ec", script], env=environment, check=True, capture_output=True, timeout=300)
-    tokens = {right: (tmp_path / right / "token").read_text().strip() for right in ("write", "read")}
+        subprocess.run(
+            ["sh", "-ec", script], env=environment, check=True, capture_output=True, timeout=300
+        )
+    tokens = {
+        right: (tmp_path / right / "token").read_text().strip() for right in ("write", "read")
+    }
     assert influx2_server.token not in tokens.values()
     assert (tmp_path / "write" / "token").stat().st_mode & 0o077 == 0
     point = b"run,device=pi-1 seq=1i 1760000000000000000"
     assert written(influx2_server, tokens["read"], point) == 403
     assert written(influx2_server, tokens["write"], point) == 204
-    query = "/query?" + urllib.parse.urlencode({"db": "composed", "q": "SELECT seq FROM run", "epoch": "ns"})  # noqa: S608 - our own query
+    query = "/query?" + urllib.parse.urlencode(  # noqa: S608 - our own query
+        {"db": "composed", "q": "SELECT seq FROM run", "epoch": "ns"}
+    )
     (series,) = influx2_server.ask(query, token=tokens["read"])["results"][0]["series"]
     assert series["values"] == [[1760000000000000000, 1]]
     assert "series" not in str(influx2_server.ask(query, token=tokens["write"]))
 
 
 def written(server, token, point):
-    where = f"{server.url}/api/v2/write?" + urllib.parse.urlencode({"org": server.org, "bucket": "composed"})
+    where = f"{server.url}/api/v2/write?" + urllib.parse.urlencode(
+        {"org": server.org, "bucket": "composed"}
+    )
     request = urllib.request.Request(where, point, {"Authorization": f"Token {token}"})  # noqa: S310 - loopback
     try:
         with urllib.request.urlopen(request, timeout=100) as response:  # noqa: S310
@@ -142,15 +171,29 @@ def written(server, token, point):
 @pytest.mark.mosquitto
 def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
     """The check of the image, asked of an agent's process: 0 while connected, 1 before."""
-    (check,) = re.findall(r'CMD \["python", "-c", "(import psutil.+)"\]', (DEPLOY_FILES / "agent.Dockerfile").read_text())
+    (check,) = re.findall(
+        r'CMD \["python", "-c", "(import psutil.+)"\]',
+        (DEPLOY_FILES / "agent.Dockerfile").read_text(),
+    )
     broker = mosquitto(tmp_path)
     command = [*EDGEMETER, "agent", "up", "--broker", str(address_of(broker)), "--device", "pi-1"]
-    with subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}, stderr=subprocess.DEVNULL) as agent:
-        command_of_check = [sys.executable, "-c", check.replace("Process(1)", f"Process({agent.pid})")]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")},
+        stderr=subprocess.DEVNULL,
+    ) as agent:
+        command_of_check = [
+            sys.executable,
+            "-c",
+            check.replace("Process(1)", f"Process({agent.pid})"),
+        ]
         try:
             assert subprocess.run(command_of_check, check=False, timeout=100).returncode == 1
             broker.start()
-            assert wait_until(lambda: subprocess.run(command_of_check, check=False, timeout=100).returncode == 0, 60)
+            assert wait_until(
+                lambda: subprocess.run(command_of_check, check=False, timeout=100).returncode == 0,
+                60,
+            )
         finally:
             agent.terminate()
             broker.kill()
@@ -159,14 +202,23 @@ def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
 @pytest.mark.services
 def test_a_collector_is_healthy_while_it_serves(tmp_path):
     """The check of the image, asked of a collector: 0 while it runs, 1 before."""
-    (check,) = re.findall(r'CMD \["python", "-c", "(from urllib.+)"\]', (DEPLOY_FILES / "collector.Dockerfile").read_text())
+    (check,) = re.findall(
+        r'CMD \["python", "-c", "(from urllib.+)"\]',
+        (DEPLOY_FILES / "collector.Dockerfile").read_text(),
+    )
     port = free_port()
     command_of_check = [sys.executable, "-c", check.replace("9468", str(port))]
     command = [*EDGEMETER, "collector", "up", "--port", "0"]
-    environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path), "EDGEMETER_METRICS": f"127.0.0.1:{port}"}
+    environment = {
+        **os.environ,
+        "EDGEMETER_HOME": str(tmp_path),
+        "EDGEMETER_METRICS": f"127.0.0.1:{port}",
+    }
 
     def status():
-        return subprocess.run(command_of_check, check=False, capture_output=True, timeout=100).returncode
+        return subprocess.run(
+            command_of_check, check=False, capture_output=True, timeout=100
+        ).returncode
 
     assert status() == 1
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as collector:

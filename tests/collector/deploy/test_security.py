@@ -38,14 +38,24 @@ class Fleet:
 
     def client(self, common_name: str) -> Client:
         self._issued += 1
-        client = Client(self.broker.port, self.authority, self.authority.signed(common_name), f"client-{self._issued}")
+        client = Client(
+            self.broker.port,
+            self.authority,
+            self.authority.signed(common_name),
+            f"client-{self._issued}",
+        )
         self._stack.callback(client.close)
         return client
 
     def address(self, common_name: str) -> BrokerAddress:
         """Return the broker's address for who has a certificate of that name."""
         pair = self.authority.signed(common_name)
-        return BrokerAddress(LOOPBACK, self.broker.port, "mqtts", tls=TlsFiles(self.authority.certificate, pair.certificate, pair.key))
+        return BrokerAddress(
+            LOOPBACK,
+            self.broker.port,
+            "mqtts",
+            tls=TlsFiles(self.authority.certificate, pair.certificate, pair.key),
+        )
 
 
 @pytest.fixture
@@ -83,7 +93,9 @@ def test_a_device_publishes_what_is_its_own_and_receives_what_is_for_it(fleet, o
         assert device.has(f"{OWN}/{kind}"), kind
 
 
-def test_a_device_writes_nothing_of_another_and_forges_no_receipt_or_command_even_to_itself(fleet, operator):
+def test_a_device_writes_nothing_of_another_and_forges_no_receipt_or_command_even_to_itself(
+    fleet, operator
+):
     """Not retained either; receipts are the collector's, commands the operator's, and a collector that is broken into hands out no more."""
     device, collector = fleet.client("pi-1"), fleet.client("edgemeter-collector")
     for kind in ("birth", "state", "result", "activity", "progress", "receipt", "command"):
@@ -104,7 +116,10 @@ def test_a_device_cannot_read_what_is_not_its_own(fleet, operator):
     owner.publish(f"{OTHER}/birth", b"secret", retain=True)
     patterns = ("#", "edgemeter/#", "edgemeter/v1/+/+/+", f"{OTHER}/receipt", f"{OTHER}/state")
     # One connection for each pattern, so that a leak names the pattern.
-    thieves = {pattern: fleet.client("pi-1") for pattern in (*patterns, "$share/collectors/edgemeter/v1/+/+/result", "$SYS/#")}
+    thieves = {
+        pattern: fleet.client("pi-1")
+        for pattern in (*patterns, "$share/collectors/edgemeter/v1/+/+/result", "$SYS/#")
+    }
     for pattern, thief in thieves.items():
         thief.subscribe(pattern)
         thief.subscribe(f"{OWN}/command")
@@ -114,7 +129,9 @@ def test_a_device_cannot_read_what_is_not_its_own(fleet, operator):
     operator.publish(f"{OWN}/command", b"for the thief itself")
     for pattern, thief in thieves.items():
         assert thief.has(f"{OWN}/command"), pattern
-        assert [topic for topic, _ in thief.received if not topic.startswith(f"{OWN}/")] == [], pattern
+        assert [topic for topic, _ in thief.received if not topic.startswith(f"{OWN}/")] == [], (
+            pattern
+        )
 
 
 @pytest.mark.nightly
@@ -147,7 +164,9 @@ def test_without_a_certificate_of_our_authority_nobody_comes_in(fleet, tmp_path)
 def test_records_and_presence_go_the_whole_way(fleet, tmp_path):
     """The access list allows what the product does, in a group too."""
     with (
-        collecting(fleet.address("edgemeter-collector"), tmp_path / "ledger", group="collectors") as receiver,
+        collecting(
+            fleet.address("edgemeter-collector"), tmp_path / "ledger", group="collectors"
+        ) as receiver,
         Outbox(tmp_path / "outbox") as outbox,
         publishing(fleet.address("pi-1"), outbox) as device,
     ):
@@ -158,7 +177,9 @@ def test_records_and_presence_go_the_whole_way(fleet, tmp_path):
         assert receiver.settled(60)
         with SqliteLedger(tmp_path / "ledger", "read") as ledger:
             assert ledger.ranges("pi-1", outbox.session) == [(1, 50)]
-            assert [(device.device, device.state) for device in ledger.devices()] == [("pi-1", "online")]
+            assert [(device.device, device.state) for device in ledger.devices()] == [
+                ("pi-1", "online")
+            ]
 
 
 @pytest.mark.nightly

@@ -20,7 +20,9 @@ from tests.fixtures.record_factory import make_generation, make_generation_energ
 
 def rows_of(runs, names=None):
     out = io.StringIO(newline="")
-    run_table.write_csv(runs, run_table.every_column() if names is None else run_table.chosen_columns(names), out)
+    run_table.write_csv(
+        runs, run_table.every_column() if names is None else run_table.chosen_columns(names), out
+    )
     out.seek(0)
     return list(csv.DictReader(out))
 
@@ -50,13 +52,20 @@ def test_the_columns_are_named_as_the_fields_and_tags_in_influxdb():
     """One name for one figure everywhere, and no name twice."""
     names = [column.name for column in run_table.every_column()]
     assert len(set(names)) == len(names)
-    assert set(names) >= {*points.TAGS, *points.CASE_TAGS, points.ENERGY_PROVENANCE, *map(field_name, points.FACTS)}
+    assert set(names) >= {
+        *points.TAGS,
+        *points.CASE_TAGS,
+        points.ENERGY_PROVENANCE,
+        *map(field_name, points.FACTS),
+    }
     assert set(names) >= {name for entry in FIGURES for name in (entry.name, *entry.bound_names)}
 
 
 def test_a_language_model_is_in_a_table_unasked(tmp_path):
     """Rates, times and joules by the token are usual columns of CSV and a notebook, with their units."""
-    run = make_run(generation=make_generation(energy=make_generation_energy()), task="generation", ap=None)
+    run = make_run(
+        generation=make_generation(energy=make_generation_energy()), task="generation", ap=None
+    )
     expected = {
         "generation_ttft_p50_ms": run.generation.ttft.p50_ms,
         "generation_decode_tokens_per_s": run.generation.decode_tokens_per_s,
@@ -79,16 +88,38 @@ def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
     result = run(cli, ["report", str(path), "-o", str(tmp_path / "all.csv")])
     assert result.exit_code == 0, result.output
     assert len(list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))) == 48
-    result = run(cli, ["report", f"{path}?device=board-0002&precision=int8", "-o", "-", "--columns", "id,device,precision"])
+    result = run(
+        cli,
+        [
+            "report",
+            f"{path}?device=board-0002&precision=int8",
+            "-o",
+            "-",
+            "--columns",
+            "id,device,precision",
+        ],
+    )
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert len(rows) == 6
     assert {(row["device"], row["precision"]) for row in rows} == {("board-0002", "int8")}
     assert list(tmp_path.glob("*.part")) == []
-    by_option = run(cli, ["report", "--ledger", str(path), "--device", "board-0002", "-o", "-"], catch_exceptions=False).stdout
-    assert by_option == run(cli, ["report", f"{path}?device=board-0002", "-o", "-"], catch_exceptions=False).stdout
+    by_option = run(
+        cli,
+        ["report", "--ledger", str(path), "--device", "board-0002", "-o", "-"],
+        catch_exceptions=False,
+    ).stdout
+    assert (
+        by_option
+        == run(
+            cli, ["report", f"{path}?device=board-0002", "-o", "-"], catch_exceptions=False
+        ).stdout
+    )
     assert len(by_option.splitlines()) == 13
     sources = [f"{path}?device=board-0002", f"{path}?device=board-0001"]
-    assert len(run(cli, ["report", *sources, "-o", "-"], catch_exceptions=False).stdout.splitlines()) == 25
+    assert (
+        len(run(cli, ["report", *sources, "-o", "-"], catch_exceptions=False).stdout.splitlines())
+        == 25
+    )
 
 
 def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):

@@ -5,7 +5,11 @@ import time
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
-from edgemeter.collector.influx.bucket import PointsRejectedError, influx_error, write_all_but_rejected
+from edgemeter.collector.influx.bucket import (
+    PointsRejectedError,
+    influx_error,
+    write_all_but_rejected,
+)
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import point_line
 from tests.fixtures.draining import CONFIG
@@ -47,7 +51,9 @@ def test_rejected_points_are_found_and_those_of_one_cause_are_rejected_together(
 
     assert write_all_but_rejected([f"run a={number}" for number in range(1000)], post) == {}
     assert sizes == [1000, 500, 500]
-    assert write_all_but_rejected([f"run a={number}" + " bad" * (number == 321) for number in range(500)], post).keys() == {321}
+    assert write_all_but_rejected(
+        [f"run a={number}" + " bad" * (number == 321) for number in range(500)], post
+    ).keys() == {321}
     sizes.clear()
     rejected = write_all_but_rejected(["run bad=1"] * 250 + ["run a=1"] * 250, post)
     assert [*rejected] == [*range(250)]
@@ -59,13 +65,32 @@ def test_a_type_conflict_and_a_malformed_point_take_only_themselves_out(influx_p
     bucket = bucket_of(influx_place.config())
     assert bucket.write(["run,device=x seq=1.5 1760000000000000001"]) == {}
     own_points = [point_line(make_record(session=5, seq=seq)) for seq in (1, 2, 3)]
-    other_points = [f"run,device=y other={number}i 176000000000000000{number}" for number in range(2, 9)]
-    rejected = bucket.write([other_points[0], own_points[0], *other_points[1:4], *own_points[1:], *other_points[4:], "run,device=z a= 5"])
+    other_points = [
+        f"run,device=y other={number}i 176000000000000000{number}" for number in range(2, 9)
+    ]
+    rejected = bucket.write(
+        [
+            other_points[0],
+            own_points[0],
+            *other_points[1:4],
+            *own_points[1:],
+            *other_points[4:],
+            "run,device=z a= 5",
+        ]
+    )
     assert {index: reason.split(":")[0] for index, reason in rejected.items()} == {
         1: "failure writing points to database", 5: "failure writing points to database", 6: "failure writing points to database",
         10: "unable to parse 'run,device=z a= 5'",
     }  # fmt: skip
-    assert [row["other"] for row in influx_place.query("SELECT other FROM run")] == [2, 3, 4, 5, 6, 7, 8]
+    assert [row["other"] for row in influx_place.query("SELECT other FROM run")] == [
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+    ]
 
 
 def test_points_older_than_what_is_kept_are_rejected_together(influx_place, bucket_of):
@@ -73,7 +98,12 @@ def test_points_older_than_what_is_kept_are_rejected_together(influx_place, buck
     bucket = bucket_of(influx_place.config())
     bucket.create(2)
     now_ns = time.time_ns()
-    rejected = bucket.write([f"run,device=d seq={number}i {number if number < 900 else now_ns + number}" for number in range(1000)])
+    rejected = bucket.write(
+        [
+            f"run,device=d seq={number}i {number if number < 900 else now_ns + number}"
+            for number in range(1000)
+        ]
+    )
     assert [*sorted(rejected)] == list(range(900))
     assert all("retention policy" in reason for reason in rejected.values())
     assert influx_place.query("SELECT count(seq) FROM run")[0]["count"] == 100
@@ -82,7 +112,9 @@ def test_points_older_than_what_is_kept_are_rejected_together(influx_place, buck
 def test_a_deleted_point_leaves_its_neighbours(influx_place, bucket_of):
     """Those of the same device a nanosecond before and after, and that of another device."""
     bucket = bucket_of(influx_place.config())
-    bucket.write([f'run,device=pi\\ "1" seq={number}i 176000000000000000{number}' for number in (1, 2, 3)])
+    bucket.write(
+        [f'run,device=pi\\ "1" seq={number}i 176000000000000000{number}' for number in (1, 2, 3)]
+    )
     bucket.write(["run,device=other seq=9i 1760000000000000002"])
     bucket.delete('pi "1"', 1760000000000000002)
     assert sorted(row["seq"] for row in influx_place.query("SELECT seq FROM run")) == [1, 3, 9]
@@ -136,10 +168,16 @@ def test_what_has_no_organisations_gets_the_writes_of_version_2(bucket_of):
     WithoutOrganisations.writes = []
     with http.server.ThreadingHTTPServer((LOOPBACK, 0), WithoutOrganisations) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        config = InfluxConfig(f"http://{LOOPBACK}:{server.server_port}/below", "user:password", bucket="database/policy")
+        config = InfluxConfig(
+            f"http://{LOOPBACK}:{server.server_port}/below",
+            "user:password",
+            bucket="database/policy",
+        )
         assert bucket_of(config).write(["run a=1 1"]) == {}
         server.shutdown()
-    assert WithoutOrganisations.writes == [("/below/api/v2/write?org=-&bucket=database%2Fpolicy&precision=ns", b"run a=1 1")]
+    assert WithoutOrganisations.writes == [
+        ("/below/api/v2/write?org=-&bucket=database%2Fpolicy&precision=ns", b"run a=1 1")
+    ]
 
 
 @pytest.mark.influx
@@ -150,7 +188,10 @@ def test_a_connection_that_the_server_closed_is_opened_again(influxd, tmp_path, 
         bucket = bucket_of(InfluxConfig(server.url, server.token, server.org, server.bucket))
         assert bucket.write(["run a=1 1"]) == {}
         server.kill()
-        with pytest.raises(TransientError, match=rf"no InfluxDB responds at {server.url} \(.*Connection refused.*\): start it"):
+        with pytest.raises(
+            TransientError,
+            match=rf"no InfluxDB responds at {server.url} \(.*Connection refused.*\): start it",
+        ):
             bucket.write(["run a=1 2"])
         server.start()
         assert bucket.write(["run a=1 2"]) == {}

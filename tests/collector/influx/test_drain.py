@@ -14,7 +14,13 @@ from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.influx import bucket as influx_bucket
 from edgemeter.collector.influx import drain as influx_drain
 from edgemeter.collector.influx.bucket import Bucket
-from edgemeter.collector.influx.drain import DRAIN_POLL_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, REMOVAL_EVERY_S, Drain
+from edgemeter.collector.influx.drain import (
+    DRAIN_POLL_S,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    REMOVAL_EVERY_S,
+    Drain,
+)
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from tests.fixtures.draining import CONFIG, InfluxFunction, drained, draining, polled
 from tests.fixtures.health_factory import make_health
@@ -52,7 +58,11 @@ def seqs_in(influx_place):
 def test_batches_are_written_in_order_and_what_was_not_noted_is_written_again(path, monkeypatch):
     """The ledger fails once after a write: everything from the last position follows."""
     put(path, *range(1, 36))
-    bucket, advance, failures = InfluxFunction(), SqliteLedger.advance, [TransientError("the ledger is locked")]
+    bucket, advance, failures = (
+        InfluxFunction(),
+        SqliteLedger.advance,
+        [TransientError("the ledger is locked")],
+    )
 
     def locked_at_second(ledger, name, position, *arguments, **named):
         if position == 20 and failures:
@@ -123,7 +133,11 @@ def test_each_bucket_goes_on_where_it_was(path):
 def test_a_server_that_is_busy_is_asked_again_later_and_gets_the_same_lines(path, caplog):
     """429 and 5xx: growing pauses, at most a minute, the same points each time; each trouble is one line."""
     put(path, 1)
-    bucket = InfluxFunction(*[(status, "") for status in (429, 503, 500, 502) * 3], (500, "disk is full"), (500, "disk is full"))
+    bucket = InfluxFunction(
+        *[(status, "") for status in (429, 503, 500, 502) * 3],
+        (500, "disk is full"),
+        (500, "disk is full"),
+    )
     drain = Drain(path, bucket)
     pauses_s = [polled(path, drain) for _ in range(15)]
     for failures, pause_s in enumerate(pauses_s[:-1]):
@@ -160,14 +174,18 @@ def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipp
     bucket = InfluxFunction((401, ""), (401, ""))
     drain = Drain(path, bucket)
     assert [polled(path, drain) for _ in range(2)] == [LONGEST_PAUSE_S] * 2
-    assert [record.levelname for record in caplog.records if "not drained" in record.message] == ["ERROR"]
+    assert [record.levelname for record in caplog.records if "not drained" in record.message] == [
+        "ERROR"
+    ]
     with SqliteLedger(path, "read") as ledger:
         assert ledger.position(bucket.name) == 0
     polled(path, drain)
     assert seqs_of(bucket.lines) == [1]
 
 
-def test_a_run_that_is_withdrawn_leaves_the_bucket_and_a_server_that_cannot_delete_is_asked_in_an_hour(path):
+def test_a_run_that_is_withdrawn_leaves_the_bucket_and_a_server_that_cannot_delete_is_asked_in_an_hour(
+    path,
+):
     """By device and time of its point; noted once it is gone, and not before."""
     runs = [make_record(session=5, seq=seq) for seq in (1, 2)]
     fill(path, runs)
@@ -177,7 +195,12 @@ def test_a_run_that_is_withdrawn_leaves_the_bucket_and_a_server_that_cannot_dele
     with SqliteLedger(path) as ledger:
         LedgerRuns(ledger).withdraw(runs[1].id, "deleted", "ada@lab", "")
     bucket.script.append((405, "method not allowed"))
-    for now[0], count in ((1.0, 0), (REMOVAL_EVERY_S, 0), (1.0 + REMOVAL_EVERY_S, 1), (9.0 * REMOVAL_EVERY_S, 1)):
+    for now[0], count in (
+        (1.0, 0),
+        (REMOVAL_EVERY_S, 0),
+        (1.0 + REMOVAL_EVERY_S, 1),
+        (9.0 * REMOVAL_EVERY_S, 1),
+    ):
         polled(path, drain)
         assert (len(bucket.deleted), drain.trouble) == (count, None)
     assert bucket.deleted[0][0] == "pi-1"
@@ -204,7 +227,11 @@ def test_what_was_emptied_is_filled_by_drain_again(path):
     polled(path, drain)
 
     def records_to_write(*options):
-        result = CliRunner().invoke(collector, ["drain", "--ledger", str(path), "--format", "json", *options], catch_exceptions=False)
+        result = CliRunner().invoke(
+            collector,
+            ["drain", "--ledger", str(path), "--format", "json", *options],
+            catch_exceptions=False,
+        )
         return [entry["records_to_write"] for entry in json.loads(result.stdout)["sinks"]]
 
     assert records_to_write() == [0]
@@ -214,7 +241,9 @@ def test_what_was_emptied_is_filled_by_drain_again(path):
     assert seqs_of(bucket.lines) == list(range(1, 9))
 
 
-def test_a_server_that_is_away_is_reported_at_the_start_and_a_wrong_token_ends_it(path, monkeypatch, caplog):
+def test_a_server_that_is_away_is_reported_at_the_start_and_a_wrong_token_ends_it(
+    path, monkeypatch, caplog
+):
     """With an empty ledger nothing would be tried, and a wrong port be noticed when results are missed."""
     bucket = InfluxFunction((503, "nobody there"), (401, ""))
     monkeypatch.setattr(influx_drain, "Bucket", lambda _config: bucket)
@@ -227,13 +256,26 @@ def test_a_server_that_is_away_is_reported_at_the_start_and_a_wrong_token_ends_i
 
 
 @pytest.mark.usefixtures("in_tens")
-def test_a_ledger_in_a_real_influxdb_without_rejected_and_withdrawn_runs(influx_place, bucket_of, path):
+def test_a_ledger_in_a_real_influxdb_without_rejected_and_withdrawn_runs(
+    influx_place, bucket_of, path
+):
     """Several batches; what the server does not take stops nothing; a run of another device at the same nanosecond stays."""
     # In that week somebody else has written a field with another type.
     bucket_of(influx_place.config()).write([f"run,device=x seq=1.5 {STARTED_AT_NS - 4 * WEEK_NS}"])
-    starts_ns = {seq: STARTED_AT_NS + seq - (4 * WEEK_NS if seq == 13 else 0) for seq in range(1, 36)}
-    runs = [make_record(session=5, seq=seq, started_at_ns=start_ns) for seq, start_ns in starts_ns.items()]
-    fill(path, [*runs, make_record(session=5, seq=3, started_at_ns=runs[2].started_at_ns, device="another")])
+    starts_ns = {
+        seq: STARTED_AT_NS + seq - (4 * WEEK_NS if seq == 13 else 0) for seq in range(1, 36)
+    }
+    runs = [
+        make_record(session=5, seq=seq, started_at_ns=start_ns)
+        for seq, start_ns in starts_ns.items()
+    ]
+    fill(
+        path,
+        [
+            *runs,
+            make_record(session=5, seq=3, started_at_ns=runs[2].started_at_ns, device="another"),
+        ],
+    )
     drained(path, bucket_of(influx_place.config()))
     expected = [*range(1, 13), *range(14, 36)]
     assert seqs_in(influx_place) == sorted([1.5, *expected, 3])
@@ -251,7 +293,9 @@ def test_a_ledger_in_a_real_influxdb_without_rejected_and_withdrawn_runs(influx_
 
 def test_what_is_drained_again_changes_no_point(influx_place, bucket_of, path):
     """The same measurement, tags and time: as many points and the same value of each field as before."""
-    fill(path, [make_record(session=5, seq=seq, suite=f"nightly-{seq % 3}") for seq in range(1, 31)])
+    fill(
+        path, [make_record(session=5, seq=seq, suite=f"nightly-{seq % 3}") for seq in range(1, 31)]
+    )
     drained(path, bucket_of(influx_place.config()))
     before = influx_place.query("SELECT * FROM run")
     assert len(before) == 30
@@ -273,7 +317,9 @@ def test_an_influxdb_that_comes_back_gets_everything(influxd, path, tmp_path, mo
     with running(server):
         pass
     put(path, *range(1, 13))
-    with draining(Drain(path, Bucket(InfluxConfig(server.url, server.token, server.org, server.bucket)))) as drain:
+    with draining(
+        Drain(path, Bucket(InfluxConfig(server.url, server.token, server.org, server.bucket)))
+    ) as drain:
         try:
             assert wait_until(lambda: "no InfluxDB responds" in (drain.trouble or ""))
             assert caplog.text.count("not drained") == 1
@@ -291,6 +337,8 @@ def test_an_influxdb_that_comes_back_gets_everything(influxd, path, tmp_path, mo
             assert wait_until(lambda: drain.trouble)
             server.process.send_signal(signal.SIGCONT)
             assert wait_until(lambda: drain.has_reached(26))
-            assert sorted(row["seq"] for row in server.query("SELECT seq FROM run")) == list(range(1, 27))
+            assert sorted(row["seq"] for row in server.query("SELECT seq FROM run")) == list(
+                range(1, 27)
+            )
         finally:
             server.kill()

@@ -15,13 +15,27 @@ def test_the_url_goes_before_the_environment():
     in_url = parse_influx("https://h/influx?org=o%20rg&bucket=b", environ=environ)
     assert (plain.org, plain.bucket) == ("env-org", "env-bucket")
     assert (in_url.url, in_url.org, in_url.bucket) == ("https://h/influx", "o rg", "b")
-    assert (parse_influx("http://h", environ=TOKEN).org, parse_influx("http://h", environ=TOKEN).bucket) == (None, "edgemeter")
+    assert (
+        parse_influx("http://h", environ=TOKEN).org,
+        parse_influx("http://h", environ=TOKEN).bucket,
+    ) == (None, "edgemeter")
 
 
 def test_what_is_no_url_is_refused():
     """A credential in the URL would end in logs, and is not repeated; a typo in a setting would be silent."""
     for url, words in (
-        *((url, "is not an InfluxDB URL") for url in ("h:8086", "ftp://h", "http://", "http://h:99999", "http://[::1", "", "http://h#x")),
+        *(
+            (url, "is not an InfluxDB URL")
+            for url in (
+                "h:8086",
+                "ftp://h",
+                "http://",
+                "http://h:99999",
+                "http://[::1",
+                "",
+                "http://h#x",
+            )
+        ),
         ("http://user:hunter2@h", "EDGEMETER_INFLUX_TOKEN"),
         ("http://h?buckets=b", "'buckets' is unknown"),
     ):

@@ -21,26 +21,47 @@ def init(influx2_server, tmp_path):
 
     def run(*options):
         url = f"{influx2_server.url}?bucket={tmp_path.name}"
-        command = ["init-influx", "--influx", url, "--influx-token-file", str(tmp_path / "admin"), *files, *options]
+        command = [
+            "init-influx",
+            "--influx",
+            url,
+            "--influx-token-file",
+            str(tmp_path / "admin"),
+            *files,
+            *options,
+        ]
         return CliRunner().invoke(collector, command)
 
     return run
 
 
 @pytest.mark.influx
-def test_the_two_tokens_may_do_one_thing_each_at_the_url_that_is_printed(init, influx2_server, tmp_path, bucket_of):
+def test_the_two_tokens_may_do_one_thing_each_at_the_url_that_is_printed(
+    init, influx2_server, tmp_path, bucket_of
+):
     """The collector writes and cannot read; Grafana reads by InfluxQL and cannot write; nobody else may read their files."""
     result = init("--keep-days", "400")
     assert result.exit_code == 0, result.exception
     # The token that may only write sees no organisation: the URL has to name it.
     printed_url = result.stdout.splitlines()[0].rpartition("--influx ")[2].strip("'")
-    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("write", "read")] == [0o600, 0o600]
-    writes, reads = (parse_influx(printed_url, token_file=tmp_path / name, environ={}) for name in ("write", "read"))
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("write", "read")] == [
+        0o600,
+        0o600,
+    ]
+    writes, reads = (
+        parse_influx(printed_url, token_file=tmp_path / name, environ={})
+        for name in ("write", "read")
+    )
     record = make_record(session=5, seq=1, started_at_ns=time.time_ns())
     assert bucket_of(writes).write([point_line(record)]) == {}
     path = "/query?" + urllib.parse.urlencode({"db": tmp_path.name, "q": "SHOW MEASUREMENTS"})
-    answers = [influx2_server.ask(path, token=config.token)["results"][0] for config in (reads, writes)]
-    assert [[series["values"] for series in answer.get("series", [])] for answer in answers] == [[[["run"]]], []]
+    answers = [
+        influx2_server.ask(path, token=config.token)["results"][0] for config in (reads, writes)
+    ]
+    assert [[series["values"] for series in answer.get("series", [])] for answer in answers] == [
+        [[["run"]]],
+        [],
+    ]
     with pytest.raises(ConfigError):
         bucket_of(reads).write([point_line(record)])
 
@@ -59,10 +80,14 @@ def test_it_may_be_done_again_and_changes_what_differs(init, influx2_server, tmp
 
 
 @pytest.mark.influx
-def test_a_refused_user_leaves_no_token_file_and_a_file_that_cannot_be_written_no_token(init, tmp_path):
+def test_a_refused_user_leaves_no_token_file_and_a_file_that_cannot_be_written_no_token(
+    init, tmp_path
+):
     """A token file is made with its token or not at all."""
     (tmp_path / "file").write_text("")
-    assert isinstance(init("--write-token-to", str(tmp_path / "file" / "below")).exception, ConfigError)
+    assert isinstance(
+        init("--write-token-to", str(tmp_path / "file" / "below")).exception, ConfigError
+    )
     (tmp_path / "admin").write_text("no:body")
     assert isinstance(init().exception, ConfigError)
     assert not (tmp_path / "write").exists()

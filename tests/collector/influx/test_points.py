@@ -8,15 +8,33 @@ from edgemeter.agent.contract.figures import FIGURES, field_name
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.collector.influx import points
-from edgemeter.collector.influx.points import ENERGY_PROVENANCE, FACTS, point_line, point_ns, tags_of
+from edgemeter.collector.influx.points import (
+    ENERGY_PROVENANCE,
+    FACTS,
+    point_line,
+    point_ns,
+    tags_of,
+)
 from edgemeter.collector.influx.status_points import status_lines
 from tests.fixtures.random_records import random_record
-from tests.fixtures.record_factory import make_energy, make_environment, make_generation, make_latency, make_record, make_runtime
+from tests.fixtures.record_factory import (
+    make_energy,
+    make_environment,
+    make_generation,
+    make_latency,
+    make_record,
+    make_runtime,
+)
 from tests.fixtures.rows import table_row
 
 LINE = r"((?:[^ \\]|\\.)*) (.*) (-?\d+)"
 FIELD = r'[^=,]*=(?:"(?:[^"\\]|\\.)*"|[^",]*)'
-KIND_OF = (("integer", r"-?\d+i"), ("boolean", "true|false"), ("text", '"(?s:.*)"'), ("float", r"-?\d+(\.\d+)?(e[+-]?\d+)?"))
+KIND_OF = (
+    ("integer", r"-?\d+i"),
+    ("boolean", "true|false"),
+    ("text", '"(?s:.*)"'),
+    ("float", r"-?\d+(\.\d+)?(e[+-]?\d+)?"),
+)
 NS_PER_DAY = 24 * 3600 * 1_000_000_000
 
 
@@ -38,7 +56,11 @@ def test_whatever_a_record_holds_a_column_keeps_its_type():
         for name, text in fields_of(random_record(seed)).items():
             kind = next(kind for kind, form in KIND_OF if re.fullmatch(form, text))
             assert kinds.setdefault(name, kind) == kind, name
-    of_figures = {name: "boolean" if entry.is_truth else "float" for entry in FIGURES for name in (entry.name, *entry.bound_names)}
+    of_figures = {
+        name: "boolean" if entry.is_truth else "float"
+        for entry in FIGURES
+        for name in (entry.name, *entry.bound_names)
+    }
     assert kinds.items() <= (kinds | of_figures).items()
     assert kinds.keys() <= {*of_figures, *map(field_name, FACTS), ENERGY_PROVENANCE}
     assert len(kinds) > 50
@@ -47,7 +69,10 @@ def test_whatever_a_record_holds_a_column_keeps_its_type():
 def test_a_line_is_the_same_whatever_was_written_before():
     """The text that runs of one subject share is made once, and nothing that a run has alone is in it."""
     records = [random_record(seed) for seed in range(40)]
-    records += [msgspec.structs.replace(record, seq=2, suite="another", energy=None, generation=None) for record in records]
+    records += [
+        msgspec.structs.replace(record, seq=2, suite="another", energy=None, generation=None)
+        for record in records
+    ]
     lines = [point_line(record) for record in records + records]
     points._shared_texts.clear()
     alone = []
@@ -59,7 +84,9 @@ def test_a_line_is_the_same_whatever_was_written_before():
 
 def test_what_is_no_number_is_absent():
     """The wire cannot carry it."""
-    fields = fields_of(msgspec.structs.replace(numbered(), latency=make_latency(p50_ms=float("inf"))))
+    fields = fields_of(
+        msgspec.structs.replace(numbered(), latency=make_latency(p50_ms=float("inf")))
+    )
     assert "latency_p50_ms" not in fields
     assert fields["latency_mean_ms"]
 
@@ -69,21 +96,39 @@ def test_the_variant_distinguishes_the_cases_of_a_model():
     for changes, expected in (
         ({}, "cpu, 2 threads, batch 1, 1x3x96x96"),
         ({"batch": 8}, "cpu, 2 threads, batch 8, 1x3x96x96"),
-        ({"runtime": make_runtime(backend="cuda", threads=1, options={})}, "cuda, 1 thread, batch 1, 1x3x96x96"),
+        (
+            {"runtime": make_runtime(backend="cuda", threads=1, options={})},
+            "cuda, 1 thread, batch 1, 1x3x96x96",
+        ),
         (
             {"runtime": make_runtime(backend="cpu", options={"b": "2", "a": "1"}), "cpus": (0, 1)},
             "cpu, 2 threads, batch 1, 1x3x96x96, a 1, b 2, cpus 0 1",
         ),
         (
-            {"generation": make_generation(is_local=False, model=LanguageModel(name="qwen", parameters=494, kv_type="q8_0"))},
+            {
+                "generation": make_generation(
+                    is_local=False, model=LanguageModel(name="qwen", parameters=494, kv_type="q8_0")
+                )
+            },
             "cpu, 2 threads, batch 1, 1x3x96x96, kv_type q8_0, qwen, 494 parameters",
         ),
-        ({"environment": make_environment(power_mode="15W")}, "cpu, 2 threads, batch 1, 1x3x96x96, 15W"),
+        (
+            {"environment": make_environment(power_mode="15W")},
+            "cpu, 2 threads, batch 1, 1x3x96x96, 15W",
+        ),
         ({"provenance": {"latency": "replayed"}}, "cpu, 2 threads, batch 1, 1x3x96x96, replayed"),
-        ({"load": Load(samples=80, target_per_s=2.5)}, "cpu, 2 threads, batch 1, 1x3x96x96, 2.5 per s"),
+        (
+            {"load": Load(samples=80, target_per_s=2.5)},
+            "cpu, 2 threads, batch 1, 1x3x96x96, 2.5 per s",
+        ),
     ):
         with table_row(changes):
-            assert tags_of(numbered(**({"runtime": make_runtime(backend="cpu", options={})} | changes)))["variant"] == expected
+            assert (
+                tags_of(
+                    numbered(**({"runtime": make_runtime(backend="cpu", options={})} | changes))
+                )["variant"]
+                == expected
+            )
 
 
 def test_an_energy_carries_scope_sensor_and_provenance():
@@ -96,17 +141,30 @@ def test_an_energy_carries_scope_sensor_and_provenance():
             record = numbered(energy=energy)
             assert tags_of(record)["energy_source"] == source
             fields = fields_of(record)
-            assert (fields["energy_provenance"], fields["energy_scope"]) == (f'"{provenance}"', f'"{energy.scope}"')
+            assert (fields["energy_provenance"], fields["energy_scope"]) == (
+                f'"{provenance}"',
+                f'"{energy.scope}"',
+            )
     assert tags_of(numbered(energy=None))["energy_source"] is None
     assert "energy_provenance" not in fields_of(numbered(energy=None))
 
 
 def test_tags_are_escaped_sorted_and_absent_ones_left_out():
     """Line ends and a final backslash have no escape in a tag; an empty value is an error to InfluxDB."""
-    for text, tag in (("a,b=c d", r"a\,b\=c\ d"), ('grün "深"', r"grün\ " + '"深"'), ("a\nb\rc\td", r"a\ b\ c\ d"), ("a\\", "a/")):
+    for text, tag in (
+        ("a,b=c d", r"a\,b\=c\ d"),
+        ('grün "深"', r"grün\ " + '"深"'),
+        ("a\nb\rc\td", r"a\ b\ c\ d"),
+        ("a\\", "a/"),
+    ):
         with table_row(text):
             assert f",precision={tag},role=device," in point_line(numbered(precision=text))
-    head = point_line(numbered(suite=None, precision="")).replace("\\ ", "_").replace("\\,", "_").split(" ")[0]
+    head = (
+        point_line(numbered(suite=None, precision=""))
+        .replace("\\ ", "_")
+        .replace("\\,", "_")
+        .split(" ")[0]
+    )
     names = [part.split("=")[0] for part in head.split(",")[1:]]
     assert names == sorted(names)
     assert {"device", "model"} < set(names)
@@ -115,7 +173,11 @@ def test_tags_are_escaped_sorted_and_absent_ones_left_out():
 
 def test_two_records_of_the_same_start_are_two_points():
     """Same tags, same nanosecond: session and seq tell them apart, and the millisecond stays."""
-    points = {point_ns(numbered(session, seq)) for session in (1, 2, 2**52, 77 << 16 | 4, 78 << 16 | 4) for seq in range(1, 200)}
+    points = {
+        point_ns(numbered(session, seq))
+        for session in (1, 2, 2**52, 77 << 16 | 4, 78 << 16 | 4)
+        for seq in range(1, 200)
+    }
     assert len(points) == 5 * 199
     assert {point // 1_000_000 for point in points} == {numbered().started_at_ns // 1_000_000}
 
@@ -124,7 +186,17 @@ def test_a_record_stamped_by_two_collectors_is_one_point_of_the_day():
     """The device never knew the time; each collector stamped it when it came there, and both drain."""
     morning_ns = make_record().started_at_ns // NS_PER_DAY * NS_PER_DAY + 7 * 3600 * 1_000_000_000
     times = {
-        (seq, point_ns(numbered(seq=seq, clock_synchronised=False, stamped_by="collector", started_at_ns=stamp_ns)))
+        (
+            seq,
+            point_ns(
+                numbered(
+                    seq=seq,
+                    clock_synchronised=False,
+                    stamped_by="collector",
+                    started_at_ns=stamp_ns,
+                )
+            ),
+        )
         for seq in range(1, 200)
         for stamp_ns in (morning_ns, morning_ns + 300_123_456_789)
     }
@@ -140,11 +212,29 @@ def test_the_state_of_a_collector_is_how_many_records_wait():
 @pytest.mark.influx
 def test_any_text_comes_back_exactly_from_a_field_and_stays_one_tag(influx_place, bucket_of):
     """Line ends, quotes, backslashes, commas, blanks, equals signs, Unicode: a real server reads what was meant."""
-    texts = ['"', "\\", '\\"', "a\\\\", "two\nlines\r\n", "a,b c=d", "tab\t", "grün 深 🙂", "'; DROP", "\x01\x7f", "#", " ", "1 1=1"]
+    texts = [
+        '"',
+        "\\",
+        '\\"',
+        "a\\\\",
+        "two\nlines\r\n",
+        "a,b c=d",
+        "tab\t",
+        "grün 深 🙂",
+        "'; DROP",
+        "\x01\x7f",
+        "#",
+        " ",
+        "1 1=1",
+    ]
     lines = [
         point_line(
             contract_record.decode(
-                contract_record.encode(numbered(seq=seq, suite=text, environment=make_environment(board=text, kernel=text)))
+                contract_record.encode(
+                    numbered(
+                        seq=seq, suite=text, environment=make_environment(board=text, kernel=text)
+                    )
+                )
             )
         )
         for seq, text in enumerate(texts, 1)
@@ -153,6 +243,13 @@ def test_any_text_comes_back_exactly_from_a_field_and_stays_one_tag(influx_place
     rows = {row["seq"]: row for row in influx_place.query("SELECT * FROM run")}
     for seq, text in enumerate(texts, 1):
         with table_row(text):
-            tag = "".join(" " if ord(character) < 32 or ord(character) == 127 else character for character in text).replace("\\", "/")
-            assert (rows[seq]["environment_kernel"], rows[seq]["board"], rows[seq]["suite"]) == (text, tag, tag)
+            tag = "".join(
+                " " if ord(character) < 32 or ord(character) == 127 else character
+                for character in text
+            ).replace("\\", "/")
+            assert (rows[seq]["environment_kernel"], rows[seq]["board"], rows[seq]["suite"]) == (
+                text,
+                tag,
+                tag,
+            )
             assert rows[seq]["latency_p50_ms"] == 12.25

@@ -8,7 +8,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import (
+    ConfigError,
+    EdgemeterError,
+    TransientError,
+    UnavailableError,
+)
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.postgres_session import LedgerSession
 from edgemeter.agent.cli.main import cli
@@ -54,7 +59,12 @@ def test_a_writer_adds_and_never_changes_or_removes_a_record(postgresql_server, 
     """It commits, quarantines, leases and drains; DELETE, UPDATE, CREATE and DROP are refused by the server."""
     writer = member_of(postgresql_server, lab, "edgemeter_write")
     with open_ledger(writer) as ledger:
-        assert ledger.commit([arrival(make_record(session=5, seq=1))], [Rejection("t", b"x", "no", 1)]).inserted == 1
+        assert (
+            ledger.commit(
+                [arrival(make_record(session=5, seq=1))], [Rejection("t", b"x", "no", 1)]
+            ).inserted
+            == 1
+        )
         assert ledger.lease("drain x")
         assert ledger.advance("x", 1)
         with pytest.raises(ConfigError, match="edgemeter_keep"):
@@ -66,7 +76,10 @@ def test_a_writer_adds_and_never_changes_or_removes_a_record(postgresql_server, 
             "CREATE TABLE x (y int)",
             "DROP TABLE runs",
         ):
-            with pytest.raises(EdgemeterError, match="may not do this"), ledger._session.transaction() as cursor:
+            with (
+                pytest.raises(EdgemeterError, match="may not do this"),
+                ledger._session.transaction() as cursor,
+            ):
                 cursor.execute(statement)
         assert ledger.count() == 1
 
@@ -123,7 +136,12 @@ def test_figures_of_another_version_are_made_anew_from_the_records(lab):
     runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 10.1, 14.0)])
     with open_ledger(lab) as ledger:
         ledger.commit([arrival(make_record(session=5, seq=seq, job="night")) for seq in (1, 2)])
-        ledger.commit([arrival(msgspec.structs.replace(run, session=6, seq=seq), 9) for seq, run in enumerate(runs, 1)])
+        ledger.commit(
+            [
+                arrival(msgspec.structs.replace(run, session=6, seq=seq), 9)
+                for seq, run in enumerate(runs, 1)
+            ]
+        )
         before = ledger.query(content), ledger.query(subjects)
         assert {row[1] for row in before[0]} == {None, 5}
         with ledger._session.transaction() as owner:
@@ -140,7 +158,13 @@ def test_a_record_that_this_version_refuses_has_no_row_and_is_named(lab):
     """As in a file: a finite accuracy of 1e308 that an earlier version stored."""
     endless = make_record(session=5, seq=2, accuracy=make_accuracy(value=1e308))
     with open_ledger(lab) as ledger:
-        ledger.commit([arrival(make_record(session=5, seq=1)), arrival(endless), arrival(make_record(session=5, seq=3))])
+        ledger.commit(
+            [
+                arrival(make_record(session=5, seq=1)),
+                arrival(endless),
+                arrival(make_record(session=5, seq=3)),
+            ]
+        )
         with ledger._session.transaction() as owner:
             owner.execute("UPDATE ledger SET version = 1")
         with closing(LedgerSession(lab)) as session:
@@ -168,13 +192,18 @@ def test_a_row_without_a_subject_is_never_stored(lab):
 def test_any_text_is_stored_as_it_is(lab):
     """What means something in an array of PostgreSQL means nothing in an id or a precision."""
     texts = ['"', "\\", "{a,b}", "NULL", "", " ", 'a"b\\"c', "\t\n'%s?%", "\u00e9\u4e2d\U0001f600"]
-    records = [make_record(session=5, seq=seq, id=text, precision=text) for seq, text in enumerate(texts, 1)]
+    records = [
+        make_record(session=5, seq=seq, id=text, precision=text)
+        for seq, text in enumerate(texts, 1)
+    ]
     with open_ledger(lab) as ledger:
         for _ in range(2):
             assert ledger.commit([arrival(record) for record in records]).collisions == 0
         assert [record.record.id for record in ledger.records()] == texts
         assert [text for (text,) in ledger.query("SELECT id FROM runs ORDER BY row")] == texts
-        stored = ledger.query("SELECT precision FROM runs JOIN subjects USING (subject) ORDER BY row")
+        stored = ledger.query(
+            "SELECT precision FROM runs JOIN subjects USING (subject) ORDER BY row"
+        )
         assert [text for (text,) in stored] == texts
 
 
@@ -196,9 +225,14 @@ def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
             )
         else:
             result = ledger.commit(arrivals, [Rejection("edgemeter/\x00", b"x", "a \x00 b", 1)])
-        assert (result.inserted, sorted(key[3] for key in result.held)) == (17, [seq for seq in range(1, 20) if seq not in (5, 12)])
+        assert (result.inserted, sorted(key[3] for key in result.held)) == (
+            17,
+            [seq for seq in range(1, 20) if seq not in (5, 12)],
+        )
         assert ledger.quarantined_count() == 3
-        assert [record.record.seq for record in ledger.records()] == [seq for seq in range(1, 20) if seq not in (5, 12)]
+        assert [record.record.seq for record in ledger.records()] == [
+            seq for seq in range(1, 20) if seq not in (5, 12)
+        ]
 
 
 def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
@@ -206,7 +240,9 @@ def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     where = lab.text.replace("edgemeter@", "edgemeter:s3cr3t@")
     with open_ledger(lab) as ledger:
-        ledger.commit([arrival(make_reference(session=5, seq=1)), arrival(make_run(session=5, seq=1))])
+        ledger.commit(
+            [arrival(make_reference(session=5, seq=1)), arrival(make_run(session=5, seq=1))]
+        )
     remarks = []
     for command in (
         ["compare", "--ledger", where, "--reference", "reference"],
@@ -230,7 +266,9 @@ def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
     with open_ledger(lab) as ledger:
         ledger.commit([arrival(make_record(session=5, seq=1))])
         name = lab.text.rpartition("/")[2]
-        postgresql_server.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")  # noqa: S608 - of this test
+        postgresql_server.sql(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"  # noqa: S608 - of this test
+        )
         two = arrival(make_record(session=5, seq=2))
         with pytest.raises(UnavailableError, match="does not answer"):
             ledger.commit([two])
@@ -257,9 +295,13 @@ def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted(serve
     writer = threading.Thread(target=commit)
     writer.start()
     with open_ledger(address, "read") as reader:
-        assert wait_until(lambda: "wait for a standby (ANY 1 (nobody))" in (reader.stall() or ""), 30)
+        assert wait_until(
+            lambda: "wait for a standby (ANY 1 (nobody))" in (reader.stall() or ""), 30
+        )
         assert "standbys ANY 1 (nobody)" in reader.safety()
-        server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        server.sql(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        )
         writer.join(150)
         assert isinstance(outcome[0], TransientError)
         assert "warned at COMMIT" in str(outcome[0])
@@ -287,12 +329,18 @@ def test_what_a_receipt_promises_is_what_the_server_does_now(server):
     """Standbys count where commits wait for their disks; a server that stops syncing under way takes no record and no receipt."""
 
     def set_to(value, standbys="*"):
-        for statement in (f"synchronous_commit = {value}", f"synchronous_standby_names = '{standbys}'"):
+        for statement in (
+            f"synchronous_commit = {value}",
+            f"synchronous_standby_names = '{standbys}'",
+        ):
             server.sql(f"ALTER SYSTEM SET {statement}")
         server.sql("SELECT pg_reload_conf()")
 
     def settings(ledger):
-        return tuple(ledger.query(f"SHOW {setting}")[0][0] for setting in ("synchronous_commit", "synchronous_standby_names"))
+        return tuple(
+            ledger.query(f"SHOW {setting}")[0][0]
+            for setting in ("synchronous_commit", "synchronous_standby_names")
+        )
 
     address = initialised(server.new_database())
     with open_ledger(address) as ledger:
@@ -302,8 +350,14 @@ def test_what_a_receipt_promises_is_what_the_server_does_now(server):
             set_to(value)
             assert wait_until(lambda value=value: settings(ledger) == (value, "*"))
             promises[value] = ledger.safety()
-        assert promises["on"] == promises["remote_apply"] == "once written to the disks of the server and of its standbys *"
-        assert promises["local"].startswith("once written to the server's disk (synchronous_commit = local")
+        assert (
+            promises["on"]
+            == promises["remote_apply"]
+            == "once written to the disks of the server and of its standbys *"
+        )
+        assert promises["local"].startswith(
+            "once written to the server's disk (synchronous_commit = local"
+        )
         assert "not yet to those of its standbys *" in promises["remote_write"]
         assert ledger.commit([arrival(make_record(session=5, seq=2))]).inserted == 1
         set_to("off", standbys="")
@@ -311,7 +365,9 @@ def test_what_a_receipt_promises_is_what_the_server_does_now(server):
         with pytest.raises(ConfigError, match="synchronous_commit = off"):
             ledger.commit([arrival(make_record(session=5, seq=3))])
         set_to("on", standbys="")
-        assert wait_until(lambda: ledger.safety() == "once written to the server's disk (no replica)")
+        assert wait_until(
+            lambda: ledger.safety() == "once written to the server's disk (no replica)"
+        )
         assert ledger.commit([arrival(make_record(session=5, seq=3))]).inserted == 1
         assert ledger.count() == 3
 
@@ -335,6 +391,8 @@ def test_encryption_is_verified_and_never_given_up_without_a_word(server, tmp_pa
     server.settings |= {"ssl": "on"}
     server.start()
     with open_ledger(PostgresAddress(verified.format(authority.certificate))) as ledger:
-        assert ledger.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")[0][0] is True
+        assert (
+            ledger.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")[0][0] is True
+        )
     with pytest.raises(UnavailableError, match="certificate verify failed"):
         open_ledger(PostgresAddress(verified.format(other.certificate)))

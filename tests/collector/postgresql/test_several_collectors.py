@@ -25,16 +25,25 @@ def lab(postgresql, tmp_path, monkeypatch):
 
 
 def run(seq, **changes):
-    return record.encode(make_record(**({"device": "pi-1", "fleet": "lab", "session": 5, "seq": seq} | changes)))
+    return record.encode(
+        make_record(**({"device": "pi-1", "fleet": "lab", "session": 5, "seq": seq} | changes))
+    )
 
 
 def held_of(peer):
     receipts = [messages.decode_receipt(message.payload) for message in peer.messages]
-    return {seq for receipt in receipts for first, last in receipt.held for seq in range(first, last + 1)}
+    return {
+        seq
+        for receipt in receipts
+        for first, last in receipt.held
+        for seq in range(first, last + 1)
+    }
 
 
 @pytest.mark.mosquitto
-def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_it(broker, lab, at_end):
+def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_it(
+    broker, lab, at_end
+):
     """A repeat at another collector is a duplicate there, a cloned card a collision; gaps, devices and metrics are of the whole."""
     collectors = [at_end.enter_context(collecting(broker, lab, group="g")) for _ in range(2)]
     device = Peer(broker, "edgemeter/v1/+/+/receipt")
@@ -52,13 +61,20 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
         assert (session.records, session.missing) == (41, 9)
         assert [entry.reason for entry in ledger.quarantined()] == [COLLISION]
     for collector in collectors:
-        assert read_metrics(CollectorMetrics(collector).text())["edgemeter_collector_quarantine_entries"] == 1
+        assert (
+            read_metrics(CollectorMetrics(collector).text())[
+                "edgemeter_collector_quarantine_entries"
+            ]
+            == 1
+        )
         assert collector.unwell() is None
 
 
 @pytest.mark.nightly
 @pytest.mark.mosquitto
-def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only_after_its_own_commit(broker, lab, at_end):
+def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only_after_its_own_commit(
+    broker, lab, at_end
+):
     """One holds the counter for a while: nothing is receipted or seen meanwhile, then everything is there, in the order of commits."""
     collector = at_end.enter_context(collecting(broker, lab, group="g"))
     device = Peer(broker, "edgemeter/v1/+/+/receipt")
@@ -77,7 +93,9 @@ def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only
         rows = other.query("SELECT row, seq, chunk FROM runs ORDER BY row")
         assert sorted(seq for _, seq, _ in rows) == list(range(1, 301))
         assert [chunk for *_, chunk in rows] == sorted(chunk for *_, chunk in rows)
-        assert other.query("SELECT max(row), max(chunk) FROM runs") == other.query("SELECT row, chunk FROM ledger")
+        assert other.query("SELECT max(row), max(chunk) FROM runs") == other.query(
+            "SELECT row, chunk FROM ledger"
+        )
 
 
 def test_a_lease_is_of_one_and_ends_with_it_or_after_its_time(lab):

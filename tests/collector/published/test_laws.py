@@ -66,25 +66,41 @@ OPERATIONS = [
 
 def test_prompts_are_multiplied_by_the_weights_without_the_head():
     """2 x 2.8187 x 10^9 x 200 tokens/s = 1,127 Gop/s, above the 829 of the Pi's cores."""
-    finding = finding_of("operations", published_row("pp", 200.0, LLAMA, precision="INT8", backend="cpu"))
+    finding = finding_of(
+        "operations", published_row("pp", 200.0, LLAMA, precision="INT8", backend="cpu")
+    )
     assert (finding.state, finding.limit) == ("impossible", pytest.approx(829.44))
     assert finding.value == pytest.approx(1127.5, rel=1e-4)
 
 
 # A Raspberry Pi 5 draws 1 to 40 W at its input; at the wall 1.4 times as much, at a peak 3 times.
 POWER = [
-    ("what the board draws", published_row("energy_mean_power_w", 39.0, scope="board-input"), "plausible"),
+    (
+        "what the board draws",
+        published_row("energy_mean_power_w", 39.0, scope="board-input"),
+        "plausible",
+    ),
     ("more", published_row("energy_mean_power_w", 45.0, scope="board-input"), "impossible"),
     ("at the wall, perhaps", published_row("energy_mean_power_w", 45.0), "plausible"),
     ("at a peak", published_row("energy_mean_power_w", 150.0, statistic="max"), "plausible"),
     ("less than idle", published_row("energy_mean_power_w", 0.1, scope="board-input"), "unclear"),
-    ("a part may be off", published_row("energy_mean_power_w", 0.1, scope="soc-rails"), "plausible"),
-    ("a card has its own supply", published_row("energy_mean_power_w", 300.0, device="RK3588 + RTX 4090"), "unclear"),
+    (
+        "a part may be off",
+        published_row("energy_mean_power_w", 0.1, scope="soc-rails"),
+        "plausible",
+    ),
+    (
+        "a card has its own supply",
+        published_row("energy_mean_power_w", 300.0, device="RK3588 + RTX 4090"),
+        "unclear",
+    ),
     ("energy without a rate", published_row("energy_gross_mj", 1.0), None),
 ]
 
 
-@pytest.mark.parametrize(("law", "cases"), [("memory", MEMORY), ("operations", OPERATIONS), ("power", POWER)])
+@pytest.mark.parametrize(
+    ("law", "cases"), [("memory", MEMORY), ("operations", OPERATIONS), ("power", POWER)]
+)
 def test_a_law_judges_a_figure(law, cases):
     """A step reads all weights; work is two operations a weight and token, or of an inference; a board draws what its supply gives."""
     for why, row, state in cases:
@@ -95,17 +111,27 @@ def test_a_law_judges_a_figure(law, cases):
 def test_energy_and_rate_of_one_case_give_a_power():
     """1,000 mJ x 30 /s = 30 W; with a rate of other conditions nothing is said."""
     rate = published_row("throughput_per_s", 30.0)
-    assert finding_of("power", published_row("energy_gross_mj", 1000.0), rate).value == pytest.approx(30.0)
+    assert finding_of(
+        "power", published_row("energy_gross_mj", 1000.0), rate
+    ).value == pytest.approx(30.0)
     assert state_of("power", published_row("energy_gross_mj", 10_000.0), rate) == "impossible"
-    assert state_of("power", published_row("energy per token", 2000.0), published_row("tg", 5.0)) == "plausible"
-    assert state_of("power", published_row("energy_gross_mj", 1000.0, precision="int8"), rate) is None
+    assert (
+        state_of("power", published_row("energy per token", 2000.0), published_row("tg", 5.0))
+        == "plausible"
+    )
+    assert (
+        state_of("power", published_row("energy_gross_mj", 1000.0, precision="int8"), rate) is None
+    )
 
 
 def test_what_no_bound_excludes_is_said_with_its_share_of_the_bound():
     """Within the bounds is not yet likely: 87% of a peak is more than most models reach. A rounded figure may be above the bound."""
     coral = published_row("throughput_per_s", 400.0, "YOLOv8n", "Coral USB Accelerator")
     finding = finding_of("operations", coral)
-    assert (finding.state, finding.sentence.rpartition("): ")[2]) == ("plausible", "87% of this bound, so it is possible")
+    assert (finding.state, finding.sentence.rpartition("): ")[2]) == (
+        "plausible",
+        "87% of this bound, so it is possible",
+    )
     assert " = 3,480 Gop/s" in finding.sentence
     rounded = finding_of("memory", published_row("tg", 11.0, LLAMA, precision="INT4", low=10.0))
     assert rounded.sentence.endswith("% of this bound, which rounding may explain")

@@ -15,11 +15,29 @@ def test_a_model_is_known_by_any_spelling():
         with table_row(name):
             facts = facts_of(name)
             assert (facts.reads, facts.gop) == (reads, gop)
-    names = ("Llama 3.2", "Llama-3.2-3B-pruned", "Qwen3-VL-8B", "YOLO11n-seg", "Qwen3-30B", "SomeNet 3B", "yolo11nano")
+    names = (
+        "Llama 3.2",
+        "Llama-3.2-3B-pruned",
+        "Qwen3-VL-8B",
+        "YOLO11n-seg",
+        "Qwen3-30B",
+        "SomeNet 3B",
+        "yolo11nano",
+    )
     assert [name for name in names if facts_of(name) is not None] == []
 
 
 def test_a_precision_states_the_bits_of_a_weight_at_least():
     """Of llama.cpp's types with the scale of a block."""
-    bits = {"Q4_K_M": 4.5, "Q8_0": 8.5, "INT4 GPTQ": 4, "w8a8": 8, "w4a16": 4, "FP32": 32, "4 bit": 4, "NVFP4": 4, "mixed": None}
+    bits = {
+        "Q4_K_M": 4.5,
+        "Q8_0": 8.5,
+        "INT4 GPTQ": 4,
+        "w8a8": 8,
+        "w4a16": 4,
+        "FP32": 32,
+        "4 bit": 4,
+        "NVFP4": 4,
+        "mixed": None,
+    }
     assert {precision: least_bits(precision) for precision in bits} == bits

@@ -22,13 +22,23 @@ def test_a_figure_stands_next_to_own_runs_of_its_model_and_board():
     assert own_text(match, "ms").startswith("2.00x the 10.0 ms ± 4% of ")
     assert own_runs(published_row("latency_p50_ms", 20.0, "another"), cases) == []
     assert own_runs(published_row("latency_p50_ms", 20.0, device="Jetson Orin Nano"), cases) == []
-    assert own_runs(published_row("generation_decode_tokens_per_s", 20.0), cases) == [], "what was not measured has no value"
-    assert own_runs(published_row("latency_p50_ms", 20.0, source="MLPerf Inference v5.1"), summarised([measured()])) == []
+    assert own_runs(published_row("generation_decode_tokens_per_s", 20.0), cases) == [], (
+        "what was not measured has no value"
+    )
+    assert (
+        own_runs(
+            published_row("latency_p50_ms", 20.0, source="MLPerf Inference v5.1"),
+            summarised([measured()]),
+        )
+        == []
+    )
 
 
 def test_what_is_not_the_same_is_named_and_the_nearest_stands_first():
     """Only what the source states."""
     cases = summarised([measured(p50_ms=10.0), measured(p50_ms=5.0, precision="int8")])
-    first, second = own_runs(published_row("latency_p50_ms", 20.0, precision="INT8", batch=4), cases)
+    first, second = own_runs(
+        published_row("latency_p50_ms", 20.0, precision="INT8", batch=4), cases
+    )
     assert (first.value, first.differs) == (5.0, ("batch 4 against 1",))
     assert second.differs == ("precision INT8 against fp32", "batch 4 against 1")

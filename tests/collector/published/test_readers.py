@@ -2,7 +2,15 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published.laws import judge
-from edgemeter.collector.published.readers import EXAMPLE, SHIPPED, PublishedFolder, parse_claim, quantity, read, shipped_rows
+from edgemeter.collector.published.readers import (
+    EXAMPLE,
+    SHIPPED,
+    PublishedFolder,
+    parse_claim,
+    quantity,
+    read,
+    shipped_rows,
+)
 from edgemeter.collector.published.row import row_of
 from tests.fixtures.published_rows import folder_of, published_row
 from tests.fixtures.rows import table_row
@@ -29,9 +37,15 @@ def test_a_users_figures_stand_beside_those_that_ship(tmp_path):
 
 def test_a_damaged_file_and_a_wrong_figure_are_named(tmp_path):
     """With the file, and the case in it."""
-    for text, words in (("[{", "cannot read"), ('[[case]]\nfigures = [{ figure = "colour" }]', "case 1: no published figure")):
+    for text, words in (
+        ("[{", "cannot read"),
+        ('[[case]]\nfigures = [{ figure = "colour" }]', "case 1: no published figure"),
+    ):
         (tmp_path / "own.toml").write_text(text)
-        with table_row(text), pytest.raises(ConfigError, match=rf"own\.toml.*{words}|{words}.*own\.toml"):
+        with (
+            table_row(text),
+            pytest.raises(ConfigError, match=rf"own\.toml.*{words}|{words}.*own\.toml"),
+        ):
             PublishedFolder(tmp_path).rows()
 
 
@@ -57,7 +71,12 @@ def test_what_cannot_be_a_figure_is_refused():
             row_of(fields | changes)
 
 
-FACTS = {"source": "A page", "version": "1", "date": "2026-11-20", "address": "https://example.org/page"}
+FACTS = {
+    "source": "A page",
+    "version": "1",
+    "date": "2026-11-20",
+    "address": "https://example.org/page",
+}
 
 
 def read_text(tmp_path, name, text, **facts):
@@ -77,15 +96,31 @@ def test_a_csv_table_has_a_figure_a_line(tmp_path):
         "yolo11m,p50,3,ms,1,more", "yolo11l,p50",
     )  # fmt: skip
     result = read_text(tmp_path, "rows.csv", "\n".join(lines), device="Raspberry Pi 5")
-    assert figures_of(result) == [("yolo11n", "latency_p50_ms", 81.2), ("yolo11s", "throughput_per_s", 120.0)]
-    assert [(row.device, row.batch) for row in result.rows] == [("Raspberry Pi 5", None), ("Raspberry Pi 5", 8)]
-    assert [words.partition(":")[0] for words in result.left_out] == ["line 4", "line 5", "line 6", "line 7"]
+    assert figures_of(result) == [
+        ("yolo11n", "latency_p50_ms", 81.2),
+        ("yolo11s", "throughput_per_s", 120.0),
+    ]
+    assert [(row.device, row.batch) for row in result.rows] == [
+        ("Raspberry Pi 5", None),
+        ("Raspberry Pi 5", 8),
+    ]
+    assert [words.partition(":")[0] for words in result.left_out] == [
+        "line 4",
+        "line 5",
+        "line 6",
+        "line 7",
+    ]
 
 
 def test_a_table_of_something_else_is_refused(tmp_path):
     """With the fields that there are."""
     for text in ("Model,Latency (ms)\nyolo11n,81.2\n", "| model | value |\n|---|---|\n", ""):
-        with table_row(text), pytest.raises(ConfigError, match=r"is not a field: source, version, .*CSV with the fields"):
+        with (
+            table_row(text),
+            pytest.raises(
+                ConfigError, match=r"is not a field: source, version, .*CSV with the fields"
+            ),
+        ):
             read_text(tmp_path, "page.md", text)
 
 
@@ -123,29 +158,60 @@ DATE = {"date": "2026-11-20"}
 def test_a_claim_is_a_model_a_device_and_a_figure():
     """Of a range the end that is easier to reach counts; the unit says what it is, unless options name another figure of it."""
     for text, *fields in (
-        (EXAMPLE, "Llama 3.2 3B Q4", "Raspberry Pi AI HAT+ 2", "generation_decode_tokens_per_s", 18.0),
-        ("YOLOv8n INT8 on Jetson Orin Nano (25W): 3-4 ms", "YOLOv8n INT8", "Jetson Orin Nano (25W)", "latency_p50_ms", 4.0),
-        ("m on RK3588: 0.25 J/token", "m", "RK3588", "generation_energy_output_token_gross_mj", 250.0),
+        (
+            EXAMPLE,
+            "Llama 3.2 3B Q4",
+            "Raspberry Pi AI HAT+ 2",
+            "generation_decode_tokens_per_s",
+            18.0,
+        ),
+        (
+            "YOLOv8n INT8 on Jetson Orin Nano (25W): 3-4 ms",
+            "YOLOv8n INT8",
+            "Jetson Orin Nano (25W)",
+            "latency_p50_ms",
+            4.0,
+        ),
+        (
+            "m on RK3588: 0.25 J/token",
+            "m",
+            "RK3588",
+            "generation_energy_output_token_gross_mj",
+            250.0,
+        ),
         ("m on RK3588: 286 FPS", "m", "RK3588", "throughput_per_s", 286.0),
         ("m on RK3588: 12 W", "m", "RK3588", "energy_mean_power_w", 12.0),
     ):
         with table_row(text):
             row = parse_claim(text, DATE)
             assert [row.model, row.device, row.figure, row.canonical] == fields
-    row = parse_claim("m on RK3588: 378 ms", {**DATE, "figure": "generation_ttft_p50_ms", "prompt_tokens": "128"})
+    row = parse_claim(
+        "m on RK3588: 378 ms", {**DATE, "figure": "generation_ttft_p50_ms", "prompt_tokens": "128"}
+    )
     assert (row.figure, row.prompt_tokens) == ("generation_ttft_p50_ms", 128)
 
 
 def test_what_is_not_understood_refuses_a_claim():
     """With an example."""
-    for text in ("m: 20 tokens/s", "m on RK3588: 20", "m on RK3588: 20 apples", "m on RK3588: 1,234 ms", "m on RK3588: fast"):
+    for text in (
+        "m: 20 tokens/s",
+        "m on RK3588: 20",
+        "m on RK3588: 20 apples",
+        "m on RK3588: 1,234 ms",
+        "m on RK3588: fast",
+    ):
         with table_row(text), pytest.raises(ConfigError, match=r"such as 'Llama|Write for example"):
             parse_claim(text, DATE)
 
 
 def test_a_number_is_read_with_its_unit():
     """A comma is a thousand only where nothing else can be meant; what may mean two things is no number."""
-    cells = {"1,234.5": (1234.5, ""), "12,345,678": (12345678.0, ""), "3.3 ms": (3.3, "ms"), "1e3W": (1e3, "W")}
+    cells = {
+        "1,234.5": (1234.5, ""),
+        "12,345,678": (12345678.0, ""),
+        "3.3 ms": (3.3, "ms"),
+        "1e3W": (1e3, "W"),
+    }
     assert {cell: quantity(cell) for cell in cells} == cells
     for cell in ("1,234", "fast", "", "3.2.1"):
         with table_row(cell), pytest.raises(ValueError, match=r"not a number|decimal"):

@@ -40,11 +40,25 @@ def reason_of(admitted):
     return rejection.reason
 
 
-BIRTH = messages.Birth(device="pi-1", fleet="lab", session=3, agent="0", board=None, os=None, arch="x", runtimes={})
+BIRTH = messages.Birth(
+    device="pi-1", fleet="lab", session=3, agent="0", board=None, os=None, arch="x", runtimes={}
+)
 STATE = messages.DeviceState(state="online", session=3)
 HEALTH = Health(device="pi-1", fleet="lab", session=3, told_ns=5, agent="0")
-ACTIVITY = messages.Activity(session=7, measuring=messages.Measuring(suite="s", case="c", run=1, runs=2))
-PROGRESS = messages.JobProgress(job="autumn", title="t", state="running", wave=1, waves=2, done=3, failed=1, running=2, waiting=4)
+ACTIVITY = messages.Activity(
+    session=7, measuring=messages.Measuring(suite="s", case="c", run=1, runs=2)
+)
+PROGRESS = messages.JobProgress(
+    job="autumn",
+    title="t",
+    state="running",
+    wave=1,
+    waves=2,
+    done=3,
+    failed=1,
+    running=2,
+    waiting=4,
+)
 ENCODED = {
     "birth": messages.encode_message(BIRTH),
     "state": messages.encode_message(STATE),
@@ -61,7 +75,10 @@ def test_what_is_not_of_its_topic_or_of_no_outbox_is_rejected_with_the_reason():
         (altered(session=None), TOPIC, "did not come from an outbox"),
         (altered(seq=None), TOPIC, "did not come from an outbox"),
         (altered(schema=2), TOPIC, "update edgemeter here"),
-        *((ENCODED[kind], f"edgemeter/v1/lab/pi-2/{kind}", "arrived on the topic") for kind in ("birth", "health")),
+        *(
+            (ENCODED[kind], f"edgemeter/v1/lab/pi-2/{kind}", "arrived on the topic")
+            for kind in ("birth", "health")
+        ),
         *((b"{}", f"edgemeter/v1/lab/pi-1/{kind}", f"not a device's {kind}") for kind in ENCODED),
         (messages.encode_message(PROGRESS), "edgemeter/job/winter/state", "is of job 'autumn'"),
     ):
@@ -72,7 +89,10 @@ def test_what_is_not_of_its_topic_or_of_no_outbox_is_rejected_with_the_reason():
 
 def test_one_bad_record_of_a_batch_does_not_take_the_others_along():
     """Each record of a batch stands for itself: one that is none, one of another device."""
-    for bad, reason in ((altered(latency="fast"), "got `str` - at `$.latency`"), (encoded(seq=2, device="pi-2"), "of device 'pi-1'")):
+    for bad, reason in (
+        (altered(latency="fast"), "got `str` - at `$.latency`"),
+        (encoded(seq=2, device="pi-2"), "of device 'pi-1'"),
+    ):
         with table_row(reason):
             admitted = admit(messages.join_records([encoded(seq=1), bad, encoded(seq=3)]))
             assert not admitted.batches
@@ -124,7 +144,9 @@ def test_a_number_beyond_its_bounds_is_rejected_by_name():
         ({"load": {"samples": 1, "failures": {"http 503": 2**64}}}, "$.load.failures"),
     ):
         assert f"at `{where}" in reason_of(admit(altered(**fields))), fields
-        (rejection,) = admit(b"[%s,%s]" % (encoded(), altered(**{"seq": 2, "id": "x"} | fields))).rejections
+        (rejection,) = admit(
+            b"[%s,%s]" % (encoded(), altered(**{"seq": 2, "id": "x"} | fields))
+        ).rejections
         assert f"at `{where}" in rejection.reason, fields
         with pytest.raises(ConfigError, match=re.escape(where)):
             record.decode_head(altered(**fields))
@@ -134,26 +156,45 @@ def test_a_message_of_thousands_of_records_that_are_none_is_one_entry():
     """24 kB that opened to 9,999 rejections: the message is kept as it came, to be retried whole; valid ones are taken."""
     for base in (0, 10_000):
         with table_row(base):
-            payload = zlib.compress(b"[" + b",".join(b'{"id":"%d"}' % (base + number) for number in range(9999)) + b"]")
+            payload = zlib.compress(
+                b"[" + b",".join(b'{"id":"%d"}' % (base + number) for number in range(9999)) + b"]"
+            )
             admitted = admit(payload)
             assert admitted.rejections[0].payload == payload
-            assert reason_of(admitted).startswith("9999 records of this message, the first: not a run record")
-    mixed = b"[" + b",".join([encoded(seq=1), *(b'{"id":"%d"}' % number for number in range(500)), encoded(seq=2)]) + b"]"
+            assert reason_of(admitted).startswith(
+                "9999 records of this message, the first: not a run record"
+            )
+    mixed = (
+        b"["
+        + b",".join(
+            [encoded(seq=1), *(b'{"id":"%d"}' % number for number in range(500)), encoded(seq=2)]
+        )
+        + b"]"
+    )
     admitted = admit(mixed)
-    assert ([arrival.run.key[3] for arrival in admitted.arrivals], len(admitted.rejections)) == ([1, 2], 1)
+    assert ([arrival.run.key[3] for arrival in admitted.arrivals], len(admitted.rejections)) == (
+        [1, 2],
+        1,
+    )
 
 
 def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_nothing():
     """Who is there; a retained message that was deleted says nothing."""
     for kind, message in (("birth", BIRTH), ("state", STATE), ("health", HEALTH)):
         with table_row(kind):
-            assert [change.message for change in admit(ENCODED[kind], f"edgemeter/v1/lab/pi-1/{kind}").changes] == [message]
+            assert [
+                change.message
+                for change in admit(ENCODED[kind], f"edgemeter/v1/lab/pi-1/{kind}").changes
+            ] == [message]
             assert admit(b"", f"edgemeter/v1/lab/pi-1/{kind}").changes == []
 
 
 def test_what_is_measured_now_is_kept_by_topic_and_an_emptied_topic_takes_it_away():
     """As it was understood: a field from the future is not kept, and what is no such message is rejected."""
-    for topic, message in (("edgemeter/v1/lab/pi-1/activity", ACTIVITY), ("edgemeter/job/autumn/state", PROGRESS)):
+    for topic, message in (
+        ("edgemeter/v1/lab/pi-1/activity", ACTIVITY),
+        ("edgemeter/job/autumn/state", PROGRESS),
+    ):
         with table_row(topic):
             encoded_message = messages.encode_message(message)
             later = encoded_message.replace(b"{", b'{"later":1,', 1)

@@ -38,13 +38,17 @@ def filled(unit, size_bytes):
 
 def keyed(size_bytes, value=b"0"):
     """Return a JSON object with as many keys as fit."""
-    return b"{" + b",".join(b'"%x":%s' % (number, value) for number in range(size_bytes // 12)) + b"}"
+    return (
+        b"{" + b",".join(b'"%x":%s' % (number, value) for number in range(size_bytes // 12)) + b"}"
+    )
 
 
 def good_record(size_bytes):
     """Return a record whose samples are that large."""
     data = base64.b64encode(bytes(size_bytes // 4 * 3 - 8192)).decode()
-    return numbered(3, samples=(record.Series(name="latency", unit="ns", dtype="<u4", count=0, data=data),))
+    return numbered(
+        3, samples=(record.Series(name="latency", unit="ns", dtype="<u4", count=0, data=data),)
+    )
 
 
 BOMBS = {
@@ -53,15 +57,28 @@ BOMBS = {
     "objects with an id": lambda: filled(b'{"id":""}', MESSAGE_BYTES - 4096),
     "keys at the top": lambda: zlib.compress(b'{"id":"x",' + keyed(TEXT_BYTES)[1:]),
     "keys of temperatures": lambda: zlib.compress(with_text("temperatures_c", keyed(TEXT_BYTES))),
-    "conditions": lambda: zlib.compress(with_text("conditions", filled(b'{"when":"before"}', TEXT_BYTES))),
-    "series": lambda: with_text("samples", filled(b'{"name":"","unit":"","dtype":"<u4","count":0,"data":""}', MESSAGE_BYTES - 4096)),
+    "conditions": lambda: zlib.compress(
+        with_text("conditions", filled(b'{"when":"before"}', TEXT_BYTES))
+    ),
+    "series": lambda: with_text(
+        "samples",
+        filled(b'{"name":"","unit":"","dtype":"<u4","count":0,"data":""}', MESSAGE_BYTES - 4096),
+    ),
     "a good record of that size": lambda: zlib.compress(good_record(TEXT_BYTES)),
-    "many small records with keys": lambda: zlib.compress(filled(with_text("temperatures_c", keyed(20_000)), TEXT_BYTES)),
+    "many small records with keys": lambda: zlib.compress(
+        filled(with_text("temperatures_c", keyed(20_000)), TEXT_BYTES)
+    ),
     "10 GB of spaces": lambda: bomb(b" ", 10_000),
     "a bomb in a bomb": lambda: zlib.compress(bomb(b" ", 1024)),
-    "conditions, as many as are allowed": lambda: with_text("conditions", filled(b'{"when":"before"}', ALLOWED_BYTES)),
-    "allowed keys again and again": lambda: filled(with_text("temperatures_c", keyed(BATCH_BYTES // 4)), BATCH_BYTES),
-    "records, as many as are allowed": lambda: zlib.compress(filled(numbered(2, samples=()), BATCH_BYTES)),
+    "conditions, as many as are allowed": lambda: with_text(
+        "conditions", filled(b'{"when":"before"}', ALLOWED_BYTES)
+    ),
+    "allowed keys again and again": lambda: filled(
+        with_text("temperatures_c", keyed(BATCH_BYTES // 4)), BATCH_BYTES
+    ),
+    "records, as many as are allowed": lambda: zlib.compress(
+        filled(numbered(2, samples=()), BATCH_BYTES)
+    ),
 }
 
 # Admits and commits the message in a file as the collector does, and prints by how much that raised the peak, in MB.
@@ -93,7 +110,13 @@ with SqliteLedger(folder / "ledger") as ledger:
 def cost(folder, payload, topic="edgemeter/v1/lab/pi-1/result"):
     """Return by how many MB a message raised the peak of a process that took it, and how many records the ledger has then."""
     (folder / "payload").write_bytes(payload)
-    completed = subprocess.run([sys.executable, "-c", CHILD, str(folder), topic], cwd=ROOT, capture_output=True, text=True, check=True)
+    completed = subprocess.run(
+        [sys.executable, "-c", CHILD, str(folder), topic],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     growth_mb, count = completed.stdout.split()
     return float(growth_mb), int(count)
 
@@ -110,8 +133,22 @@ def test_no_message_raises_the_collector_by_more_than_the_limit(tmp_path, name):
 @pytest.mark.parametrize("kind", ["birth", "state", "health"])
 def test_a_report_of_a_device_is_bounded_too(tmp_path, kind):
     """16 MB of runtimes are no birth."""
-    document = {"device": "pi-1", "fleet": "lab", "session": 1, "agent": "0", "board": None, "os": None, "arch": "x", "state": "online"}
-    text = json.dumps(document)[:-1].encode() + b',"told_ns":1,"runtimes":' + keyed(MESSAGE_BYTES, b'""') + b"}"
+    document = {
+        "device": "pi-1",
+        "fleet": "lab",
+        "session": 1,
+        "agent": "0",
+        "board": None,
+        "os": None,
+        "arch": "x",
+        "state": "online",
+    }
+    text = (
+        json.dumps(document)[:-1].encode()
+        + b',"told_ns":1,"runtimes":'
+        + keyed(MESSAGE_BYTES, b'""')
+        + b"}"
+    )
     growth_mb, _ = cost(tmp_path, text, f"edgemeter/v1/lab/pi-1/{kind}")
     assert growth_mb < GROWTH_LIMIT_MB / 2
 
@@ -123,21 +160,39 @@ def reports(device):
     """Return what a board reports retained when it starts, by kind."""
     runtimes = {"litert": "2.3.0", "onnx": "1.31.1"}
     board = messages.Birth(
-        device=device, fleet="lab", session=1, agent="0.1.0", board="Raspberry Pi 5", os=None, arch="x", runtimes=runtimes
+        device=device,
+        fleet="lab",
+        session=1,
+        agent="0.1.0",
+        board="Raspberry Pi 5",
+        os=None,
+        arch="x",
+        runtimes=runtimes,
     )
     health = make_health(device=device)
-    return {"birth": board, "state": messages.DeviceState(state="online", session=1), "health": health}
+    return {
+        "birth": board,
+        "state": messages.DeviceState(state="online", session=1),
+        "health": health,
+    }
 
 
 @pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_a_collector_with_ten_thousand_boards_takes_at_most_125_mb(tmp_path):
     """Each reports itself and its health and sends four records; the peak counts."""
-    with started(mosquitto(tmp_path, *TUNED)) as address, CollectorProcess(tmp_path / "ledger", "--broker", str(address)) as collector:
+    with (
+        started(mosquitto(tmp_path, *TUNED)) as address,
+        CollectorProcess(tmp_path / "ledger", "--broker", str(address)) as collector,
+    ):
         boards = Peer(address)
         for number in range(BOARDS):
             for kind, message in reports(f"pi-{number}").items():
-                boards.session.publish(str(Topic("lab", f"pi-{number}", kind)), messages.encode_message(message), lasting="retained")
+                boards.session.publish(
+                    str(Topic("lab", f"pi-{number}", kind)),
+                    messages.encode_message(message),
+                    lasting="retained",
+                )
             if number % 100 == 0:
                 boards.session.flush(60)
         boards.close()

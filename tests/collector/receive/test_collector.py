@@ -31,7 +31,10 @@ def run(seq=1, **changes):
 
 def stored(path):
     with SqliteLedger(path, "read") as ledger:
-        return sorted((entry.record.device, entry.record.session, entry.record.seq) for entry in ledger.records())
+        return sorted(
+            (entry.record.device, entry.record.session, entry.record.seq)
+            for entry in ledger.records()
+        )
 
 
 def test_a_receipt_is_sent_after_the_commit_and_the_message_acknowledged_last(path):
@@ -40,13 +43,18 @@ def test_a_receipt_is_sent_after_the_commit_and_the_message_acknowledged_last(pa
         bench.watch = lambda: len(stored(path))
         bench.bring(run(1), run(2))
         assert bench.events == [("receipts", 2), ("acknowledged", [1, 2])]
-        assert bench.receipts == [("edgemeter/v1/lab/pi-1/receipt", Receipt(session=5, held=((1, 2),)))]
+        assert bench.receipts == [
+            ("edgemeter/v1/lab/pi-1/receipt", Receipt(session=5, held=((1, 2),)))
+        ]
 
 
 def test_a_record_is_the_same_by_device_session_and_seq_and_by_nothing_less(path):
     """Each of the four is another record; brought again, all are receipted again and none is stored twice."""
     keys = [("pi-1", 5, 1), ("pi-1", 5, 2), ("pi-1", 6, 1), ("pi-2", 5, 1)]
-    payloads = [(f"edgemeter/v1/lab/{device}/result", run(device=device, session=session, seq=seq)) for device, session, seq in keys]
+    payloads = [
+        (f"edgemeter/v1/lab/{device}/result", run(device=device, session=session, seq=seq))
+        for device, session, seq in keys
+    ]
     with intake(path) as bench:
         for topic, payload in payloads * 2:
             bench.bring(payload, topic=topic)
@@ -64,7 +72,10 @@ def test_a_receipt_names_what_is_held_and_not_the_gaps(path):
         assert ranges == {5: ((1, 2), (4, 4), (7, 7)), 6: ((1, 1),)}
         with SqliteLedger(path, "read") as ledger:
             assert ledger.ranges("pi-1", 5) == [(1, 2), (4, 4), (7, 7)]
-            assert {session.session: session.missing for session in ledger.sessions()} == {5: 3, 6: 0}
+            assert {session.session: session.missing for session in ledger.sessions()} == {
+                5: 3,
+                6: 0,
+            }
         bench.bring(run(3))
         with SqliteLedger(path, "read") as ledger:
             assert ledger.ranges("pi-1", 5) == [(1, 4), (7, 7)]
@@ -76,13 +87,26 @@ def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(path):
     with intake(path) as bench:
         bench.bring(b"\xff" * 100, good, same, good, run(9, device="pi-2"))
         counts = bench.collector.counts
-        assert (counts.inserted, counts.duplicates, counts.collisions, counts.rejections.total()) == (1, 1, 1, 2)
-        assert bench.receipts == [("edgemeter/v1/lab/pi-1/receipt", Receipt(session=5, held=((1, 1),)))]
+        assert (
+            counts.inserted,
+            counts.duplicates,
+            counts.collisions,
+            counts.rejections.total(),
+        ) == (1, 1, 1, 2)
+        assert bench.receipts == [
+            ("edgemeter/v1/lab/pi-1/receipt", Receipt(session=5, held=((1, 1),)))
+        ]
         assert bench.events[-1] == ("acknowledged", [1, 2, 3, 4, 5])
     with SqliteLedger(path, "read") as ledger:
-        assert [entry.record for entry in ledger.records(with_samples=True)] == [contract_record.decode(good)]
+        assert [entry.record for entry in ledger.records(with_samples=True)] == [
+            contract_record.decode(good)
+        ]
         entries = {entry.payload: entry for entry in ledger.quarantined()}
-    assert entries.keys() == {b"\xff" * 100, same, *(payload for payload in entries if b'"pi-2"' in payload)}
+    assert entries.keys() == {
+        b"\xff" * 100,
+        same,
+        *(payload for payload in entries if b'"pi-2"' in payload),
+    }
     assert entries[same].reason == COLLISION
     assert len(entries) == 3
 
@@ -131,7 +155,10 @@ def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(pa
             (collector.STALLED_S + 1, False, True),
         ):
             bench.now_s = at_s
-            assert (bench.collector.unwell() is None, bench.collector.is_stalled()) == (is_well, is_stalled)
+            assert (bench.collector.unwell() is None, bench.collector.is_stalled()) == (
+                is_well,
+                is_stalled,
+            )
         bench.bring()
         assert bench.collector.unwell() is None
         bench.is_up = False
@@ -196,7 +223,10 @@ def test_its_state_is_retained_at_the_broker_and_flooders_are_named_once(path, m
             assert [state[1:] for state in bench.states] == sent
             bench.states.clear()
     assert bench.states == [(bench.profile.will.topic, CollectorState(state="offline"), "retained")]
-    assert bench.profile.will.topic == f"edgemeter/collector/{bench.profile.client_id.removeprefix('collector-')}/state"
+    assert (
+        bench.profile.will.topic
+        == f"edgemeter/collector/{bench.profile.client_id.removeprefix('collector-')}/state"
+    )
     assert messages.decode_collector_state(bench.profile.will.payload).state == "offline"
 
 
@@ -216,7 +246,11 @@ def test_messages_of_a_device_that_sends_too_much_are_acknowledged_and_counted(p
     with intake(path) as bench:
         bench.bring(run(1), run(2), run(3), run(4))
         assert bench.collector.counts.shed == 2
-        assert bench.events == [("acknowledged", [3, 4]), ("receipts", None), ("acknowledged", [1, 2])]
+        assert bench.events == [
+            ("acknowledged", [3, 4]),
+            ("receipts", None),
+            ("acknowledged", [1, 2]),
+        ]
         assert bench.receipts[0][1].held == ((1, 2),)
 
 
@@ -236,12 +270,18 @@ def test_old_records_are_removed_as_often_as_is_due(path):
 def test_a_ledger_has_one_collector_and_a_group_a_name(path):
     """Started twice by mistake, the second ends with what to do; the first goes on, and after it the ledger is free."""
     with intake(path) as bench:
-        assert (bench.profile.lasting, bench.topics[0]) == ("persistent", messages.topics_of("result"))
+        assert (bench.profile.lasting, bench.topics[0]) == (
+            "persistent",
+            messages.topics_of("result"),
+        )
         with pytest.raises(UnavailableError, match="--ledger"):
             collector.Collector(bench.collector.address, path).open()
         assert bench.collector.unwell() is None
     with intake(path, group="g") as bench:
-        assert (bench.profile.lasting, bench.topics[0]) == ("clean", f"$share/g/{messages.topics_of('result')}")
+        assert (bench.profile.lasting, bench.topics[0]) == (
+            "clean",
+            f"$share/g/{messages.topics_of('result')}",
+        )
     for name in ("", "a/b", "a b"):
         with pytest.raises(ConfigError, match="group name"):
             collector.Collector(bench.collector.address, path, group=name)
@@ -257,5 +297,9 @@ def test_wrong_options_are_refused_before_anything_is_touched(path):
     ):
         with table_row(*options):
             result = CliRunner().invoke(command, ["up", "--ledger", str(path), *options])
-            assert named in (str(result.exception) if isinstance(result.exception, ConfigError) else result.stderr)
+            assert named in (
+                str(result.exception)
+                if isinstance(result.exception, ConfigError)
+                else result.stderr
+            )
     assert not path.exists()

@@ -55,7 +55,9 @@ def test_a_client_stays_that_connects_while_another_subscribes(monkeypatch):
             await bring(subscription, session)
             await inner.add_subscription(("u", 0), inner._sessions["one"][0])
 
-        monkeypatch.setattr(inner, "_publish_retained_messages_for_subscription", bring_while_another_subscribes)
+        monkeypatch.setattr(
+            inner, "_publish_retained_messages_for_subscription", bring_while_another_subscribes
+        )
         two = Peer(address, client_id="two")
         assert two.reasons == []
         two.close()
@@ -74,7 +76,9 @@ def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it():
         reader, transport, answered = asyncio.StreamReader(), Mock(), asyncio.Event()
         transport.write.side_effect = lambda _data: answered.set()
         transport.is_closing.side_effect = lambda: transport.close.called
-        writer = asyncio.StreamWriter(transport, Mock(_drain_helper=AsyncMock()), reader, asyncio.get_running_loop())
+        writer = asyncio.StreamWriter(
+            transport, Mock(_drain_helper=AsyncMock()), reader, asyncio.get_running_loop()
+        )
         transport.get_extra_info.return_value = ("127.0.0.1", 1)
         reader.feed_data(b"\x10\x17\x00\x04MQTT\x04\x2e\x00\x1e\x00\x03one\x00\x01w\x00\x03end")
         session = asyncio.ensure_future(broker._broker.stream_connected(reader, writer, "default"))

@@ -107,11 +107,16 @@ def test_a_full_handler_is_sent_nothing_and_loses_nothing(tuned, monkeypatch):
             feed.publish_all([("b", b"%d" % number * size) for size in (1, 200)])
             assert wait_until(lambda count=2 * number + 2: len(peer.messages) == count)
             assert not wait_until(lambda: handler.reasons, 0.8, patience=1.0)
-        assert [(len(message.payload), message.qos) for message in peer.messages] == [(1, 0), (200, 0)] * 4
+        assert [(len(message.payload), message.qos) for message in peer.messages] == [
+            (1, 0),
+            (200, 0),
+        ] * 4
         assert len(handler.messages) < 300
         handler.room.set()
         assert wait_until(lambda: len(handler.messages) == 300)
-        assert [payload[:3] for payload in handler.payloads()] == [b"%03d" % number for number in range(300)]
+        assert [payload[:3] for payload in handler.payloads()] == [
+            b"%03d" % number for number in range(300)
+        ]
         assert handler.reasons == []
         peer.close()
 
@@ -145,7 +150,12 @@ def test_many_messages_come_whole_through_mtls(tmp_path):
     """What TLS has decrypted already is read too."""
     authority = Authority(tmp_path / "ca")
     pair = authority.signed("broker", "IP:127.0.0.1")
-    files = (f"cafile {authority.certificate}", f"certfile {pair.certificate}", f"keyfile {pair.key}", "require_certificate true")
+    files = (
+        f"cafile {authority.certificate}",
+        f"certfile {pair.certificate}",
+        f"keyfile {pair.key}",
+        "require_certificate true",
+    )
     with started(mosquitto(tmp_path, *TUNED, *files)) as plain:
         pair = authority.signed("collector")
         tls = TlsFiles(authority.certificate, pair.certificate, pair.key)
@@ -160,7 +170,9 @@ def test_many_messages_come_whole_through_mtls(tmp_path):
             assert handler.payloads() == sent
             assert {(message.topic, message.qos) for message in handler.messages} == {("a/1", 1)}
             feed.publish_all([("b", b"y" * 1_000_000)])
-            assert wait_until(lambda: [len(message.payload) for message in peer.messages] == [1_000_000])
+            assert wait_until(
+                lambda: [len(message.payload) for message in peer.messages] == [1_000_000]
+            )
             peer.close()
 
 
@@ -181,12 +193,20 @@ def test_packets_are_the_same_however_the_stream_is_cut(version):
     """Cut anywhere, even within the length: none lost, none doubled, none changed, order kept, also with packets of other kinds between."""
     draw = random.Random(7)  # noqa: S311
     properties = [b"", b"\x02\x00\x00\x00\x07", b"\x26\x00\x01a\x00" + bytes([200]) + b"v" * 200]
-    other_packets = [b"\x20\x03\x00\x87\x00", b"\x90\x06\x00\x01\x00\x01\x87\x80", b"\xe0\x01\x8e", b"\xe0\x00", b"\xd0\x00"]
+    other_packets = [
+        b"\x20\x03\x00\x87\x00",
+        b"\x90\x06\x00\x01\x00\x01\x87\x80",
+        b"\xe0\x01\x8e",
+        b"\xe0\x00",
+        b"\xd0\x00",
+    ]
     expected, stream = [], b""
     for number in range(1, 60):
         payload = draw.randbytes(draw.choice([0, 1, 113, 127, 128, 16_384, 70_000]))
         mid = number if number % 3 else 0
-        stream += publish_packet(f"a/{number}", payload, mid=mid, version=version, properties=draw.choice(properties))
+        stream += publish_packet(
+            f"a/{number}", payload, mid=mid, version=version, properties=draw.choice(properties)
+        )
         expected.append(Message(f"a/{number}", payload, mid, 1 if mid else 0, 4, 7.5))
         if number % 4:
             expected.append(other_packets[number % len(other_packets)])
@@ -201,9 +221,14 @@ def test_packets_are_the_same_however_the_stream_is_cut(version):
 def test_a_message_beyond_the_limit_is_cut_and_the_next_one_is_whole():
     """A 3.1.1 broker heeds no limit of ours: the memory stays bounded and the stream in step."""
     sizes = {"a/1": 3, "a/large": LARGEST_MESSAGE_BYTES + 5000, "a/2": 4}
-    stream = b"".join(publish_packet(topic, b"x" * size, mid=size % 9, version="3.1.1") for topic, size in sizes.items())
+    stream = b"".join(
+        publish_packet(topic, b"x" * size, mid=size % 9, version="3.1.1")
+        for topic, size in sizes.items()
+    )
     read, most_bytes = came(PacketReader("3.1.1", 1), stream, 65_536)
-    assert [(message.topic, message.mid) for message in read] == [(topic, size % 9) for topic, size in sizes.items()]
+    assert [(message.topic, message.mid) for message in read] == [
+        (topic, size % 9) for topic, size in sizes.items()
+    ]
     lengths = [len(message.payload) for message in read]
     assert (lengths[0], lengths[2]) == (3, 4)
     assert 64_000 < lengths[1] < 200_000
@@ -212,6 +237,11 @@ def test_a_message_beyond_the_limit_is_cut_and_the_next_one_is_whole():
 
 def test_what_is_not_mqtt_ends_the_connection_and_nothing_else():
     """A length that runs out of its packet, one of five bytes: connect anew."""
-    for garbage in (b"\x30\x01\x00", b"\x32\x02\x00\x09", b"\x20\xff\xff\xff\xff\x7f", b"\x32\x04\x00\x01a\x00"):
+    for garbage in (
+        b"\x30\x01\x00",
+        b"\x32\x02\x00\x09",
+        b"\x20\xff\xff\xff\xff\x7f",
+        b"\x32\x04\x00\x01a\x00",
+    ):
         with table_row(garbage), pytest.raises(TransientError, match="is not MQTT"):
             came(PacketReader("5", 1), garbage, 100)

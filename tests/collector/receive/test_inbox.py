@@ -77,8 +77,12 @@ def test_what_exceeds_the_share_of_a_device_is_handed_back_and_what_others_send_
     """A third of the bytes that wait, for results and for other messages, while half is full; what is taken leaves the share."""
     inbox = Inbox(limit_bytes=900)
     assert sizes(inbox.put([message(size, "bad") for size in (100, 180, 170, 1)])) == [1]
-    assert inbox.put([message(300, "pi-1"), message(100, "bad", "state"), message(900, "pi-2")]) == []
-    assert sizes(inbox.put([message(1, "bad"), message(201, "bad", "health"), message(200, "bad", "birth")])) == [1, 201]
+    assert (
+        inbox.put([message(300, "pi-1"), message(100, "bad", "state"), message(900, "pi-2")]) == []
+    )
+    assert sizes(
+        inbox.put([message(1, "bad"), message(201, "bad", "health"), message(200, "bad", "birth")])
+    ) == [1, 201]
     batch = inbox.take(0)
     assert devices(batch) == ["bad", "bad", "bad", "pi-1", "bad", "pi-2", "bad"]
     assert inbox.put([message(300, "bad")]) == []

@@ -39,29 +39,42 @@ def bench(tmp_path):
 def metrics(collector):
     """Return what the collector serves, as a scraper reads it; without the prefix."""
     metrics = read_metrics(CollectorMetrics(collector).text())
-    shorter = {key if isinstance(key, tuple) else (key, None): value for key, value in metrics.items()}
-    return {(name.removeprefix("edgemeter_collector_"), label): value for (name, label), value in shorter.items()}
+    shorter = {
+        key if isinstance(key, tuple) else (key, None): value for key, value in metrics.items()
+    }
+    return {
+        (name.removeprefix("edgemeter_collector_"), label): value
+        for (name, label), value in shorter.items()
+    }
 
 
 def get(monitor, path):
     try:
-        with urllib.request.urlopen(f"http://{monitor.host}:{monitor.port}{path}", timeout=150) as response:
+        with urllib.request.urlopen(
+            f"http://{monitor.host}:{monitor.port}{path}", timeout=150
+        ) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
 
 
 def run(seq, **changes):
-    return contract_record.encode(make_record(**({"device": "pi-1", "fleet": "lab", "session": 5, "seq": seq} | changes)))
+    return contract_record.encode(
+        make_record(**({"device": "pi-1", "fleet": "lab", "session": 5, "seq": seq} | changes))
+    )
 
 
 def health(device, fleet, waiting):
-    return Health(device=device, fleet=fleet, session=5, told_ns=1, agent="0.1.0", waiting_records=waiting)
+    return Health(
+        device=device, fleet=fleet, session=5, told_ns=1, agent="0.1.0", waiting_records=waiting
+    )
 
 
 def test_rejections_are_counted_by_reason(bench):
     """One, two, three ... of each; a reason that never occurred is 0, and no other label exists."""
-    assert {value for (name, _), value in metrics(bench.collector).items() if name == "rejections_total"} == {0}
+    assert {
+        value for (name, _), value in metrics(bench.collector).items() if name == "rejections_total"
+    } == {0}
     sent = {
         "topic": [("edgemeter/v1/lab//result", run(1))],
         "presence": [("edgemeter/v1/lab/pi-1/health", b"{}")],
@@ -70,11 +83,16 @@ def test_rejections_are_counted_by_reason(bench):
         "origin": [(f"edgemeter/v1/lab/pi-{number}/result", run(9)) for number in (2, 3, 4, 5)],
         "collision": [(RESULTS, run(1))],
     }
-    for topic, payload in ((RESULTS, run(1)), *(payload for payloads in sent.values() for payload in payloads)):
+    for topic, payload in (
+        (RESULTS, run(1)),
+        *(payload for payloads in sent.values() for payload in payloads),
+    ):
         bench.bring(payload, topic=topic)
     metrics_now = metrics(bench.collector)
     assert metrics_now["messages_total", None] == 13
-    counts = {reason: value for (name, reason), value in metrics_now.items() if name == "rejections_total"}
+    counts = {
+        reason: value for (name, reason), value in metrics_now.items() if name == "rejections_total"
+    }
     assert counts == {**{reason: len(payloads) for reason, payloads in sent.items()}, "sink": 0}
     with SqliteLedger(bench.collector.place, "read") as ledger:
         assert sum(entry.times for entry in ledger.quarantined()) == sum(counts.values())
@@ -87,12 +105,16 @@ def test_the_latency_of_receipts_is_from_the_reading_of_a_message_to_its_receipt
         bench.bring(run(seq), b"garbage")
     metrics_now = metrics(bench.collector)
     assert metrics_now["receipt_seconds_sum", None] == pytest.approx(3.2)
-    bounds = [metrics_now["receipt_seconds_bucket", bound] for bound in ("0.5", "1.0", "2.5", "+Inf")]
+    bounds = [
+        metrics_now["receipt_seconds_bucket", bound] for bound in ("0.5", "1.0", "2.5", "+Inf")
+    ]
     assert bounds == [0, 1, 2, 2]
     assert metrics_now["receipt_seconds_count", None] == 2
 
 
-def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have(bench, monkeypatch):
+def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have(
+    bench, monkeypatch
+):
     """A sink that has everything has none."""
     bench.bring(run(1))
     bench.bring(run(2))
@@ -102,12 +124,24 @@ def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have
             ledger.advance(sink, row)
     monkeypatch.setattr(time, "time_ns", lambda: second + 10**9)
     metrics_now = metrics(bench.collector)
-    lags = {label: value for (name, label), value in metrics_now.items() if name == "sink_lag_seconds"}
-    assert lags == {"far behind": pytest.approx(1 + (second - first) / 1e9), "one behind": 1.0, "complete": 0.0}
-    assert [metrics_now["sink_row", sink] for sink in ("far behind", "one behind", "complete")] == [0, 1, 2]
+    lags = {
+        label: value for (name, label), value in metrics_now.items() if name == "sink_lag_seconds"
+    }
+    assert lags == {
+        "far behind": pytest.approx(1 + (second - first) / 1e9),
+        "one behind": 1.0,
+        "complete": 0.0,
+    }
+    assert [metrics_now["sink_row", sink] for sink in ("far behind", "one behind", "complete")] == [
+        0,
+        1,
+        2,
+    ]
 
 
-def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(influx_place, tmp_path):
+def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(
+    influx_place, tmp_path
+):
     """A real InfluxDB that takes one of two records: in the other is a field that somebody else wrote with another type."""
     with closing(Bucket(influx_place.config())) as sink:
         sink.write([f"run,device=x accuracy_metric=1.5 {STARTED_AT_NS}"])
@@ -118,7 +152,12 @@ def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(in
     ):
         for payload in (run(1, accuracy=None), run(2)):
             device.session.publish(RESULTS, payload)
-        assert wait_until(lambda: 2 in [value for (name, _), value in metrics(collector).items() if name == "sink_row"])
+        assert wait_until(
+            lambda: (
+                2
+                in [value for (name, _), value in metrics(collector).items() if name == "sink_row"]
+            )
+        )
         metrics_now = metrics(collector)
     assert metrics_now["rejections_total", "sink"] == 1
     assert [value for (name, _), value in metrics_now.items() if name == "sink_lag_seconds"] == [0]
@@ -134,7 +173,9 @@ def test_the_backlog_is_what_all_devices_report(bench):
         (health("pi-1", "lab", 0), 47),
         (unknown, 44),
     ):
-        bench.bring(encode_health(report), topic=f"edgemeter/v1/{report.fleet}/{report.device}/health")
+        bench.bring(
+            encode_health(report), topic=f"edgemeter/v1/{report.fleet}/{report.device}/health"
+        )
         assert metrics(bench.collector)["outbox_records", None] == expected
 
 

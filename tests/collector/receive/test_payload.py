@@ -44,19 +44,31 @@ def test_every_form_of_the_wire_arrives_whole(tmp_path):
 def test_what_is_compressed_and_damaged_is_rejected_with_a_reason():
     """Cut, altered, or only its first byte."""
     compressed = zlib.compress(encoded())
-    for payload in (b"x", compressed[:-1], compressed[:100], compressed[:50] + b"\0" + compressed[51:], b"x\x9c" + b"\xff" * 50):
+    for payload in (
+        b"x",
+        compressed[:-1],
+        compressed[:100],
+        compressed[:50] + b"\0" + compressed[51:],
+        b"x\x9c" + b"\xff" * 50,
+    ):
         (rejection,) = admit(payload).rejections
         assert "not a run record: compressed, but" in rejection.reason
 
 
 def test_text_just_at_its_limit_is_taken_and_one_more_is_not():
     """The bound is on what comes out, whatever the ratio: 24 MiB with raw samples, 2 MiB of many records, 1 MiB else."""
-    limits = {b'{"samples":[': wire.LONGEST_TEXT_BYTES, b" [": wire.LONGEST_BATCH_BYTES, b"{": wire.LARGEST_HEAD_BYTES}
+    limits = {
+        b'{"samples":[': wire.LONGEST_TEXT_BYTES,
+        b" [": wire.LONGEST_BATCH_BYTES,
+        b"{": wire.LARGEST_HEAD_BYTES,
+    }
     for beginning, limit_bytes in limits.items():
         with table_row(beginning):
             text = beginning.ljust(limit_bytes)
             assert wire.payload_text(zlib.compress(text)) == text
-            with pytest.raises(ConfigError, match=rf"more than {limit_bytes >> 20} MiB when decompressed"):
+            with pytest.raises(
+                ConfigError, match=rf"more than {limit_bytes >> 20} MiB when decompressed"
+            ):
                 wire.payload_text(zlib.compress(text + b" "))
     many = b"[".ljust(wire.LONGEST_BATCH_BYTES)
     assert wire.payload_text(many) == many
@@ -68,15 +80,25 @@ def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_marked(
     """A board that thinks it is 1970: the ledger has the time of receipt, and who set it; a clock that was right is left alone."""
     for many in (1, 2):
         with table_row(many):
-            wrong = [make_record(session=5, seq=seq, clock_synchronised=False, started_at_ns=12) for seq in range(1, many + 1)]
-            later = make_record(session=5, seq=9, clock_synchronised=False, stamped_by="device-later")
-            admitted = admit(messages.join_records([contract_record.encode(record) for record in [*wrong, later]]))
+            wrong = [
+                make_record(session=5, seq=seq, clock_synchronised=False, started_at_ns=12)
+                for seq in range(1, many + 1)
+            ]
+            later = make_record(
+                session=5, seq=9, clock_synchronised=False, stamped_by="device-later"
+            )
+            admitted = admit(
+                messages.join_records(
+                    [contract_record.encode(record) for record in [*wrong, later]]
+                )
+            )
             with SqliteLedger(tmp_path / f"{many}") as ledger:
                 ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
                 *stamped, last = [record.record for record in ledger.records()]
-            assert [(record.started_at_ns, record.stamped_by, record.clock_synchronised) for record in stamped] == [
-                (1_900_000_000_000_000_000, "collector", False)
-            ] * many
+            assert [
+                (record.started_at_ns, record.stamped_by, record.clock_synchronised)
+                for record in stamped
+            ] == [(1_900_000_000_000_000_000, "collector", False)] * many
             assert (last.started_at_ns, last.stamped_by) == (later.started_at_ns, "device-later")
 
 
@@ -102,8 +124,16 @@ def test_a_record_may_be_large_in_its_samples_and_in_nothing_else(monkeypatch):
     large = contract_record.join_samples(encoded(), b"[" + series % (b"A" * 100_000) + b"]")
     assert admit(large).arrivals
     for text, reason in (
-        (encoded().replace(b'"case":', b'"unknown":[' + b"1," * 20_000 + b'1],"case":', 1), "without its samples"),
-        (contract_record.join_samples(encoded(), b"[" + b",".join([series % (b"A" * 10_000)] * 4) + b"]"), "more than 3 series"),
+        (
+            encoded().replace(b'"case":', b'"unknown":[' + b"1," * 20_000 + b'1],"case":', 1),
+            "without its samples",
+        ),
+        (
+            contract_record.join_samples(
+                encoded(), b"[" + b",".join([series % (b"A" * 10_000)] * 4) + b"]"
+            ),
+            "more than 3 series",
+        ),
         (b'{"samples":[],' * 2 + b" " * 30_000, "not a run record"),
     ):
         (rejection,) = admit(text).rejections
@@ -121,6 +151,9 @@ def test_one_record_travels_alone_and_several_as_a_list():
         with table_row(payload), pytest.raises(ConfigError, match=r"^not a batch of records: "):
             wire.split_records(payload)
     record = b'{"schema":1,"id":""}'
-    assert len(wire.split_records(messages.join_records([record] * messages.LONGEST_BATCH))) == messages.LONGEST_BATCH
+    assert (
+        len(wire.split_records(messages.join_records([record] * messages.LONGEST_BATCH)))
+        == messages.LONGEST_BATCH
+    )
     with pytest.raises(ConfigError, match="more than 10000"):
         wire.split_records(messages.join_records([record] * (messages.LONGEST_BATCH + 1)))

@@ -27,12 +27,26 @@ def case_of(store):
 def test_columns_hold_what_the_records_have():
     """Every figure, verdict and subject of records of random content, in the order of their start."""
     records = oldest_first(random_record(seed) for seed in range(60))
-    for run, record in zip(MemoryStore(records).select("TRUE"), judged_together(records), strict=True):
+    for run, record in zip(
+        MemoryStore(records).select("TRUE"), judged_together(records), strict=True
+    ):
         with table_row(record.id):
             refused = places_not_measured(record)
-            figures = [None if index in refused or math.isnan(value) else value for index, value in enumerate(values_of(record))]
-            assert (run.id, run.values, run.verdict, run.subject) == (record.id, tuple(figures), record.verdict, subject_of(record))
-            assert (run.started_at_ns, run.repeat, run.queries) == (record.started_at_ns, record.repeat, record.latency.count)
+            figures = [
+                None if index in refused or math.isnan(value) else value
+                for index, value in enumerate(values_of(record))
+            ]
+            assert (run.id, run.values, run.verdict, run.subject) == (
+                record.id,
+                tuple(figures),
+                record.verdict,
+                subject_of(record),
+            )
+            assert (run.started_at_ns, run.repeat, run.queries) == (
+                record.started_at_ns,
+                record.repeat,
+                record.latency.count,
+            )
 
 
 def test_the_runs_that_count_are_those_that_single_runs_would_give():
@@ -42,7 +56,12 @@ def test_the_runs_that_count_are_those_that_single_runs_would_give():
         for meters in ((0, 0, 0, 0, 0), (0, 1, 0, 1, 2), (1, 1, 0, 0, 0), (2, 2, 2, 2, 2)):
             with table_row(f"{verdicts} {meters}"):
                 case_runs = [
-                    make_run(id=str(index), energy=METERS[meter], started_at_ns=10**18 + index, **({"verdict": verdict} if verdict else {}))
+                    make_run(
+                        id=str(index),
+                        energy=METERS[meter],
+                        started_at_ns=10**18 + index,
+                        **({"verdict": verdict} if verdict else {}),
+                    )
                     for index, (verdict, meter) in enumerate(zip(verdicts, meters, strict=True))
                 ]
                 runs = case_of(MemoryStore(case_runs))
@@ -57,7 +76,10 @@ def test_the_runs_that_count_are_those_that_single_runs_would_give():
 def test_a_run_that_came_twice_is_there_once(tmp_path):
     """Under another number; an invalid one is not among those that can be compared."""
     path = tmp_path / "ledger.sqlite"
-    runs = [make_run(id=name, session=1, seq=seq, started_at_ns=10**18 + seq) for seq, name in enumerate("abcb", 1)]
+    runs = [
+        make_run(id=name, session=1, seq=seq, started_at_ns=10**18 + seq)
+        for seq, name in enumerate("abcb", 1)
+    ]
     runs.append(make_run(id="d", session=1, seq=9, verdict=violating("invalid", "throttled")))
     with SqliteLedger(path) as ledger:
         ledger.commit([arrival(run, run.started_at_ns) for run in runs])
@@ -66,8 +88,15 @@ def test_a_run_that_came_twice_is_there_once(tmp_path):
 
 def test_every_kind_of_ledger_gives_the_same_columns(ledger_place):
     """Verdicts, siblings and what is absent, as records in memory give them."""
-    records = [make_run(id=f"a{seq}", session=3, seq=seq, session_started_at_ns=5, p50_ms=10.0 + 9 * (seq == 4)) for seq in range(1, 7)]
-    records.append(make_run(id="b", session=3, seq=9, energy=None, verdict=violating("invalid", "throttled")))
+    records = [
+        make_run(
+            id=f"a{seq}", session=3, seq=seq, session_started_at_ns=5, p50_ms=10.0 + 9 * (seq == 4)
+        )
+        for seq in range(1, 7)
+    ]
+    records.append(
+        make_run(id="b", session=3, seq=9, energy=None, verdict=violating("invalid", "throttled"))
+    )
     with open_ledger(ledger_place) as ledger:
         ledger.commit([arrival(record, record.started_at_ns) for record in records])
     both = [
@@ -75,11 +104,15 @@ def test_every_kind_of_ledger_gives_the_same_columns(ledger_place):
         for store in (LedgerStore(ledger_place), MemoryStore(records))
     ]
     assert both[0] == both[1]
-    assert [run.verdict.state for run in both[0]] == ["ok"] * 3 + ["disturbed"] + ["ok"] * 2 + ["invalid"]
+    assert [run.verdict.state for run in both[0]] == ["ok"] * 3 + ["disturbed"] + ["ok"] * 2 + [
+        "invalid"
+    ]
 
 
 def test_a_figure_that_no_run_has_is_absent():
     """Of all columns, in each run."""
     (run,) = MemoryStore([make_run(energy=None)]).select("TRUE")
-    assert {name for name in VALUE_COLUMNS if name.startswith("energy") and run.value(name) is not None} == set()
+    assert {
+        name for name in VALUE_COLUMNS if name.startswith("energy") and run.value(name) is not None
+    } == set()
     assert case_of(MemoryStore([make_run(energy=None)])).highest("energy_gross_mj") is None

@@ -26,7 +26,9 @@ def test_a_figure_is_called_by_its_name_its_stem_its_title_or_its_metric():
 
 def test_who_calls_a_figure_by_no_name_of_it_is_told_the_titles():
     """Only of those that are meant."""
-    with pytest.raises(ConfigError, match="'speed' is not a figure: there are p50, latency, energy"):
+    with pytest.raises(
+        ConfigError, match="'speed' is not a figure: there are p50, latency, energy"
+    ):
         figure_called("speed", (figure("latency_p50_ms"), figure("energy_gross_mj")))
 
 

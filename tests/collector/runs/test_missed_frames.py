@@ -17,7 +17,11 @@ LATENCY_MS = np.array([30, 30, 130, 70, 30, 30, 30, 30])
 WAITED_MS = np.array([0, 0, 0, 30, 0, 0, 0, 0])
 SERIES = tuple(
     samples.pack(name, "ns", values_ms * MS)
-    for name, values_ms in (("arrival", NUMBERS * 100), ("query_start", NUMBERS * 100 + WAITED_MS), ("latency", LATENCY_MS))
+    for name, values_ms in (
+        ("arrival", NUMBERS * 100),
+        ("query_start", NUMBERS * 100 + WAITED_MS),
+        ("latency", LATENCY_MS),
+    )
 )
 STEADY = make_steady(rate_per_s=10.0, frames=10, dropped=2, late=2, missed_ratio=0.4)
 CURVE = Sustained(interval_s=0.5, points=(CurvePoint(clock_hz=2e9), CurvePoint(clock_hz=1e9)))
@@ -35,7 +39,10 @@ def test_a_frame_for_which_edgemeter_woke_up_late_waited_for_no_other():
     """Frame 5 arrives 70 ms after the answer before it, its call begins 40 ms later and takes 30 of 60 ms."""
     late_ms = np.where(NUMBERS == 5, 40, 0)
     changed = {"query_start": NUMBERS * 100 + WAITED_MS + late_ms, "latency": LATENCY_MS + late_ms}
-    series = tuple(samples.pack(part.name, "ns", changed[part.name] * MS) if part.name in changed else part for part in SERIES)
+    series = tuple(
+        samples.pack(part.name, "ns", changed[part.name] * MS) if part.name in changed else part
+        for part in SERIES
+    )
     steady = make_steady(rate_per_s=10.0, frames=10, dropped=2, late=3, missed_ratio=0.5)
     missed = missed_frames(make_record(steady=steady, samples=series))
     assert (missed.dropped, missed.waited, missed.woke_late, missed.too_slow) == (2, 1, 1, 1)
@@ -52,7 +59,23 @@ def test_frames_that_still_waited_after_the_schedule_were_given_up():
 def test_the_command_explains_a_steady_run(tmp_path, monkeypatch):
     """In words and as JSON."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    fill(tmp_path / "ledger.sqlite", [make_run(id="e" * 32, steady=STEADY, samples=SERIES, sustained=CURVE)])
-    document = json.loads(edgemeter("runs", "show", "eeee", "--format", "json").stdout)["missed_frames"]
-    assert (document["dropped"], document["waited"], document["too_slow"], len(document["rows"])) == (2, 1, 1, 2)
-    assert edgemeter("runs", "show", "eeee").stdout.splitlines()[-1].split() == ["0.6", "s", "2", "2", "1000"]
+    fill(
+        tmp_path / "ledger.sqlite",
+        [make_run(id="e" * 32, steady=STEADY, samples=SERIES, sustained=CURVE)],
+    )
+    document = json.loads(edgemeter("runs", "show", "eeee", "--format", "json").stdout)[
+        "missed_frames"
+    ]
+    assert (
+        document["dropped"],
+        document["waited"],
+        document["too_slow"],
+        len(document["rows"]),
+    ) == (2, 1, 1, 2)
+    assert edgemeter("runs", "show", "eeee").stdout.splitlines()[-1].split() == [
+        "0.6",
+        "s",
+        "2",
+        "2",
+        "1000",
+    ]

@@ -26,13 +26,17 @@ def test_what_must_be_alike_is_unlike_where_it_differs():
         with table_row(field.name):
             key, other = keys_of(field.name)
             is_known = None not in (getattr(key, field.name), getattr(other, field.name))
-            assert [unlike.name for unlike in relation(key, other).unlike] == ([field.name] if is_known else [])
+            assert [unlike.name for unlike in relation(key, other).unlike] == (
+                [field.name] if is_known else []
+            )
 
 
 def test_a_quantisation_matters_only_where_it_bears_on_the_work():
     """That of a language model."""
     language = {"generation": make_generation()}
-    key, other = (key_of(make_record(**language, precision=precision)) for precision in ("q4_0", "q8_0"))
+    key, other = (
+        key_of(make_record(**language, precision=precision)) for precision in ("q4_0", "q8_0")
+    )
     assert [field.name for field in relation(key, other).unlike] == ["precision"]
     assert relation(*keys_of("precision")).unlike == ()
 

@@ -20,7 +20,10 @@ from tests.fixtures.rows import table_row
 def test_ledgers_and_documents_are_recognised_by_their_content_and_read_oldest_first(tmp_path):
     """The order is that of measuring, not of arrival; raw samples stay away unless they are asked for; two are read as one store."""
     path = tmp_path / "anything"
-    later, earlier = make_record(session=1, seq=1, started_at_ns=20), make_record(session=1, seq=2, started_at_ns=10)
+    later, earlier = (
+        make_record(session=1, seq=1, started_at_ns=20),
+        make_record(session=1, seq=2, started_at_ns=10),
+    )
     with SqliteLedger(path) as ledger:
         ledger.commit([arrival(later), arrival(earlier)])
     store = open_store(str(path))
@@ -31,7 +34,11 @@ def test_ledgers_and_documents_are_recognised_by_their_content_and_read_oldest_f
     (run,) = open_store(str(board)).contents(with_samples=True).runs
     assert run.samples
     assert open_store(str(board)).contents().runs[0].samples == ()
-    assert {run.id for run in open_store(str(board), str(path)).contents().runs} == {"from-the-board", earlier.id, later.id}
+    assert {run.id for run in open_store(str(board), str(path)).contents().runs} == {
+        "from-the-board",
+        earlier.id,
+        later.id,
+    }
 
 
 def test_a_store_in_memory_closes_its_database():
@@ -47,11 +54,23 @@ def test_a_store_in_memory_closes_its_database():
 def test_what_lies_in_the_quarantine_is_left_out_with_its_reason(tmp_path):
     """A record that the collector refused is not silently absent; garbage is counted."""
     path = tmp_path / "ledger.sqlite"
-    record_there, refused = make_record(session=1, seq=1), contract_record.encode(make_record(id="from-tomorrow"))
+    record_there, refused = (
+        make_record(session=1, seq=1),
+        contract_record.encode(make_record(id="from-tomorrow")),
+    )
     with SqliteLedger(path) as ledger:
         # A run that only InfluxDB refused lies there for the sink's sake: the ledger holds it.
-        by_sink = Rejection("topic", contract_record.encode(record_there), "the sink does not take it", 7)
-        ledger.commit([arrival(record_there)], [by_sink, Rejection("topic", refused, "schema 2", 7), Rejection("topic", b"\xff", "?", 7)])
+        by_sink = Rejection(
+            "topic", contract_record.encode(record_there), "the sink does not take it", 7
+        )
+        ledger.commit(
+            [arrival(record_there)],
+            [
+                by_sink,
+                Rejection("topic", refused, "schema 2", 7),
+                Rejection("topic", b"\xff", "?", 7),
+            ],
+        )
     contents = open_store(str(path)).contents()
     assert [run.id for run in contents.runs] == [record_there.id]
     assert contents.left_out == [
@@ -65,7 +84,13 @@ def test_a_run_of_a_newer_schema_is_left_out_and_the_others_are_read(tmp_path):
     newer = msgspec.json.decode(contract_record.encode(make_run(id="newer")))
     newer["schema"] = 99
     path = tmp_path / "runs.json"
-    path.write_bytes(b'{"runs": [' + msgspec.json.encode(newer) + b"," + contract_record.encode(make_run(id="today")) + b"]}")
+    path.write_bytes(
+        b'{"runs": ['
+        + msgspec.json.encode(newer)
+        + b","
+        + contract_record.encode(make_run(id="today"))
+        + b"]}"
+    )
     contents = open_store(str(path)).contents()
     assert [run.id for run in contents.runs] == ["today"]
     (entry,) = contents.left_out
@@ -78,7 +103,15 @@ def test_a_run_of_a_newer_schema_is_left_out_and_the_others_are_read(tmp_path):
 
 def test_a_file_that_is_not_ours_is_named(tmp_path):
     """Whatever it is: a text, a file that is absent, a folder, a broker."""
-    for content in (b"", b"hello", b"[1, 2]", b'{"rows": []}', b"\xff\xfe", b"[" * 100_000, b'{"runs": [1, 2'):
+    for content in (
+        b"",
+        b"hello",
+        b"[1, 2]",
+        b'{"rows": []}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"runs": [1, 2',
+    ):
         with table_row(content[:80]):
             path = tmp_path / "notes.txt"
             path.write_bytes(content)

@@ -13,20 +13,33 @@ LIMITS = "slower:3%,energy:5%,ap:0.5"
 
 
 def rows_of(text):
-    return [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| case")]
+    return [
+        line
+        for line in text.splitlines()
+        if line.startswith("| ") and not line.startswith("| case")
+    ]
 
 
 def test_each_comparison_has_its_comment():
     """The outcome of the gate, the table with value and change, what fails and why, what is left out."""
-    texts = [f"## {name}\n{to_markdown(comparison, SIDES)}" for name, comparison in comparisons() if comparison.reference != "reference"]
+    texts = [
+        f"## {name}\n{to_markdown(comparison, SIDES)}"
+        for name, comparison in comparisons()
+        if comparison.reference != "reference"
+    ]
     # Ids are made anew each time.
-    same_as_snapshot("pull-request-comments", re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", "\n".join(texts)))
+    same_as_snapshot(
+        "pull-request-comments", re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", "\n".join(texts))
+    )
 
 
 def test_the_mark_and_the_outcome_come_first_and_the_worst_case():
     """So that it can be found again, and read in a second."""
     before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
-    after = [*make_side(agent="2", seed=2, start=100), *make_side(agent="2", seed=3, start=150, model="other", factor=1.2)]
+    after = [
+        *make_side(agent="2", seed=2, start=100),
+        *make_side(agent="2", seed=3, start=150, model="other", factor=1.2),
+    ]
     text = to_markdown(changed(before, after, LIMITS), SIDES)
     lines = text.splitlines()
     assert lines[:2] == [MARK, "### Edgemeter: **fails slower:3%**"]
@@ -51,7 +64,11 @@ def test_a_figure_has_its_interval_and_a_disturbed_run_its_reason():
 def test_a_comment_is_never_too_long_to_post():
     """2,000 cases: the worst come first, the others are counted."""
     sides = [
-        [run for number in range(2000) for run in make_side(agent=agent, runs=1, start=start + number, model=f"m{number}")]
+        [
+            run
+            for number in range(2000)
+            for run in make_side(agent=agent, runs=1, start=start + number, model=f"m{number}")
+        ]
         for agent, start in (("1", 0), ("2", 9000))
     ]
     text = to_markdown(changed(*sides, LIMITS), SIDES)
@@ -71,9 +88,14 @@ def test_texts_from_devices_are_only_text():
 
 def test_where_nothing_is_on_both_sides_the_comment_says_how_there_is_a_baseline():
     """And which case has none; a gate on it is inconclusive."""
-    assert len(changed(make_side(agent="1", runs=1), make_side(agent="2", start=9, model="b")).rows) == 2
+    assert (
+        len(changed(make_side(agent="1", runs=1), make_side(agent="2", start=9, model="b")).rows)
+        == 2
+    )
     before = [*make_side(agent="1", runs=3), *make_side(agent="1", start=1, runs=3, model="c")]
-    text = to_markdown(changed(before, make_side(agent="2", start=9, model="b"), "slower:3%"), SIDES)
+    text = to_markdown(
+        changed(before, make_side(agent="2", start=9, model="b"), "slower:3%"), SIDES
+    )
     assert "### Edgemeter: **inconclusive, which fails: nothing could be judged**" in text
     assert "baseline: stored" in text
     assert "the baseline has no usable run of this case" in text
@@ -82,7 +104,10 @@ def test_where_nothing_is_on_both_sides_the_comment_says_how_there_is_a_baseline
 def test_of_two_cases_that_are_called_alike_only_the_one_that_fails_is_blamed():
     """The same model with 1 thread and with 4: each has a name and findings of its own."""
     before = [*make_side(agent="1", threads=1), *make_side(agent="1", start=50, threads=4)]
-    after = [*make_side(agent="2", start=100, threads=1), *make_side(agent="2", start=150, threads=4, factor=1.3)]
+    after = [
+        *make_side(agent="2", start=100, threads=1),
+        *make_side(agent="2", start=150, threads=4, factor=1.3),
+    ]
     four, single = rows_of(to_markdown(changed(before, after, "slower:3%"), SIDES))
     assert "4 threads" in four
     assert "fail" in four

@@ -16,7 +16,9 @@ def steps_of(latencies, steps):
 def test_shares_are_computed_from_the_raw_samples():
     """Not from the medians of the record, which may be anything."""
     steps = steps_of(list(range(1, 101)), 1000)
-    assert np.array(steps) == pytest.approx(np.array([(value, value / 100) for value in range(1, 101)]))
+    assert np.array(steps) == pytest.approx(
+        np.array([(value, value / 100) for value in range(1, 101)])
+    )
 
 
 def test_of_many_queries_the_fastest_and_the_slowest_are_among_the_steps():

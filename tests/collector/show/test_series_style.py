@@ -8,7 +8,9 @@ def test_series_are_devices_where_there_are_several_and_runtimes_on_one():
     several = compare_runs(make_run(), make_run(device="pi-2"), make_reference())
     assert series_style.assign_styles(comparison.rows).names == ("litert", "onnx")
     assert series_style.assign_styles(several.rows).names == ("pi-1", "pi-2")
-    assert series_style.assign_styles(comparison.rows).of(comparison.rows[0]) == series_style.REFERENCE
+    assert (
+        series_style.assign_styles(comparison.rows).of(comparison.rows[0]) == series_style.REFERENCE
+    )
     assert {*series_style.SHAPES, series_style.REFERENCE.shape} == set(series_style.GLYPHS)
 
 
@@ -17,4 +19,6 @@ def test_the_cases_of_one_device_alone_are_series():
     alone = compare_runs(make_run(), make_run(runtime="litert"), reference="pi-1")
     styles = series_style.assign_styles(alone.rows)
     assert styles.names == ("litert", "onnx")
-    assert [styles.of(row) for row in alone.rows] == [series_style.numbered_style(index) for index in (1, 0)]
+    assert [styles.of(row) for row in alone.rows] == [
+        series_style.numbered_style(index) for index in (1, 0)
+    ]

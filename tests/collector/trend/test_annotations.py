@@ -13,5 +13,7 @@ def test_a_file_that_is_no_store_is_not_annotated(tmp_path):
             store = tmp_path / "notes.txt"
             store.write_bytes(content)
             with pytest.raises(ConfigError, match=r"notes\.txt"):
-                CliRunner().invoke(annotate, ["moved", "--ledger", str(store)], catch_exceptions=False)
+                CliRunner().invoke(
+                    annotate, ["moved", "--ledger", str(store)], catch_exceptions=False
+                )
             assert list(tmp_path.iterdir()) == [store]

@@ -18,7 +18,9 @@ from tests.fixtures.trend_columns import days_of
 def test_an_exchanged_sensor_confirms_a_step_in_at_most_one_stable_series_of_25(slope, jump_c):
     """The readings jump, the metric does not: 36 to 96 of 100 when each reading was believed (18 to 22 at 3 degrees)."""
     draw = np.random.default_rng(1)
-    days = days_of_series(METRICS[METRIC], columns(weather(slope, jump_c), Noise(day=1.0, run=0.0), draw, 100))
+    days = days_of_series(
+        METRICS[METRIC], columns(weather(slope, jump_c), Noise(day=1.0, run=0.0), draw, 100)
+    )
     assert np.mean([bool(changes.breaks) for changes in change_points(days, stride=2)]) <= 0.04
 
 
@@ -57,7 +59,11 @@ def test_the_readings_before_an_exchange_become_those_of_the_newest_sensor():
 def test_few_or_no_temperatures_are_left_as_they_are():
     """None, one, and a constant one."""
     x = np.arange(5.0)
-    for temperature_c in (np.full(5, np.nan), np.array([np.nan, 40, np.nan, np.nan, np.nan]), np.full(5, 40.0)):
+    for temperature_c in (
+        np.full(5, np.nan),
+        np.array([np.nan, 40, np.nan, np.nan, np.nan]),
+        np.full(5, 40.0),
+    ):
         assert regressor(temperature_c, x) == pytest.approx(temperature_c, nan_ok=True)
 
 

@@ -11,7 +11,11 @@ def test_after_a_confirmed_step_the_interval_holds_the_level_that_the_board_has_
     (now,), (all_days,) = summarised(runs), summarised(runs, "all")
     assert now.p50_ms.low < 10.8 < now.p50_ms.high
     assert all_days.p50_ms.value == pytest.approx(10 * 1.08**0.4, rel=0.005)
-    assert (len(now.runs), now.segment.earlier, now.segment.words[:16]) == (40, 60, "since 2024-12-03")
+    assert (len(now.runs), now.segment.earlier, now.segment.words[:16]) == (
+        40,
+        60,
+        "since 2024-12-03",
+    )
     assert len(now.left_out) == 60
     assert all_days.segment is None
 
@@ -48,6 +52,14 @@ def test_a_change_of_firmware_that_carries_nothing_leaves_all_runs():
 @pytest.mark.parametrize(("at", "ratio"), [(60, 1.04), (92, 1.08)])
 def test_in_simulation_the_interval_holds_the_level_now_as_often_as_stated(at, ratio):
     """Two hundred boards of a hundred days, 1% from day to day."""
-    runs = [run for seed in range(200) for run in level_runs(stepped_ms(100, at, ratio, seed=seed), device=f"pi-{seed}", seq=1000 * seed)]
-    holds = [summary.p50_ms.low <= 10 * ratio <= summary.p50_ms.high for summary in summarised(runs)]
+    runs = [
+        run
+        for seed in range(200)
+        for run in level_runs(
+            stepped_ms(100, at, ratio, seed=seed), device=f"pi-{seed}", seq=1000 * seed
+        )
+    ]
+    holds = [
+        summary.p50_ms.low <= 10 * ratio <= summary.p50_ms.high for summary in summarised(runs)
+    ]
     assert np.mean(holds) >= 0.9

@@ -49,7 +49,10 @@ def test_the_rows_give_the_same_figures_as_the_records(ledger):
         direct = history_of([entry.record for entry in opened.records()])
     assert list(of_rows.series()) == list(direct.series())
     (key,) = of_rows.series()
-    points = [[run._replace(row=0, session=0, seq=0) for run in history.points(key)] for history in (of_rows, direct)]
+    points = [
+        [run._replace(row=0, session=0, seq=0) for run in history.points(key)]
+        for history in (of_rows, direct)
+    ]
     assert points[0] == points[1]
     metrics = ("energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled")
     assert watch.trends_of(of_rows, (), metrics) == watch.trends_of(direct, (), metrics)
@@ -60,9 +63,28 @@ def fleet(ledger):
     """Return a ledger of four devices: several runs a day, firmware and temperature that change, invalid runs, and some without energy."""
     firmwares = ["1"] * 20 + ["2"] * 20
     keep(ledger, make_days(noisy(90, 40, seed=3), device="pi-9", runs_a_day=3, firmwares=firmwares))
-    keep(ledger, make_days(noisy(95, 40, seed=4), device="pi-2", temperatures_c=noisy(50, 40, step_at=25, step_ratio=1.2)))
-    keep(ledger, make_days(noisy(99, 15, seed=5), device="pi-5", verdict=violating("invalid", "throttled")))
-    keep(ledger, make_days([None] * 15 + noisy(99, 30, seed=6), device="pi-5", seq=100, energy=None, firmwares=["1"] * 45))
+    keep(
+        ledger,
+        make_days(
+            noisy(95, 40, seed=4),
+            device="pi-2",
+            temperatures_c=noisy(50, 40, step_at=25, step_ratio=1.2),
+        ),
+    )
+    keep(
+        ledger,
+        make_days(noisy(99, 15, seed=5), device="pi-5", verdict=violating("invalid", "throttled")),
+    )
+    keep(
+        ledger,
+        make_days(
+            [None] * 15 + noisy(99, 30, seed=6),
+            device="pi-5",
+            seq=100,
+            energy=None,
+            firmwares=["1"] * 45,
+        ),
+    )
     return ledger
 
 
@@ -73,10 +95,15 @@ def test_columns_hold_the_figures_of_the_points(fleet, monkeypatch):
     keys = list(history.series())
     assert len(keys) > 3
     for selected in (keys, keys[::-1], keys[1:2], []):
-        read, expected = history.columns(selected, names), columns_of([history.points(key) for key in selected], names)
+        read, expected = (
+            history.columns(selected, names),
+            columns_of([history.points(key) for key in selected], names),
+        )
         for name in ("edges", "day", "is_ok"):
             np.testing.assert_array_equal(getattr(read, name), getattr(expected, name))
-        assert [read.facts[number] for number in read.common] == [expected.facts[number] for number in expected.common]
+        assert [read.facts[number] for number in read.common] == [
+            expected.facts[number] for number in expected.common
+        ]
         for name in names:
             np.testing.assert_array_equal(read.figures[name], expected.figures[name])
 
@@ -91,10 +118,19 @@ def test_the_days_of_many_series_are_those_of_each_alone(fleet):
             for key, days in zip(keys, together, strict=True):
                 alone = days_of(metric, history.points(key))
                 for field in dataclasses.fields(days):
-                    np.testing.assert_equal(getattr(days, field.name), getattr(alone, field.name), field.name)
+                    np.testing.assert_equal(
+                        getattr(days, field.name), getattr(alone, field.name), field.name
+                    )
             assert sum(len(days.day) for days in together) >= (
                 0
-                if name in {"steady_missed_ratio", "generation_ttft_p50_ms", "generation_tpot_p50_ms", "accuracy_value", "energy_net_mj"}
+                if name
+                in {
+                    "steady_missed_ratio",
+                    "generation_ttft_p50_ms",
+                    "generation_tpot_p50_ms",
+                    "accuracy_value",
+                    "energy_net_mj",
+                }
                 else 100
             )
 
@@ -104,7 +140,9 @@ def test_what_came_since_is_in_the_next_history(ledger):
     points = []
     for came in ([], make_days([None] * 60 + noisy(108, 5, seed=9), seq=60)):
         keep(ledger, came)
-        points += [trend.points for trend in watch.trends_of(of_ledger(ledger), (), ["energy_gross_mj"])]
+        points += [
+            trend.points for trend in watch.trends_of(of_ledger(ledger), (), ["energy_gross_mj"])
+        ]
     assert points == [60, 65]
 
 
@@ -115,8 +153,13 @@ def trends_in(path, results):
     """Return every finding of a ledger by series and by board type, and of what it had to be computed."""
     before = dict(results)
     history = of_ledger(path)
-    trends = [watch.trends_of(history, (), METRICS, by_type=by_type, results=results) for by_type in (False, True)]
-    return trends, {key for (name, key), result in results.items() if result is not before.get((name, key))}
+    trends = [
+        watch.trends_of(history, (), METRICS, by_type=by_type, results=results)
+        for by_type in (False, True)
+    ]
+    return trends, {
+        key for (name, key), result in results.items() if result is not before.get((name, key))
+    }
 
 
 def shuffled(seed):
@@ -125,7 +168,12 @@ def shuffled(seed):
     for unit in range(3):
         values = noisy(100, 50, seed=unit, step_at=35, step_ratio=1.1)
         runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 35 + ["b"] * 15)
-    return sorted(runs, key=lambda run: run.started_at_ns + (chance.random() < 0.15) * chance.randrange(20) * DAY_NS)
+    return sorted(
+        runs,
+        key=lambda run: (
+            run.started_at_ns + (chance.random() < 0.15) * chance.randrange(20) * DAY_NS
+        ),
+    )
 
 
 def test_only_what_changed_is_computed(path):
@@ -149,7 +197,9 @@ def test_a_declared_level_is_computed_anew_for_its_series(path):
     keep(path, shuffled(2))
     note, results = Annotation(day=FIRST_DAY + 35, text="new firmware", device="pi-1"), {}
     for annotations in ((), (note,), ()):
-        trends = watch.trends_of(of_ledger(path), annotations, ("energy_gross_mj",), results=results)
+        trends = watch.trends_of(
+            of_ledger(path), annotations, ("energy_gross_mj",), results=results
+        )
         assert trends == watch.trends_of(history_of(shuffled(2)), annotations, ("energy_gross_mj",))
 
 
@@ -160,7 +210,9 @@ def test_the_history_of_one_board_is_that_of_all_for_this_board(fleet):
     assert keys == [key for key in of_all.series() if key.device == "pi-9"]
     assert [of_board.points(key) for key in keys] == [of_all.points(key) for key in keys]
     assert watch.trends_of(of_board, (), METRICS) == watch.trends_of(of_all, (), METRICS, keys)
-    assert of_board.newest_day() == of_all.newest_day() == max(map(of_all.last_day, of_all.series()))
+    assert (
+        of_board.newest_day() == of_all.newest_day() == max(map(of_all.last_day, of_all.series()))
+    )
 
 
 def test_the_first_day_asked_for_is_among_those_returned():

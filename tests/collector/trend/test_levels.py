@@ -10,7 +10,13 @@ SERIES = 40
 
 
 @pytest.mark.parametrize(
-    ("name", "limit"), [("boots 3 of 10 days", 2), ("boots 3 of 20 days", 4), ("boots 5 of 30 days", 4), ("modes 5 of 40 days", 4)]
+    ("name", "limit"),
+    [
+        ("boots 3 of 10 days", 2),
+        ("boots 3 of 20 days", 4),
+        ("boots 5 of 30 days", 4),
+        ("modes 5 of 40 days", 4),
+    ],
 )
 def test_levels_that_come_and_go_are_neither_steps_nor_drifts(name, limit):
     """Of forty series that have a level for each boot, 24 to 37 had a step while each day counted, and of those that alternate 9."""
@@ -28,12 +34,19 @@ def test_a_step_among_levels_that_come_and_go_is_found():
     """Ten per cent, a month ago, where each boot differs by two per cent, or two levels by five."""
     for name in ("step 10 in boots 2 of 10 days", "step 10 in modes 5 of 6 days"):
         trends = findings(world(name, "all", SERIES))
-        days = [[step.day - 20_000 for step in trend.steps if is_event("latency_p50_ms", step)] for trend in trends]
-        assert np.mean([any(abs(day - 370) <= 7 for day in of_series) for of_series in days]) >= 0.85
+        days = [
+            [step.day - 20_000 for step in trend.steps if is_event("latency_p50_ms", step)]
+            for trend in trends
+        ]
+        assert (
+            np.mean([any(abs(day - 370) <= 7 for day in of_series) for of_series in days]) >= 0.85
+        )
 
 
 def test_the_level_now_is_the_mean_of_those_that_come_and_go():
     """A series of many boots has one level since its first day, and that of its last boot is one sample of it."""
-    trends = [trend for trend in findings(world("boots 3 of 10 days", "white", SERIES)) if not trend.steps]
+    trends = [
+        trend for trend in findings(world("boots 3 of 10 days", "white", SERIES)) if not trend.steps
+    ]
     assert all(trend.last_day - trend.begin_day >= DAYS - 10 for trend in trends)
     assert np.mean([abs(np.log(trend.level / 20)) for trend in trends]) < 0.01

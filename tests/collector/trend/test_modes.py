@@ -28,7 +28,9 @@ def test_a_series_that_alternates_for_days_has_two_modes_and_no_step():
 def test_what_does_not_return_again_and_again_has_no_modes():
     """Neither noise, drifts, steps nor an episode, nor a level that stays after the modes or after two high days."""
     for name in ("flat", "drift 2.0", "steps 4 at 100 200 300", "season 2", "episode 20"):
-        assert not any(two_modes(days.x, 2.7) for noise in ("ar .6", "heavy") for days in world(name, noise, 4)), name
+        assert not any(
+            two_modes(days.x, 2.7) for noise in ("ar .6", "heavy") for days in world(name, noise, 4)
+        ), name
     draw = np.random.default_rng(3)
     x = 5.0 * (np.arange(300) // 5 % 2) + 0.8 * draw.normal(size=300)
     assert two_modes(x, 2.7).changes == 59
@@ -43,7 +45,16 @@ def in_a_room(x, temperatures_c):
     """Return the change points of boards (rows) whose figures in per cent are `x`, and whose thermometer shows these temperatures."""
     size, metric = x.shape[1], METRICS["latency_p50_ms"]
     boards = [
-        Days(metric, np.arange(size), row, np.full(size, 0.01), np.ones(size, np.int64), temperature_c, {}, 0.05)
+        Days(
+            metric,
+            np.arange(size),
+            row,
+            np.full(size, 0.01),
+            np.ones(size, np.int64),
+            temperature_c,
+            {},
+            0.05,
+        )
         for row, temperature_c in zip(x, temperatures_c, strict=True)
     ]
     return change_points(boards)
@@ -52,12 +63,16 @@ def in_a_room(x, temperatures_c):
 def test_a_step_in_a_season_that_grows_warmer_has_no_modes():
     """Up once by 6% and up to stay: a temperature that rises on the same days does not turn it into two levels that alternate."""
     draw = np.random.default_rng(7)
-    temperatures_c = 50 + 4 * np.sin(2 * np.pi * np.arange(90) / 365) + draw.normal(0, 0.8, (60, 90))
+    temperatures_c = (
+        50 + 4 * np.sin(2 * np.pi * np.arange(90) / 365) + draw.normal(0, 0.8, (60, 90))
+    )
     x = 0.8 * draw.normal(size=(60, 90))
     x[:, 60:] += 6.0
     results = in_a_room(x, temperatures_c)
     assert sum(changes.modes is not None for changes in results) <= 1
-    assert sum(any(abs(step.place - 60) <= 2 for step in changes.breaks) for changes in results) >= 59
+    assert (
+        sum(any(abs(step.place - 60) <= 2 for step in changes.breaks) for changes in results) >= 59
+    )
 
 
 def test_modes_are_seen_through_a_season_and_not_where_the_temperature_makes_them():
@@ -66,6 +81,11 @@ def test_modes_are_seen_through_a_season_and_not_where_the_temperature_makes_the
     season = 50 + 4 * np.sin(2 * np.pi * np.arange(90) / 365)
     alternates = 5.0 * (np.arange(90) // 5 % 2)
     room = season + draw.normal(0, 0.8, (10, 90))
-    assert all(changes.modes for changes in in_a_room(room + alternates + 0.8 * draw.normal(size=(10, 90)), room))
+    assert all(
+        changes.modes
+        for changes in in_a_room(room + alternates + 0.8 * draw.normal(size=(10, 90)), room)
+    )
     heated = season + alternates + draw.normal(0, 0.3, (10, 90))
-    assert not any(changes.modes for changes in in_a_room(heated + 0.8 * draw.normal(size=(10, 90)), heated))
+    assert not any(
+        changes.modes for changes in in_a_room(heated + 0.8 * draw.normal(size=(10, 90)), heated)
+    )

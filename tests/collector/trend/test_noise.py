@@ -16,9 +16,17 @@ def test_the_scatter_is_the_median_difference_of_neighbours_over_that_of_a_norma
         for own_variance in (0.0, 0.1):
             with table_row(days, own_variance):
                 draw = np.random.default_rng(days)
-                x, present = draw.normal(size=(40, days)), np.arange(days)[None, :] >= draw.integers(0, 4, (40, 1))
-                _, between = noise.day_variances(x, np.full_like(x, own_variance), present, np.full(40, 1e-6))
-                medians = [np.median(np.abs(np.diff(row[is_present]))) for row, is_present in zip(x, present, strict=True)]
+                x, present = (
+                    draw.normal(size=(40, days)),
+                    np.arange(days)[None, :] >= draw.integers(0, 4, (40, 1)),
+                )
+                _, between = noise.day_variances(
+                    x, np.full_like(x, own_variance), present, np.full(40, 1e-6)
+                )
+                medians = [
+                    np.median(np.abs(np.diff(row[is_present])))
+                    for row, is_present in zip(x, present, strict=True)
+                ]
                 expected = (np.array(medians) / 0.67448975) ** 2 / 2 - own_variance
                 assert between == pytest.approx(np.maximum(expected, 5e-13), rel=1e-2, abs=1e-6)
 
@@ -41,11 +49,15 @@ def test_what_neighbours_share_lengthens_the_memory():
     _, between = noise.day_variances(x, np.zeros_like(x), full(x), np.full(200, 1e-6))
     shared = noise.shared_variance(x, np.ones_like(x), full(x))
     assert np.mean(shared) == pytest.approx(0.5, abs=0.1)
-    assert np.mean(noise.long_run(between, shared)) == pytest.approx(3.0 * (1 + 0.5 * noise.POORLY_KNOWN) ** 2, rel=0.2)
+    assert np.mean(noise.long_run(between, shared)) == pytest.approx(
+        3.0 * (1 + 0.5 * noise.POORLY_KNOWN) ** 2, rel=0.2
+    )
 
 
 def test_the_median_of_the_least_values_is_that_of_numpy():
     """Odd and even counts, and none."""
-    medians = noise.row_medians(np.array([[3.0, 9.0, 1.0, 7.0], [3.0, np.inf, 1.0, 7.0], [1.0] * 4]), np.array([4, 3, 0]))
+    medians = noise.row_medians(
+        np.array([[3.0, 9.0, 1.0, 7.0], [3.0, np.inf, 1.0, 7.0], [1.0] * 4]), np.array([4, 3, 0])
+    )
     assert list(medians[:2]) == [5.0, 3.0]
     assert np.isnan(medians[2])

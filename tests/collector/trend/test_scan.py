@@ -18,14 +18,18 @@ def test_a_step_is_that_of_a_regression_that_is_computed_the_long_way():
     x, heat = draw.uniform(-1, 1, size=(1, 50)), draw.normal(size=(1, 50))
     known_variance = draw.uniform(0.5, 4.0, size=(1, 50))
     result = looked(x, known_variance, heat, only=np.array([30]))
-    variances, between = noise.day_variances(x, known_variance, np.ones_like(x, dtype=bool), np.array([0.01]))
+    variances, between = noise.day_variances(
+        x, known_variance, np.ones_like(x, dtype=bool), np.array([0.01])
+    )
     weight = 1 / (variances[0] + noise.long_run(between, result.day_variance - between))
     design = np.stack([np.ones(50), heat[0], (np.arange(50) >= 30).astype(float)], axis=1)
     covariance = np.linalg.inv(design.T @ (weight[:, None] * design))
     coefficients = covariance @ design.T @ (weight * x[0])
     assert result.step[0] == pytest.approx(coefficients[2], rel=1e-9)
     assert result.error[0] == pytest.approx(np.sqrt(covariance[2, 2]), rel=1e-9)
-    assert result.score[0] == pytest.approx(abs(coefficients[2]) / np.sqrt(covariance[2, 2]), rel=1e-9)
+    assert result.score[0] == pytest.approx(
+        abs(coefficients[2]) / np.sqrt(covariance[2, 2]), rel=1e-9
+    )
     assert result.slope_error[0] > 0
 
 
@@ -41,7 +45,10 @@ def test_a_large_step_is_not_taken_for_outliers():
 def test_a_shorter_series_beside_longer_ones_has_the_score_that_it_has_alone():
     """Its points stand at the end of the row."""
     x = np.random.default_rng(4).normal(size=(5, 60))
-    wide, present = np.pad(x, ((0, 0), (30, 0))), np.pad(np.ones_like(x, dtype=bool), ((0, 0), (30, 0)))
+    wide, present = (
+        np.pad(x, ((0, 0), (30, 0))),
+        np.pad(np.ones_like(x, dtype=bool), ((0, 0), (30, 0))),
+    )
     assert looked(wide, present=present).score == pytest.approx(looked(x).score)
 
 
@@ -64,10 +71,17 @@ def test_an_uncertainty_that_all_days_share_does_not_blunt_the_scan():
 def test_fresh_runs_that_confirm_a_step_lower_the_threshold_and_nothing_else_does():
     """Six days of five runs after the split, where runs scatter most; not before it too, not for days that scatter, not for two days."""
     once, always = np.ones(60, dtype=np.int64), np.full(60, 5)
-    confirmed, briefly = np.where(np.arange(60) >= 54, 5, once), np.where(np.arange(60) >= 58, 5, once)
+    confirmed, briefly = (
+        np.where(np.arange(60) >= 54, 5, once),
+        np.where(np.arange(60) >= 58, 5, once),
+    )
     variance = np.where(confirmed > 1, 0.15, 0.75)
     assert scan.less_where_confirmed(confirmed, variance, 0.25, 50) == scan.CONFIRMED_LESS
-    for runs, known_variance, day_variance in ((confirmed, variance, 2.0), (always, np.full(60, 0.15), 0.25), (briefly, variance, 0.25)):
+    for runs, known_variance, day_variance in (
+        (confirmed, variance, 2.0),
+        (always, np.full(60, 0.15), 0.25),
+        (briefly, variance, 0.25),
+    ):
         assert scan.less_where_confirmed(runs, known_variance, day_variance, 50) == 0
 
 

@@ -39,7 +39,9 @@ def test_what_changed_on_that_day_is_named():
     early, late = make_days(noisy(100, 60, seed=3)), [None] * 60 + noisy(107, 30, seed=4)
     (by_runtime,) = trend(early + make_days(late, seq=60, version="1.23.0")).steps
     assert by_runtime.candidates == ("runtime onnxruntime 1.22.1 to onnxruntime 1.23.0",)
-    metered = [replace(run, energy=replace(run.energy, sensor="ina226")) for run in make_days(late, seq=60)]
+    metered = [
+        replace(run, energy=replace(run.energy, sensor="ina226")) for run in make_days(late, seq=60)
+    ]
     (by_meter,) = trend(early + metered).steps
     assert by_meter.candidates == ("meter ina219 to ina226",)
 
@@ -47,7 +49,10 @@ def test_what_changed_on_that_day_is_named():
 def test_another_scope_is_another_series_of_days():
     """Energies at the wall are not compared with those of the board's input: the older kind is left out and counted."""
     early = make_days(noisy(100, 40, seed=5))
-    late = [replace(run, energy=replace(run.energy, scope="wall-ac")) for run in make_days([None] * 40 + noisy(140, 40, seed=6), seq=40)]
+    late = [
+        replace(run, energy=replace(run.energy, scope="wall-ac"))
+        for run in make_days([None] * 40 + noisy(140, 40, seed=6), seq=40)
+    ]
     result = trend(early + late)
     assert (result.steps, result.left_out, result.points) == ((), 40, 40)
 
@@ -84,13 +89,20 @@ def test_a_gap_at_the_end_is_missing_until_the_series_is_over():
 def test_runs_that_are_not_ok_and_energies_that_are_not_resolved_do_not_count():
     """Invalid runs at ten times the energy move nothing; a net energy lost in noise is no point, nor is a latency of too few queries."""
     good, bad = noisy(100, 60, seed=12), noisy(1000, 7, seed=13)
-    runs = make_days(good) + make_days([None] * 60 + bad, seq=60, verdict=violating("invalid", "busy-machine"))
+    runs = make_days(good) + make_days(
+        [None] * 60 + bad, seq=60, verdict=violating("invalid", "busy-machine")
+    )
     result = trend(runs)
     assert (result.steps, result.points, result.not_ok) == ((), 60, 7)
     lost = [replace(run, energy=replace(run.energy, net_mj=None)) for run in make_days(good)]
     assert watch.trends_of(history_of(lost), (), ["energy_net_mj"]) == []
     assert (
-        watch.trends_of(history_of([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]), (), ["latency_p50_ms"]) == []
+        watch.trends_of(
+            history_of([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]),
+            (),
+            ["latency_p50_ms"],
+        )
+        == []
     )
 
 
@@ -104,7 +116,9 @@ def test_one_wild_day_is_no_step():
 
 def test_a_step_that_does_not_matter_is_called_small():
     """One per cent at 0.1% noise is certain, and less than the 3% that matter."""
-    (step,) = trend(make_days(noisy(100, 80, seed=15, noise_ratio=0.001, step_at=50, step_ratio=1.01))).steps
+    (step,) = trend(
+        make_days(noisy(100, 80, seed=15, noise_ratio=0.001, step_at=50, step_ratio=1.01))
+    ).steps
     assert step.matters is False
     assert step.low < 1.0 < step.high
 
@@ -113,7 +127,12 @@ def test_a_step_that_may_matter_waits_for_thirty_days():
     """Of 2.2% at 1.5% noise, which may be the 3% that matter: unconfirmed until then."""
     values = noisy(100, 130, seed=4, noise_ratio=0.015, step_at=80, step_ratio=1.022)
     early, late = trend(make_days(values[:105])), trend(make_days(values))
-    assert (early.steps, early.unconfirmed is not None, len(late.steps), late.unconfirmed) == ((), True, 1, None)
+    assert (early.steps, early.unconfirmed is not None, len(late.steps), late.unconfirmed) == (
+        (),
+        True,
+        1,
+        None,
+    )
 
 
 def test_a_level_that_returns_within_weeks_is_no_step():
@@ -133,19 +152,33 @@ def test_an_annotation_begins_a_new_level_and_history_stays():
     annotations = [Annotation(FIRST_DAY + 60, "new power supply", device="pi-1")]
     result = trend(make_days(values), annotations=annotations)
     first, second = result.steps
-    assert (first.state, second.state, second.candidates) == ("confirmed", "declared", ("new power supply",))
+    assert (first.state, second.state, second.candidates) == (
+        "confirmed",
+        "declared",
+        ("new power supply",),
+    )
     assert second.low < -6 < second.high
     assert result.begin_day == FIRST_DAY + 60
-    for other in (Annotation(FIRST_DAY + 60, "of another board", device="pi-2"), Annotation(FIRST_DAY + 60, "moved", begins_level=False)):
+    for other in (
+        Annotation(FIRST_DAY + 60, "of another board", device="pi-2"),
+        Annotation(FIRST_DAY + 60, "moved", begins_level=False),
+    ):
         assert trend(make_days(values), annotations=[other]).steps == trend(make_days(values)).steps
 
 
 def test_an_accuracy_that_falls_is_worse_and_one_that_never_changes_has_no_finding():
     """Ten points down; the same value every day before."""
     runs = make_days(noisy(100, 60, seed=18))
-    fallen = [replace(run, accuracy=make_accuracy(value=0.6 if index < 40 else 0.5)) for index, run in enumerate(runs)]
+    fallen = [
+        replace(run, accuracy=make_accuracy(value=0.6 if index < 40 else 0.5))
+        for index, run in enumerate(runs)
+    ]
     (step,) = trend(fallen, "accuracy_value").steps
-    assert (step.day, step.is_worse, step.size) == (FIRST_DAY + 40, True, pytest.approx(-10, abs=0.1))
+    assert (step.day, step.is_worse, step.size) == (
+        FIRST_DAY + 40,
+        True,
+        pytest.approx(-10, abs=0.1),
+    )
     assert trend(runs, "accuracy_value").steps == ()
 
 
@@ -154,7 +187,10 @@ def test_a_board_that_begins_to_throttle_is_found_by_its_share():
     hot = violating("disturbed", "throttled")
     runs = make_days([100.0] * 90, runs_a_day=3)
     runs = [
-        replace(run, verdict=hot) if run.started_at_ns >= (FIRST_DAY + 60) * DAY_NS and index % 5 else run for index, run in enumerate(runs)
+        replace(run, verdict=hot)
+        if run.started_at_ns >= (FIRST_DAY + 60) * DAY_NS and index % 5
+        else run
+        for index, run in enumerate(runs)
     ]
     (step,) = trend(runs, "is_throttled").steps
     assert abs(step.day - FIRST_DAY - 60) <= 2
@@ -163,10 +199,15 @@ def test_a_board_that_begins_to_throttle_is_found_by_its_share():
 
 def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt():
     """Its own clock is five days behind."""
-    run = replace(make_days([100.0])[0], started_at_ns=(FIRST_DAY - 5) * DAY_NS, clock_synchronised=False)
+    run = replace(
+        make_days([100.0])[0], started_at_ns=(FIRST_DAY - 5) * DAY_NS, clock_synchronised=False
+    )
     index = RUN_COLUMNS.index("at_ns")
     assert row_of(run, FIRST_DAY * DAY_NS + 7).values[index] == FIRST_DAY * DAY_NS + 7
-    assert row_of(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS).values[index] == run.started_at_ns
+    assert (
+        row_of(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS).values[index]
+        == run.started_at_ns
+    )
 
 
 def test_cuts_are_those_of_the_series_and_of_all():
@@ -185,7 +226,15 @@ def test_a_step_that_came_long_ago_has_an_interval_too():
     """Throttled for a while, then never again: what is dated once more stays where a step can be told."""
     throttled = {10, 74, 77, 78, 79, 80, 84, 106, 125, 130, 160, 188, 241, 296}
     runs = make_days(noisy(100, 300, seed=1))
-    conditions = [replace(run.conditions[0], throttled_now=day in throttled) for day, run in enumerate(runs)]
-    result = trend([replace(run, conditions=(condition,)) for run, condition in zip(runs, conditions, strict=True)], "is_throttled")
+    conditions = [
+        replace(run.conditions[0], throttled_now=day in throttled) for day, run in enumerate(runs)
+    ]
+    result = trend(
+        [
+            replace(run, conditions=(condition,))
+            for run, condition in zip(runs, conditions, strict=True)
+        ],
+        "is_throttled",
+    )
     assert result.steps
     assert all(np.isfinite([step.low, step.high]).all() and step.size != 0 for step in result.steps)

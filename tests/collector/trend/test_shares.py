@@ -18,10 +18,18 @@ pytestmark = pytest.mark.services
 def test_several_processes_find_what_one_finds(tmp_path, monkeypatch, by_type):
     monkeypatch.setattr(watch, "RUNS_A_PROCESS", 1)
     path = tmp_path / "ledger.sqlite"
-    boards = [make_days(noisy(100, 50, seed=unit, step_at=35, step_ratio=1.1), device=f"pi-{unit}") for unit in range(3)]
+    boards = [
+        make_days(noisy(100, 50, seed=unit, step_at=35, step_ratio=1.1), device=f"pi-{unit}")
+        for unit in range(3)
+    ]
     with SqliteLedger(path) as ledger:
         ledger.commit([arrival(run, run.started_at_ns) for runs in boards for run in runs])
-    alone, shared = (watch.trends_of(History(LedgerStore(path)), (), DEFAULT, by_type=by_type, processes=processes) for processes in (1, 2))
+    alone, shared = (
+        watch.trends_of(
+            History(LedgerStore(path)), (), DEFAULT, by_type=by_type, processes=processes
+        )
+        for processes in (1, 2)
+    )
     assert any(trend.steps for trend in alone)
     assert shared == alone
 

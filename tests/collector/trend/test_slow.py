@@ -22,10 +22,14 @@ def test_a_fast_drift_makes_no_step():
     """Also where it begins late, or is over."""
     for name in ("drift 2 from day 300", "drift 2 until day 150"):
         trends = findings(world(name, "all", 4))
-        assert all(trend.drift and trend.drift.low < 2.02 < trend.drift.high for trend in trends[:3])
+        assert all(
+            trend.drift and trend.drift.low < 2.02 < trend.drift.high for trend in trends[:3]
+        )
         assert all(reported(trend) == [trend.drift] for trend in trends)
         assert {trend.drift.is_over for trend in trends} == {"until" in name}
-        assert [trend.drift.day - 20_000 for trend in trends] == pytest.approx([300 if "300" in name else 0] * 4, abs=5)
+        assert [trend.drift.day - 20_000 for trend in trends] == pytest.approx(
+            [300 if "300" in name else 0] * 4, abs=5
+        )
 
 
 def test_steps_are_no_drift():
@@ -38,7 +42,9 @@ def test_steps_are_no_drift():
 def test_a_step_in_a_drift_has_its_own_size():
     """Six per cent while the level drifts by half a per cent a month: two months of that are not in the step."""
     trends = findings(world("step 6 in drift .5", "all", 6))
-    sizes = [step.size for trend in trends for step in trend.steps if is_event("latency_p50_ms", step)]
+    sizes = [
+        step.size for trend in trends for step in trend.steps if is_event("latency_p50_ms", step)
+    ]
     assert len(sizes) == 6
     assert np.mean(sizes) == pytest.approx(6.18, abs=0.4)
     assert all(trend.drift.low < 0.5 < trend.drift.high for trend in trends[:4])
@@ -48,7 +54,9 @@ def test_stable_series_have_no_drift():
     """At any of three looks in a year."""
     series = world("flat", "ar .6", 6)
     for points in (60, 200, 390):
-        assert not any(reported(trend) for trend in findings([until(days, points) for days in series]))
+        assert not any(
+            reported(trend) for trend in findings([until(days, points) for days in series])
+        )
 
 
 def test_what_moves_less_than_it_has_to_is_not_fitted():

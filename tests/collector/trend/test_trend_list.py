@@ -30,7 +30,9 @@ def changed():
         run
         for unit in (1, 2)
         for run in make_days(
-            noisy(100, 100, seed=unit, step_at=50, step_ratio=1.08), device=f"raspberry-pi-5-laboratory-oslo-{unit:02}", firmwares=firmwares
+            noisy(100, 100, seed=unit, step_at=50, step_ratio=1.08),
+            device=f"raspberry-pi-5-laboratory-oslo-{unit:02}",
+            firmwares=firmwares,
         )
     ]
     return [
@@ -53,7 +55,11 @@ def test_a_finding_at_80_columns_is_its_sentence_then_what_it_is_of(changed):
 def test_every_word_of_a_finding_is_shown(changed):
     """On terminals of any width; in a file the columns stay: a row a finding, for grep and awk."""
     trends = watch.trends_of(history_of(changed), (), ("latency_p50_ms", "energy_gross_mj"))
-    expected = [text for trend in trends for _, text in finding_lines(trend, max(trend.last_day for trend in trends))]
+    expected = [
+        text
+        for trend in trends
+        for _, text in finding_lines(trend, max(trend.last_day for trend in trends))
+    ]
     for width in (80, 200):
         words = " ".join(" ".join(lines_of(changed, width, with_members=True)).split())
         assert all(text in words for text in expected)

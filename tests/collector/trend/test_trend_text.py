@@ -12,9 +12,13 @@ STEP_DAY = 60
 
 def throttling_days(before, after, *, device="pi-1"):
     """Return the runs of 90 days that throttle or not: before day 60, and from then on."""
-    conditions = [(Condition(when="before", throttled_now=throttled),) for throttled in (before, after)]
+    conditions = [
+        (Condition(when="before", throttled_now=throttled),) for throttled in (before, after)
+    ]
     first = make_days([100.0] * STEP_DAY, device=device, conditions=conditions[0])
-    return first + make_days([None] * STEP_DAY + [100.0] * 30, device=device, seq=1000, conditions=conditions[1])
+    return first + make_days(
+        [None] * STEP_DAY + [100.0] * 30, device=device, seq=1000, conditions=conditions[1]
+    )
 
 
 def test_throttling_is_a_sentence_in_the_trend_and_in_its_alert():

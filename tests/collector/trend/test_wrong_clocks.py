@@ -29,7 +29,12 @@ YEAR_NS = 365 * NS_PER_DAY
 def claimed(runs, off_ns, received):
     """Return the runs as a clock that is off by so much stamps them, in a synchronised state, with the time of receipt of each."""
     return [
-        (msgspec.structs.replace(run, started_at_ns=run.started_at_ns + off_ns, clock_synchronised=True), at_ns)
+        (
+            msgspec.structs.replace(
+                run, started_at_ns=run.started_at_ns + off_ns, clock_synchronised=True
+            ),
+            at_ns,
+        )
         for run, at_ns in zip(runs, received, strict=True)
     ]
 
@@ -38,7 +43,16 @@ def store(path, pairs):
     """Put runs with the time of their receipt into a ledger."""
     with SqliteLedger(path) as ledger:
         for run, received_ns in pairs:
-            ledger.commit([arrived(run, record.encode(run), f"edgemeter/v1/{run.fleet}/{run.device}/result", received_ns)])
+            ledger.commit(
+                [
+                    arrived(
+                        run,
+                        record.encode(run),
+                        f"edgemeter/v1/{run.fleet}/{run.device}/result",
+                        received_ns,
+                    )
+                ]
+            )
 
 
 @pytest.fixture
@@ -56,7 +70,10 @@ def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
     """Index, days and figures are those of right clocks; the run itself is shown as it was stored."""
     right, wrong = ledgers
     books = [book_of(LedgerStore(path)) for path in (right, wrong)]
-    spans = [[(case.first_ns // NS_PER_DAY, case.newest_ns // NS_PER_DAY) for case in book.cases] for book in books]
+    spans = [
+        [(case.first_ns // NS_PER_DAY, case.newest_ns // NS_PER_DAY) for case in book.cases]
+        for book in books
+    ]
     assert spans[0] == spans[1]
     assert books[1].store.record(2).started_at_ns != books[0].store.record(2).started_at_ns
     histories = []
@@ -71,13 +88,18 @@ def test_a_comparison_counts_the_runs_of_the_current_level_only(ledgers):
     """With wrong clocks the same runs as with right ones, of the ledger and of its records in memory."""
     for source in (LedgerStore, lambda path: MemoryStore(open_store(str(path)).contents().runs)):
         right, wrong = (book_of(source(path)).summaries() for path in ledgers)
-        assert [(summary.run_ids, summary.p50_ms) for summary in wrong] == [(summary.run_ids, summary.p50_ms) for summary in right]
+        assert [(summary.run_ids, summary.p50_ms) for summary in wrong] == [
+            (summary.run_ids, summary.p50_ms) for summary in right
+        ]
 
 
 def test_the_stored_record_is_what_the_device_stated(ledgers):
     """Nothing is rewritten; retention goes by the time of receipt."""
     with SqliteLedger(ledgers[1]) as ledger:
-        years = sorted(round((entry.record.started_at_ns - entry.received_ns) / YEAR_NS) for entry in ledger.records())
+        years = sorted(
+            round((entry.record.started_at_ns - entry.received_ns) / YEAR_NS)
+            for entry in ledger.records()
+        )
         assert {*years} == {0, 30, -50}
         assert {entry.record.stamped_by for entry in ledger.records()} == {"device"}
         newest_ns = max(entry.received_ns for entry in ledger.records())
@@ -92,7 +114,10 @@ def test_a_bucket_with_a_retention_takes_every_point(influx_place, bucket_of, tm
     now_ns = time.time_ns()
     runs = [msgspec.structs.replace(run, started_at_ns=now_ns) for run in level_runs([10.0] * 6)]
     off_years = (0, 5, 30, -30, -56, 0)
-    pairs = [claimed([run], years * YEAR_NS, [now_ns])[0] for run, years in zip(runs, off_years, strict=True)]
+    pairs = [
+        claimed([run], years * YEAR_NS, [now_ns])[0]
+        for run, years in zip(runs, off_years, strict=True)
+    ]
     store(tmp_path / "ledger", pairs)
     bucket = bucket_of(influx_place.config())
     drain = Drain(tmp_path / "ledger", bucket)
@@ -120,11 +145,24 @@ def test_the_device_is_listed_with_the_remedy(tmp_path):
     """Its own report says synchronised; the collector knows better, and again not when the clock is right."""
     path = tmp_path / "ledger"
     with intake(path) as bench:
-        for off_ns, remedy in ((10 * YEAR_NS + 3 * NS_PER_DAY, "10.0 years ahead"), (0, None), (-40 * YEAR_NS, "years behind")):
+        for off_ns, remedy in (
+            (10 * YEAR_NS + 3 * NS_PER_DAY, "10.0 years ahead"),
+            (0, None),
+            (-40 * YEAR_NS, "years behind"),
+        ):
             health = Health(
-                device="pi-1", fleet="lab", session=5, told_ns=time.time_ns() + off_ns, agent="1", clock=Clock(is_synchronised=True)
+                device="pi-1",
+                fleet="lab",
+                session=5,
+                told_ns=time.time_ns() + off_ns,
+                agent="1",
+                clock=Clock(is_synchronised=True),
             )
             bench.bring(encode_health(health), topic="edgemeter/v1/lab/pi-1/health")
-            listed = CliRunner().invoke(command, ["devices", "--ledger", str(path), "--format", "json"], catch_exceptions=False)
+            listed = CliRunner().invoke(
+                command,
+                ["devices", "--ledger", str(path), "--format", "json"],
+                catch_exceptions=False,
+            )
             (device,) = msgspec.json.decode(listed.stdout)["devices"]
             assert device["look_at"] is None if remedy is None else remedy in device["look_at"]

@@ -44,10 +44,16 @@ class Noise:
         return self.day * x + self.weekly * week
 
 
-def autoregressive(draw: np.random.Generator, series: int, lag1: float, tails: float | None = None) -> Array:
+def autoregressive(
+    draw: np.random.Generator, series: int, lag1: float, tails: float | None = None
+) -> Array:
     """Return days of unit variance that share `lag1` with their neighbours."""
     size = (series, DAYS + 60)
-    x = draw.normal(size=size) if tails is None else draw.standard_t(tails, size) / math.sqrt(tails / (tails - 2))
+    x = (
+        draw.normal(size=size)
+        if tails is None
+        else draw.standard_t(tails, size) / math.sqrt(tails / (tails - 2))
+    )
     for day in range(1, size[1]):
         x[:, day] = lag1 * x[:, day - 1] + math.sqrt(1 - lag1**2) * x[:, day]
     return x[:, 60:]
@@ -70,7 +76,10 @@ def drift(per_month: float, begin: int = 0, end: int = DAYS) -> Signal:
 
 def steps(*sizes: tuple[int, float]) -> Signal:
     """Return steps, each on its day by its size in per cent."""
-    return lambda _, day: (sum((np.where(day >= at, size, 0.0) for at, size in sizes), np.zeros_like(day)), None)
+    return lambda _, day: (
+        sum((np.where(day >= at, size, 0.0) for at, size in sizes), np.zeros_like(day)),
+        None,
+    )
 
 
 def both(*signals: Signal) -> Signal:
@@ -135,14 +144,19 @@ def weather(a_degree: float, exchanged_c: float = 0.0) -> Signal:
     def signal(draw: np.random.Generator, day: Array) -> tuple[Array, Array]:
         year = 4 * np.sin(2 * np.pi * (day / 365 + draw.random((len(day), 1))))
         warmth = year + autoregressive(draw, len(day), 0.7)
-        return a_degree * warmth, 45 + warmth + 0.5 * draw.normal(size=day.shape) + exchanged_c * (day >= 115)
+        return a_degree * warmth, 45 + warmth + 0.5 * draw.normal(size=day.shape) + exchanged_c * (
+            day >= 115
+        )
 
     return signal
 
 
 def season(size: float) -> Signal:
     """Return a year's rhythm that nothing recorded explains."""
-    return lambda draw, day: (size * np.sin(2 * np.pi * (day / 365 + draw.random((len(day), 1)))), None)
+    return lambda draw, day: (
+        size * np.sin(2 * np.pi * (day / 365 + draw.random((len(day), 1)))),
+        None,
+    )
 
 
 def episode(days: int, size: float) -> Signal:
@@ -184,10 +198,16 @@ def columns(signal: Signal, noise: Noise, draw: np.random.Generator, series: int
     day = np.tile(np.arange(DAYS, dtype=float), (series, 1))
     level, temperature_c = signal(draw, day)
     level = level + noise.of(draw, series)
-    runs = draw.integers(1, noise.most_runs + 1, day.shape) * (draw.random(day.shape) >= noise.missing_ratio)
+    runs = draw.integers(1, noise.most_runs + 1, day.shape) * (
+        draw.random(day.shape) >= noise.missing_ratio
+    )
     repeats = runs.ravel()
     x = np.repeat(level.ravel(), repeats) + noise.run * draw.normal(size=repeats.sum())
-    celsius = np.full(len(x), np.nan) if temperature_c is None else np.repeat(temperature_c.ravel(), repeats)
+    celsius = (
+        np.full(len(x), np.nan)
+        if temperature_c is None
+        else np.repeat(temperature_c.ravel(), repeats)
+    )
     metric = METRICS[METRIC]
     figures = {metric.figure.name: 20 * np.exp(x / 100), TEMPERATURE: celsius}
     return RunColumns(
@@ -209,12 +229,20 @@ def until(days: Days, points: int) -> Days:
     fields = ("day", "x", "known", "runs", "temperature_c")
     read_c = None if days.read_c is None else days.read_c[:points]
     changed = {index: texts for index, texts in days.changed.items() if index < points}
-    return replace(days, read_c=read_c, changed=changed, **{name: getattr(days, name)[:points] for name in fields})
+    return replace(
+        days,
+        read_c=read_c,
+        changed=changed,
+        **{name: getattr(days, name)[:points] for name in fields},
+    )
 
 
 def reported(trend: SeriesTrend) -> list[Drift | Step]:
     """Return what a trend tells people: its drift, and the steps that matter."""
-    return [*([trend.drift] if trend.drift else []), *(step for step in trend.steps if is_event(METRIC, step))]
+    return [
+        *([trend.drift] if trend.drift else []),
+        *(step for step in trend.steps if is_event(METRIC, step)),
+    ]
 
 
 def findings(series: Sequence[Days]) -> list[SeriesTrend]:

@@ -15,7 +15,11 @@ def fleet(boards=10, *, odd=None, ratio=1.1, precisions=("fp32", "int8"), seed=1
     for unit in range(boards):
         factor = 1 + 0.02 * draw.normal()
         for index, precision in enumerate(precisions):
-            values = np.array(noisy(100 / (1 + index), 20, seed=1000 * unit + index)) * factor * (ratio if unit == odd else 1.0)
+            values = (
+                np.array(noisy(100 / (1 + index), 20, seed=1000 * unit + index))
+                * factor
+                * (ratio if unit == odd else 1.0)
+            )
             runs += make_days(values, device=f"pi-{unit:02}", precision=precision, seq=100 * index)
     return runs
 
@@ -45,7 +49,8 @@ def test_a_healthy_fleet_is_not_accused_and_a_small_one_not_judged():
 def test_another_meter_scope_gives_no_board_an_issue():
     """One board is measured at the wall: its energies are left out, not accused; a reference stands apart by nature."""
     runs = [
-        replace(run, energy=replace(run.energy, scope="wall-ac")) if run.device == "pi-02" else run for run in fleet(8, odd=2, ratio=1.5)
+        replace(run, energy=replace(run.energy, scope="wall-ac")) if run.device == "pi-02" else run
+        for run in fleet(8, odd=2, ratio=1.5)
     ]
     board_type = judged(runs)
     assert board_type.boards == 7
@@ -56,7 +61,10 @@ def test_another_meter_scope_gives_no_board_an_issue():
 
 def test_boards_that_do_not_report_their_type_accuse_nobody():
     """Ten PCs whose board is not known are ten types: that one draws three times as much is no issue."""
-    runs = [replace(run, environment=replace(run.environment, board=None)) for run in fleet(10, odd=3, ratio=3.0)]
+    runs = [
+        replace(run, environment=replace(run.environment, board=None))
+        for run in fleet(10, odd=3, ratio=3.0)
+    ]
     history = history_of(runs)
     spreads = board_types(history, "energy_gross_mj", list(history.series()))
     assert [(spread.board, spread.boards, spread.odd) for spread in spreads] == [
@@ -67,6 +75,8 @@ def test_boards_that_do_not_report_their_type_accuse_nobody():
 
 def test_a_board_far_away_widens_no_spread_and_a_trifle_is_none():
     """Two boards do not hide each other; where all are alike the least spread holds."""
-    effects = {str(board): effect for board, effect in enumerate([20.0, 0.1, -1.0, 1.5, 0.4, -0.7, 19.0])}
+    effects = {
+        str(board): effect for board, effect in enumerate([20.0, 0.1, -1.0, 1.5, 0.4, -0.7, 19.0])
+    }
     assert [board for board, _, score in scores(effects, 1.5) if score > 3.6] == ["0", "6"]
     assert scores({"a": 1.0, "b": 0.0, "c": 0.0}, 1.5)[0] == ("a", 1.0, pytest.approx(1 / 1.5))

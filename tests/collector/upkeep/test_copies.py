@@ -51,7 +51,9 @@ def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
     with SqliteLedger(path) as ledger:
         assert (ledger.position("a sink"), ledger.identity()) == (2, named)
         assert ledger.connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-    assert [annotation.text for annotation in watch_file.annotations_of(str(path))] == ["new supply"]
+    assert [annotation.text for annotation in watch_file.annotations_of(str(path))] == [
+        "new supply"
+    ]
     keep(path, 3, 4)
     assert runs_of(path) == ["1-1", "1-2", "1-3", "1-4"]
 
@@ -103,7 +105,11 @@ def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
 
 def test_what_is_no_backup_is_refused_and_leaves_nothing_behind(tmp_path):
     """An empty file, a foreign one, and a backup with overwritten pages."""
-    path, copy, target = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite", tmp_path / "new" / "ledger.sqlite"
+    path, copy, target = (
+        tmp_path / "ledger.sqlite",
+        tmp_path / "copy.sqlite",
+        tmp_path / "new" / "ledger.sqlite",
+    )
     write_ledger(path, Fleet(devices=3, days=20, cases=4))
     copies.backup(path, copy)
     content = bytearray(copy.read_bytes())
@@ -136,21 +142,31 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
     with SqliteLedger(path, "read") as ledger:
         records, stats = [record.record for record in ledger.records()], ledger.stats()
     assert (stats.runs, stats.devices) == (len(records), len({run.device for run in records}))
-    assert stats.cases == len({(run.device, run.model.name, run.runtime.name, run.precision) for run in records})
+    assert stats.cases == len(
+        {(run.device, run.model.name, run.runtime.name, run.precision) for run in records}
+    )
     assert stats.verdicts == {
-        state: sum(run.verdict.state == state for run in records) for state in sorted({run.verdict.state for run in records})
+        state: sum(run.verdict.state == state for run in records)
+        for state in sorted({run.verdict.state for run in records})
     }
     assert (stats.chunks, stats.chunks_with_samples) == (31, 31)
     sizes = {part.name: part.size_bytes for part in stats.parts}
     inside = sum(size for name, size in sizes.items() if "wal" not in name and "beside" not in name)
     with SqliteLedger(path, "read") as ledger:
-        pages, page_bytes = (ledger.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        pages, page_bytes = (
+            ledger.connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "page_size")
+        )
     assert inside == pages * page_bytes
 
 
 def test_the_commands_do_as_their_functions(tmp_path):
     """Backup, restore and status from the command line; an absent ledger is one line."""
-    path, copy, second_copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite", tmp_path / "again.sqlite"
+    path, copy, second_copy = (
+        tmp_path / "ledger.sqlite",
+        tmp_path / "copy.sqlite",
+        tmp_path / "again.sqlite",
+    )
     keep(path, 1, 2)
     run = CliRunner().invoke
     assert run(collector, ["backup", str(copy), "--ledger", str(path)]).stdout == f"{copy}\n"
@@ -159,8 +175,13 @@ def test_the_commands_do_as_their_functions(tmp_path):
     printed = run(collector, ["status", "--ledger", str(second_copy)]).stdout
     assert "2 runs of 1 device, 1 case" in printed
     assert "verdicts of single runs: 2 ok" in printed
-    assert '"runs": 2' in run(collector, ["status", "--ledger", str(second_copy), "--format", "json"]).stdout
-    assert isinstance(run(collector, ["status", "--ledger", str(tmp_path / "none")]).exception, ConfigError)
+    assert (
+        '"runs": 2'
+        in run(collector, ["status", "--ledger", str(second_copy), "--format", "json"]).stdout
+    )
+    assert isinstance(
+        run(collector, ["status", "--ledger", str(tmp_path / "none")]).exception, ConfigError
+    )
 
 
 def test_the_status_names_what_was_rejected_and_why(tmp_path):
@@ -168,9 +189,17 @@ def test_the_status_names_what_was_rejected_and_why(tmp_path):
     path = tmp_path / "ledger.sqlite"
     topic = "edgemeter/v1/lab/pi-1/result"
     with SqliteLedger(path) as ledger:
-        ledger.commit((), [Rejection(topic, b"%d" % number, f"no run record, {number}", 7 + number) for number in range(22)])
+        ledger.commit(
+            (),
+            [
+                Rejection(topic, b"%d" % number, f"no run record, {number}", 7 + number)
+                for number in range(22)
+            ],
+        )
         ledger.commit((), [Rejection(topic, b"x", "\x1b[2J", 99)])
     text = CliRunner().invoke(collector, ["status", "--ledger", str(path)]).stdout
     assert "\x1b" not in text
-    named = [line.rpartition(", ")[2] for line in text.splitlines() if f"{topic}: no run record" in line]
+    named = [
+        line.rpartition(", ")[2] for line in text.splitlines() if f"{topic}: no run record" in line
+    ]
     assert named == [str(number) for number in range(21, 2, -1)]

@@ -35,7 +35,10 @@ def _roomy_disk(monkeypatch):
 @contextlib.contextmanager
 def device(broker, folder, name="pi-1"):
     """Keep a device connected for the block; return its outbox and publisher. It sends nothing twice by itself, however slow the disk."""
-    with Outbox(folder / f"{name}.sqlite") as outbox, publishing(broker, outbox, name, receipt_timeout_s=120.0) as publisher:
+    with (
+        Outbox(folder / f"{name}.sqlite") as outbox,
+        publishing(broker, outbox, name, receipt_timeout_s=120.0) as publisher,
+    ):
         yield outbox, publisher
 
 
@@ -52,13 +55,19 @@ def texts(path):
 
 def test_a_ledger_that_is_gone_comes_back_from_every_device(broker, tmp_path):
     """The same texts, each once; a second request finds everything there."""
-    with device(broker, tmp_path) as (outbox, publisher), device(broker, tmp_path, "pi-2") as (other, second):
+    with (
+        device(broker, tmp_path) as (outbox, publisher),
+        device(broker, tmp_path, "pi-2") as (other, second),
+    ):
         with collecting(broker, tmp_path / "old"):
             deliver(outbox, publisher, 30)
             deliver(other, second, 5, "pi-2")
         with collecting(broker, tmp_path / "new") as collector:
             devices = request_again(broker, tmp_path / "new", (), 0)
-            assert devices == [AskedDevice("lab", "pi-1", "online"), AskedDevice("lab", "pi-2", "online")]
+            assert devices == [
+                AskedDevice("lab", "pi-1", "online"),
+                AskedDevice("lab", "pi-2", "online"),
+            ]
             assert wait_until(lambda: collector.counts.inserted == 35)
             assert publisher.drain(60) == second.drain(60) == 0
             assert texts(tmp_path / "new") == texts(tmp_path / "old")
@@ -73,17 +82,25 @@ def test_a_ledger_that_is_gone_comes_back_from_every_device(broker, tmp_path):
 @pytest.mark.influx
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "clock", [{"clock_synchronised": False, "started_at_ns": 5}, {"started_at_ns": 4_000_000_000 * 10**9}], ids=["none", "ahead"]
+    "clock",
+    [{"clock_synchronised": False, "started_at_ns": 5}, {"started_at_ns": 4_000_000_000 * 10**9}],
+    ids=["none", "ahead"],
 )
 def test_a_record_without_a_time_of_its_own_is_one_point_wherever_it_comes_again(
     influx2_server, bucket_of, broker, tmp_path, monkeypatch, clock
 ):
     """Its first receipt came days before: it lies in the new ledger and in the bucket where it lay in the old ones."""
-    config = InfluxConfig(influx2_server.url, influx2_server.token, influx2_server.org, f"again-{tmp_path.name}")
+    config = InfluxConfig(
+        influx2_server.url, influx2_server.token, influx2_server.org, f"again-{tmp_path.name}"
+    )
     bucket_of(config).create(None)
     with device(broker, tmp_path) as (outbox, publisher):
         for name, days in (("old", 3), ("new", 0)):
-            monkeypatch.setattr(receiving.time, "time_ns", lambda days=days, now_ns=time.time_ns: now_ns() - days * NS_PER_DAY)
+            monkeypatch.setattr(
+                receiving.time,
+                "time_ns",
+                lambda days=days, now_ns=time.time_ns: now_ns() - days * NS_PER_DAY,
+            )
             with collecting(broker, tmp_path / name) as collector:
                 for _ in range(4 if name == "old" else 0):
                     outbox.put(make_record(device="pi-1", fleet="lab", **clock))
@@ -105,7 +122,9 @@ def test_a_device_that_is_away_serves_a_request_when_it_is_back_and_only_once(br
     with collecting(broker, tmp_path / "old"), device(broker, tmp_path) as (outbox, publisher):
         deliver(outbox, publisher, 4)
     with collecting(broker, tmp_path / "new") as collector:
-        assert request_again(broker, tmp_path / "new", ("pi-1",), 0) == [AskedDevice("lab", "pi-1", "offline")]
+        assert request_again(broker, tmp_path / "new", ("pi-1",), 0) == [
+            AskedDevice("lab", "pi-1", "offline")
+        ]
         with device(broker, tmp_path) as (_, publisher):
             assert wait_until(lambda: collector.counts.inserted == 4)
             assert publisher.drain(60) == 0
@@ -113,23 +132,39 @@ def test_a_device_that_is_away_serves_a_request_when_it_is_back_and_only_once(br
             deliver(outbox, publisher, 1)
             assert wait_until(lambda: collector.counts.inserted == 5)
             assert collector.counts.duplicates == 0
-    assert texts(tmp_path / "old") == [text for text in texts(tmp_path / "new") if text in texts(tmp_path / "old")]
+    assert texts(tmp_path / "old") == [
+        text for text in texts(tmp_path / "new") if text in texts(tmp_path / "old")
+    ]
 
 
 @pytest.mark.nightly
 def test_the_command_names_who_sends_when(broker, tmp_path):
     """One that is away is known from the ledger or the broker; since a day leaves out what is older."""
     ledger = str(tmp_path / "ledger")
-    with collecting(broker, tmp_path / "ledger") as collector, device(broker, tmp_path) as (outbox, publisher):
+    with (
+        collecting(broker, tmp_path / "ledger") as collector,
+        device(broker, tmp_path) as (outbox, publisher),
+    ):
         deliver(outbox, publisher, 2)
         with device(broker, tmp_path, "pi-2"):
             pass
         words = ["request-again", "--broker", str(broker), "--ledger", ledger]
-        result = CliRunner().invoke(command, [*words, "--since", "2099-01-01"], catch_exceptions=False)
-        assert [line.split() for line in result.stdout.splitlines()[1:]] == [["lab", "pi-1", "online"], ["lab", "pi-2", "offline"]]
+        result = CliRunner().invoke(
+            command, [*words, "--since", "2099-01-01"], catch_exceptions=False
+        )
+        assert [line.split() for line in result.stdout.splitlines()[1:]] == [
+            ["lab", "pi-1", "online"],
+            ["lab", "pi-2", "offline"],
+        ]
         assert "asked 2 devices, 1 online" in result.stderr
-        result = CliRunner().invoke(command, [*words, "--format", "json", "pi-1", "--since", "2020-01-01"], catch_exceptions=False)
-        assert json.loads(result.stdout) == {"asked": [{"fleet": "lab", "device": "pi-1", "state": "online"}]}
+        result = CliRunner().invoke(
+            command,
+            [*words, "--format", "json", "pi-1", "--since", "2020-01-01"],
+            catch_exceptions=False,
+        )
+        assert json.loads(result.stdout) == {
+            "asked": [{"fleet": "lab", "device": "pi-1", "state": "online"}]
+        }
         assert wait_until(lambda: collector.counts.duplicates == 2)
 
 

@@ -22,8 +22,14 @@ DAYS = 12
 def fleet_ledger(tmp_path_factory):
     runs = simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=DAYS)
     ledger = fill(tmp_path_factory.mktemp("fleet") / "ledger.sqlite", runs)
-    healths = [make_health(device=f"simulated-pi5-{number:02}", certificate_not_after_ns=2**62) for number in range(1, 25)]
-    report(ledger, *(PresenceChange("simulated", health.device, health, time.time_ns()) for health in healths))
+    healths = [
+        make_health(device=f"simulated-pi5-{number:02}", certificate_not_after_ns=2**62)
+        for number in range(1, 25)
+    ]
+    report(
+        ledger,
+        *(PresenceChange("simulated", health.device, health, time.time_ns()) for health in healths),
+    )
     return ledger
 
 

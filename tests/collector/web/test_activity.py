@@ -6,7 +6,13 @@ import msgspec
 import pytest
 
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, Activity, DeviceState, JobProgress, Measuring
+from edgemeter.agent.contract.messages import (
+    ACTIVITY_STALE_NS,
+    Activity,
+    DeviceState,
+    JobProgress,
+    Measuring,
+)
 from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, RetainedMessage
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.activity import activities_of
@@ -21,13 +27,34 @@ from tests.fixtures.served_page import page_of, served, text_of
 
 NOW_NS = 1_800_000_000 * 10**9
 HOUR_NS = 3600 * 10**9
-MEASURING = Measuring(suite="nightly", case="tiny-detector.tflite litert 4 threads", run=3, runs=12, failed=1, job="measure-1")
-PROGRESS = JobProgress(job="autumn", title="t", state="running", wave=2, waves=3, done=12, failed=1, running=3, waiting=24)
+MEASURING = Measuring(
+    suite="nightly",
+    case="tiny-detector.tflite litert 4 threads",
+    run=3,
+    runs=12,
+    failed=1,
+    job="measure-1",
+)
+PROGRESS = JobProgress(
+    job="autumn",
+    title="t",
+    state="running",
+    wave=2,
+    waves=3,
+    done=12,
+    failed=1,
+    running=3,
+    waiting=24,
+)
 
 
 def activity(measuring=MEASURING, received_ns=NOW_NS):
     """Return what a collector keeps of the device's activity."""
-    return RetainedMessage("edgemeter/v1/lab/pi-1/activity", messages.encode_message(Activity(session=5, measuring=measuring)), received_ns)
+    return RetainedMessage(
+        "edgemeter/v1/lab/pi-1/activity",
+        messages.encode_message(Activity(session=5, measuring=measuring)),
+        received_ns,
+    )
 
 
 def job(received_ns=NOW_NS, **changes):
@@ -43,7 +70,10 @@ def present(state, session=5, since_ns=NOW_NS - 1):
 
 @pytest.fixture
 def ledger(tmp_path):
-    return fill(tmp_path / "ledger.sqlite", [make_run(id="first", device="pi-1"), make_reference(id="reference")])
+    return fill(
+        tmp_path / "ledger.sqlite",
+        [make_run(id="first", device="pi-1"), make_reference(id="reference")],
+    )
 
 
 @pytest.fixture
@@ -74,7 +104,10 @@ def test_a_device_measures_while_the_process_that_reported_it_is_there():
             assert [device.device for device in activities.devices] == ["pi-1"] * is_shown
 
     # The state between two sessions; and a message that is not known is no reason to show no page.
-    for message in (activity(measuring=None), RetainedMessage("edgemeter/v1/lab/pi-1/activity", b"{}", 5)):
+    for message in (
+        activity(measuring=None),
+        RetainedMessage("edgemeter/v1/lab/pi-1/activity", b"{}", 5),
+    ):
         assert activities_of([message], [present("online")], NOW_NS).key == "nothing"
 
 
@@ -106,14 +139,19 @@ def test_overview_and_device_show_what_is_measured(page, ledger):
         "tiny-detector.tflite litert 4 threads: run 3 of 12 of suite nightly, 1 failed before, job measure-1",
     )
     assert measured in overview
-    assert "t: running, wave 2 of 3; 12 done, 1 failed, 3 running, 24 waiting of 40; as of " in overview
+    assert (
+        "t: running, wave 2 of 3; 12 done, 1 failed, 3 running, 24 waiting of 40; as of "
+        in overview
+    )
     assert measured in text_of(page, "/device?device=pi-1")
     assert measured not in text_of(page, "/device?device=server-1")
     # A file does not show what was measured when it was written.
     assert measured not in one_file.whole_page(page.book, TrendEvents(), FileChoice())
 
 
-def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(page, ledger, monkeypatch):
+def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(
+    page, ledger, monkeypatch
+):
     """Its tag is another one when time alone makes it stale, and when the device is lost; that of another view stays."""
     report(ledger, activity())
     tags = []
@@ -139,12 +177,23 @@ def test_what_is_measured_appears_and_goes_without_a_reload(browser, ledger):
         report(ledger, activity(received_ns=time.time_ns()), job(received_ns=time.time_ns()))
         page.until(f"{main_text}.includes('run 3 of 12 of suite nightly')")
         assert page.run("document.querySelectorAll('#now .bar span').length") == 3
-        assert page.run("document.querySelector('#now .bar .done').getBoundingClientRect().width") > 0
-        report(ledger, activity(measuring=Measuring(suite=MARKUP, case=MARKUP, run=4, runs=12), received_ns=time.time_ns()))
+        assert (
+            page.run("document.querySelector('#now .bar .done').getBoundingClientRect().width") > 0
+        )
+        report(
+            ledger,
+            activity(
+                measuring=Measuring(suite=MARKUP, case=MARKUP, run=4, runs=12),
+                received_ns=time.time_ns(),
+            ),
+        )
         page.until(f"{main_text}.includes('run 4 of 12')")
         assert page.run("document.querySelectorAll('img').length") == 0
         assert page.fits()
-        report(ledger, PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), time.time_ns()))
+        report(
+            ledger,
+            PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), time.time_ns()),
+        )
         page.until(f"!{main_text}.includes('run 4 of 12')")
         assert page.run("window.same")
         assert page.complaints() == []

@@ -23,7 +23,17 @@ AT_NS = 1_800_000_000 * 10**9
 def write_alert(statements, number, title="step", severity="critical", closed_ns=None):
     """Write an alert that opened so many ns after `AT_NS`."""
     findings = (AlertFinding(title, title, "x", 20_000, FACTS),)
-    alert = Alert("r", severity, (), title, "x", findings, number=number, opened_ns=AT_NS + number, closed_ns=closed_ns)
+    alert = Alert(
+        "r",
+        severity,
+        (),
+        title,
+        "x",
+        findings,
+        number=number,
+        opened_ns=AT_NS + number,
+        closed_ns=closed_ns,
+    )
     statements.execute("INSERT INTO alerts VALUES (?, ?)", (number, msgspec.json.encode(alert)))
 
 
@@ -47,7 +57,10 @@ def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
     # The open one first, though a newer one was closed.
     newest, closed = view.tables[0].dicts()
     assert (newest["number"], closed["number"]) == (1, 2)
-    assert newest["channels"] == "chat: open, sent 2027-01-15 08:00:00 UTC; pager: nothing sent; <b>503"
+    assert (
+        newest["channels"]
+        == "chat: open, sent 2027-01-15 08:00:00 UTC; pager: nothing sent; <b>503"
+    )
     link, _ = re.findall(r'<a href="/trend\?([^"]*)">step</a>', str(view.body))
     assert {"device=pi-1", "metric=energy_gross_mj"} < set(link.split("&amp;"))
 
@@ -61,7 +74,9 @@ def test_the_overview_names_critical_alerts_before_newer_ones(tmp_path):
             write_alert(statements, number, "drift", "warning")
     context = view_context(ledger, TrendEvents(LedgerStore(ledger)))
     text = str(overview.overview(context, ViewRequest("overview"), CaseFilter()).body)
-    assert re.findall(r'<b>(critical|warning)</b>: <a href="/trend\?[^"]*device=pi-1[^"]*">(\w+)</a>', text) == [
+    assert re.findall(
+        r'<b>(critical|warning)</b>: <a href="/trend\?[^"]*device=pi-1[^"]*">(\w+)</a>', text
+    ) == [
         ("critical", "step"),
         *[("warning", "drift")] * 5,
     ]

@@ -28,8 +28,12 @@ FIRST = "document.querySelector('figure.chart-figure.is-drawn')"
 # One for all charts of the comparison.
 LEGEND = "document.querySelector('#against-accuracy > .legend')"
 PLOT = f"{FIRST}.querySelector('.chart svg')"
-TOOL = f"[...{FIRST}.querySelectorAll('.figure-tools button')].find(one => one.textContent === '{{}}')"
-VISIBLE = "[...document.querySelectorAll('#runs tr[data-at]')].filter(one => one.offsetParent !== null)"
+TOOL = (
+    f"[...{FIRST}.querySelectorAll('.figure-tools button')].find(one => one.textContent === '{{}}')"
+)
+VISIBLE = (
+    "[...document.querySelectorAll('#runs tr[data-at]')].filter(one => one.offsetParent !== null)"
+)
 DOMAIN = "drawn[0].view.scale('x').domain().map(Number)"
 
 
@@ -66,7 +70,9 @@ def test_axe_finds_nothing_serious_in_any_view(charted, dark):
         page.run(f"({FIRST} && {TOOL.format('Table')})?.click()")
         page.run(axe_script())
         assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == [], address
-        regions = page.run("axe.run(document, {runOnly: ['region', 'landmark-unique', 'landmark-one-main']})")
+        regions = page.run(
+            "axe.run(document, {runOnly: ['region', 'landmark-unique', 'landmark-one-main']})"
+        )
         assert [violation["id"] for violation in regions["violations"]] == [], address
         assert page.complaints() == [], address
 
@@ -116,7 +122,11 @@ def test_no_day_of_an_axis_is_cut_off(charted):
 
 def test_labels_of_a_front_cover_neither_marks_nor_each_other(charted):
     """The name of a case stands beside its mark, clear of all others; numbers of marks that are near each other are one."""
-    for address, width in (("compare", 390), ("compare?board=simulated+Jetson+Orin+Nano", 1000), ("compare?device=simulated-pi5-01", 1400)):
+    for address, width in (
+        ("compare", 390),
+        ("compare?board=simulated+Jetson+Orin+Nano", 1000),
+        ("compare?device=simulated-pi5-01", 1400),
+    ):
         plots = charted(address, width=width).run("""[...document.querySelectorAll('#against-accuracy .chart svg')].map(plot => {
             const boxes = (what) => [...plot.querySelectorAll(what)].map(one => [one.textContent, one.getBoundingClientRect()]);
             const meet = (one, other) => one.left < other.right - 1 && other.left < one.right - 1
@@ -144,7 +154,9 @@ def test_a_dot_has_a_tooltip_and_leads_to_its_run(charted):
     page.run(f"{TOOL.format('Table')}.click()")
     table = f"{FIRST}.querySelector('.behind table')"
     assert page.run(f"{table}.tBodies[0].rows.length") == page.run("drawn[0].rows.length")
-    assert page.run(f"{table}.querySelector('a').getAttribute('href')").startswith("/run?id=simulated-pi5-01-")
+    assert page.run(f"{table}.querySelector('a').getAttribute('href')").startswith(
+        "/run?id=simulated-pi5-01-"
+    )
     page.click(f"{PLOT}.querySelector('.mark-symbol path')")
     page.until("location.pathname === '/run' && document.readyState === 'complete'")
     assert page.run("document.title").startswith("Run simulated-pi5-01-")
@@ -176,7 +188,9 @@ def test_zoom_and_hidden_series_are_in_the_permalink(charted):
     page.run(f"{LEGEND}.querySelector('button').click()")
     page.run("void zoomed(drawn[0], 0.5)")
     page.until("location.search.includes('c1=') && location.search.includes('x')")
-    page.until(f"JSON.parse(new URLSearchParams(location.search).get('c1')).x && {DOMAIN}.length === 2")
+    page.until(
+        f"JSON.parse(new URLSearchParams(location.search).get('c1')).x && {DOMAIN}.length === 2"
+    )
     domain, address = page.run(DOMAIN), page.run("location.pathname.slice(1) + location.search")
     reopened = charted(address)
     assert reopened.run(DOMAIN) == pytest.approx(domain)
@@ -191,7 +205,10 @@ def test_zoom_and_hidden_series_are_in_the_permalink(charted):
 def test_covering_marks_are_one_as_they_are_drawn(browser):
     """Boards of different types, a little apart: zoomed in they are more marks, and each has one interval at most each way."""
     boards = [make_environment(board=f"board {number}") for number in range(12)]
-    runs = [make_run(f"b-{n}", p50_ms=10 + 0.01 * n, environment=board, id=f"run-{n}") for n, board in enumerate(boards)]
+    runs = [
+        make_run(f"b-{n}", p50_ms=10 + 0.01 * n, environment=board, id=f"run-{n}")
+        for n, board in enumerate(boards)
+    ]
     counts = "drawn[0].view.data('marks').map(one => one.boards)"
     with served((make_reference(), *runs)) as server:
         page = browser.open(f"{server.url}compare")
@@ -199,8 +216,12 @@ def test_covering_marks_are_one_as_they_are_drawn(browser):
         before, rows = page.run(counts), page.run("drawn[0].rows.length")
         assert max(before) > 4
         assert sum(before) == rows
-        assert page.run(f"{PLOT}.querySelectorAll('.mark-symbol.role-mark path').length") == len(before)
-        assert page.run(f"{PLOT}.querySelectorAll('.mark-rule.role-mark line').length") <= 2 * len(before)
+        assert page.run(f"{PLOT}.querySelectorAll('.mark-symbol.role-mark path').length") == len(
+            before
+        )
+        assert page.run(f"{PLOT}.querySelectorAll('.mark-rule.role-mark line').length") <= 2 * len(
+            before
+        )
         page.run("void zoomed(drawn[0], 0.05, 1)")
         page.until(f"Math.max(0, ...{counts}) < {max(before)}")
         assert sum(page.run(counts)) == rows
@@ -221,15 +242,21 @@ def test_no_mark_of_a_front_covers_another(charted):
         for hidden in (1, 0):
             page.run(f"{LEGEND}.querySelectorAll('button')[{key}].click()")
             visible_rows = "drawn[0].rows.filter(row => !drawn[0].hidden.has(row.series)).reduce((sum, row) => sum + row.boards, 0)"
-            page.until(f"drawn[0].view.data('marks').reduce((sum, one) => sum + one.boards, 0) === {visible_rows}")
+            page.until(
+                f"drawn[0].view.data('marks').reduce((sum, one) => sum + one.boards, 0) === {visible_rows}"
+            )
             assert page.run("drawn[0].hidden.size") == hidden
             assert page.run(covering) == 0
     assert page.complaints() == []
     # A drawing with a plot of the same width merges the same: numbers, figures and series.
     figures = "one => [one.boards, one.cost, one.accuracy, one.cost_low, one.cost_high, one.series, one.case, one.standing, one.verdict]"
-    page.run("(async () => { await drawn[0].view.width(560).runAsync(); await recount(drawn[0]); root.dataset.wide = 'yes'; })()")
+    page.run(
+        "(async () => { await drawn[0].view.width(560).runAsync(); await recount(drawn[0]); root.dataset.wide = 'yes'; })()"
+    )
     page.until("root.dataset.wide === 'yes'")
-    assert page.run(f"drawn[0].view.data('marks').map({figures})") == page.run(f"drawn[0].rows.map({figures})")
+    assert page.run(f"drawn[0].view.data('marks').map({figures})") == page.run(
+        f"drawn[0].rows.map({figures})"
+    )
 
 
 def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted, tmp_path):
@@ -241,7 +268,9 @@ def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted,
     page.mouse("mouseMoved", *begin)
     page.mouse("mousePressed", *begin)
     page.mouse("mouseMoved", *middle, is_down=True)
-    page.run("(async () => { await new Promise(done => setTimeout(done, 500)); root.dataset.rested = 'yes'; })()")
+    page.run(
+        "(async () => { await new Promise(done => setTimeout(done, 500)); root.dataset.rested = 'yes'; })()"
+    )
     page.until("root.dataset.rested === 'yes'")
     assert not page.run("location.search.includes('between=')")
     page.mouse("mouseMoved", *end, is_down=True)
@@ -267,18 +296,27 @@ def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(charted):
     assert len(before) > 3
     x, top, width, height = page.place_of(PLOT)
     page.drag((x + width * 0.4, top + height * 0.5), (x + width * 0.7, top + height * 0.5))
-    page.until(f"{domains}.every(([low, high]) => high - low < {(before[0][1] - before[0][0]) / 2})")
-    period = [float(end) for end in page.run("new URLSearchParams(location.search).get('between')").split(",")]
+    page.until(
+        f"{domains}.every(([low, high]) => high - low < {(before[0][1] - before[0][0]) / 2})"
+    )
+    period = [
+        float(end)
+        for end in page.run("new URLSearchParams(location.search).get('between')").split(",")
+    ]
     assert all(domain == pytest.approx(period, abs=2) for domain in page.run(domains))
     reopened = charted(page.run("(location.pathname + location.search).slice(1)"))
     assert all(domain == pytest.approx(period, abs=2) for domain in reopened.run(domains))
     reopened.run("void zoomed(drawn[1], 0.5)")
-    reopened.until(f"{domains}.every(([low, high]) => high - low < {(period[1] - period[0]) * 0.6})")
+    reopened.until(
+        f"{domains}.every(([low, high]) => high - low < {(period[1] - period[0]) * 0.6})"
+    )
     reopened.until("location.search.includes('zoom=')")
     second_tab = charted(reopened.run("(location.pathname + location.search).slice(1)"))
     assert second_tab.run(domains)[2] == pytest.approx(reopened.run(domains)[1], abs=2)
     second_tab.run("document.querySelector('.period button').click()")
-    second_tab.until(f"{domains}.every(([low, high]) => high - low > {(before[0][1] - before[0][0]) * 0.99})")
+    second_tab.until(
+        f"{domains}.every(([low, high]) => high - low > {(before[0][1] - before[0][0]) * 0.99})"
+    )
     second_tab.until("!/zoom=|between=/.test(location.search)")
     assert second_tab.complaints() == []
 
@@ -286,7 +324,9 @@ def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(charted):
 def test_without_a_script_the_page_names_where_its_figures_are(browser, lab):
     """No chart is drawn; the tables and the exports are there."""
     page = browser.open(lab.url + "compare", has_scripts=False)
-    assert "no charts: its tables, CSV and JSON have the figures" in page.run("document.querySelector('noscript').innerText")
+    assert "no charts: its tables, CSV and JSON have the figures" in page.run(
+        "document.querySelector('noscript').innerText"
+    )
     assert page.run("document.querySelectorAll('figure.chart-figure .chart *').length") == 0
     assert page.run("document.querySelectorAll('table.grid tbody tr, .exports a').length") > 3
     page.close()

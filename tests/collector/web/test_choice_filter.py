@@ -15,7 +15,9 @@ ADDRESS = "compare?require=p50<=8ms,+ap>=.72"
 
 
 def runs_of_days(*cases):
-    return [replace(run, id=f"run-{index}") for index, run in enumerate(day_by_day(*(cases or sides())))]
+    return [
+        replace(run, id=f"run-{index}") for index, run in enumerate(day_by_day(*(cases or sides())))
+    ]
 
 
 def view_of(address, runs=None):
@@ -27,7 +29,10 @@ def test_each_case_is_marked_by_the_requirement_that_decides_with_its_interval()
     """The best first; what is recommended is said in one sentence above the table."""
     view = view_of(ADDRESS)
     (table,) = [table for table in view.tables if table.name == "choice"]
-    assert {row["case"]: row["outcome"] for row in table.dicts()} == {"int8 on litert": "met", "fp32 on onnx": "not met"}
+    assert {row["case"]: row["outcome"] for row in table.dicts()} == {
+        "int8 on litert": "met",
+        "fp32 on onnx": "not met",
+    }
     assert view.lead.startswith("Recommended: int8 on litert, with the lowest energy, ")
     best, other = re.findall(r'<tr id="case-\w+" class="([^"]*)".*?</tr>', view.body)
     assert ("pick" in best.split(), "out" in other.split()) == (True, True)
@@ -65,13 +70,18 @@ def test_an_error_stands_above_the_table_and_the_form_keeps_its_values(address, 
 
 
 @pytest.mark.chromium
-@pytest.mark.parametrize("address", [ADDRESS, "compare?require=p99<=33ms", "compare?require=p50<=9mJ"])
+@pytest.mark.parametrize(
+    "address", [ADDRESS, "compare?require=p99<=33ms", "compare?require=p50<=9mJ"]
+)
 def test_form_and_first_row_are_on_one_screen_of_a_phone(browser, address):
     """Where a case is out, where nothing is certain, and where a limit is wrong."""
     with served(runs_of_days()) as server:
         page = browser.open(f"{server.url}{address.replace(' ', '+')}", width=390)
         assert page.fits()
-        assert page.run("document.querySelector('table.grid tbody tr').getBoundingClientRect().bottom") <= 844
+        assert (
+            page.run("document.querySelector('table.grid tbody tr').getBoundingClientRect().bottom")
+            <= 844
+        )
         assert page.complaints() == []
         page.close()
 
@@ -81,6 +91,10 @@ def test_the_form_works_without_a_script(browser):
     """The button sends what was written."""
     with served(runs_of_days()) as server:
         page = browser.open(f"{server.url}{ADDRESS}", has_scripts=False)
-        page.run("document.querySelector('[name=require]').value = 'p50<=1ms'; document.querySelector('form.filters').submit()")
-        page.until("location.search.includes('p50%3C%3D1ms') && document.querySelector('.lead')?.textContent.includes('none')")
+        page.run(
+            "document.querySelector('[name=require]').value = 'p50<=1ms'; document.querySelector('form.filters').submit()"
+        )
+        page.until(
+            "location.search.includes('p50%3C%3D1ms') && document.querySelector('.lead')?.textContent.includes('none')"
+        )
         page.close()

@@ -34,7 +34,9 @@ class Clients:
 
     def open(self, sent, address="127.0.0.1"):
         """Return a new connection from an address, on which some bytes were sent."""
-        client = socket.create_connection(("127.0.0.1", self._port), PATIENCE_S, source_address=(address, 0))
+        client = socket.create_connection(
+            ("127.0.0.1", self._port), PATIENCE_S, source_address=(address, 0)
+        )
         self.sockets.append(client)
         client.sendall(sent)
         return client
@@ -133,7 +135,10 @@ def test_a_head_and_a_body_have_their_time_whatever_single_bytes_come():
     """A silent client, a head that drips, the second head of a connection; a body; a whole request is answered before and after."""
     for limits, sent in (
         (RequestLimits(head_s=0.5, body_s=NEVER_S), [b"", b"GET / HT", SCRIPT, WHOLE + b"G"]),
-        (RequestLimits(head_s=NEVER_S, body_s=0.5), [b"POST /" + HOST + LENGTH, b"POST /" + HOST + LENGTH + b"x", SCRIPT + LENGTH]),
+        (
+            RequestLimits(head_s=NEVER_S, body_s=0.5),
+            [b"POST /" + HOST + LENGTH, b"POST /" + HOST + LENGTH + b"x", SCRIPT + LENGTH],
+        ),
     ):
         with table_row(limits), served(RUNS, limits=limits) as page, clients_of(page) as clients:
             late = [clients.open(text) for text in sent]
@@ -158,12 +163,17 @@ def drip(clients, ended):
 
 def test_the_usual_limits_are_ten_and_thirty_seconds():
     """And sixteen connections of an address that has sent no request."""
-    assert RequestLimits() == RequestLimits(head_s=10.0, body_s=30.0, most_newcomers=16, most_connections=256)
+    assert RequestLimits() == RequestLimits(
+        head_s=10.0, body_s=30.0, most_newcomers=16, most_connections=256
+    )
 
 
 def test_a_client_that_does_not_read_its_answers_is_disconnected():
     """It asks on and on and reads nothing; one that reads slowly has all of its answer."""
-    with served(RUNS, limits=RequestLimits(head_s=NEVER_S, body_s=1.0)) as page, clients_of(page) as clients:
+    with (
+        served(RUNS, limits=RequestLimits(head_s=NEVER_S, body_s=1.0)) as page,
+        clients_of(page) as clients,
+    ):
         deaf = clients.open(b"")
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.settimeout(PATIENCE_S)

@@ -14,11 +14,22 @@ from edgemeter.collector.runs.store import LedgerStore, MemoryStore
 from edgemeter.collector.trend.events import events_of
 from edgemeter.collector.trend.trend_text import event_text
 from edgemeter.collector.trend.watch import trends_of
-from edgemeter.collector.trend.watch_file import Annotation, WatchFile, add_annotation, watch_file_beside
+from edgemeter.collector.trend.watch_file import (
+    Annotation,
+    WatchFile,
+    add_annotation,
+    watch_file_beside,
+)
 from edgemeter.collector.web.events import FOLLOWED, TrendEvents
 from tests.fixtures.comparison_factory import history_of, make_run
 from tests.fixtures.ledgers import fill
-from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_environment, make_latency, make_record
+from tests.fixtures.record_factory import (
+    STARTED_AT_NS,
+    make_accuracy,
+    make_environment,
+    make_latency,
+    make_record,
+)
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
 from tests.fixtures.served_page import page_of, text_of
@@ -37,7 +48,14 @@ def fleet():
             p50_ms = 10.0 * (ratio if is_after else 1.0) * (1 + 0.004 * ((day * 7) % 5 - 2))
             latency = make_latency(p50_ms=p50_ms)
             around = make_environment(firmware="new" if is_after else "old")
-            runs.append(make_run(device, latency=latency, started_at_ns=STARTED_AT_NS + day * NS_PER_DAY, environment=around))
+            runs.append(
+                make_run(
+                    device,
+                    latency=latency,
+                    started_at_ns=STARTED_AT_NS + day * NS_PER_DAY,
+                    environment=around,
+                )
+            )
     events = TrendEvents(MemoryStore(oldest_first(runs)))
     events.refresh()
     return runs, events
@@ -61,9 +79,9 @@ def test_a_finding_leads_to_the_series_of_what_it_hit_in_its_period(fleet):
     (finding,) = events.findings_of({})
     assert "2 steps: p50 +6.0 to +10%" in finding.text
     assert "firmware old to new" in finding.text
-    reference = re.findall(r'<a href="([^"]*)"', text_of(page_of(runs, events), "/trend").partition('id="findings"')[2])[0].replace(
-        "&amp;", "&"
-    )
+    reference = re.findall(
+        r'<a href="([^"]*)"', text_of(page_of(runs, events), "/trend").partition('id="findings"')[2]
+    )[0].replace("&amp;", "&")
     path, fields = urlsplit(reference).path, dict(parse_qsl(urlsplit(reference).query))
     assert (path, fields["metric"]) == ("/trend", "latency_p50_ms")
     first_ms, last_ms = map(int, fields["between"].split(","))
@@ -93,7 +111,9 @@ def test_an_accuracy_that_fell_is_a_step_of_its_chart():
             ]
             events = TrendEvents(MemoryStore(oldest_first(runs)))
             events.refresh()
-            assert [event.kind for event in events.of(series_of(runs[-1]), "accuracy_value")] == ["step"]
+            assert [event.kind for event in events.of(series_of(runs[-1]), "accuracy_value")] == [
+                "step"
+            ]
 
 
 def test_remarks_of_people_stand_in_the_series_that_they_are_about(fleet, tmp_path):
@@ -103,10 +123,30 @@ def test_remarks_of_people_stand_in_the_series_that_they_are_about(fleet, tmp_pa
     events.refresh()
     before = events.version()
     with WatchFile(watch_file_beside(str(path))) as file:
-        add_annotation(file, Annotation(day=STARTED_AT_NS // NS_PER_DAY + 3, text="moved to the window", begins_level=False, device="pi-1"))
-        add_annotation(file, Annotation(day=STARTED_AT_NS // NS_PER_DAY + 3, text="not this one", begins_level=False, device="pi-2"))
+        add_annotation(
+            file,
+            Annotation(
+                day=STARTED_AT_NS // NS_PER_DAY + 3,
+                text="moved to the window",
+                begins_level=False,
+                device="pi-1",
+            ),
+        )
+        add_annotation(
+            file,
+            Annotation(
+                day=STARTED_AT_NS // NS_PER_DAY + 3,
+                text="not this one",
+                begins_level=False,
+                device="pi-2",
+            ),
+        )
         assert events.version() != before
-    assert [event.text for event in events.of(series_of(make_run()), "latency_p50_ms") if event.kind == "remark"] == ["moved to the window"]
+    assert [
+        event.text
+        for event in events.of(series_of(make_run()), "latency_p50_ms")
+        if event.kind == "remark"
+    ] == ["moved to the window"]
 
 
 def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_healthy_one_for_its_energy():
@@ -115,7 +155,11 @@ def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_he
     boards = tuple(run for run in fleet if run.device.startswith("simulated-pi5"))
     events = TrendEvents(MemoryStore(oldest_first(boards)))
     events.refresh()
-    named = [device for (_, device), texts in events.outlying.items() if any(text.startswith("energy ") for text in texts)]
+    named = [
+        device
+        for (_, device), texts in events.outlying.items()
+        if any(text.startswith("energy ") for text in texts)
+    ]
     assert named == [simulated_fleet.DEGRADED]
 
 
@@ -125,16 +169,27 @@ def test_the_page_shows_an_event_as_the_trend_does():
     runs = [
         run
         for unit in (1, 2, 3)
-        for run in make_days(noisy(100, 70, seed=unit, step_at=50, step_ratio=1.08), device=f"pi-{unit}", firmwares=firmwares)
+        for run in make_days(
+            noisy(100, 70, seed=unit, step_at=50, step_ratio=1.08),
+            device=f"pi-{unit}",
+            firmwares=firmwares,
+        )
     ]
     latencies = noisy(1, 70, seed=9)
     runs += [
         msgspec.structs.replace(run, latency=make_latency(p50_ms=p50_ms))
-        for run, p50_ms in zip(make_days(noisy(100, 70, seed=8, step_at=60, step_ratio=1.2), device="pi-9"), latencies, strict=True)
+        for run, p50_ms in zip(
+            make_days(noisy(100, 70, seed=8, step_at=60, step_ratio=1.2), device="pi-9"),
+            latencies,
+            strict=True,
+        )
     ]
     events = TrendEvents(MemoryStore(oldest_first(runs)))
     events.refresh()
     alone, event = events.findings
-    assert (event.who, event.text) == ("pi-1, pi-2, pi-3", event_text(events_of(trends_of(history_of(runs), (), FOLLOWED), 0)[0]))
+    assert (event.who, event.text) == (
+        "pi-1, pi-2, pi-3",
+        event_text(events_of(trends_of(history_of(runs), (), FOLLOWED), 0)[0]),
+    )
     assert event.devices == (("lab", "pi-1"), ("lab", "pi-2"), ("lab", "pi-3"))
     assert (alone.who, alone.metric) == ("pi-9", "energy_gross_mj")

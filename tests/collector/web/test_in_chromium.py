@@ -48,12 +48,16 @@ OPEN = "document.querySelectorAll('#table tr.boards details').forEach(one => {{ 
 def report(fleet_book, tmp_path_factory):
     """Return the address of the page as one file."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(one_file.whole_page(fleet_book, TrendEvents(), FileChoice(runs=6)), encoding="utf-8")
+    path.write_text(
+        one_file.whole_page(fleet_book, TrendEvents(), FileChoice(runs=6)), encoding="utf-8"
+    )
     return path.as_uri()
 
 
 @pytest.mark.parametrize(
-    ("width", "scale", "dark"), [(1280, 1, False), (390, 2, True), (640, 2, False)], ids=["desk", "phone, dark", "zoom 200%"]
+    ("width", "scale", "dark"),
+    [(1280, 1, False), (390, 2, True), (640, 2, False)],
+    ids=["desk", "phone, dark", "zoom 200%"],
 )
 def test_every_view_fits_and_the_console_stays_silent(tab, width, scale, dark):
     """Nothing sticks out on a desk, on a phone or at twice the size; no error, no warning, nothing asked for elsewhere."""
@@ -62,7 +66,9 @@ def test_every_view_fits_and_the_console_stays_silent(tab, width, scale, dark):
         page.drawn()
         assert page.fits(), address
         assert page.complaints() == [], address
-        assert {url.split("/")[2] for url in page.requests() if url.startswith("http")} == {page.run("location.host")}, address
+        assert {url.split("/")[2] for url in page.requests() if url.startswith("http")} == {
+            page.run("location.host")
+        }, address
         if address == "compare":
             # 40 boards, of which 24 and 15 are alike, are read without much scrolling.
             assert page.run("document.documentElement.scrollHeight") <= 4000
@@ -94,7 +100,9 @@ def test_a_picked_filter_is_in_the_address_which_brings_the_view_back(tab):
     page.run("void history.back()")
     page.until("location.search === '' && document.querySelector('[name=precision]')?.value === ''")
     page.run("void history.forward()")
-    page.until("location.search.includes('precision=int8') && document.querySelector('[name=precision]')?.value === 'int8'")
+    page.until(
+        "location.search.includes('precision=int8') && document.querySelector('[name=precision]')?.value === 'int8'"
+    )
 
 
 def test_a_chart_whose_series_are_all_hidden_asks_for_no_scale(tab):
@@ -115,7 +123,9 @@ def test_a_chart_whose_series_are_all_hidden_asks_for_no_scale(tab):
     assert page.run("document.querySelectorAll('#against-accuracy figure .legend').length") == 0
     page.run("document.querySelector('#against-accuracy > .legend button').click()")
     name = page.run("document.querySelector('#against-accuracy > .legend button').dataset.series")
-    assert page.run("drawn.filter(chart => chart.spec.data.name).map(chart => [...chart.hidden])") == [[name], [name]]
+    assert page.run(
+        "drawn.filter(chart => chart.spec.data.name).map(chart => [...chart.hidden])"
+    ) == [[name], [name]]
 
 
 def test_the_boards_of_a_type_open_by_the_keyboard_and_stay_below_their_row(tab):
@@ -128,9 +138,15 @@ def test_the_boards_of_a_type_open_by_the_keyboard_and_stay_below_their_row(tab)
     assert page.run(boards) == 15
     for _ in range(2):
         page.run("document.querySelectorAll('#table thead button')[3].click()")
-    of_boards = "[...document.querySelectorAll('#table tbody')].filter(one => one.querySelector('.boards'))"
-    assert page.run(f"{of_boards}.every(one => one.rows[0].className.includes('boards') && one.rows.length > 15 - 1)")
-    values = page.run(f"{of_boards}.map(one => [...one.rows].slice(1).map(row => Number(row.cells[3].dataset.value)))")
+    of_boards = (
+        "[...document.querySelectorAll('#table tbody')].filter(one => one.querySelector('.boards'))"
+    )
+    assert page.run(
+        f"{of_boards}.every(one => one.rows[0].className.includes('boards') && one.rows.length > 15 - 1)"
+    )
+    values = page.run(
+        f"{of_boards}.map(one => [...one.rows].slice(1).map(row => Number(row.cells[3].dataset.value)))"
+    )
     assert all(of_type == sorted(of_type, reverse=True) for of_type in values)
     page.run(OPEN.format("false"))
     assert page.run(boards) == 0
@@ -148,8 +164,12 @@ def test_csv_holds_what_a_table_shows(tab, tmp_path):
     cells = page.run(
         f"{VISIBLE_ROWS}.filter(one => one.dataset.device).map(one => [one.dataset.device, Number(one.cells[3].dataset.value)])"
     )
-    exported = [(row["device"], pytest.approx(float(row["latency_p50_ms"]), rel=1e-6)) for row in rows]
-    assert exported == sorted(map(tuple, cells), key=lambda pair: [row["device"] for row in rows].index(pair[0]))
+    exported = [
+        (row["device"], pytest.approx(float(row["latency_p50_ms"]), rel=1e-6)) for row in rows
+    ]
+    assert exported == sorted(
+        map(tuple, cells), key=lambda pair: [row["device"] for row in rows].index(pair[0])
+    )
 
 
 def test_pictures_are_written_by_the_browser_and_stand_alone(tab, tmp_path):
@@ -163,21 +183,32 @@ def test_pictures_are_written_by_the_browser_and_stand_alone(tab, tmp_path):
     assert tree.tag == "{http://www.w3.org/2000/svg}svg"
     assert "var(" not in drawing.read_text()
     words = {element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")}
-    legend = page.run("[...document.querySelector('#against-accuracy > .legend').children].map(one => one.textContent.slice(2))")
+    legend = page.run(
+        "[...document.querySelector('#against-accuracy > .legend').children].map(one => one.textContent.slice(2))"
+    )
     title = page.run("document.querySelector('figcaption').textContent")
     assert {title[:20]} <= {word[:20] for word in words if word}
     assert set(legend) <= words
     assert len(legend) > 2
     picture = page.download(button.format("PNG"), tmp_path).read_bytes()
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", picture[16:24]) == (2 * int(float(tree.get("width"))), 2 * int(float(tree.get("height"))))
+    assert struct.unpack(">II", picture[16:24]) == (
+        2 * int(float(tree.get("width"))),
+        2 * int(float(tree.get("height"))),
+    )
     assert len(Image.open(io.BytesIO(picture)).convert("RGB").getcolors(1 << 20)) > 3
     # The server was asked for nothing.
     assert {url for url in page.requests() if url.startswith("http")} == addresses
     assert page.complaints() == []
 
 
-TABLES = ("", "compare", "compare?require=ap>=.3,+p50<=40ms", "device?device=simulated-pi5-19", "trend")
+TABLES = (
+    "",
+    "compare",
+    "compare?require=ap>=.3,+p50<=40ms",
+    "device?device=simulated-pi5-19",
+    "trend",
+)
 TOO_WIDE = "[...document.querySelectorAll('main .scroll, nav')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
 
 
@@ -187,13 +218,17 @@ def test_no_table_is_scrolled_sideways_and_its_rows_are_short_on_a_phone(tab):
         assert tab(address, width=1400).run(TOO_WIDE) == 0, address
         page = tab(address, width=390)
         assert page.run(TOO_WIDE) == 0, address
-        heights = page.run("[...document.querySelectorAll('main .grid tr:not(.boards)')].map(row => row.getBoundingClientRect().height)")
+        heights = page.run(
+            "[...document.querySelectorAll('main .grid tr:not(.boards)')].map(row => row.getBoundingClientRect().height)"
+        )
         assert max(heights) <= 160, address
         # A value that has no heading above it has a label; the first is the name of the row.
         unlabelled = "[...document.querySelectorAll('main .grid td:not(:first-child)')].filter(one => !one.dataset.label).length"
         assert page.run(unlabelled) == 0, address
     page = tab("compare", width=390)
-    assert page.run("document.querySelector('.grid tbody tr').getBoundingClientRect().bottom") <= 844
+    assert (
+        page.run("document.querySelector('.grid tbody tr').getBoundingClientRect().bottom") <= 844
+    )
 
 
 def test_the_keyboard_reaches_the_content_and_the_filters(tab):
@@ -208,8 +243,16 @@ def test_the_keyboard_reaches_the_content_and_the_filters(tab):
 def test_the_file_works_without_a_network(tab, report, tmp_path):
     """Every view that the file links to opens, and nothing is asked for; CSV and JSON of a view hold the same rows."""
     page = tab(report, offline=True)
-    addresses = page.run("[...document.querySelectorAll('template[data-address]')].map(one => one.dataset.address)")
-    assert {address.split("?")[0] for address in addresses} == {"compare", "trend", "device", "run", "published"}
+    addresses = page.run(
+        "[...document.querySelectorAll('template[data-address]')].map(one => one.dataset.address)"
+    )
+    assert {address.split("?")[0] for address in addresses} == {
+        "compare",
+        "trend",
+        "device",
+        "run",
+        "published",
+    }
     for address in (*addresses[:6], addresses[-1]):
         page.run(f"location.hash = '#/{address}'")
         page.until(
@@ -224,9 +267,21 @@ def test_the_file_works_without_a_network(tab, report, tmp_path):
     assert [url for url in page.requests() if not url.startswith(("file:", "data:", "blob:"))] == []
     page = tab(f"{report}#/compare")
     page.until(SHOWN_IN_FILE)
-    rows = list(csv.DictReader(io.StringIO(page.download("document.querySelector('[data-export=csv]').click()", tmp_path).read_text())))
-    document = json.loads(page.download("document.querySelector('[data-export=json]').click()", tmp_path).read_text())
-    assert [row["device"] for row in rows] == [row["device"] for row in document["tables"]["comparison"]]
+    rows = list(
+        csv.DictReader(
+            io.StringIO(
+                page.download(
+                    "document.querySelector('[data-export=csv]').click()", tmp_path
+                ).read_text()
+            )
+        )
+    )
+    document = json.loads(
+        page.download("document.querySelector('[data-export=json]').click()", tmp_path).read_text()
+    )
+    assert [row["device"] for row in rows] == [
+        row["device"] for row in document["tables"]["comparison"]
+    ]
     assert len(rows) == 80
 
 
@@ -236,13 +291,18 @@ def test_a_form_without_fields_has_its_button_among_the_more_filters(tab, report
         page = tab(address)
         if is_folded:
             page.until(SHOWN_IN_FILE)
-        assert page.run("document.querySelector('form.filters details button') !== null") is is_folded
+        assert (
+            page.run("document.querySelector('form.filters details button') !== null") is is_folded
+        )
         assert page.run("document.querySelectorAll('form.filters button').length") == 1
 
 
 def test_the_file_narrows_as_the_server_does(tab, report):
     """The same rows and marks for the same picks, the reference among them; a board that is picked stands for itself."""
-    for picks in ("precision=int8&board=simulated+Raspberry+Pi+5", "precision=int8&device=simulated-pi5-03"):
+    for picks in (
+        "precision=int8&board=simulated+Raspberry+Pi+5",
+        "precision=int8&device=simulated-pi5-03",
+    ):
         served_page, narrowed = tab(f"compare?{picks}"), tab(f"{report}#/compare?{picks}")
         narrowed.until(SHOWN_IN_FILE)
         texts = f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.cells[0].textContent.slice(1))"
@@ -259,15 +319,22 @@ def test_the_file_narrows_as_the_server_does(tab, report):
 def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_what_the_page_writes(browser, tmp_path):
     """In the file's export and in a chart's; a negative number stays one."""
     file = tmp_path / "report.html"
-    book = book_of(source_from([make_run(precision="=1+1", id="-2+3"), make_reference(precision="=1+1")]))
+    book = book_of(
+        source_from([make_run(precision="=1+1", id="-2+3"), make_reference(precision="=1+1")])
+    )
     file.write_text(one_file.whole_page(book, TrendEvents(), FileChoice()), encoding="utf-8")
     (tmp_path / "out").mkdir()
     page = browser.open(f"{file.as_uri()}#/compare?reference=reference")
     page.until(SHOWN_IN_FILE)
-    exported = page.download("document.querySelector('[data-export=csv]').click()", tmp_path / "out").read_text()
+    exported = page.download(
+        "document.querySelector('[data-export=csv]').click()", tmp_path / "out"
+    ).read_text()
     assert "'=1+1," in exported
     assert not re.search(r"(^|,)=", exported, re.MULTILINE)
-    assert page.run("csvOf(['a', 'b'], [[-1.5, '-1.5'], ['@x', '+ y']])") == "a,b\r\n-1.5,-1.5\r\n'@x,'+ y\r\n"
+    assert (
+        page.run("csvOf(['a', 'b'], [[-1.5, '-1.5'], ['@x', '+ y']])")
+        == "a,b\r\n-1.5,-1.5\r\n'@x,'+ y\r\n"
+    )
     assert page.run("csvOf(['a'], [['b\\0c']])") == "a\r\nb\ufffdc\r\n"
     page.close()
 
@@ -282,14 +349,19 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     }
     model = make_model(file=MARKUP, task=MARKUP)
     runs = [make_run(device="pi-1", id=MARKUP, **fields), make_reference(**fields)]
-    ledger = fill(tmp_path / "ledger.sqlite", [msgspec.structs.replace(run, model=model) for run in runs])
+    ledger = fill(
+        tmp_path / "ledger.sqlite", [msgspec.structs.replace(run, model=model) for run in runs]
+    )
     file = tmp_path / "report.html"
     book = book_of(source_from(ledger))
     file.write_text(one_file.whole_page(book, TrendEvents(), FileChoice()), encoding="utf-8")
     with served(ledger) as server:
         run_address = f"run?id={MARKUP.replace(' ', '+').replace('%', '%25').replace('&', '%26')}"
         for address in (
-            *(server.url + view for view in ("", "compare", "trend", "device?device=pi-1", run_address)),
+            *(
+                server.url + view
+                for view in ("", "compare", "trend", "device?device=pi-1", run_address)
+            ),
             file.as_uri(),
         ):
             page = browser.open(address)
@@ -297,7 +369,9 @@ def test_what_devices_send_stays_text(browser, tmp_path):
             assert page.run("document.querySelectorAll('img').length") == 0
             assert page.complaints() == []
             if run_address in address:
-                assert page.run("document.querySelector('h1').textContent").startswith("Run </script>")
+                assert page.run("document.querySelector('h1').textContent").startswith(
+                    "Run </script>"
+                )
             page.close()
 
 
@@ -310,7 +384,9 @@ def deliver(ledger, seq):
 
 def test_runs_appear_without_a_reload_also_those_of_a_time_without_a_server(browser, tmp_path):
     """A part of the page that did not change stays the same element, a zoomed chart zoomed."""
-    ledger = fill(tmp_path / "ledger.sqlite", [make_run(id="first"), make_reference(id="reference")])
+    ledger = fill(
+        tmp_path / "ledger.sqlite", [make_run(id="first"), make_reference(id="reference")]
+    )
     with served(ledger) as server:
         page = browser.open(f"{server.url}device?device=pi-1", width=1280)
         page.drawn()
@@ -321,7 +397,9 @@ def test_runs_appear_without_a_reload_also_those_of_a_time_without_a_server(brow
         run_id = deliver(ledger, 1)
         page.until(f"document.querySelector('#runs table').textContent.includes('{run_id}')")
         page.until("document.querySelector('.live').textContent.startsWith('Updated at')")
-        page.until("document.querySelectorAll('figure.chart-figure').length === document.querySelectorAll('figure.is-drawn').length")
+        page.until(
+            "document.querySelectorAll('figure.chart-figure').length === document.querySelectorAll('figure.is-drawn').length"
+        )
         zoomed = "drawn.find(one => one.title.includes('tiny-detector')).view.scale('x').domain().map(Number)"
         assert page.run(zoomed) == pytest.approx(domain)
         assert page.complaints() == []

@@ -25,7 +25,9 @@ RUNNING = JobProgress(
     running=1,
     waiting=0,
     executions=(
-        ExecutionProgress(fleet="lab", device="pi-2", state="running", done_ratio=0.4, note="run 3 of 8"),
+        ExecutionProgress(
+            fleet="lab", device="pi-2", state="running", done_ratio=0.4, note="run 3 of 8"
+        ),
         ExecutionProgress(fleet="lab", device="pi-3", state="timed_out", note="not done in 60 s"),
     ),
 )
@@ -38,7 +40,10 @@ STOPPED = JobProgress(
 @pytest.fixture
 def ledger(tmp_path):
     """Return a ledger with runs of three jobs, and one that was started by hand."""
-    runs = [make_run(id=f"run-{job}", device="pi-1", job=job) for job in ("measure-1", "measure-7", "measure-8")]
+    runs = [
+        make_run(id=f"run-{job}", device="pi-1", job=job)
+        for job in ("measure-1", "measure-7", "measure-8")
+    ]
     return fill(tmp_path / "ledger.sqlite", [*runs, make_run(id="by-hand", device="pi-1")])
 
 
@@ -51,7 +56,9 @@ def page(ledger, monkeypatch):
         return server.answer(ViewRequest(view, fields), form).body.decode()
 
     def reported(*reports):
-        of_reports = [(f"edgemeter/job/{it.job}/state", messages.encode_message(it)) for it in reports]
+        of_reports = [
+            (f"edgemeter/job/{it.job}/state", messages.encode_message(it)) for it in reports
+        ]
         report(ledger, *(RetainedMessage(topic, payload, NOW_NS) for topic, payload in of_reports))
 
     monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
@@ -66,7 +73,10 @@ def test_jobs_are_listed_with_their_progress(page):
     listed = show("jobs")
     assert 'href="/jobs?job=measure-1"' in listed
     assert "suite nightly: running; 1 done, 1 failed, 1 running of 3" in listed
-    assert "in waves: stopped (wave 1 of 3: 3 of 10 failed), wave 1 of 3; 7 done, 3 failed, 2 repeating, 90 waiting of 102" in listed
+    assert (
+        "in waves: stopped (wave 1 of 3: 3 of 10 failed), wave 1 of 3; 7 done, 3 failed, 2 repeating, 90 waiting of 102"
+        in listed
+    )
     assert "measure-1,suite nightly,running,1,1,1,0,0,0," in show("jobs", "csv")
 
 
@@ -92,7 +102,12 @@ def test_names_and_notes_are_no_markup(page):
     """They come from boards; the page of a job has its runs only."""
     show, reported = page
     reported(
-        STOPPED, msgspec.structs.replace(RUNNING, executions=(msgspec.structs.replace(RUNNING.executions[0], note=MARKUP),), title=MARKUP)
+        STOPPED,
+        msgspec.structs.replace(
+            RUNNING,
+            executions=(msgspec.structs.replace(RUNNING.executions[0], note=MARKUP),),
+            title=MARKUP,
+        ),
     )
     assert MARKUP not in show("jobs") + show("jobs", job="measure-1")
     text = show("jobs", job="measure-7")

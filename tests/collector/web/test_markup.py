@@ -7,10 +7,18 @@ from edgemeter.collector.web.queries import live_chart
 
 def test_a_template_escapes_text_and_keeps_markup():
     """In content and in attributes, without control characters; what a template made stays."""
-    assert render("message.html", text="a\x00b<b>&") == '<p class="note">a\N{REPLACEMENT CHARACTER}b&lt;b&gt;&amp;</p>\n'
+    assert (
+        render("message.html", text="a\x00b<b>&")
+        == '<p class="note">a\N{REPLACEMENT CHARACTER}b&lt;b&gt;&amp;</p>\n'
+    )
     assert render("message.html", text=Markup("<b>x</b>")) == '<p class="note"><b>x</b></p>\n'
-    figure = live_chart(Chart("x", {}, rows_table([]), facts={"data-device": '"><script>\x00', "data-board": None}), "<svg></svg>")
-    escaped = 'data-device="&quot;&gt;&lt;script&gt;\N{REPLACEMENT CHARACTER}"><figcaption>x</figcaption>'
+    figure = live_chart(
+        Chart("x", {}, rows_table([]), facts={"data-device": '"><script>\x00', "data-board": None}),
+        "<svg></svg>",
+    )
+    escaped = (
+        'data-device="&quot;&gt;&lt;script&gt;\N{REPLACEMENT CHARACTER}"><figcaption>x</figcaption>'
+    )
     assert f'<figure class="chart-figure" {escaped}' in figure
     assert "<noscript><svg></svg></noscript>" in figure
     assert isinstance(figure, Markup)
@@ -18,7 +26,9 @@ def test_a_template_escapes_text_and_keeps_markup():
 
 def test_a_sentence_has_its_commands_and_days_as_such():
     """No backtick is shown, and no line ends within a day; what a device sent stays text, and markup as it is."""
-    text = render("message.html", text="<b>: `edgemeter runs` since 2026-08-20 11:00, pi-2026-08-201")
+    text = render(
+        "message.html", text="<b>: `edgemeter runs` since 2026-08-20 11:00, pi-2026-08-201"
+    )
     assert text == (
         '<p class="note">&lt;b&gt;: <code>edgemeter runs</code> since <span class="whole">2026-08-20</span> 11:00, pi-2026-08-201</p>\n'
     )

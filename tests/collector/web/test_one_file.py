@@ -97,9 +97,18 @@ ODD = {
     "one run": [make_run(), make_reference()],
     "the reference alone": [make_reference()],
     "AP of zero": [make_run(ap=0.0), make_reference(ap=0.0)],
-    "neither accuracy nor energy": [make_run(ap=None, **no_energy()), make_reference(ap=None, **no_energy())],
-    "no percentiles": [make_run(p50_ms=None, latencies_ms=[]), make_reference(p50_ms=None, latencies_ms=[])],
-    "latencies that none has": [make_run(p50_ms=1e-12), make_reference(p50_ms=1e15, latencies_ms=[1e-6, 1e12])],
+    "neither accuracy nor energy": [
+        make_run(ap=None, **no_energy()),
+        make_reference(ap=None, **no_energy()),
+    ],
+    "no percentiles": [
+        make_run(p50_ms=None, latencies_ms=[]),
+        make_reference(p50_ms=None, latencies_ms=[]),
+    ],
+    "latencies that none has": [
+        make_run(p50_ms=1e-12),
+        make_reference(p50_ms=1e15, latencies_ms=[1e-6, 1e12]),
+    ],
     "60 cases": many_cases(),
 }
 
@@ -117,8 +126,18 @@ def test_every_page_is_well_formed_and_every_number_drawn_is_one():
         with table_row(name):
             page = Page(odd_page(name))
             assert page.open == []
-            values = [value for tag, attributes in page.elements if tag in {"path", "g", "text"} for value in attributes.values() if value]
-            assert not [value for value in values if re.search(r"\b(nan|infinity|undefined|null)\b", value, re.IGNORECASE)]
+            values = [
+                value
+                for tag, attributes in page.elements
+                if tag in {"path", "g", "text"}
+                for value in attributes.values()
+                if value
+            ]
+            assert not [
+                value
+                for value in values
+                if re.search(r"\b(nan|infinity|undefined|null)\b", value, re.IGNORECASE)
+            ]
             assert not re.search(r"\bnan\b", page.text, re.IGNORECASE)
 
 
@@ -132,7 +151,9 @@ def test_the_page_refers_to_nothing_outside():
         # A source of a published figure is followed by whoever clicks.
         if not (tag == "a" and attributes.get("rel") == "external noreferrer")
         for name, value in attributes.items()
-        if name in {"src", "href", "action", "srcset", "poster", "data"} and tag != "form" and not (value or "").startswith("#")
+        if name in {"src", "href", "action", "srcset", "poster", "data"}
+        and tag != "form"
+        and not (value or "").startswith("#")
     ]
     assert outside == ["data:,"]
     assert "@import" not in html
@@ -142,10 +163,17 @@ def test_the_page_refers_to_nothing_outside():
 def test_the_page_may_run_nothing_but_its_own_scripts():
     """Its policy names the scripts by hash, so that what a device sent cannot run even if it got through."""
     html = odd_page("one run")
-    (policy,) = [attributes["content"] for attributes in Page(html).all("meta") if attributes.get("http-equiv")]
+    (policy,) = [
+        attributes["content"]
+        for attributes in Page(html).all("meta")
+        if attributes.get("http-equiv")
+    ]
     (page_script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     for script in (page_script, charts_in(html)):
-        assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
+        assert (
+            f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+            in policy
+        )
     assert "default-src 'none'" in policy
 
 
@@ -153,17 +181,27 @@ def test_what_a_device_sent_stays_text_everywhere():
     """Reasons, files, boards, libraries: none becomes an element."""
     hostile = make_run(
         task=HOSTILE,
-        environment=make_environment(board=HOSTILE, libraries={HOSTILE: HOSTILE}, power_mode=HOSTILE),
-        verdict=record_conditions.Verdict(state="disturbed", violations=(record_conditions.Violation(rule=HOSTILE, subject=HOSTILE),)),
+        environment=make_environment(
+            board=HOSTILE, libraries={HOSTILE: HOSTILE}, power_mode=HOSTILE
+        ),
+        verdict=record_conditions.Verdict(
+            state="disturbed",
+            violations=(record_conditions.Violation(rule=HOSTILE, subject=HOSTILE),),
+        ),
         suite=HOSTILE,
         mode=HOSTILE,
         **no_energy(HOSTILE),
     )
-    hostile = msgspec.structs.replace(hostile, model=msgspec.structs.replace(hostile.model, file=HOSTILE))
+    hostile = msgspec.structs.replace(
+        hostile, model=msgspec.structs.replace(hostile.model, file=HOSTILE)
+    )
     html = page_of(hostile, make_run(id=HOSTILE, data=OTHER_DATA), make_reference(task=HOSTILE))
     page = Page(html)
     assert page.open == []
-    assert {attributes.get("type") for attributes in page.all("script")} == {None, "application/json"}
+    assert {attributes.get("type") for attributes in page.all("script")} == {
+        None,
+        "application/json",
+    }
     assert len([attributes for attributes in page.all("script") if not attributes]) == 1
     assert not page.all("img")
     assert "\x00" not in html
@@ -174,20 +212,32 @@ def test_what_a_device_sent_stays_text_everywhere():
 def test_every_link_leads_to_a_view_that_the_file_holds():
     """And every link within a view to a place in it."""
     html = odd_page("60 cases")
-    addresses = {attributes["data-address"] for tag, attributes in Page(html).elements if "data-address" in attributes}
+    addresses = {
+        attributes["data-address"]
+        for tag, attributes in Page(html).elements
+        if "data-address" in attributes
+    }
     first = Page(shown_first(html))
     targets = {attributes["id"] for _, attributes in first.elements if "id" in attributes}
     named = {target.partition("?")[0] for target in re.findall(r'href="#/([^"]*)"', html)}
     assert named <= {address.partition("?")[0] for address in addresses}
-    assert {attributes["href"][1:] for attributes in first.all("a") if re.match("#[^/]", attributes["href"])} <= targets
+    assert {
+        attributes["href"][1:]
+        for attributes in first.all("a")
+        if re.match("#[^/]", attributes["href"])
+    } <= targets
     assert len([target for target in targets if target.startswith("case-")]) == 60
 
 
 def test_what_is_left_out_or_disturbed_is_named_with_its_reason():
     """A case that nothing matches with its newest run, an invalid run, and what keeps a figure from being believed."""
     verdicts = [violating("invalid", "outputs-differ"), violating("disturbed", "under-voltage")]
-    runs = [make_run(id=verdict.state, device=verdict.state, verdict=verdict) for verdict in verdicts]
-    text = Page(first_of(make_run(), make_run(id="left", data=OTHER_DATA), *runs, make_reference())).text
+    runs = [
+        make_run(id=verdict.state, device=verdict.state, verdict=verdict) for verdict in verdicts
+    ]
+    text = Page(
+        first_of(make_run(), make_run(id="left", data=OTHER_DATA), *runs, make_reference())
+    ).text
     assert re.search(r"1 run: no reference with the same data: .*left", text)
     assert "1 run: invalid, or not comparable" in text
     assert "the supply voltage was too low" in text
@@ -199,7 +249,10 @@ def test_what_is_left_out_or_disturbed_is_named_with_its_reason():
 
 def test_the_page_says_what_changes_between_days_include():
     """In one sentence, whatever the number of cases."""
-    sides = make_side(agent="1", runs=4), make_side(agent="1", start=2 * 86_400, runs=4, role="reference", precision="fp16")
+    sides = (
+        make_side(agent="1", runs=4),
+        make_side(agent="1", start=2 * 86_400, runs=4, role="reference", precision="fp16"),
+    )
     text = Page(first_of(*sides[0], *sides[1])).text
     assert text.count("changes between days include an assumed scatter of 2% between days") == 1
 
@@ -207,6 +260,12 @@ def test_the_page_says_what_changes_between_days_include():
 def test_energies_of_different_scopes_are_drawn_apart_and_the_page_states_why():
     """A wall socket's millijoules are not on a board's axis."""
     page = Page(first_of(make_run(), make_reference(energy=make_energy(scope="wall-ac"))))
-    labels = [attributes["aria-label"] for attributes in page.all("div") if "Energy" in attributes.get("aria-label", "")]
-    assert [label.partition(": Up and left")[0].rpartition(", ")[2] for label in labels] == ["board-input"]
+    labels = [
+        attributes["aria-label"]
+        for attributes in page.all("div")
+        if "Energy" in attributes.get("aria-label", "")
+    ]
+    assert [label.partition(": Up and left")[0].rpartition(", ")[2] for label in labels] == [
+        "board-input"
+    ]
     assert "(board-input; wall-ac)" in page.text

@@ -16,8 +16,17 @@ from tests.fixtures.published_rows import folder_of, published_row
 from tests.fixtures.record_factory import make_environment
 from tests.fixtures.served_page import page_of, source_from
 
-LATENCY = published_row("latency_p50_ms", 20.0, source="A guide", version="8.3.39", precision="fp32", runtime="onnx")
-IMPOSSIBLE = published_row("generation_decode_tokens_per_s", 20.0, "Llama 3.2 3B", source="A guide", precision="Q4_0", version="8.3.39")
+LATENCY = published_row(
+    "latency_p50_ms", 20.0, source="A guide", version="8.3.39", precision="fp32", runtime="onnx"
+)
+IMPOSSIBLE = published_row(
+    "generation_decode_tokens_per_s",
+    20.0,
+    "Llama 3.2 3B",
+    source="A guide",
+    precision="Q4_0",
+    version="8.3.39",
+)
 
 
 def view_of(folder, **fields):
@@ -28,7 +37,10 @@ def view_of(folder, **fields):
 
 
 def own_runs():
-    return [make_run(p50_ms=value, environment=make_environment(board="Raspberry Pi 5 Model B Rev 1.0")) for value in (9.9, 10.0, 10.1)]
+    return [
+        make_run(p50_ms=value, environment=make_environment(board="Raspberry Pi 5 Model B Rev 1.0"))
+        for value in (9.9, 10.0, 10.1)
+    ]
 
 
 def rows_of(view, name="published"):
@@ -44,16 +56,28 @@ def test_each_row_has_its_verdict_the_sentence_own_runs_and_the_source(tmp_path)
     assert (impossible["verdict"], latency["canonical_value"]) == ("impossible", 20.0)
     assert "17.1 GB/s" in impossible["sentence"]
     assert latency["own_runs"][0].startswith("2.00x the 10")
-    assert [row["limit"] for row in rows_of(view, "published_findings") if row["law"] == "memory"] == [17.1]
+    assert [
+        row["limit"] for row in rows_of(view, "published_findings") if row["law"] == "memory"
+    ] == [17.1]
     day = '<span class="whole">2026-11-20</span>'
-    for text in ('<span class="badge impossible">impossible</span>', 'href="https://example.org/page"', f"8.3.39, {day}", "2.00x"):
+    for text in (
+        '<span class="badge impossible">impossible</span>',
+        'href="https://example.org/page"',
+        f"8.3.39, {day}",
+        "2.00x",
+    ):
         assert text in view.body
 
 
 def test_the_filters_leave_what_they_name(tmp_path):
     """Words, model, device, verdict and source; results of MLPerf stand apart; what is left of a filter that fits nothing is said."""
     folder = folder_of(tmp_path, IMPOSSIBLE, LATENCY)
-    for fields in ({"verdict": "impossible"}, {"model": "Llama 3.2 3B", "source": "A guide"}, {"q": "q4_0  LLAMA"}, {"q": "gb/s guide"}):
+    for fields in (
+        {"verdict": "impossible"},
+        {"model": "Llama 3.2 3B", "source": "A guide"},
+        {"q": "q4_0  LLAMA"},
+        {"q": "gb/s guide"},
+    ):
         assert [row["model"] for row in rows_of(view_of(folder, **fields))] == ["Llama 3.2 3B"]
     row = published_row("throughput_per_s", 500.0, "resnet", source="MLPerf Inference v5.0")
     view = view_of(folder_of(tmp_path / "mlperf", row), source=row.source)
@@ -66,7 +90,10 @@ def test_the_filters_leave_what_they_name(tmp_path):
 
 def test_a_search_sees_also_what_is_not_listed(tmp_path):
     """The page lists the first; its own search, which would see only these, is left to the form. A file lists all."""
-    rows = [published_row("latency_p50_ms", 20.0 + number, f"model-{number:02}") for number in range(published_view.SHOWN + 3)]
+    rows = [
+        published_row("latency_p50_ms", 20.0 + number, f"model-{number:02}")
+        for number in range(published_view.SHOWN + 3)
+    ]
     folder = folder_of(tmp_path, *rows)
     assert "model-14" not in view_of(folder).body
     searched = view_of(folder, q="MODEL-14")
@@ -94,13 +121,17 @@ def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path
     assert server.tag(request, "") != tag
 
 
-def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(tmp_path, monkeypatch):
+def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(
+    tmp_path, monkeypatch
+):
     """Others call models otherwise, so that a file of one model would hold none of them."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     folder_of(tmp_path / "references", LATENCY)
     book = book_of(source_from(own_runs()))
     every_view = opened(one_file.whole_page(book, TrendEvents(), FileChoice()))
-    narrowed = opened(one_file.whole_page(book, TrendEvents(), FileChoice(CaseFilter(model="tiny-detector"))))
+    narrowed = opened(
+        one_file.whole_page(book, TrendEvents(), FileChoice(CaseFilter(model="tiny-detector")))
+    )
     assert '<template data-address="published">' in every_view
     assert "#/published" not in narrowed
 
@@ -108,7 +139,13 @@ def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(t
 def test_what_a_source_states_stays_text(tmp_path):
     """It becomes no element."""
     view = view_of(
-        folder_of(tmp_path, *(published_row("latency_p50_ms", 20.0, **{name: MARKUP}) for name in ("source", "model", "version")))
+        folder_of(
+            tmp_path,
+            *(
+                published_row("latency_p50_ms", 20.0, **{name: MARKUP})
+                for name in ("source", "model", "version")
+            ),
+        )
     )
     assert "<img" not in view.body
     assert held_exports(view, ViewRequest("published"))

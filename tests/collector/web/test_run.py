@@ -41,15 +41,21 @@ def page_of(**fields):
 def test_latency_and_power_stand_on_one_axis_of_time_with_idle_and_warm_up_shaded():
     """Moments are those of the samples; the conditions before the run stand in its idle."""
     before = record_conditions.Condition(when="before", temperatures_c={"soc": 45.0})
-    _, charts = page_of(samples=SERIES, windows=WHEN, power_traces=(make_power_trace("ina"),), conditions=(before,))
+    _, charts = page_of(
+        samples=SERIES, windows=WHEN, power_traces=(make_power_trace("ina"),), conditions=(before,)
+    )
     chart = charts["Latency of every query, and power"]
     rows = chart.table.dicts()
-    assert [row["at_s"] for row in rows if row["latency_ms"] is not None] == pytest.approx([start / S for start in STARTS_NS.tolist()])
+    assert [row["at_s"] for row in rows if row["latency_ms"] is not None] == pytest.approx(
+        [start / S for start in STARTS_NS.tolist()]
+    )
     power = [(row["at_s"], row["power_w"]) for row in rows if row["sensor"] == "ina"]
     assert (*power[0], *power[-1]) == pytest.approx((-3.0, 3.0, 4.0, 5.0))
     bands = {band["name"]: band for band in chart.spec["layer"][0]["data"]["values"]}
     assert set(bands) == {"idle before", "warm-up", "timed", "idle after"}
-    assert (bands["idle before"]["start"], bands["idle before"]["end"]) == pytest.approx((-3.0, -1.0))
+    assert (bands["idle before"]["start"], bands["idle before"]["end"]) == pytest.approx(
+        (-3.0, -1.0)
+    )
     assert bands["warm-up"]["end"] == bands["idle before"]["start"]
     assert "45" in bands["idle before"]["text"]
     assert bands["idle after"]["text"] == "not reported"
@@ -74,21 +80,38 @@ def test_a_short_run_without_frames_has_no_such_part():
     for text in ("Frames and the run over time", "missed 5,340, 9.9%", "Clock and temperature"):
         assert text in body
     steady_hour = camera_hour()
-    for run, heading in ((make_record(), None), (msgspec.structs.replace(steady_hour, steady=None), "<h2>Over time</h2>")):
+    for run, heading in (
+        (make_record(), None),
+        (msgspec.structs.replace(steady_hour, steady=None), "<h2>Over time</h2>"),
+    ):
         with table_row(heading):
             body = body_of(run)
-            assert ("over-time" in body, heading is None or heading in body) == (heading is not None, True)
+            assert ("over-time" in body, heading is None or heading in body) == (
+                heading is not None,
+                True,
+            )
 
 
 def test_each_chart_holds_what_is_known_and_no_more():
     """Missed frames by the interval, each quantity in its own unit; without clock or power those charts are absent."""
     sustained = camera_hour().sustained
     charts = {chart.title: chart for chart in charts_of(sustained, of_frames=True)}
-    assert list(charts) == ["Missed frames and model's own time p50", "Clock and temperature", "Power"]
+    assert list(charts) == [
+        "Missed frames and model's own time p50",
+        "Clock and temperature",
+        "Power",
+    ]
     frames = charts["Missed frames and model's own time p50"].table.dicts()
-    assert (len(frames), sum(row["missed"] for row in frames), frames[0]["end_s"]) == (180, 89 * 60, 20.0)
+    assert (len(frames), sum(row["missed"] for row in frames), frames[0]["end_s"]) == (
+        180,
+        89 * 60,
+        20.0,
+    )
     assert charts["Clock and temperature"].table.dicts()[100] | {"temperature_c": 0} == {
         "at_s": 2000.0, "end_s": 2020.0, "clock_mhz": pytest.approx(900.0), "temperature_c": 0,
     }  # fmt: skip
     bare = tuple(CurvePoint(p50_ms=4.0) for _ in sustained.points)
-    assert [chart.title for chart in charts_of(msgspec.structs.replace(sustained, points=bare), of_frames=False)] == ["P50"]
+    assert [
+        chart.title
+        for chart in charts_of(msgspec.structs.replace(sustained, points=bare), of_frames=False)
+    ] == ["P50"]

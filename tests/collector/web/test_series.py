@@ -55,7 +55,10 @@ def test_every_run_is_a_dot_that_leads_to_it_with_what_changed_beside_it(series_
     assert "firmware 2026-05-11 to 2026-08-20" in [event.text for event in charted.chart.events]
     assert charted.chart.title.endswith("replayed")
     assert not series_of("simulated-orin-01", "latency_p50_ms").chart.events
-    assert "step of +6%, 95%: 5 to 7%" in [event.text for event in series_of("simulated-orin-01", "latency_p50_ms", Found()).chart.events]
+    assert "step of +6%, 95%: 5 to 7%" in [
+        event.text
+        for event in series_of("simulated-orin-01", "latency_p50_ms", Found()).chart.events
+    ]
 
 
 def test_the_line_of_a_series_is_the_value_of_its_case_in_the_tables():
@@ -74,7 +77,9 @@ def test_the_line_of_a_series_is_the_value_of_its_case_in_the_tables():
 
 def test_a_run_that_lies_apart_from_its_siblings_is_disturbed_everywhere_on_the_page():
     """It is hollow in charts and does not count for a line; the Overview and the run's own page say the same."""
-    runs = in_rounds([make_run(p50_ms=p50_ms, id=f"run-{p50_ms}") for p50_ms in (10.0, 10.5, 10.2, 15.0)])
+    runs = in_rounds(
+        [make_run(p50_ms=p50_ms, id=f"run-{p50_ms}") for p50_ms in (10.0, 10.5, 10.2, 15.0)]
+    )
     context = view_context(runs)
     (case,) = cases = queries.picked_cases(context.book, CaseFilter())
     (summary,) = queries.summaries(cases, CaseFilter())
@@ -87,7 +92,11 @@ def test_a_run_that_lies_apart_from_its_siblings_is_disturbed_everywhere_on_the_
     assert {row["run"]: row["verdict"] for row in charted.table.dicts()} == verdicts
     assert of_case == verdicts
     (line,) = (value for value in values_in(charted.chart.spec) if "end" in value)
-    assert line["value"] == pytest.approx(summary.figures["latency_p50_ms"].value) == pytest.approx((10.0 * 10.5 * 10.2) ** (1 / 3))
+    assert (
+        line["value"]
+        == pytest.approx(summary.figures["latency_p50_ms"].value)
+        == pytest.approx((10.0 * 10.5 * 10.2) ** (1 / 3))
+    )
     assert "1 are disturbed" in first.body
     assert "disturbed." in run_page.lead
     assert text_of(judged_together(runs)[3].verdict.violations[0]) in run_page.body
@@ -112,10 +121,23 @@ def test_any_span_of_time_is_drawn_with_finite_numbers():
     for ats in ([5], [5, 5], [1, 2 * 10**18]):
         with table_row(ats):
             rows = [
-                {"started_at_ns": at, "value": 1.0 + index, "low": None, "high": None, "verdict": "ok", "run": "r"}
+                {
+                    "started_at_ns": at,
+                    "value": 1.0 + index,
+                    "low": None,
+                    "high": None,
+                    "verdict": "ok",
+                    "run": "r",
+                }
                 for index, at in enumerate(ats)
             ]
-            svg = vega.svg(Chart("title", over_time("ms", span_ns=(ats[0], ats[-1]), has_bars=False), rows_table(rows)))
+            svg = vega.svg(
+                Chart(
+                    "title",
+                    over_time("ms", span_ns=(ats[0], ats[-1]), has_bars=False),
+                    rows_table(rows),
+                )
+            )
             assert "NaN" not in svg
             assert "Infinity" not in svg
 
@@ -125,7 +147,13 @@ def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
 
     The end is at an hour at which some days (UTC) have two runs and others none: a series was taken for one of two modes there.
     """
-    names = ("simulated-pi5-01", "simulated-pi5-02", "simulated-pi5-03", "simulated-orin-01", "simulated-server")
+    names = (
+        "simulated-pi5-01",
+        "simulated-pi5-02",
+        "simulated-pi5-03",
+        "simulated-orin-01",
+        "simulated-server",
+    )
     fleet = simulated_fleet.records_of(make_record(), end_ns=1_795_509_839 * 10**9, days=45)
     records = tuple(run for run in fleet if run.device.startswith(names))
     events = TrendEvents(MemoryStore(oldest_first(records)))
@@ -145,9 +173,18 @@ def test_the_rows_of_runs_show_on_a_phone_what_tells_them_apart():
         ([make_run(id="a"), make_run(id="b", threads=4)], ["Threads"], []),
     ):
         context = view_context(runs)
-        body = str(trend_view(context, ViewRequest("trend"), CaseFilter()).body).partition('id="runs"')[2]
-        classes = {heading: name for name, heading in re.findall(r'<th scope="col" class="(text[^"]*)">(\w+)</th>', body)}
-        assert [name for name in ("Model", "Precision", "Runtime", "Threads") if classes.get(name) == "text"] == on_phone
+        body = str(trend_view(context, ViewRequest("trend"), CaseFilter()).body).partition(
+            'id="runs"'
+        )[2]
+        classes = {
+            heading: name
+            for name, heading in re.findall(r'<th scope="col" class="(text[^"]*)">(\w+)</th>', body)
+        }
+        assert [
+            name
+            for name in ("Model", "Precision", "Runtime", "Threads")
+            if classes.get(name) == "text"
+        ] == on_phone
         assert all(name not in classes for name in nowhere)
 
 

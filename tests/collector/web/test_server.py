@@ -71,7 +71,12 @@ def test_a_page_may_run_nothing_but_our_script(fleet_page):
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
     assert "unsafe-eval" not in headers["Content-Security-Policy"]
     (name,) = re.findall(rb'<script src="(/charts-[0-9a-f]{16}\.js)"', body)
-    assert re.findall(rb"<script(?! src=\"/(?:page|charts-\w+)\.js\"| type=\"application/json\")", body) == []
+    assert (
+        re.findall(
+            rb"<script(?! src=\"/(?:page|charts-\w+)\.js\"| type=\"application/json\")", body
+        )
+        == []
+    )
     assert b"://" not in body.replace(b"http://www.w3.org", b"")
     status, headers, script = ask(fleet_page, name.decode())
     assert (status, headers["Cache-Control"]) == (200, "public, max-age=31536000, immutable")
@@ -82,7 +87,9 @@ def test_a_page_may_run_nothing_but_our_script(fleet_page):
 def test_a_picked_period_narrows_what_is_exported(fleet_page):
     """CSV and JSON hold what is seen."""
     trend = "/trend?device=simulated-pi5-01&format="
-    at_ms = sorted(int(row["started_at_ns"]) // 1_000_000 for row in rows_of(fleet_page, f"{trend}csv"))
+    at_ms = sorted(
+        int(row["started_at_ns"]) // 1_000_000 for row in rows_of(fleet_page, f"{trend}csv")
+    )
     between = f"&between={at_ms[2]},{at_ms[5] + 1}"
     brushed = rows_of(fleet_page, f"{trend}csv{between}")
     assert len(brushed) == 4
@@ -150,7 +157,12 @@ def test_an_address_that_asks_for_what_is_absent_is_an_error(two_runs):
 
 def test_a_third_page_waits_for_one_of_two_that_are_being_made(two_runs, monkeypatch):
     """Each takes memory while it is made, which the process keeps; all come in the end."""
-    met, lock, making, at_once = threading.Barrier(MADE_AT_ONCE, timeout=60), threading.Lock(), [], []
+    met, lock, making, at_once = (
+        threading.Barrier(MADE_AT_ONCE, timeout=60),
+        threading.Lock(),
+        [],
+        [],
+    )
 
     def counted(*arguments):
         with lock:

@@ -27,7 +27,9 @@ def test_a_search_leaves_the_rows_that_have_all_words_and_is_in_the_address(tab)
     assert state_of(page, "t_table") == {"q": "INT8 pi5-07"}
     second_tab = tab(page.run("(location.pathname + location.search).slice(1)"))
     assert second_tab.run(f"{CASES}.length") == 2
-    assert second_tab.run(f"document.querySelector('{SEARCH.format('table')}').value") == "INT8 pi5-07"
+    assert (
+        second_tab.run(f"document.querySelector('{SEARCH.format('table')}').value") == "INT8 pi5-07"
+    )
     second_tab.run(SET.format(SEARCH.format("table"), "", "input"))
     assert second_tab.run(f"{CASES}.length") == before
     assert "t_table" not in second_tab.run("location.search")
@@ -44,7 +46,9 @@ def test_the_back_button_shows_a_table_as_it_was(tab):
     assert state_of(page, "t_runs") == {"sort": ["Run", 1]}
     page.run("history.back()")
     page.until("!location.search.includes('t_runs')")
-    page.until(f"JSON.stringify({runs}) === {json.dumps(json.dumps(as_listed, separators=(',', ':'), ensure_ascii=False))}")
+    page.until(
+        f"JSON.stringify({runs}) === {json.dumps(json.dumps(as_listed, separators=(',', ':'), ensure_ascii=False))}"
+    )
     assert page.complaints() == []
 
 
@@ -53,9 +57,16 @@ def test_a_table_is_sorted_on_a_phone_as_by_its_headings(tab):
     page, sort = tab("compare", width=390), "#table .table-tools label:nth-of-type(2) select"
     as_listed = page.run(f"{CASES}.map(one => one.id)")
     for direction, arrow in ((1, "\N{UPWARDS ARROW}"), (-1, "\N{DOWNWARDS ARROW}")):
-        page.run(SET.format(sort, json.dumps(["p50 ms", direction], separators=(",", ":")), "change"))
-        assert page.run(f"document.querySelector('{sort}').selectedOptions[0].textContent") == f"p50 ms {arrow}"
-        p50_ms = page.run(f"{CASES}.map(one => Number(one.querySelector('[data-label=\"p50 ms\"]').dataset.value))")
+        page.run(
+            SET.format(sort, json.dumps(["p50 ms", direction], separators=(",", ":")), "change")
+        )
+        assert (
+            page.run(f"document.querySelector('{sort}').selectedOptions[0].textContent")
+            == f"p50 ms {arrow}"
+        )
+        p50_ms = page.run(
+            f"{CASES}.map(one => Number(one.querySelector('[data-label=\"p50 ms\"]').dataset.value))"
+        )
         assert p50_ms == sorted(p50_ms, reverse=direction < 0)
         assert state_of(page, "t_table") == {"sort": ["p50 ms", direction]}
     page.run(SET.format(sort, "", "change"))
@@ -71,14 +82,22 @@ def test_another_filter_keeps_how_the_table_is_shown_and_the_link_can_be_copied(
     page.run(SET.format("[name=precision]", "int8", "change"))
     page.until("location.search.includes('precision=int8') && document.readyState === 'complete'")
     assert state_of(page, "t_table") == {"q": "pi5"}
-    page.run("Object.defineProperty(navigator, 'clipboard', {value: {writeText: async text => { window.copied = text; }}})")
-    page.run("[...document.querySelectorAll('.exports button')].find(one => one.textContent === 'Copy link').click()")
+    page.run(
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async text => { window.copied = text; }}})"
+    )
+    page.run(
+        "[...document.querySelectorAll('.exports button')].find(one => one.textContent === 'Copy link').click()"
+    )
     page.until("window.copied === location.href")
 
 
 def test_a_strange_address_is_no_error(tab):
     """What cannot be read is as if it were not there."""
-    for address in ("compare?t_table=%7B%22q%22%3A5%2C%22sort%22%3A%22x%22%7D", "compare?t_table=nonsense", "device?t_runs=%5B1%5D"):
+    for address in (
+        "compare?t_table=%7B%22q%22%3A5%2C%22sort%22%3A%22x%22%7D",
+        "compare?t_table=nonsense",
+        "device?t_runs=%5B1%5D",
+    ):
         page = tab(address)
         assert page.run("document.querySelectorAll('table.grid tbody tr').length") > 5
         assert page.complaints() == []

@@ -43,7 +43,9 @@ def test_the_page_of_a_run_has_every_field_of_its_conditions_in_words():
     """Also the processes that were busiest."""
     assert set(run.FIELDS) == set(record_conditions.Condition.__struct_fields__) - {"when"}
     busiest = {"make": 0.25}
-    around = record_conditions.Condition(when="before", temperatures_c={"soc": 61.3}, busiest_other=busiest)
+    around = record_conditions.Condition(
+        when="before", temperatures_c={"soc": 61.3}, busiest_other=busiest
+    )
     text = answers((make_run(id="told", conditions=(around,)), make_reference()), "run?id=told")
     visible = text.partition("The record as JSON")[0]
     for word in ("soc 61.3 °C", "make, 25.0%"):
@@ -55,20 +57,43 @@ def test_the_device_of_a_fleet_is_its_first():
     """Where no device was picked; of a fleet without runs the page says so."""
     runs = [make_run(), make_run(id="b", device="pi-9", fleet="field"), make_reference()]
     field, first, absent = answers(runs, "device?fleet=field", "device", "device?fleet=nosuch")
-    assert ["pi-9" in field, "pi-1" in first, "No run has this device" in absent] == [True, True, True]
+    assert ["pi-9" in field, "pi-1" in first, "No run has this device" in absent] == [
+        True,
+        True,
+        True,
+    ]
 
 
 def test_a_language_model_has_the_figures_of_the_field_on_every_page():
     """Of a case as in the terminal, of a run and of a device: neither the latency nor the energy of a whole call."""
     generation = make_generation(energy=make_generation_energy())
-    runs = [make_run(id="generated", generation=generation, ap=None), make_reference(generation=generation, ap=None)]
+    runs = [
+        make_run(id="generated", generation=generation, ap=None),
+        make_reference(generation=generation, ap=None),
+    ]
     comparison, run, device = answers(runs, "compare", "run?id=generated", "device?device=pi-1")
     headings = re.findall(r"<th [^>]*>([^<]+)</th>", comparison.partition("<tbody>")[0])
-    assert headings[3:] == ["TTFT ms", "TPOT ms", "pp 512 t/s", "tg 11 t/s", "J/token", "memory MB", "Runs"]
-    for word in ("<dt>pp 512</dt><dd>5,120 t/s</dd>", "<dt>tg 11</dt><dd>100 t/s</dd>", "<dt>TTFT, p50</dt>", "2.00 J/token"):
+    assert headings[3:] == [
+        "TTFT ms",
+        "TPOT ms",
+        "pp 512 t/s",
+        "tg 11 t/s",
+        "J/token",
+        "memory MB",
+        "Runs",
+    ]
+    for word in (
+        "<dt>pp 512</dt><dd>5,120 t/s</dd>",
+        "<dt>tg 11</dt><dd>100 t/s</dd>",
+        "<dt>TTFT, p50</dt>",
+        "2.00 J/token",
+    ):
         assert word in run, word
     assert "Failed queries" not in run
-    assert set(re.findall(r"(TTFT|TPOT|p50|energy) m[sJ]", json.dumps(charts_in(device)))) == {"TTFT", "TPOT"}
+    assert set(re.findall(r"(TTFT|TPOT|p50|energy) m[sJ]", json.dumps(charts_in(device)))) == {
+        "TTFT",
+        "TPOT",
+    }
 
 
 def test_a_case_has_the_accuracy_and_the_energy_of_its_earlier_runs_as_in_the_command():
@@ -84,12 +109,18 @@ def test_a_case_has_the_accuracy_and_the_energy_of_its_earlier_runs_as_in_the_co
     runs = (make_reference(), first, later)
     context = view_context(runs)
     rows = compare_view(context, ViewRequest("compare"), CaseFilter()).tables[0].dicts()
-    comparison = compare(context, picked_cases(context.book, CaseFilter()), CaseFilter(), "reference")
+    comparison = compare(
+        context, picked_cases(context.book, CaseFilter()), CaseFilter(), "reference"
+    )
     assert columns.to_json(comparison) == columns.to_json(compare_runs(*runs))
     (row,) = (row for row in rows if row["device"] == "pi-1")
     energy = first.energy
     assert row["accuracy_value"] == pytest.approx(first.accuracy.value)
-    assert (row["energy_gross_mj"], row["energy_gross_u_mj"], row["energy_scope"]) == (energy.gross_mj, energy.gross_u_mj, energy.scope)
+    assert (row["energy_gross_mj"], row["energy_gross_u_mj"], row["energy_scope"]) == (
+        energy.gross_mj,
+        energy.gross_u_mj,
+        energy.scope,
+    )
     assert row["energy_gross_mj_ratio"] == pytest.approx(1.0)
 
 
@@ -97,7 +128,9 @@ def test_another_reference_gives_other_ratios():
     """Five times the latency of the server is twice that of the other board."""
     runs = (make_reference(), make_run("pi-1"), make_run("pi-2", p50_ms=5.0))
     tables = answers(runs, "compare?format=csv", "compare?reference=pi-2&format=csv")
-    ratios = [{row["device"]: row["latency_p50_ms_ratio"] for row in rows_of(table)} for table in tables]
+    ratios = [
+        {row["device"]: row["latency_p50_ms_ratio"] for row in rows_of(table)} for table in tables
+    ]
     assert (float(ratios[0]["pi-1"]), float(ratios[0]["pi-2"])) == pytest.approx((5.0, 2.5))
     assert float(ratios[1]["pi-1"]) == pytest.approx(2.0)
 
@@ -109,21 +142,35 @@ def sixty_devices():
     for n in range(60):
         board = make_environment(board=f"board {n:02}")
         p50_ms = {58: 3.0, 59: 99.0}.get(n, 10.0)
-        runs += [make_run(f"d-{n:02}", environment=board, precision=p, p50_ms=p50_ms, id=f"{n} {p}") for p in ("fp32", "int8")]
+        runs += [
+            make_run(f"d-{n:02}", environment=board, precision=p, p50_ms=p50_ms, id=f"{n} {p}")
+            for p in ("fp32", "int8")
+        ]
     return runs
 
 
-def test_title_front_and_export_are_of_every_case_and_each_is_on_one_page_of_the_table(sixty_devices):
+def test_title_front_and_export_are_of_every_case_and_each_is_on_one_page_of_the_table(
+    sixty_devices,
+):
     """Of 120 cases on two pages; CSV and JSON hold each."""
     *pages, table, document = answers(
-        sixty_devices, "compare?page=1", "compare?page=2", "compare?page=2&format=csv", "compare?page=2&format=json"
+        sixty_devices,
+        "compare?page=1",
+        "compare?page=2",
+        "compare?page=2&format=csv",
+        "compare?page=2&format=json",
     )
     for page in pages:
         assert "<h1>tiny-detector on 60 devices" in page
         front = charts_in(page)[0]
         assert len({row[front["columns"].index("device")] for row in front["rows"]}) == 61
     assert len([row for row in rows_of(table) if row["role"] == "device"]) == 120
-    assert len([row for row in json.loads(document)["tables"]["comparison"] if row["role"] == "device"]) == 120
+    assert (
+        len(
+            [row for row in json.loads(document)["tables"]["comparison"] if row["role"] == "device"]
+        )
+        == 120
+    )
     rows = [row for page in pages for row in re.findall(r'<tr id="(case-\w+)"', page)]
     assert len(rows) == len(set(rows)) == 122
 
@@ -136,7 +183,12 @@ def test_a_column_in_which_no_row_has_a_value_is_not_shown():
         re.findall(r"<th [^>]*>([^<]+)</th>", text[text.index("<table") :])
         for text in (compared, overview[overview.index('id="devices"') :])
     ]
-    assert [heading for names in headings for heading in names if "energy" in heading or "Agent" in heading] == []
+    assert [
+        heading
+        for names in headings
+        for heading in names
+        if "energy" in heading or "Agent" in heading
+    ] == []
     assert "p50 ms" in headings[0]
     assert "p50 ms" in headings[1]
     assert "energy_gross_mj" in exported
@@ -145,8 +197,15 @@ def test_a_column_in_which_no_row_has_a_value_is_not_shown():
 def test_equal_boards_are_one_row_and_one_mark():
     """With their number, the interval over them and the worst by name; each of them within, and in the export. There is one legend."""
     board = make_environment(board="Raspberry Pi 5")
-    runs = [make_run(f"pi-{n:02}", environment=board, p50_ms=10 + n / 100, id=f"pi {n}") for n in range(24)]
-    text, exported = answers([make_reference(environment=make_environment(board="a server")), *runs], "compare", "compare?format=csv")
+    runs = [
+        make_run(f"pi-{n:02}", environment=board, p50_ms=10 + n / 100, id=f"pi {n}")
+        for n in range(24)
+    ]
+    text, exported = answers(
+        [make_reference(environment=make_environment(board="a server")), *runs],
+        "compare",
+        "compare?format=csv",
+    )
     table = text[text.index('id="table"') :]
     (row,) = re.findall(r'<tr id="case-\w+" class="boards".*?</tr>', table)
     assert "24 × Raspberry Pi 5" in row  # noqa: RUF001
@@ -155,17 +214,33 @@ def test_equal_boards_are_one_row_and_one_mark():
     assert table.count('class="board"') == 24
     assert len(rows_of(exported)) == 25
     chart = charts_in(text)[0]
-    (mark,) = (mark for row in chart["rows"] if (mark := dict(zip(chart["columns"], row, strict=True)))["series"] != "reference")
-    assert (mark["boards"], mark["cost_low"], mark["cost_high"]) == (24, pytest.approx(10.09, abs=0.01), pytest.approx(10.14, abs=0.01))
+    (mark,) = (
+        mark
+        for row in chart["rows"]
+        if (mark := dict(zip(chart["columns"], row, strict=True)))["series"] != "reference"
+    )
+    assert (mark["boards"], mark["cost_low"], mark["cost_high"]) == (
+        24,
+        pytest.approx(10.09, abs=0.01),
+        pytest.approx(10.14, abs=0.01),
+    )
     assert text.count("Cost falls to the left") == 1
 
 
 def test_one_device_in_two_roles_is_drawn_under_two_names():
     """So are devices of two fleets that have one name."""
-    both = [make_run("here", role=role, id=role, p50_ms=p50_ms) for role, p50_ms in (("reference", 10.0), ("device", 11.0))]
-    runs = [make_reference(), *(make_run("pi-1", fleet=fleet, id=fleet) for fleet in ("north", "south"))]
+    both = [
+        make_run("here", role=role, id=role, p50_ms=p50_ms)
+        for role, p50_ms in (("reference", 10.0), ("device", 11.0))
+    ]
+    runs = [
+        make_reference(),
+        *(make_run("pi-1", fleet=fleet, id=fleet) for fleet in ("north", "south")),
+    ]
     charts = [charts_in(answers(of, "compare"))[0] for of in (both, runs)]
-    assert [len({row[chart["columns"].index("series")] for row in chart["rows"]}) for chart in charts] == [2, 3]
+    assert [
+        len({row[chart["columns"].index("series")] for row in chart["rows"]}) for chart in charts
+    ] == [2, 3]
 
 
 def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy():
@@ -174,7 +249,10 @@ def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy
     newest_ns = time.time_ns() - DAY_NS
     runs = [
         make_reference(id="reference", started_at_ns=newest_ns),
-        *(make_run(name, id=name, p50_ms=10.0 + n, started_at_ns=newest_ns) for n, name in enumerate(("alpha", "beta"))),
+        *(
+            make_run(name, id=name, p50_ms=10.0 + n, started_at_ns=newest_ns)
+            for n, name in enumerate(("alpha", "beta"))
+        ),
         make_run("hot", id="hot", p50_ms=13.0, started_at_ns=newest_ns, conditions=hot),
         make_run("quiet", id="quiet", p50_ms=14.0, started_at_ns=newest_ns - 20 * DAY_NS),
         make_run("alpha", id="other case", precision="int8", p50_ms=1.0, started_at_ns=newest_ns),
@@ -191,8 +269,15 @@ def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy
 
 def test_a_comparison_of_power_modes_has_their_marks():
     """Runs of one case in two modes of a board have a table; of one run each nobody can say which is the faster."""
-    runs = [make_run(id=f"run-{mode}", p50_ms=p50_ms, environment=make_environment(power_mode=mode)) for mode, p50_ms in MODES.items()]
-    section = answers((*runs, make_reference()), "compare").partition('id="modes"')[2].partition("</section>")[0]
+    runs = [
+        make_run(id=f"run-{mode}", p50_ms=p50_ms, environment=make_environment(power_mode=mode))
+        for mode, p50_ms in MODES.items()
+    ]
+    section = (
+        answers((*runs, make_reference()), "compare")
+        .partition('id="modes"')[2]
+        .partition("</section>")[0]
+    )
     cells = re.findall(r'<td class="text"[^>]*>([^<]*)</td>', section)
     assert set(cells[::2]) == set(MODES)
     assert all("fastest" in mark for mark in cells[1::2])
@@ -202,9 +287,17 @@ def test_the_level_of_a_board_type_is_that_of_all_its_boards(fleet_page):
     """Since when, on how many boards, and all their earlier runs: not those of one of them."""
     text = text_of(fleet_page, "/compare?board=simulated+Raspberry+Pi+5&precision=int8")
     first, *boards = re.findall(r'class="level">(.*?)</small>', text)
-    count, period, earlier = re.fullmatch(r"(\d+) of 24 boards since (.*); (\d+) earlier runs left out", first).groups()
+    count, period, earlier = re.fullmatch(
+        r"(\d+) of 24 boards since (.*); (\d+) earlier runs left out", first
+    ).groups()
     assert int(count) == len(boards) > 1
-    days, counts = zip(*(re.match(r"since (.*?), .*; (\d+) earlier runs? left out$", level).groups() for level in boards), strict=True)
+    days, counts = zip(
+        *(
+            re.match(r"since (.*?), .*; (\d+) earlier runs? left out$", level).groups()
+            for level in boards
+        ),
+        strict=True,
+    )
     assert period == " to ".join(sorted({min(days), max(days)}))
     assert int(earlier) == sum(map(int, counts))
 
@@ -217,7 +310,9 @@ def test_the_health_of_a_device_stands_on_the_overview_and_on_its_page(tmp_path)
     report(ledger, PresenceChange("lab", "pi-1", health, now_ns))
     overview, device = answers(ledger, "", "device?device=pi-1")
     (row,) = (
-        row for row in re.findall(r"<tr.*?</tr>", overview[overview.index('id="devices"') :], re.DOTALL) if 'data-device="pi-1"' in row
+        row
+        for row in re.findall(r"<tr.*?</tr>", overview[overview.index('id="devices"') :], re.DOTALL)
+        if 'data-device="pi-1"' in row
     )
     assert "9.8.7" in row
     assert "its disk is full" in overview.partition('id="first"')[2].partition("</section>")[0]

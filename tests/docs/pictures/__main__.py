@@ -20,12 +20,17 @@ DRAWN: Mapping[str, Callable[[], str]] = {
     "comparisons": known_truth.comparisons,
     "ratios": ratios.ratios,
 }
-PHOTOGRAPHED: Mapping[str, Callable[[Path], None]] = {"trend": known_truth.trend, "overview": known_truth.overview}
+PHOTOGRAPHED: Mapping[str, Callable[[Path], None]] = {
+    "trend": known_truth.trend,
+    "overview": known_truth.overview,
+}
 
 
 def main(names: list[str]) -> None:
     if unknown := set(names) - {*DRAWN, *PHOTOGRAPHED}:
-        sys.exit(f"no picture {', '.join(sorted(unknown))}: draw {', '.join((*DRAWN, *PHOTOGRAPHED))}")
+        sys.exit(
+            f"no picture {', '.join(sorted(unknown))}: draw {', '.join((*DRAWN, *PHOTOGRAPHED))}"
+        )
     for name, draw in DRAWN.items():
         if not names or name in names:
             (IMAGES / f"{name}.svg").write_text(draw(), encoding="utf-8")

@@ -38,7 +38,11 @@ class Scale:
     def __call__(self, value: float) -> float:
         """Return the pixel of a value; a value beyond the ends is drawn at the end."""
         inside = min(max(value, self.low), self.high)
-        low, high, at = map(math.log, (self.low, self.high, inside)) if self.is_log else (self.low, self.high, inside)
+        low, high, at = (
+            map(math.log, (self.low, self.high, inside))
+            if self.is_log
+            else (self.low, self.high, inside)
+        )
         return self.from_px + (at - low) / (high - low) * (self.to_px - self.from_px)
 
 
@@ -62,7 +66,9 @@ class Canvas:
         self.shapes.append(f'<polygon class="{kind}" points="{_joined(points)}"/>')
 
     def dot(self, at: Point, kind: str, radius: float = 3.5) -> None:
-        self.shapes.append(f'<circle class="{kind}" cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius:g}"/>')
+        self.shapes.append(
+            f'<circle class="{kind}" cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius:g}"/>'
+        )
 
     def truth(self, x: float, y: float) -> None:
         """Mark a true value across an interval at this height."""
@@ -70,7 +76,9 @@ class Canvas:
 
     def text(self, text: str, at: Point, kind: str = "", anchor: str = "start") -> None:
         """Write a text that begins (start), is centred (middle) or ends (end) at a point."""
-        self.shapes.append(f'<text class="{kind}" x="{at[0]:.1f}" y="{at[1]:.1f}" text-anchor="{anchor}">{escape(text)}</text>')
+        self.shapes.append(
+            f'<text class="{kind}" x="{at[0]:.1f}" y="{at[1]:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+        )
 
     def interval(self, low: float, middle: float, high: float, y: float, kind: str) -> None:
         """Draw a horizontal interval with its middle, in pixels."""
@@ -85,7 +93,9 @@ class Canvas:
 
     def svg(self) -> str:
         body = "\n".join(f"  {shape}" for shape in self.shapes)
-        size = f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
+        size = (
+            f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
+        )
         paper = f'<rect class="paper" width="{self.width}" height="{self.height}" rx="6"/>'
         return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n  <style>{STYLE}</style>\n  {paper}\n{body}\n</svg>\n'
 

@@ -55,16 +55,27 @@ def _areas(canvas: Canvas, trial: Trial) -> None:
     x, y = Scale(0, 40, 46, 846), Scale(0, 9.6, 296, 46)
     times_s = np.array([reading.taken_ns / 1e9 - BEGIN_S for reading in trial.trace.readings])
     powers_w = np.array([reading.power_w for reading in trial.trace.readings])
-    begin_s, end_s = trial.run.timed.start_ns / 1e9 - BEGIN_S, trial.run.timed.end_ns / 1e9 - BEGIN_S
+    begin_s, end_s = (
+        trial.run.timed.start_ns / 1e9 - BEGIN_S,
+        trial.run.timed.end_ns / 1e9 - BEGIN_S,
+    )
     idle_w, fan_w = BOARD.idle_w, BOARD.idle_w + 1.0
 
     def curve(from_s: float, to_s: float, floor_w: float) -> list[Point]:
-        inside_s = np.concatenate(([from_s], times_s[(times_s > from_s) & (times_s < to_s)], [to_s]))
+        inside_s = np.concatenate(
+            ([from_s], times_s[(times_s > from_s) & (times_s < to_s)], [to_s])
+        )
         shown_w = np.maximum(np.interp(inside_s, times_s, powers_w), floor_w)
-        line = [(x(float(at_s)), y(float(power_w))) for at_s, power_w in zip(inside_s, shown_w, strict=True)]
+        line = [
+            (x(float(at_s)), y(float(power_w)))
+            for at_s, power_w in zip(inside_s, shown_w, strict=True)
+        ]
         return [(x(from_s), y(floor_w)), *line, (x(to_s), y(floor_w))]
 
-    canvas.area([(x(begin_s), y(0)), (x(begin_s), y(idle_w)), (x(end_s), y(idle_w)), (x(end_s), y(0))], "idle")
+    canvas.area(
+        [(x(begin_s), y(0)), (x(begin_s), y(idle_w)), (x(end_s), y(idle_w)), (x(end_s), y(0))],
+        "idle",
+    )
     canvas.area(curve(begin_s, end_s, idle_w), "above")
     canvas.area(curve(end_s, end_s + 6.0 + LATE_S, idle_w), "after")
     canvas.area(curve(end_s, end_s + LATE_S, fan_w), "late")
@@ -72,10 +83,19 @@ def _areas(canvas: Canvas, trial: Trial) -> None:
         canvas.line((x(moment_s), y(0)), (x(moment_s), y(9.3)))
     canvas.line((x(0), y(idle_w)), (x(40), y(idle_w)), kind="ink dashed")
     canvas.line((x(0), y(9.3)), (x(0), y(0)), (x(40), y(0)))
-    canvas.line(*((x(float(at_s)), y(float(power_w))) for at_s, power_w in zip(times_s, powers_w, strict=True)))
+    canvas.line(
+        *(
+            (x(float(at_s)), y(float(power_w)))
+            for at_s, power_w in zip(times_s, powers_w, strict=True)
+        )
+    )
     assert trial.run.queries is not None
-    first_s, second_s = (float(query_ns) / 1e9 - BEGIN_S for query_ns in trial.run.queries.starts_ns[:2])
-    canvas.line((x(first_s), y(7.2)), (x(first_s), y(7.4)), (x(second_s), y(7.4)), (x(second_s), y(7.2)))
+    first_s, second_s = (
+        float(query_ns) / 1e9 - BEGIN_S for query_ns in trial.run.queries.starts_ns[:2]
+    )
+    canvas.line(
+        (x(first_s), y(7.2)), (x(first_s), y(7.4)), (x(second_s), y(7.4)), (x(second_s), y(7.2))
+    )
     for watts in (2, 4, 6, 8):
         canvas.text(f"{watts} W", (x(0) - 4, y(watts) + 4), "small soft", "end")
     canvas.text("idle before", (x(6), 38), "", "middle")
@@ -124,17 +144,28 @@ def fleet() -> list[RunRecord]:
     """Return the runs of the simulated fleet, 90 days up to that of the measured run which they are made from."""
     template = measured_pair.of_precision("fp32")[0]
     # As on a quiet machine: the pictures do not show how busy this one was.
-    template = msgspec.structs.replace(template, latency=msgspec.structs.replace(template.latency, p50_ms=QUIET_P50_MS))
-    return list(simulated_fleet.records_of(template, end_ns=template.started_at_ns // NS_PER_DAY * NS_PER_DAY))
+    template = msgspec.structs.replace(
+        template, latency=msgspec.structs.replace(template.latency, p50_ms=QUIET_P50_MS)
+    )
+    return list(
+        simulated_fleet.records_of(
+            template, end_ns=template.started_at_ns // NS_PER_DAY * NS_PER_DAY
+        )
+    )
 
 
 def _on(device: str, from_day: int, to_day: int) -> Callable[[RunRecord], bool]:
     """Return a test for the fp32 runs of a device on these days of the 90, the last one not among them; it has two runs a day."""
-    return lambda run: run.device == device and run.precision == "fp32" and from_day <= (run.seq - 1) // 2 < to_day
+    return lambda run: (
+        run.device == device and run.precision == "fp32" and from_day <= (run.seq - 1) // 2 < to_day
+    )
 
 
 def decision(question: Question) -> Decision:
-    sides = [StoreContents(oldest_first(filter(belongs, fleet())), ()) for belongs in (question.baseline, question.candidate)]
+    sides = [
+        StoreContents(oldest_first(filter(belongs, fleet())), ())
+        for belongs in (question.baseline, question.candidate)
+    ]
     (row,) = between(("before", sides[0]), ("after", sides[1]), days="all").comparison.rows[-1:]
     return row.decisions[question.figure]
 
@@ -142,29 +173,74 @@ def decision(question: Question) -> Decision:
 def questions() -> Sequence[Question]:
     pi5, orin, day = "simulated-pi5-01", "simulated-orin-01", simulated_fleet.UPDATE_DAY
     return (
-        Question("update of a Pi 5: latency, 10 days each", _on(pi5, day - 10, day), _on(pi5, day, day + 10), UPDATE),
-        Question("back to the old firmware: latency, 10 days", _on(pi5, day, day + 10), _on(pi5, day - 10, day), 1 / UPDATE),
-        Question("an Orin, no update: latency, 10 days each", _on(orin, day - 10, day), _on(orin, day, day + 10), 1.0),
-        Question("the same Orin: energy, 3 days each", _on(orin, day - 3, day), _on(orin, day, day + 3), 1.0, ENERGY),
-        Question("the same Orin: latency, one day each", _on(orin, day - 1, day), _on(orin, day, day + 1), 1.0),
+        Question(
+            "update of a Pi 5: latency, 10 days each",
+            _on(pi5, day - 10, day),
+            _on(pi5, day, day + 10),
+            UPDATE,
+        ),
+        Question(
+            "back to the old firmware: latency, 10 days",
+            _on(pi5, day, day + 10),
+            _on(pi5, day - 10, day),
+            1 / UPDATE,
+        ),
+        Question(
+            "an Orin, no update: latency, 10 days each",
+            _on(orin, day - 10, day),
+            _on(orin, day, day + 10),
+            1.0,
+        ),
+        Question(
+            "the same Orin: energy, 3 days each",
+            _on(orin, day - 3, day),
+            _on(orin, day, day + 3),
+            1.0,
+            ENERGY,
+        ),
+        Question(
+            "the same Orin: latency, one day each",
+            _on(orin, day - 1, day),
+            _on(orin, day, day + 1),
+            1.0,
+        ),
     )
 
 
 def intervals_that_hold() -> tuple[int, int]:
     """Return how many of the intervals of the update, ten days each on every Pi 5, hold the truth, and how many there are."""
-    boards = sorted({run.device for run in fleet() if run.environment.board == simulated_fleet.TYPES[0].name})
+    boards = sorted(
+        {run.device for run in fleet() if run.environment.board == simulated_fleet.TYPES[0].name}
+    )
     day = simulated_fleet.UPDATE_DAY
-    changes = [decision(Question("", _on(board, day - 10, day), _on(board, day, day + 10), UPDATE)) for board in boards]
-    return sum((change.low or math.inf) <= UPDATE <= (change.high or 0.0) for change in changes), len(changes)
+    changes = [
+        decision(Question("", _on(board, day - 10, day), _on(board, day, day + 10), UPDATE))
+        for board in boards
+    ]
+    return sum(
+        (change.low or math.inf) <= UPDATE <= (change.high or 0.0) for change in changes
+    ), len(changes)
 
 
 def comparisons() -> str:
     """Return the picture of the four outcomes: intervals of changes against the margin, with the truth."""
     canvas = Canvas(880, 350)
     x = Scale(0.90, 1.10, 350, 640, is_log=True)
-    canvas.rect((x(1 / (1 + MATTERS_RATIO)), 40), (x(1 + MATTERS_RATIO) - x(1 / (1 + MATTERS_RATIO)), 250), "band")
+    canvas.rect(
+        (x(1 / (1 + MATTERS_RATIO)), 40),
+        (x(1 + MATTERS_RATIO) - x(1 / (1 + MATTERS_RATIO)), 250),
+        "band",
+    )
     canvas.text(f"less than {MATTERS_RATIO:.0%} does not matter", (x(1.0), 30), "small", "middle")
-    canvas.axis(x, 290, [(1 + percent / 100, f"{percent:+d}%" if percent else "0") for percent in (-10, -5, 0, 5, 10)], 40)
+    canvas.axis(
+        x,
+        290,
+        [
+            (1 + percent / 100, f"{percent:+d}%" if percent else "0")
+            for percent in (-10, -5, 0, 5, 10)
+        ],
+        40,
+    )
     for number, question in enumerate(questions()):
         change, y = decision(question), 66 + 50 * number
         canvas.text(question.text, (20, y + 4))
@@ -178,8 +254,14 @@ def comparisons() -> str:
         canvas.text(note, (660, y + 16), "small soft")
         canvas.truth(x(question.truth), y)
     holding, boards = intervals_that_hold()
-    canvas.text("blue: change and interval; violet: the true change that was put in", (20, 318), "small")
-    canvas.text(f"The intervals of the update contain the true change on {holding} of {boards} boards.", (20, 336), "small")
+    canvas.text(
+        "blue: change and interval; violet: the true change that was put in", (20, 318), "small"
+    )
+    canvas.text(
+        f"The intervals of the update contain the true change on {holding} of {boards} boards.",
+        (20, 336),
+        "small",
+    )
     return canvas.svg()
 
 
@@ -190,7 +272,13 @@ def photograph(folder: Path, name: str, address: str, runs: Sequence[RunRecord])
         one_file.write_file_of(MemoryStore(oldest_first(runs)), page, one_file.FileChoice())
         with Browser(find_chromium(), Path(work) / "profile") as browser:
             for theme in ("light", "dark"):
-                tab = browser.open(f"{page.as_uri()}#/{address}", width=1280, height=850, dark=theme == "dark", offline=True)
+                tab = browser.open(
+                    f"{page.as_uri()}#/{address}",
+                    width=1280,
+                    height=850,
+                    dark=theme == "dark",
+                    offline=True,
+                )
                 tab.drawn()
                 path = tab.screenshot(folder / f"{name}-{theme}.png")
                 assert tab.complaints() == [], tab.complaints()

@@ -20,7 +20,9 @@ def ratios() -> str:
     canvas = Canvas(880, bottom + 48)
     days = sorted({row["day"] for row in newest.values()})
     canvas.text(" ".join(["Figures as a share of their goals,", *days[-1:]]), (20, 26), "title")
-    canvas.axis(x, bottom, [(tick, f"{tick:g}") for tick in (0.25, 0.5, 1.0, 2.0, 4.0)], TOP_PX - 20)
+    canvas.axis(
+        x, bottom, [(tick, f"{tick:g}") for tick in (0.25, 0.5, 1.0, 2.0, 4.0)], TOP_PX - 20
+    )
     canvas.line((x(1.0), bottom), (x(1.0), TOP_PX - 20), kind="truth")
     for number, (benchmark, row) in enumerate(newest.items()):
         y = TOP_PX + ROW_PX * number
@@ -35,9 +37,16 @@ def ratios() -> str:
             if earlier["benchmark"] == benchmark and earlier is not row:
                 canvas.dot((x(_share(row, earlier["value"])), y), "idle", 4)
         if row["low"] is not None:
-            canvas.line((x(_share(row, row["low"])), y), (x(_share(row, row["high"])), y), kind="a thick")
+            canvas.line(
+                (x(_share(row, row["low"])), y), (x(_share(row, row["high"])), y), kind="a thick"
+            )
         canvas.dot((x(_share(row, row["value"])), y), "a", 4)
-    canvas.text("left of 1: better than the goal; line: 95% interval", (860, bottom + 36), "small soft", "end")
+    canvas.text(
+        "left of 1: better than the goal; line: 95% interval",
+        (860, bottom + 36),
+        "small soft",
+        "end",
+    )
     return canvas.svg()
 
 

@@ -65,24 +65,48 @@ Choose the value with which the model was trained.
 # How each resizes, and which models are trained with it.
 RESIZES: dict[Resize, tuple[str, str]] = {
     "stretch": ("to the input's size, bilinear", "SSD of TensorFlow and torchvision, RT-DETR"),
-    "stretch-smooth": ("to the input's size, averaging pixels", "MLPerf Tiny, small TensorFlow classifiers"),
+    "stretch-smooth": (
+        "to the input's size, averaging pixels",
+        "MLPerf Tiny, small TensorFlow classifiers",
+    ),
     "letterbox": ("keeps proportions, margins on both sides", "Ultralytics' detectors, YOLO-NAS"),
     "letterbox-top-left": ("keeps proportions, margins right and below", "YOLOX"),
-    "centre-crop": ("the middle, averaging pixels", "classifiers of ImageNet; `crop_ratio = 1`: Ultralytics'"),
+    "centre-crop": (
+        "the middle, averaging pixels",
+        "classifiers of ImageNet; `crop_ratio = 1`: Ultralytics'",
+    ),
     "none": ("none: the model resizes", "torchvision's detectors"),
 }
 
 
 def page() -> str:
-    text = HEAD + table(["sample", "what it is"], ((f"[{kind}](samples/{kind}.toml)", PURPOSES[kind]) for kind in FILES)) + ENVIRONMENT
+    text = (
+        HEAD
+        + table(
+            ["sample", "what it is"],
+            ((f"[{kind}](samples/{kind}.toml)", PURPOSES[kind]) for kind in FILES),
+        )
+        + ENVIRONMENT
+    )
     variables = {name: variable for group in VARIABLES.values() for name, variable in group.items()}
-    rows = ((f"`{name}`", entry.meaning + (" (secret)" if entry.secret else ""), entry.default) for name, entry in variables.items())
+    rows = (
+        (f"`{name}`", entry.meaning + (" (secret)" if entry.secret else ""), entry.default)
+        for name, entry in variables.items()
+    )
     text += table(["variable", "what it sets", "default"], rows) + CARD
     texts = field_texts(model_card)
     for heading, (part, words) in PARTS.items():
         rows_of_part = ((key, texts[part.__name__][name]) for name, key in _keys(part))
-        text += f"\n### {heading}\n\n{words}\n\n".replace("\n\n\n\n", "\n\n") + table(["key", "meaning"], rows_of_part)
-    return text + RESIZE + table(["resize", "how", "models"], ((f"`{name}`", *words) for name, words in RESIZES.items()))
+        text += f"\n### {heading}\n\n{words}\n\n".replace("\n\n\n\n", "\n\n") + table(
+            ["key", "meaning"], rows_of_part
+        )
+    return (
+        text
+        + RESIZE
+        + table(
+            ["resize", "how", "models"], ((f"`{name}`", *words) for name, words in RESIZES.items())
+        )
+    )
 
 
 def _keys(part: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:

@@ -65,8 +65,19 @@ def page() -> str:
 
 
 def _cells(entry: Figure) -> tuple[str, str, str, str, str, str]:
-    trend = "" if entry.trend is None else f"{entry.trend.matters:g}{'' if entry.trend.is_default else ' *'}"
-    return f"`{entry.name}`", entry.title, entry.unit or "1", entry.better or "-", _bounds(entry), trend or "-"
+    trend = (
+        ""
+        if entry.trend is None
+        else f"{entry.trend.matters:g}{'' if entry.trend.is_default else ' *'}"
+    )
+    return (
+        f"`{entry.name}`",
+        entry.title,
+        entry.unit or "1",
+        entry.better or "-",
+        _bounds(entry),
+        trend or "-",
+    )
 
 
 def _bounds(entry: Figure) -> str:
@@ -77,8 +88,15 @@ def _bounds(entry: Figure) -> str:
 
 
 def _influx() -> str:
-    fields, tags = (", ".join(f"`{name}`" for name in names) for names in (map(field_name, FACTS), TAGS))
-    bounds = ", ".join(f"`{field_name(path)}`" for entry in FIGURES for path in (entry.low, entry.high, entry.u) if path)
+    fields, tags = (
+        ", ".join(f"`{name}`" for name in names) for names in (map(field_name, FACTS), TAGS)
+    )
+    bounds = ", ".join(
+        f"`{field_name(path)}`"
+        for entry in FIGURES
+        for path in (entry.low, entry.high, entry.u)
+        if path
+    )
     case_tags = "".join(f"- tag `{name}`: {CASE_TEXTS[name]}\n" for name in CASE_TAGS)
     device = "".join(f"- `{name}`: {meaning}\n" for name, (meaning, _) in DEVICE_FIELDS.items())
     return f"""
@@ -105,11 +123,16 @@ def _metrics() -> str:
     with tempfile.TemporaryDirectory() as folder:
         ledger = Path(folder) / "ledger.sqlite"
         with SqliteLedger(ledger) as opened:
-            opened.commit([], changes=[PresenceChange("lab", "pi-1", DeviceState(state="online", session=1), 1)])
+            opened.commit(
+                [],
+                changes=[PresenceChange("lab", "pi-1", DeviceState(state="online", session=1), 1)],
+            )
             opened.advance("influx", 0)
         with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
             statements.execute("INSERT INTO alert_checks VALUES (1, 1)")
-        families = [*CollectorMetrics(Collector(parse_address("127.0.0.1:1", environ={}), ledger)).collect()]
+        families = [
+            *CollectorMetrics(Collector(parse_address("127.0.0.1:1", environ={}), ledger)).collect()
+        ]
     return table(["metric", "meaning"], map(_metric_cells, families))
 
 

@@ -37,7 +37,10 @@ NAMES = {int: "integer", float: "number", bool: "boolean", bytes: "bytes"}
 
 def page() -> str:
     """Return the page: the topics, then each message that others than devices and fleet read, with its fields."""
-    rows = [(f"`{kind}`", _direction(kind), RETAINED.get(kind, "no"), _links(kind)) for kind in get_args(TopicKind)]
+    rows = [
+        (f"`{kind}`", _direction(kind), RETAINED.get(kind, "no"), _links(kind))
+        for kind in get_args(TopicKind)
+    ]
     text = HEAD + table(["kind", "direction", "retained", "message"], rows)
     text += f"\nThe fleet also publishes `{messages.JOB_STATE.format(job='NAME')}`, retained, with {_named(messages.JobProgress)}.\n"
     return text + MESSAGES_HEAD + "".join(map(_section, structs_of(FOR_READERS)))
@@ -59,7 +62,10 @@ def structs_of(kinds: tuple[TopicKind, ...]) -> list[type[msgspec.Struct]]:
                 for inner in _inside(annotation):
                     add(inner)
 
-    for struct in (*(message for kind in kinds for message in MESSAGES[kind]), messages.JobProgress):
+    for struct in (
+        *(message for kind in kinds for message in MESSAGES[kind]),
+        messages.JobProgress,
+    ):
         add(struct)
     return list(structs)
 
@@ -72,8 +78,12 @@ def _inside(annotation: Any) -> list[type[msgspec.Struct]]:
 
 def _direction(kind: TopicKind) -> str:
     rules = broker_files.access_rules(["+"]).splitlines()
-    readers, writers = (_services(rules, f"topic {access} {TOPIC_ROOT}/+/+/{kind}") for access in ("read", "write"))
-    is_written, is_read = (f"pattern {access} {TOPIC_ROOT}/+/%u/{kind}" in rules for access in ("write", "read"))
+    readers, writers = (
+        _services(rules, f"topic {access} {TOPIC_ROOT}/+/+/{kind}") for access in ("read", "write")
+    )
+    is_written, is_read = (
+        f"pattern {access} {TOPIC_ROOT}/+/%u/{kind}" in rules for access in ("write", "read")
+    )
     ways = [f"device to {', '.join(readers)}"] if is_written else []
     ways += [f"{', '.join(writers)} to device"] if is_read and writers else []
     return "; ".join(ways)
@@ -93,7 +103,11 @@ def _links(kind: TopicKind) -> str:
 
 
 def _named(struct: type) -> str:
-    return f"[{struct.__name__}](#{anchor(struct.__name__)})" if struct in structs_of(FOR_READERS) else f"`{struct.__name__}`"
+    return (
+        f"[{struct.__name__}](#{anchor(struct.__name__)})"
+        if struct in structs_of(FOR_READERS)
+        else f"`{struct.__name__}`"
+    )
 
 
 def _fields(struct: type[msgspec.Struct]) -> str:
@@ -109,7 +123,11 @@ def _type(annotation: Any) -> str:
     """Return the type in words, empty for text; that a field may be null goes unsaid."""
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return _named(annotation)
-    arguments = [argument for argument in get_args(annotation) if argument not in (type(None), msgspec.UnsetType, Ellipsis)]
+    arguments = [
+        argument
+        for argument in get_args(annotation)
+        if argument not in (type(None), msgspec.UnsetType, Ellipsis)
+    ]
     origin = getattr(annotation, "__origin__", None)
     if origin is dict:
         return f"map to {_type(arguments[1]) or 'text'}"

@@ -12,7 +12,11 @@ NOTE = "<!-- Made from the code by `python -m tests.docs.reference`. -->\n\n"
 
 
 def index() -> str:
-    lines = [f"- [{title}]({name}): {text}." for name, (title, text, _) in PAGES.items() if name != "index.md"]
+    lines = [
+        f"- [{title}]({name}): {text}."
+        for name, (title, text, _) in PAGES.items()
+        if name != "index.md"
+    ]
     words = "The words of the project are on the [first page](../index.md#words)."
     return f"# Reference\n\nThese pages come from the code. {words}\n\n" + "\n".join(lines) + "\n"
 
@@ -20,10 +24,26 @@ def index() -> str:
 # By file: title, what it is about, and what makes it.
 PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
     "index.md": ("Reference", "this list", index),
-    "commands.md": ("Commands", "every command in one sentence, and the exit statuses", commands.page),
-    "configuration.md": ("Configuration", "files, environment variables and the model card", configuration.page),
-    "figures.md": ("Figures", "every figure of a run, the fields in InfluxDB, and the collector's metrics", figures.page),
-    "rules.md": ("Rules", "why a run is disturbed or invalid and what to do, and which cases are compared", rules.page),
+    "commands.md": (
+        "Commands",
+        "every command in one sentence, and the exit statuses",
+        commands.page,
+    ),
+    "configuration.md": (
+        "Configuration",
+        "files, environment variables and the model card",
+        configuration.page,
+    ),
+    "figures.md": (
+        "Figures",
+        "every figure of a run, the fields in InfluxDB, and the collector's metrics",
+        figures.page,
+    ),
+    "rules.md": (
+        "Rules",
+        "why a run is disturbed or invalid and what to do, and which cases are compared",
+        rules.page,
+    ),
     "record.md": ("The run record", "every field", record.page),
     "mqtt.md": ("MQTT", "topics and messages", mqtt.page),
     "plug-ins.md": ("Plug-ins", "sensors, runtimes, generators and decoders", plug_ins.page),
@@ -31,7 +51,9 @@ PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
 
 
 # Files for programs, which pages link to.
-ATTACHMENTS: Mapping[str, Callable[[], str]] = {f"samples/{kind}.toml": partial(sample, kind) for kind in FILES}
+ATTACHMENTS: Mapping[str, Callable[[], str]] = {
+    f"samples/{kind}.toml": partial(sample, kind) for kind in FILES
+}
 
 
 def content(name: str) -> str:

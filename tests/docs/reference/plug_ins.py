@@ -52,12 +52,21 @@ EXAMPLE = re.compile(r"^ +\[sensors\..*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 def page() -> str:
     """Return the page: of each family a table, then the data sheets that say more."""
-    sensors = ((_name(name, power.SENSORS), _title(address), _keys(power.defaults(name))) for name, address in power.SENSORS.items())
-    runs = ((_name(name, runtimes.RUNTIMES), _title(address), _untried(name)) for name, address in runtimes.RUNTIMES.items())
+    sensors = (
+        (_name(name, power.SENSORS), _title(address), _keys(power.defaults(name)))
+        for name, address in power.SENSORS.items()
+    )
+    runs = (
+        (_name(name, runtimes.RUNTIMES), _title(address), _untried(name))
+        for name, address in runtimes.RUNTIMES.items()
+    )
     families: dict[str, list[str]] = {}
     for name, address in decoders.DECODERS.items():
         families.setdefault(address, []).append(name)
-    rows = ((", ".join(f"`{name}`" for name in names), _title(address)) for address, names in families.items())
+    rows = (
+        (", ".join(f"`{name}`" for name in names), _title(address))
+        for address, names in families.items()
+    )
     return "".join([
         SENSORS, table(["sensor", "what it reads", "settings"], sensors), *_sheets(power.SENSORS),
         RUNTIMES, table(["runtime", "what it runs", "untried"], runs), *_sheets(runtimes.RUNTIMES),
@@ -96,4 +105,6 @@ def _untried(name: str) -> str:
 
 
 def _keys(keys: Mapping[str, str]) -> str:
-    return ", ".join(f"`{key}={value}`" if value else f"`{key}`" for key, value in keys.items()) or "-"
+    return (
+        ", ".join(f"`{key}={value}`" if value else f"`{key}`" for key, value in keys.items()) or "-"
+    )

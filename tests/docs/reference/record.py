@@ -24,9 +24,14 @@ violated rule see [rules](rules.md).
 def page() -> str:
     """Return the page: the fields of a run with their meaning, then the names in each part, by name."""
     parts = record.json_schema()["$defs"]
-    run = ((f"`{name}`{_link(kind)}", kind["description"]) for name, kind in parts.pop(record.RunRecord.__name__)["properties"].items())
+    run = (
+        (f"`{name}`{_link(kind)}", kind["description"])
+        for name, kind in parts.pop(record.RunRecord.__name__)["properties"].items()
+    )
     return (
-        HEAD.format(number=record.SCHEMA) + table(["field", "meaning"], run) + "".join(_part(name, parts[name]) for name in sorted(parts))
+        HEAD.format(number=record.SCHEMA)
+        + table(["field", "meaning"], run)
+        + "".join(_part(name, parts[name]) for name in sorted(parts))
     )
 
 
@@ -38,7 +43,14 @@ def _part(name: str, part: Mapping[str, Any]) -> str:
 def _references(kind: Mapping[str, Any]) -> list[str]:
     if "$ref" in kind:
         return [kind["$ref"].rsplit("/", 1)[1]]
-    inner = [*kind.get("anyOf", ()), *(kind[key] for key in ("items", "additionalProperties") if isinstance(kind.get(key), dict))]
+    inner = [
+        *kind.get("anyOf", ()),
+        *(
+            kind[key]
+            for key in ("items", "additionalProperties")
+            if isinstance(kind.get(key), dict)
+        ),
+    ]
     return [name for part in [*inner, *kind.get("prefixItems", ())] for name in _references(part)]
 
 

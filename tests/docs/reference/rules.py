@@ -32,7 +32,11 @@ def page() -> str:
     """Return the page: the rules of the verdict with what to do, then what must match."""
     text = HEAD
     for effect, heading in EFFECTS.items():
-        rows = [(f"`{row.name}`", row.sentence, row.remedy) for row in rule_rows() if row.effect == effect]
+        rows = [
+            (f"`{row.name}`", row.sentence, row.remedy)
+            for row in rule_rows()
+            if row.effect == effect
+        ]
         text += f"\n### {heading}\n\n{table(['rule', 'sentence', 'what to do'], rows)}"
     text += COMPARABILITY
     rules = comparability_rules()

@@ -46,7 +46,11 @@ def test_a_model_with_a_card_is_added_as_the_card_states(own_copy, invoke):
     expected = {"family": "edgemeter", "precision": "int8", "licence": "Apache-2.0"}
     assert {key: entry[key] for key in expected} == expected
     (tensor_in,) = document["inputs"]
-    assert (tensor_in["shape"], tensor_in["dtype"], tensor_in["zero_point"]) == ([1, 160, 160, 3], "int8", -128)
+    assert (tensor_in["shape"], tensor_in["dtype"], tensor_in["zero_point"]) == (
+        [1, 160, 160, 3],
+        "int8",
+        -128,
+    )
     assert tensor_in["scale"] == pytest.approx(scale_of(path))
     assert entry["sha256"] == model_file.sha256(path)
     assert catalogue.find_entry("shapes").path == str(path)
@@ -131,7 +135,12 @@ def test_a_folder_that_is_not_ours_is_reported(shapes, invoke, tmp_path, monkeyp
 
 def test_what_is_no_model_is_reported(own_copy, invoke, home, tmp_path):
     """Empty, garbled, of an unknown kind: one line, and nothing written."""
-    for name, body in (("m.onnx", b""), ("m.onnx", b"garbled"), ("m.xyz", b"x"), ("m.tflite", b"TFL3")):
+    for name, body in (
+        ("m.onnx", b""),
+        ("m.onnx", b"garbled"),
+        ("m.xyz", b"x"),
+        ("m.tflite", b"TFL3"),
+    ):
         with table_row(name, body):
             (tmp_path / "body").write_bytes(body)
             with pytest.raises(ConfigError, match="m"):

@@ -28,15 +28,35 @@ MODELS = shipped_models.shipped_models()
 def test_one_model_ships_in_every_format_and_precision_as_its_card_describes():
     """Five files of one name: hash, at most 1 MB, how it was made; AP at least 0.60 in fp32, every int8 within 0.03 of it."""
     assert {model.about.name for model in MODELS} == {"edgemeter-shapes"}
-    scores = {(model.path.suffix[1:], model.about.precision): model.about.accuracy["value"] for model in MODELS}
-    assert set(scores) == {("onnx", "fp32"), ("onnx", "int8"), ("tflite", "fp32"), ("tflite", "int8"), ("torchscript", "fp32")}
+    scores = {
+        (model.path.suffix[1:], model.about.precision): model.about.accuracy["value"]
+        for model in MODELS
+    }
+    assert set(scores) == {
+        ("onnx", "fp32"),
+        ("onnx", "int8"),
+        ("tflite", "fp32"),
+        ("tflite", "int8"),
+        ("torchscript", "fp32"),
+    }
     for model in MODELS:
         with table_row(model.path.name):
             assert model_file.sha256(model.path) == model.about.sha256
             assert model.path.stat().st_size <= 1_000_000
-            assert {"by", "seed", "steps", "threads", "parameters", "with"} <= model.about.made.keys()
+            assert {
+                "by",
+                "seed",
+                "steps",
+                "threads",
+                "parameters",
+                "with",
+            } <= model.about.made.keys()
             assert ("calibration_scenes" in model.about.made) == (model.about.precision == "int8")
-            assert (model.about.task, model.about.family, model.about.licence) == ("detection", "edgemeter", "Apache-2.0")
+            assert (model.about.task, model.about.family, model.about.licence) == (
+                "detection",
+                "edgemeter",
+                "Apache-2.0",
+            )
             score = scores[model.path.suffix[1:], model.about.precision]
             assert 0.57 <= score <= 0.90
             assert abs(score - scores[model.path.suffix[1:], "fp32"]) <= 0.03
@@ -45,7 +65,9 @@ def test_one_model_ships_in_every_format_and_precision_as_its_card_describes():
 @pytest.mark.torch
 def test_a_shipped_file_scores_what_its_card_states():
     """The very file, run by its runtime on the shipped scenes, within 0.002; the int8 LiteRT file has no float at either end."""
-    scenes = open_folder(shipped_models.SCENES / "images", shipped_models.SCENES / "annotations.json")
+    scenes = open_folder(
+        shipped_models.SCENES / "images", shipped_models.SCENES / "annotations.json"
+    )
     for model in MODELS:
         with table_row(model.path.name):
             card = model.about.accuracy
@@ -53,9 +75,14 @@ def test_a_shipped_file_scores_what_its_card_states():
             accuracy, _ = score(model.path, runtime_for(model.path), inputs, no_progress)
             assert accuracy.metric == card["metric"] == "coco_ap"
             assert accuracy.value == pytest.approx(card["value"], abs=0.002)
-            assert (accuracy.images, accuracy.dataset_sha256) == (card["images"], card["dataset_sha256"])
+            assert (accuracy.images, accuracy.dataset_sha256) == (
+                card["images"],
+                card["dataset_sha256"],
+            )
     runtime = runtimes.create("litert")
-    loaded = runtime.load(shipped_models.find_model("edgemeter-shapes_int8.tflite").path, runtimes.Options())
+    loaded = runtime.load(
+        shipped_models.find_model("edgemeter-shapes_int8.tflite").path, runtimes.Options()
+    )
     runtime.close()
     assert {info.dtype for info in (*loaded.inputs, *loaded.outputs)} == {"int8"}
 
@@ -83,7 +110,11 @@ def test_every_entry_can_be_acted_on():
             assert (entry.sha256 is None) == (entry.size_bytes is None)
             assert entry.address or entry.source
             assert not entry.address or entry.address.startswith("https://")
-            assert entry.task == GENERATION or entry.family in {*DECODERS, "classifier", "autoencoder"}
+            assert entry.task == GENERATION or entry.family in {
+                *DECODERS,
+                "classifier",
+                "autoencoder",
+            }
             assert model_formats.runtime_for(Path(entry.file)) in {*runtimes.RUNTIMES, "llama"}
             if entry.input is None:
                 with pytest.raises(ConfigError, match="there is no card"):
@@ -100,7 +131,18 @@ def test_label_maps_agree_with_each_other():
     maps = catalogue.label_maps()
     wide = maps["coco-90"]
     assert tuple(label for label in wide if label) == maps["coco-80"]
-    assert [index + 1 for index, label in enumerate(wide) if not label] == [12, 26, 29, 30, 45, 66, 68, 69, 71, 83]
+    assert [index + 1 for index, label in enumerate(wide) if not label] == [
+        12,
+        26,
+        29,
+        30,
+        45,
+        66,
+        68,
+        69,
+        71,
+        83,
+    ]
     assert (len(wide), len(set(maps["coco-80"]))) == (90, 80)
 
 
@@ -109,7 +151,11 @@ def test_an_entry_states_what_its_file_states(realdata):
     """Hash and size; input, normalisation, decoder and classes, as recognised from the real file by its real runtime."""
     for entry in EVERY:
         if entry.sha256:
-            path = realdata / ("mlperf_tiny" if entry.name.startswith("mlperf-tiny") else "models") / entry.file
+            path = (
+                realdata
+                / ("mlperf_tiny" if entry.name.startswith("mlperf-tiny") else "models")
+                / entry.file
+            )
             assert model_file.sha256(path) == entry.sha256, entry.name
             assert path.stat().st_size == entry.size_bytes, entry.name
     for name in ("ssd-mobilenet-v1", "efficientdet-lite0", "mobilenet-v2", "yolox-nano"):
@@ -121,14 +167,22 @@ def test_an_entry_states_what_its_file_states(realdata):
             runtime.close()
             card, _ = recognise.recognise(path, loaded)
             assert entry.input == card.input
-            assert (entry.task, entry.family, entry.precision) == (card.task, card.family, card.precision)
+            assert (entry.task, entry.family, entry.precision) == (
+                card.task,
+                card.family,
+                card.precision,
+            )
             for field in ("classes", "nms_iou", "label_offset"):
                 assert getattr(entry.output, field) == getattr(card.output, field), field
 
 
 def test_the_users_entries_come_before_ours(home):
     """And one of another name beside them; of a name twice, neither would count."""
-    write_catalogue(home / "catalogue.toml", make_entry("yolox-nano", "http://mine.example/m"), make_entry("mine", "http://mine.example/n"))
+    write_catalogue(
+        home / "catalogue.toml",
+        make_entry("yolox-nano", "http://mine.example/m"),
+        make_entry("mine", "http://mine.example/n"),
+    )
     entries = catalogue.all_entries()
     assert entries["yolox-nano"].address == "http://mine.example/m"
     assert entries.keys() == {*BY_NAME, "mine"}
@@ -169,7 +223,14 @@ def test_a_catalogue_is_read_back_as_it_was_written(tmp_path):
     """All entries of ours, every odd character, and one whose input is no picture."""
     odd = make_entry("odd", "http://mine.example/m", source='"quotes" \\ back\n\ttab \x7f é 猫 🐈')
     words = {"classes": 2, "labels": ["yes", "no"]}
-    heard = make_entry("ears", "http://mine.example/n", input={"kind": "tensor"}, task="keywords", labels=None, output=words)
+    heard = make_entry(
+        "ears",
+        "http://mine.example/n",
+        input={"kind": "tensor"},
+        task="keywords",
+        labels=None,
+        output=words,
+    )
     path = write_catalogue(tmp_path / "catalogue.toml", *EVERY, odd, heard)
     assert catalogue.read_catalogue(path).entry == (*EVERY, odd, heard)
     assert catalogue.card_of(heard, "0" * 64).input == heard.input == TensorInput()

@@ -17,9 +17,21 @@ from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, SHIPPED_B
 def test_a_sample_has_what_the_pages_name(tmp_path):
     """Models with their cards, photographs, and annotations of these photographs."""
     folder = tmp_path / "new" / "trial"
-    assert write_sample(folder) == sorted(["instances.json", "photos/", *SHIPPED_BY_NAME, *(f"{name}.toml" for name in SHIPPED_BY_NAME)])
-    assert all(read_card(folder / f"{name}.toml").name == "edgemeter-shapes" for name in SHIPPED_BY_NAME)
-    images = {image["file_name"] for image in json.loads((folder / "instances.json").read_text())["images"]}
+    assert write_sample(folder) == sorted(
+        [
+            "instances.json",
+            "photos/",
+            *SHIPPED_BY_NAME,
+            *(f"{name}.toml" for name in SHIPPED_BY_NAME),
+        ]
+    )
+    assert all(
+        read_card(folder / f"{name}.toml").name == "edgemeter-shapes" for name in SHIPPED_BY_NAME
+    )
+    images = {
+        image["file_name"]
+        for image in json.loads((folder / "instances.json").read_text())["images"]
+    }
     assert images == {path.name for path in (folder / "photos").iterdir()}
     assert [path.name for path in folder.parent.iterdir()] == ["trial"]
 
@@ -55,4 +67,7 @@ def test_the_shipped_language_files_are_those_of_the_index_and_small():
     index = msgspec.toml.decode((LANGUAGE_FOLDER / "language.toml").read_bytes())
     hashes = {entry["file"]: entry["sha256"] for entry in index["files"]}
     assert hashes == {path.name: model_file.sha256(path) for path in LANGUAGE_FOLDER.glob("*.gguf")}
-    assert sum(path.stat().st_size for path in LANGUAGE_FOLDER.rglob("*") if path.is_file()) < 2_000_000
+    assert (
+        sum(path.stat().st_size for path in LANGUAGE_FOLDER.rglob("*") if path.is_file())
+        < 2_000_000
+    )

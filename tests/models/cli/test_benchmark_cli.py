@@ -34,7 +34,9 @@ def converted(monkeypatch, source, failing=(), calibration=None):
     monkeypatch.setattr(board_formats, "_convert", convert)
     monkeypatch.setattr(board_formats, "which", lambda _: None)
     monkeypatch.setattr(board_formats, "find_spec", lambda _: "installed")
-    return convert_all(FormatRequest(source, source.parent, calibration, 200), lambda _: None), bases
+    return convert_all(
+        FormatRequest(source, source.parent, calibration, 200), lambda _: None
+    ), bases
 
 
 def test_each_step_is_made_once(monkeypatch, tmp_path):
@@ -61,9 +63,22 @@ def test_what_a_model_cannot_become_has_a_reason(monkeypatch, tmp_path):
     """LiteRT is made from PyTorch only."""
     reasons = converted(monkeypatch, tmp_path / "m.onnx", calibration=tmp_path)[0].reasons
     reason = "made from a PyTorch model only (.pt2 or TorchScript): give that"
-    assert (reasons["litert-int8"], reasons["litert-fp32"], "onnx-fp16" in reasons) == (reason, reason, False)
+    assert (reasons["litert-int8"], reasons["litert-fp32"], "onnx-fp16" in reasons) == (
+        reason,
+        reason,
+        False,
+    )
     # One line for all of them, whatever a format is called.
-    assert len([line for line in benchmark._not_converted(BoardFormats(reasons=reasons)) if "PyTorch" in line]) == 1
+    assert (
+        len(
+            [
+                line
+                for line in benchmark._not_converted(BoardFormats(reasons=reasons))
+                if "PyTorch" in line
+            ]
+        )
+        == 1
+    )
 
 
 def test_an_extra_that_is_not_installed_is_named_before_the_first_conversion(monkeypatch, tmp_path):
@@ -72,15 +87,21 @@ def test_an_extra_that_is_not_installed_is_named_before_the_first_conversion(mon
     monkeypatch.setattr(board_formats, "find_spec", lambda _: None)
     monkeypatch.setattr(board_formats, "_convert", lambda *_: tmp_path / "m_fp16.engine")
     lines = []
-    converted_files = convert_all(FormatRequest(tmp_path / "m.onnx", tmp_path, None, 200), lines.append)
+    converted_files = convert_all(
+        FormatRequest(tmp_path / "m.onnx", tmp_path, None, 200), lines.append
+    )
     assert [line.rpartition(" ")[2] for line in lines] == ["tensorrt-fp16", "tensorrt-int8"]
     for name in ("onnx-fp16", "onnx-int8"):
-        assert converted_files.reasons[name].startswith("needs the extra `convert`: pip install 'edgemeter[convert]'")
+        assert converted_files.reasons[name].startswith(
+            "needs the extra `convert`: pip install 'edgemeter[convert]'"
+        )
 
 
 def test_every_runtime_that_reads_a_file_is_measured(tmp_path):
     """ONNX files by OpenVINO too; a LiteRT file not by an Edge TPU unless it was compiled for it."""
-    converted_files = BoardFormats({"litert-fp32": tmp_path / "m_fp32.tflite", "edgetpu": tmp_path / "m_int8_edgetpu.tflite"})
+    converted_files = BoardFormats(
+        {"litert-fp32": tmp_path / "m_fp32.tflite", "edgetpu": tmp_path / "m_int8_edgetpu.tflite"}
+    )
     assert [(name, path.name, runtime) for name, (path, runtime) in converted_files.candidates(tmp_path / "m.onnx").items()] == [
         ("m.onnx", "m.onnx", "onnx"), ("m.onnx, openvino", "m.onnx", "openvino"), ("litert-fp32", "m_fp32.tflite", "litert"),
         ("edgetpu", "m_int8_edgetpu.tflite", "edgetpu"),
@@ -106,11 +127,20 @@ def test_a_converter_that_is_killed_or_ruins_the_model_has_a_reason(monkeypatch,
     """The kernel ends what takes too much memory: a signal, no document and no message. Of a ruined model there is no file to measure."""
     monkeypatch.setattr(board_formats, "model_files", lambda path: [path])
     monkeypatch.setattr(board_formats, "find_spec", lambda _: "installed")
-    ruined = b'{"conversions": [{"verdict": "ruined", "reason": "it gives one answer", "file": null}]}'
-    for status, document, reason in ((-9, b"", "signal 9"), (1, ruined, "ruined: it gives one answer")):
+    ruined = (
+        b'{"conversions": [{"verdict": "ruined", "reason": "it gives one answer", "file": null}]}'
+    )
+    for status, document, reason in (
+        (-9, b"", "signal 9"),
+        (1, ruined, "ruined: it gives one answer"),
+    ):
         process = Mock(status=status, **{"communicate.return_value": (document, b"")})
-        monkeypatch.setattr(board_formats, "confined", lambda *_, process=process, **__: nullcontext(process))
-        converted_files = convert_all(FormatRequest(tmp_path / "m.onnx", tmp_path, None, 200), lambda _: None)
+        monkeypatch.setattr(
+            board_formats, "confined", lambda *_, process=process, **__: nullcontext(process)
+        )
+        converted_files = convert_all(
+            FormatRequest(tmp_path / "m.onnx", tmp_path, None, 200), lambda _: None
+        )
         assert reason in converted_files.reasons["onnx-fp16"]
         assert converted_files.written == {}
 
@@ -124,7 +154,9 @@ def test_the_formats_are_compared_and_one_is_recommended(monkeypatch, tmp_path):
     converted_files = BoardFormats(written, {"edgetpu": "needs the program edgetpu_compiler"})
     monkeypatch.setattr(board_formats, "convert_all", lambda *_: converted_files)
     rows = {"a.onnx": Path("a.onnx"), **written}
-    monkeypatch.setattr(BoardFormats, "candidates", lambda *_: {name: (path, "onnx") for name, path in rows.items()})
+    monkeypatch.setattr(
+        BoardFormats, "candidates", lambda *_: {name: (path, "onnx") for name, path in rows.items()}
+    )
     monkeypatch.setattr(checks, "refusals", lambda *_: {})
     speeds, accuracies = {"a": 10.0, "b": 5.0, "c": 2.0}, {"a": 0.5, "b": 0.49, "c": 0.2}
 
@@ -137,17 +169,35 @@ def test_the_formats_are_compared_and_one_is_recommended(monkeypatch, tmp_path):
 
     play(monkeypatch, outcome_of)
     words = ("benchmark", "a.onnx", "--repeats", 3)
-    result = edgemeter(*words, "--format", "json", cwd=tmp_path, env=os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")})
+    result = edgemeter(
+        *words,
+        "--format",
+        "json",
+        cwd=tmp_path,
+        env=os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")},
+    )
     document = json.loads(result.stdout)
-    assert (result.returncode, document["not_converted"], list(document["files"])) == (1, converted_files.reasons, list(written))
+    assert (result.returncode, document["not_converted"], list(document["files"])) == (
+        1,
+        converted_files.reasons,
+        list(written),
+    )
     assert len(document["rows"]) == 3
     assert any("no kernel for it" in entry["reason"] for entry in document["left_out"])
-    table = edgemeter(*words, cwd=tmp_path, env=os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}).stdout.splitlines()
-    assert table[-2:] == ["no edgetpu: needs the program edgetpu_compiler", f"the converted files are in {str(tmp_path / 'converted')!r}"]
+    table = edgemeter(
+        *words, cwd=tmp_path, env=os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}
+    ).stdout.splitlines()
+    assert table[-2:] == [
+        "no edgetpu: needs the program edgetpu_compiler",
+        f"the converted files are in {str(tmp_path / 'converted')!r}",
+    ]
     assert [line.split()[0] for line in table[1:4]] == ["a.onnx", "onnx-b", "onnx-c"]
     assert table[0].split() == ["format", "MB", "AP", "p50", "ms"]
     (row,) = (line for line in table[1:4] if line.endswith("recommended"))
-    assert (row.split()[:3], any(line.startswith("recommended: onnx-b, ") for line in table)) == (["onnx-b", "0.001", "0.490"], True)
+    assert (row.split()[:3], any(line.startswith("recommended: onnx-b, ") for line in table)) == (
+        ["onnx-b", "0.001", "0.490"],
+        True,
+    )
 
 
 @pytest.mark.convert
@@ -167,10 +217,20 @@ def test_a_shipped_model_is_converted_measured_and_one_is_picked(tmp_path):
         "json",
     ]
     environment = os.environ | {"EDGEMETER_HOME": str(tmp_path)}
-    result = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, *command],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert {"onnx-fp16", "onnx-int8"} == set(document["files"])
-    assert all((tmp_path / "out" / path.rpartition("/")[2]).is_file() for path in document["files"].values())
+    assert all(
+        (tmp_path / "out" / path.rpartition("/")[2]).is_file()
+        for path in document["files"].values()
+    )
     assert len(document["rows"]) > 2
     assert document["not_converted"]["tensorrt-fp16"]

@@ -25,7 +25,9 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(convert, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        convert, [str(argument) for argument in arguments], catch_exceptions=False
+    )
 
 
 def test_a_format_is_asked_for_and_annotations_need_their_pictures():
@@ -40,9 +42,22 @@ def test_a_format_is_asked_for_and_annotations_need_their_pictures():
 def test_the_command_in_the_sandbox_has_every_word_and_the_models_path(tmp_path, monkeypatch):
     """A flag that got lost on the way would print a table where JSON was asked for; the sandbox has no catalogue."""
     started = []
-    monkeypatch.setattr(confined, "confined", lambda words, *_, **__: started.append(words) or nullcontext(Mock(status=0)))
+    monkeypatch.setattr(
+        confined,
+        "confined",
+        lambda words, *_, **__: started.append(words) or nullcontext(Mock(status=0)),
+    )
     source = SHIPPED_FOLDER / "edgemeter-shapes_fp32.onnx"
-    words = [source.name, "--to", "onnx-fp16", "--output", str(tmp_path / "out"), "--trusted", "--format", "json"]
+    words = [
+        source.name,
+        "--to",
+        "onnx-fp16",
+        "--output",
+        str(tmp_path / "out"),
+        "--trusted",
+        "--format",
+        "json",
+    ]
     monkeypatch.setattr(sys, "argv", ["edgemeter", "models", "convert", *words])
     CliRunner().invoke(convert, words, obj="process", catch_exceptions=False)
     assert started == [["models", "convert", str(source), *words[1:]]]
@@ -68,13 +83,24 @@ def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_data_that_do_not_fit_the_source_are_one_error_before_anything_is_converted(monkeypatch, tmp_path):
+def test_data_that_do_not_fit_the_source_are_one_error_before_anything_is_converted(
+    monkeypatch, tmp_path
+):
     """A conversion takes minutes, and would find the same for every format."""
     monkeypatch.setattr(conversion, "resolve_name", lambda _: pytest.fail("a maker is called"))
     Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
     truth = {
         "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 64}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 9, 9], "area": 81, "iscrowd": 0}],
+        "annotations": [
+            {
+                "id": 1,
+                "image_id": 1,
+                "category_id": 1,
+                "bbox": [1, 1, 9, 9],
+                "area": 81,
+                "iscrowd": 0,
+            }
+        ],
         "categories": [{"id": 1, "name": "zebra"}],
     }
     (tmp_path / "truth.json").write_text(json.dumps(truth))
@@ -96,7 +122,14 @@ def test_a_machine_without_a_sandbox_converts_only_what_is_called_trusted(tmp_pa
 
     def output(*words):
         command = [sys.executable, "-m", "edgemeter.agent.cli", *words]
-        ended = subprocess.run([*map(str, command)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        ended = subprocess.run(
+            [*map(str, command)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return ended.stdout + ended.stderr
 
     for words in (
@@ -114,7 +147,9 @@ def test_a_machine_without_a_sandbox_converts_only_what_is_called_trusted(tmp_pa
 @pytest.mark.nightly
 def test_the_json_has_every_figure(tmp_path):
     """One document on stdout: verdict, accuracy before and after, sizes, how it was made."""
-    result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--output", tmp_path, "--format", "json")
+    result = invoke(
+        "edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--output", tmp_path, "--format", "json"
+    )
     assert result.exit_code == 0
     (row,) = json.loads(result.stdout)["conversions"]
     assert (row["verdict"], row["accuracy_before"] - row["accuracy_after"] < 0.03) == ("ok", True)
@@ -129,10 +164,21 @@ def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
     """Status 1, a line that begins with RUINED, and no file under the name asked for."""
     (tmp_path / "black").mkdir()
     Image.new("RGB", (160, 160)).save(tmp_path / "black" / "black.png")
-    result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--calibration", tmp_path / "black", "--output", tmp_path / "out")
+    result = invoke(
+        "edgemeter-shapes_fp32.onnx",
+        "--to",
+        "onnx-int8",
+        "--calibration",
+        tmp_path / "black",
+        "--output",
+        tmp_path / "out",
+    )
     assert result.exit_code == 1
     start = "RUINED: edgemeter-shapes_int8.onnx is not written: accuracy 0.7"
-    assert any(line.startswith(start) and "calibrate on more images like" in line for line in result.stderr.splitlines()), result.stderr
+    assert any(
+        line.startswith(start) and "calibrate on more images like" in line
+        for line in result.stderr.splitlines()
+    ), result.stderr
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -142,7 +188,17 @@ def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
 def test_a_file_that_stayed_fp32_is_not_called_fp16(realdata, tmp_path):
     """MLPerf Tiny's autoencoder: ai-edge-quantizer writes it as it was and says nothing."""
     model = realdata / "mlperf_tiny" / "ad01_fp32.tflite"
-    words = ["models", "convert", model, "--to", "litert-fp16", "--output", "out", "--format", "json"]
+    words = [
+        "models",
+        "convert",
+        model,
+        "--to",
+        "litert-fp16",
+        "--output",
+        "out",
+        "--format",
+        "json",
+    ]
     command = [sys.executable, "-m", "edgemeter.agent.cli", *words]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, json.loads(result.stdout)["conversions"]) == (1, [])
@@ -153,9 +209,17 @@ def test_a_file_that_stayed_fp32_is_not_called_fp16(realdata, tmp_path):
 @pytest.mark.convert
 def test_a_quantiser_works_in_its_sandbox(tmp_path):
     """The real command in a process of its own, as a user calls it: its files are written, and nobody may execute them."""
-    command = ["-m", "edgemeter.agent.cli", "models", "convert", SHIPPED_FOLDER / "edgemeter-shapes_fp32.tflite"]
+    command = [
+        "-m",
+        "edgemeter.agent.cli",
+        "models",
+        "convert",
+        SHIPPED_FOLDER / "edgemeter-shapes_fp32.tflite",
+    ]
     command += ["--to", "litert-int8", "--to", "litert-fp16", "--output", tmp_path / "out"]
-    completed = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    completed = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert completed.returncode == 0, completed.stderr
     files = sorted((tmp_path / "out").glob("*.tflite"))
     assert [path.stat().st_mode & 0o777 for path in files] == [0o644, 0o644]

@@ -62,7 +62,9 @@ FAILED = """\
 
 # The programs write the compiled file into the folder behind -o, and the engine to its option's path.
 COPY = '[ "$1" = -s ] && [ "$2" = -o ] || exit 64; cp "$4" "$3/$(basename "$4" .tflite)_edgetpu.tflite"'
-ENGINE = 'for one; do [ "${one#--saveEngine=}" = "$one" ] || echo engine >"${one#--saveEngine=}"; done'
+ENGINE = (
+    'for one; do [ "${one#--saveEngine=}" = "$one" ] || echo engine >"${one#--saveEngine=}"; done'
+)
 
 
 @pytest.fixture
@@ -74,7 +76,9 @@ def program(tmp_path, monkeypatch):
         folder.mkdir(exist_ok=True)
         (folder / "said.txt").write_text(printed)
         script = folder / name
-        script.write_text(f'#!/bin/sh\necho "$@" >"{folder}/arguments"\n{write}\ncat "{folder}/said.txt"\nexit {status}\n')
+        script.write_text(
+            f'#!/bin/sh\necho "$@" >"{folder}/arguments"\n{write}\ncat "{folder}/said.txt"\nexit {status}\n'
+        )
         script.chmod(0o755)
         monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
         return folder
@@ -86,11 +90,23 @@ def test_operations_on_both_processors_are_read():
     """63 and 2, with why each of the two stayed."""
     facts = dict(compilers.read_coverage(PARTLY))
     left_on_cpu = facts.pop("left_on_cpu").split("; ")
-    assert facts == {"edgetpu_compiler": "16.0.384591198", "edgetpu_operations": 63, "cpu_operations": 2}
+    assert facts == {
+        "edgetpu_compiler": "16.0.384591198",
+        "edgetpu_operations": 63,
+        "cpu_operations": 2,
+    }
     assert [line.partition(":")[0] for line in left_on_cpu] == ["1 LOGISTIC", "1 DEQUANTIZE"]
-    assert compilers.read_coverage(WHOLLY) == {"edgetpu_compiler": "16.0.384591198", "edgetpu_operations": 27, "cpu_operations": 0}
+    assert compilers.read_coverage(WHOLLY) == {
+        "edgetpu_compiler": "16.0.384591198",
+        "edgetpu_operations": 27,
+        "cpu_operations": 0,
+    }
     # After silence, half a table or garbage, no operator count is made up.
-    for printed in ("", "Edge TPU Compiler version 16.0.384591198\nOperator   Count", "\x00\xff" * 40):
+    for printed in (
+        "",
+        "Edge TPU Compiler version 16.0.384591198\nOperator   Count",
+        "\x00\xff" * 40,
+    ):
         with table_row(printed):
             assert "edgetpu_operations" not in compilers.read_coverage(printed)
 
@@ -100,7 +116,9 @@ def test_without_a_compiler_one_line_names_where_to_get_it(tmp_path):
     with pytest.raises(UnavailableError, match=r"coral\.ai"):
         compilers.make_edgetpu(MODEL, tmp_path / "out.tflite", NO_INPUTS)
     with pytest.raises(UnavailableError, match="install TensorRT"):
-        compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "--fp16", jetson=str(tmp_path))
+        compilers.build_engine(
+            tmp_path / "a.onnx", tmp_path / "a.engine", "--fp16", jetson=str(tmp_path)
+        )
 
 
 @pytest.mark.services
@@ -119,12 +137,18 @@ def test_a_model_is_compiled_or_refused_in_the_compilers_words(program, tmp_path
 
 
 @pytest.mark.services
-def test_an_engine_is_built_as_the_card_states_or_the_first_error_is_the_reason(program, tmp_path, monkeypatch):
+def test_an_engine_is_built_as_the_card_states_or_the_first_error_is_the_reason(
+    program, tmp_path, monkeypatch
+):
     """Found in the Jetson's folder, which is not on the PATH there; TensorRT may be installed where no GPU is."""
     path, model, engine = os.environ["PATH"], tmp_path / "a.onnx", tmp_path / "a.engine"
     for printed, kind, message in (
         (FAILED, ConfigError, "No importer registered"),
-        ("[E] Cuda failure: no CUDA-capable device is detected\n", UnavailableError, "no CUDA-capable device"),
+        (
+            "[E] Cuda failure: no CUDA-capable device is detected\n",
+            UnavailableError,
+            "no CUDA-capable device",
+        ),
     ):
         program(compilers.TRTEXEC, printed, status=1)
         with pytest.raises(kind, match=message):
@@ -134,5 +158,12 @@ def test_an_engine_is_built_as_the_card_states_or_the_first_error_is_the_reason(
         folder = program(compilers.TRTEXEC, PASSED.format(version=number), ENGINE)
         monkeypatch.setenv("PATH", path)
         facts = compilers.build_engine(model, engine, f"--{precision}", jetson=str(folder))
-        assert (folder / "arguments").read_text().split() == [f"--onnx={model}", f"--saveEngine={engine}", f"--{precision}"]
-        assert facts == {"tensorrt": version, "command": f"trtexec --onnx=... --saveEngine=... --{precision}"}
+        assert (folder / "arguments").read_text().split() == [
+            f"--onnx={model}",
+            f"--saveEngine={engine}",
+            f"--{precision}",
+        ]
+        assert facts == {
+            "tensorrt": version,
+            "command": f"trtexec --onnx=... --saveEngine=... --{precision}",
+        }

@@ -23,21 +23,29 @@ pytestmark = [pytest.mark.convert, pytest.mark.nightly]
 HERE = [name for name, entry in formats.FORMATS.items() if entry.program is None]
 # Without VNNI, ONNX Runtime's integer kernels add products of 8 bits in 16 and saturate: 7 dB worse than the same graph in float.
 # The file is for TensorRT, which does not.
-SATURATES = {"onnx-int8-symmetric"} if platform.machine() == "x86_64" and "vnni" not in Path("/proc/cpuinfo").read_text() else set()
+SATURATES = (
+    {"onnx-int8-symmetric"}
+    if platform.machine() == "x86_64" and "vnni" not in Path("/proc/cpuinfo").read_text()
+    else set()
+)
 
 
 def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None):
     """Return a request for the shipped detector, on the scenes that ship."""
     model = source.load_source(source.find_source(name))
     photos = split(calibration, pictures or source.shipped_scenes())
-    return conversion_report.ConversionRequest(model, conversion.routes_to(goals, model), out, photos)
+    return conversion_report.ConversionRequest(
+        model, conversion.routes_to(goals, model), out, photos
+    )
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """Return the shipped detector in all formats that need no other program, by name."""
     out = tmp_path_factory.mktemp("converted")
-    conversions, errors = conversion.convert(request(out, HERE, source.shipped_scenes()), no_progress)
+    conversions, errors = conversion.convert(
+        request(out, HERE, source.shipped_scenes()), no_progress
+    )
     assert errors == []
     return {entry.format.name: entry for entry in conversions}
 
@@ -48,7 +56,9 @@ def test_every_format_is_written_and_keeps_the_accuracy(written):
     for name in sorted(set(written) - SATURATES):
         written_file = written[name]
         lost = written_file.parity.before.value - written_file.parity.after.value
-        assert abs(lost) <= {"fp32": 0.002, "fp16": 0.005}.get(written_file.format.precision, 0.03), name
+        assert abs(lost) <= {"fp32": 0.002, "fp16": 0.005}.get(
+            written_file.format.precision, 0.03
+        ), name
         assert written_file.parity.verdict.state == "ok", (name, written_file.parity.verdict)
 
 
@@ -74,15 +84,28 @@ def test_the_card_states_how_it_was_made_and_what_it_cost(written):
     about = model_card.read_card(model_card.card_path(written_file.path))
     assert about.sha256 == model_file.sha256(written_file.path)
     assert about.made["from_sha256"] == model_file.sha256(source.find_source("edgemeter-shapes"))
-    assert {"torch", "litert-torch", "ai-edge-quantizer"} <= {tool.split()[0] for tool in about.made["with"].split(", ")}
+    assert {"torch", "litert-torch", "ai-edge-quantizer"} <= {
+        tool.split()[0] for tool in about.made["with"].split(", ")
+    }
     assert (about.made["calibration_images"], len(about.made["calibration_sha256"])) == (56, 64)
     assert (about.input.layout, about.precision) == ("NHWC", "int8")
     # Half of the scenes that ship served the calibration, the others are compared on.
     compared = split(source.shipped_scenes(), source.shipped_scenes()).compared
-    accuracy, runtime = parity.score(written_file.path, "litert", image_inputs(about, compared), no_progress)
-    assert (about.accuracy["value"], about.accuracy["images"]) == (pytest.approx(accuracy.value, abs=1e-4), 56)
-    assert (about.accuracy["dataset_sha256"], about.accuracy["runtime"]) == (compared.sha256, runtime)
-    assert (about.made["verdict"], about.made["before"]) == ("ok", pytest.approx(written_file.parity.before.value, abs=1e-4))
+    accuracy, runtime = parity.score(
+        written_file.path, "litert", image_inputs(about, compared), no_progress
+    )
+    assert (about.accuracy["value"], about.accuracy["images"]) == (
+        pytest.approx(accuracy.value, abs=1e-4),
+        56,
+    )
+    assert (about.accuracy["dataset_sha256"], about.accuracy["runtime"]) == (
+        compared.sha256,
+        runtime,
+    )
+    assert (about.made["verdict"], about.made["before"]) == (
+        "ok",
+        pytest.approx(written_file.parity.before.value, abs=1e-4),
+    )
     assert (about.made["compared_images"], about.made["after"]) == (56, about.accuracy["value"])
 
 
@@ -99,7 +122,10 @@ def test_a_ruined_calibration_is_reported_as_ruined(tmp_path, goal):
         stale.write_bytes(b"an older one")
     conversion_request = request(out, [goal], open_folder(tmp_path / "black"))
     ((converted,), _) = conversion.convert(conversion_request, no_progress)
-    assert (converted.parity.verdict.state, conversion_report.report_row(converted, conversion_request)["file"]) == ("ruined", None)
+    assert (
+        converted.parity.verdict.state,
+        conversion_report.report_row(converted, conversion_request)["file"],
+    ) == ("ruined", None)
     assert list(out.iterdir()) == []
 
 
@@ -117,10 +143,20 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_is_taken_for_a_model(tm
     )
     outcomes = []
     for count in (1, 3, 4, 9):
-        completed = subprocess.run([sys.executable, "-c", code, str(count), str(out / str(count))], capture_output=True, check=False)
-        models = [path for path in (out / str(count)).iterdir() if path.suffix == ".onnx" and not path.name.startswith(".")]
+        completed = subprocess.run(
+            [sys.executable, "-c", code, str(count), str(out / str(count))],
+            capture_output=True,
+            check=False,
+        )
+        models = [
+            path
+            for path in (out / str(count)).iterdir()
+            if path.suffix == ".onnx" and not path.name.startswith(".")
+        ]
         for model in models:
-            assert model_card.read_card(model_card.card_path(model)).sha256 == model_file.sha256(model)
+            assert model_card.read_card(model_card.card_path(model)).sha256 == model_file.sha256(
+                model
+            )
         outcomes.append((completed.returncode, len(models)))
     assert outcomes[0] == (9, 0)
     assert outcomes[-1] == (0, 1)
@@ -128,10 +164,16 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_is_taken_for_a_model(tm
 
 def test_of_one_folder_for_all_a_half_is_measured_on_and_a_half_compared(tmp_path):
     """112 scenes; the card has the numbers, and its accuracy is on the compared ones."""
-    conversion_request = request(tmp_path, ["onnx-int8"], source.shipped_scenes(), "edgemeter-shapes_fp32.onnx")
+    conversion_request = request(
+        tmp_path, ["onnx-int8"], source.shipped_scenes(), "edgemeter-shapes_fp32.onnx"
+    )
     ((converted,), _) = conversion.convert(conversion_request, no_progress)
     card = model_card.read_card(model_card.card_path(converted.path))
-    assert (card.made["calibration_images"], card.made["compared_images"], card.accuracy["images"]) == (56, 56, 56)
+    assert (
+        card.made["calibration_images"],
+        card.made["compared_images"],
+        card.accuracy["images"],
+    ) == (56, 56, 56)
 
 
 def test_what_is_compared_only_on_what_its_ranges_were_measured_on_is_not_judged(tmp_path):
@@ -140,7 +182,11 @@ def test_what_is_compared_only_on_what_its_ranges_were_measured_on_is_not_judged
     conversion_request = request(tmp_path, ["onnx-int8"], few, "edgemeter-shapes_fp32.onnx", few)
     ((converted,), _) = conversion.convert(conversion_request, no_progress)
     row = conversion_report.report_row(converted, conversion_request)
-    assert (row["verdict"], row["made"]["calibration_images"], converted.path.is_file()) == ("inconclusive", 8, True)
+    assert (row["verdict"], row["made"]["calibration_images"], converted.path.is_file()) == (
+        "inconclusive",
+        8,
+        True,
+    )
     assert "too few photographs" in row["reason"]
 
 
@@ -159,11 +205,15 @@ def test_a_file_with_a_fixed_batch_is_calibrated_and_scored_in_whole_batches(tmp
     path = tmp_path / shipped.name
     onnx.save(model, str(path))
     card = model_card.card_path(shipped).read_text()
-    model_card.card_path(path).write_text("".join(line for line in card.splitlines(keepends=True) if not line.startswith("sha256")))
+    model_card.card_path(path).write_text(
+        "".join(line for line in card.splitlines(keepends=True) if not line.startswith("sha256"))
+    )
     scenes = source.shipped_scenes()
     few = open_folder(scenes.items[0].path.parent, subset=8)
     fours, ones = (
-        conversion.convert(request(tmp_path / name, ["onnx-int8"], few, str(file)), no_progress)[0][0].parity
+        conversion.convert(request(tmp_path / name, ["onnx-int8"], few, str(file)), no_progress)[0][
+            0
+        ].parity
         for name, file in (("four", path), ("one", shipped))
     )
     assert fours.before.value == pytest.approx(ones.before.value, abs=1e-3)
@@ -173,11 +223,16 @@ def test_a_file_with_a_fixed_batch_is_calibrated_and_scored_in_whole_batches(tmp
 
 def test_ways_that_do_not_exist_are_refused_before_anything_is_run(tmp_path):
     """With what to give instead; where pictures are missing, the other format of the same request is written."""
-    for goal, name in (("litert-int8", "edgemeter-shapes_fp32.onnx"), ("onnx-fp16", "edgemeter-shapes_int8.onnx")):
+    for goal, name in (
+        ("litert-int8", "edgemeter-shapes_fp32.onnx"),
+        ("onnx-fp16", "edgemeter-shapes_int8.onnx"),
+    ):
         with pytest.raises(ConfigError, match=goal):
             conversion.convert(request(tmp_path / "out", [goal], name=name), no_progress)
     assert not (tmp_path / "out").exists()
-    conversion_request = request(tmp_path, ["onnx-int8", "onnx-fp16"], name="edgemeter-shapes_fp32.onnx")
+    conversion_request = request(
+        tmp_path, ["onnx-int8", "onnx-fp16"], name="edgemeter-shapes_fp32.onnx"
+    )
     conversions, errors = conversion.convert(conversion_request, no_progress)
     assert [written_file.format.name for written_file in conversions] == ["onnx-fp16"]
     assert "--calibration" in str(errors[0])

@@ -22,7 +22,10 @@ def test_a_converters_error_is_one_line_with_what_to_do():
         (ModuleNotFoundError("No module named 'onnx'"), UnavailableError),
     ):
         with table_row(raised, becomes):
-            with pytest.raises(becomes) as raised_error, converter_output.converter_errors("converting 'a.onnx'", "export it again"):
+            with (
+                pytest.raises(becomes) as raised_error,
+                converter_output.converter_errors("converting 'a.onnx'", "export it again"),
+            ):
                 raise raised
             assert "\n" not in str(raised_error.value)
             assert str(raised_error.value).startswith("converting 'a.onnx' failed: ")
@@ -32,6 +35,9 @@ def test_what_is_no_converters_passes():
     """Ctrl-C, the end of the program and an error of ours leave the block as the same object."""
     for raised in (KeyboardInterrupt(), MeasurementError("ours"), SystemExit(3)):
         with table_row(raised):
-            with pytest.raises(type(raised)) as raised_error, converter_output.converter_errors("converting", "export it again"):
+            with (
+                pytest.raises(type(raised)) as raised_error,
+                converter_output.converter_errors("converting", "export it again"),
+            ):
                 raise raised
             assert raised_error.value is raised

@@ -10,7 +10,11 @@ CONVERT = Path(formats.__file__).parent
 
 def test_the_way_leads_over_the_forms_between():
     """Each form is made from the one before it; no way leads back or across, and no two formats write one file."""
-    for start, goal in (("onnx-fp32", "litert-int8"), ("litert-int8", "litert-fp16"), ("onnx-int8", "tensorrt-int8")):
+    for start, goal in (
+        ("onnx-fp32", "litert-int8"),
+        ("litert-int8", "litert-fp16"),
+        ("onnx-int8", "tensorrt-int8"),
+    ):
         assert formats.steps_to(start, goal) is None, f"{start!r}, {goal!r}"
     endings = [entry.ending for entry in formats.FORMATS.values()]
     assert len(set(endings)) == len(endings)
@@ -20,7 +24,9 @@ def test_the_way_leads_over_the_forms_between():
         ("onnx-fp32", "tensorrt-int8", ["onnx-int8-symmetric", "tensorrt-int8"]),
         ("litert-int8", "edgetpu", ["edgetpu"]),
     ):
-        assert [step.name for step in formats.steps_to(start, goal)] == steps, f"{start!r}, {goal!r}"
+        assert [step.name for step in formats.steps_to(start, goal)] == steps, (
+            f"{start!r}, {goal!r}"
+        )
 
 
 def test_every_format_has_a_maker():
@@ -28,4 +34,6 @@ def test_every_format_has_a_maker():
     for entry in formats.FORMATS.values():
         module, _, function = entry.maker.partition(":")
         source = (CONVERT / f"{module.rpartition('.')[2]}.py").read_text()
-        assert function in {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}, entry.name
+        assert function in {
+            node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)
+        }, entry.name

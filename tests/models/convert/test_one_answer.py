@@ -44,16 +44,27 @@ def write(path, card, nodes, constants, shape):
     One more, which nothing reads, lets it pass for int8.
     """
     onnx = import_module("onnx")
-    nodes, constants = [*nodes, ("QuantizeLinear", ["image", "step"], "unread", {})], {**constants, "step": np.float32(1)}
+    nodes, constants = (
+        [*nodes, ("QuantizeLinear", ["image", "step"], "unread", {})],
+        {**constants, "step": np.float32(1)},
+    )
     make, kind = onnx.helper, onnx.TensorProto.FLOAT
     graph = make.make_graph(
-        [make.make_node(operator, inputs, [output], **attributes) for operator, inputs, output, attributes in nodes],
+        [
+            make.make_node(operator, inputs, [output], **attributes)
+            for operator, inputs, output, attributes in nodes
+        ],
         "planted",
         [make.make_tensor_value_info("image", kind, [1, 3, 16, 16])],
         [make.make_tensor_value_info("out", kind, shape)],
-        [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+        [
+            onnx.numpy_helper.from_array(np.asarray(value), name)
+            for name, value in constants.items()
+        ],
     )
-    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=10), str(path))
+    onnx.save(
+        make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=10), str(path)
+    )
     if card:
         path.with_name(path.name + ".toml").write_text(card)
     return path
@@ -74,14 +85,23 @@ def classifier(path, *, gain=1.0, noise=0.0):
         ("Concat", ["dark", "score"], "out", {"axis": 1}),
     ]
     axes = {"channels": np.int64([1]), "axes": np.int64([2, 3])}
-    return write(path, CARD, nodes, {"gain": np.float32(gain), "noise": np.float32(noise), "half": np.float32([0.6]), **axes}, [1, 2])
+    return write(
+        path,
+        CARD,
+        nodes,
+        {"gain": np.float32(gain), "noise": np.float32(noise), "half": np.float32([0.6]), **axes},
+        [1, 2],
+    )
 
 
 def verdict(first, other, data):
     """Return the verdict on the second file as a conversion of the first, without ground truth."""
     origin = source.load_source(first)
     inputs = image_inputs(origin.about, data)
-    with parity.running(first, "onnx", inputs) as run, parity.running(other, "onnx", inputs) as other_run:
+    with (
+        parity.running(first, "onnx", inputs) as run,
+        parity.running(other, "onnx", inputs) as other_run,
+    ):
         return parity.compare(run, other_run, inputs.count, "int8", no_progress).verdict
 
 
@@ -89,16 +109,27 @@ def test_a_conversion_with_one_answer_for_all_photographs_is_ruined_and_a_good_o
     """Although its values flicker, and it has 85% of the predictions in common: most photographs have that answer."""
     # Three of twenty spots are bright.
     data = photographs(tmp_path / "d", [70] * 17 + [250] * 3)
-    good, collapsed = classifier(tmp_path / "good.onnx"), classifier(tmp_path / "collapsed.onnx", gain=0.05)
+    good, collapsed = (
+        classifier(tmp_path / "good.onnx"),
+        classifier(tmp_path / "collapsed.onnx", gain=0.05),
+    )
     result = verdict(good, collapsed, data)
-    assert (result.state, "one answer for all 20 inputs" in result.reason) == ("ruined", True), result
+    assert (result.state, "one answer for all 20 inputs" in result.reason) == ("ruined", True), (
+        result
+    )
     # Off by a step of int8 and no more.
-    assert verdict(good, classifier(tmp_path / "rounded.onnx", gain=0.99, noise=0.004), data).state == "ok"
+    assert (
+        verdict(good, classifier(tmp_path / "rounded.onnx", gain=0.99, noise=0.004), data).state
+        == "ok"
+    )
 
 
 def test_a_source_with_one_answer_for_these_photographs_proves_nothing(tmp_path):
     """Nothing is said of a conversion by twenty photographs of one thing; neither that it is good nor that it is ruined."""
     data = photographs(tmp_path / "d", [65] * 20)
-    good, collapsed = classifier(tmp_path / "good.onnx", gain=1e-3), classifier(tmp_path / "collapsed.onnx", gain=0.0)
+    good, collapsed = (
+        classifier(tmp_path / "good.onnx", gain=1e-3),
+        classifier(tmp_path / "collapsed.onnx", gain=0.0),
+    )
     result = verdict(good, collapsed, data)
     assert (result.state, "tells nothing" in result.reason) == ("inconclusive", True), result

@@ -20,7 +20,10 @@ def joined(tmp_path):
     """Return a small detector whose one output holds boxes up to some hundred pixels beside scores of 0..1."""
     onnx = import_module("onnx")
     make = onnx.helper
-    weights = {"wb": DRAW.random((4, 3, 3, 3), dtype=np.float32) * 40, "ws": DRAW.standard_normal((2, 3, 3, 3)).astype(np.float32)}
+    weights = {
+        "wb": DRAW.random((4, 3, 3, 3), dtype=np.float32) * 40,
+        "ws": DRAW.standard_normal((2, 3, 3, 3)).astype(np.float32),
+    }
     nodes = [
         make.make_node("Conv", ["image", "wb"], ["boxes"], name="box", pads=[1, 1, 1, 1]),
         make.make_node("Conv", ["image", "ws"], ["logits"], name="cls", pads=[1, 1, 1, 1]),
@@ -78,7 +81,11 @@ def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
     to_int8(joined, target, is_symmetric=True)
     graph = onnx.load(str(target)).graph
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    zero_points = [constants[node.input[2]] for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    zero_points = [
+        constants[node.input[2]]
+        for node in graph.node
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear")
+    ]
     assert zero_points
     assert not any(value.any() for value in zero_points)
 

@@ -26,7 +26,10 @@ def test_the_same_file_agrees_with_itself():
     loaded = runtime.load(model, runtimes.Options())
     runtime.close()
     inputs = noise_inputs(loaded, tuple(loaded.inputs[0].shape))
-    with parity.running(model, "onnx", inputs) as first, parity.running(model, "onnx", inputs) as second:
+    with (
+        parity.running(model, "onnx", inputs) as first,
+        parity.running(model, "onnx", inputs) as second,
+    ):
         comparison = parity.compare(first, second, inputs.count, "fp32", no_progress)
     assert (comparison.verdict.state, comparison.agreement.snr_db) == ("ok", math.inf)
     assert comparison.agreement.inputs == inputs.count

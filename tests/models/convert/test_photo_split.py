@@ -15,7 +15,9 @@ def photographs(folder, count, seed=0):
     draw = np.random.default_rng(seed)
     folder.mkdir()
     for number in range(count):
-        Image.fromarray(draw.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / f"{number:03}.png")
+        Image.fromarray(draw.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(
+            folder / f"{number:03}.png"
+        )
     return open_folder(folder)
 
 
@@ -46,11 +48,15 @@ def test_the_parts_are_the_same_whatever_the_photographs_are_called(tmp_path):
     renamed = {item.name: f"{39 - number}-{item.name}" for number, item in enumerate(data.items)}
     for item in data.items:
         item.path.rename(item.path.with_name(renamed[item.name]))
-    assert parts_of(open_folder(tmp_path / "d"), None) == [{renamed[name] for name in part} for part in first]
+    assert parts_of(open_folder(tmp_path / "d"), None) == [
+        {renamed[name] for name in part} for part in first
+    ]
     # A copy under another name goes where the photograph is.
     copied = renamed[data.items[0].name]
     shutil.copyfile(tmp_path / "d" / copied, tmp_path / "d" / "copy.png")
-    assert [{copied, "copy.png"} & part for part in parts_of(open_folder(tmp_path / "d"), None)].count({copied, "copy.png"}) == 1
+    assert [
+        {copied, "copy.png"} & part for part in parts_of(open_folder(tmp_path / "d"), None)
+    ].count({copied, "copy.png"}) == 1
 
 
 def test_ground_truth_goes_with_its_photographs(tmp_path):
@@ -75,6 +81,12 @@ def test_a_photograph_that_is_there_twice_stays_a_copy_of_itself(tmp_path):
     data = open_folder(tmp_path / "d", truth)
     assert len(data.copies) == 4
     photos = split(data, data)
-    copies = [(part.items[index], part.items[first]) for part in (photos.ranges, photos.compared) for index, first in part.copies.items()]
+    copies = [
+        (part.items[index], part.items[first])
+        for part in (photos.ranges, photos.compared)
+        for index, first in part.copies.items()
+    ]
     assert len(copies) == 4
-    assert all(copy.name != first.name and copy.sha256() == first.sha256() for copy, first in copies)
+    assert all(
+        copy.name != first.name and copy.sha256() == first.sha256() for copy, first in copies
+    )

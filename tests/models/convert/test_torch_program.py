@@ -38,7 +38,10 @@ def traced(path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("maker", "runtime", "ending"), [("make_onnx", "onnx", "onnx"), ("make_litert", "litert", "tflite")])
+@pytest.mark.parametrize(
+    ("maker", "runtime", "ending"),
+    [("make_onnx", "onnx", "onnx"), ("make_litert", "litert", "tflite")],
+)
 def test_a_program_of_sizes_and_squares_is_converted(tmp_path, maker, runtime, ending):
     """The values are those of PyTorch."""
     torch = import_module("torch")
@@ -51,7 +54,9 @@ def test_a_program_of_sizes_and_squares_is_converted(tmp_path, maker, runtime, e
     opened = runtimes.create(runtime)
     try:
         opened.load(target, runtimes.Options())
-        opened.bind([np.ascontiguousarray(image.transpose(0, 2, 3, 1)) if runtime == "litert" else image])()
+        opened.bind(
+            [np.ascontiguousarray(image.transpose(0, 2, 3, 1)) if runtime == "litert" else image]
+        )()
         np.testing.assert_allclose(opened.outputs()[0], expected, atol=1e-4)
     finally:
         opened.close()

@@ -75,14 +75,24 @@ def test_with_ground_truth_the_accuracy_decides():
         ("int8", 0.02, 0.0, "ruined"),
         ("int8", 0.4, 0.42, "ok"),
     ):
-        assert judge_conversion(precision, agreement(), before, after).state == state, f"{precision!r}, {before!r}, {after!r}"
+        assert judge_conversion(precision, agreement(), before, after).state == state, (
+            f"{precision!r}, {before!r}, {after!r}"
+        )
 
 
 def test_without_ground_truth_the_predictions_in_common_decide_and_of_an_unknown_model_the_outputs():
     """The share of objects that source and product both show gives the verdict; where outputs cannot be compared nothing is called ok."""
     for same, state in ((0.85, "ok"), (0.84, "degraded"), (0.6, "degraded"), (0.59, "ruined")):
-        assert judge_conversion("int8", agreement(same=same), None, None).state == state, f"{same!r}"
-    for snr_db, state in ((12.0, "ok"), (11.9, "degraded"), (3.0, "degraded"), (2.9, "ruined"), (None, "degraded")):
+        assert judge_conversion("int8", agreement(same=same), None, None).state == state, (
+            f"{same!r}"
+        )
+    for snr_db, state in (
+        (12.0, "ok"),
+        (11.9, "degraded"),
+        (3.0, "degraded"),
+        (2.9, "ruined"),
+        (None, "degraded"),
+    ):
         assert judge_conversion("int8", agreement(snr_db), None, None).state == state, f"{snr_db!r}"
 
 
@@ -96,5 +106,8 @@ def test_a_wrong_weight_shows_although_the_accuracy_does_not():
 def test_nan_one_output_for_all_and_a_source_that_detects_nothing_prove_nothing():
     """Even with the accuracy of a lucky set; 0 before and 0 after is not ok: the predictions decide."""
     assert judge_conversion("fp16", agreement(not_finite=1), 0.75, 0.75).state == "ruined"
-    assert judge_conversion("int8", agreement(same=0.8, repeats=[True] * 10), 0.75, 0.75).state == "ruined"
+    assert (
+        judge_conversion("int8", agreement(same=0.8, repeats=[True] * 10), 0.75, 0.75).state
+        == "ruined"
+    )
     assert judge_conversion("int8", agreement(same=0.2), 0.0, 0.0).state == "ruined"

@@ -13,13 +13,19 @@ BODY = content(40_000)
 
 @pytest.fixture(autouse=True)
 def fetched(server, home, invoke):
-    write_catalogue(home / "catalogue.toml", *(make_entry(name, server.put(f"/{name}.onnx", BODY), BODY) for name in ("a", "b")))
+    write_catalogue(
+        home / "catalogue.toml",
+        *(make_entry(name, server.put(f"/{name}.onnx", BODY), BODY) for name in ("a", "b")),
+    )
     invoke("fetch", "a", "b")
 
 
 def test_what_is_fetched_is_listed_and_cleared(home, invoke):
     """By name, then all; a name that is not there is an error in one line."""
-    assert [line.split()[:2] for line in invoke("cache", "list").stdout.splitlines()[-2:]] == [["a", "fetched"], ["b", "fetched"]]
+    assert [line.split()[:2] for line in invoke("cache", "list").stdout.splitlines()[-2:]] == [
+        ["a", "fetched"],
+        ["b", "fetched"],
+    ]
     assert invoke("cache", "clear", "a").stdout == "removed: a\n"
     assert [folder.name for folder in (home / "models").iterdir()] == ["b"]
     with pytest.raises(ConfigError, match="has no a"):

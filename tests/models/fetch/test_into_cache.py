@@ -68,7 +68,11 @@ def test_a_changed_cached_file_is_found_and_fetched_again(server, home, invoke, 
     path = file_of(home, "mine")
     path.write_bytes(bytes([BODY[0] ^ 1]) + BODY[1:])
     result = invoke("verify", "mine")
-    assert (result.exit_code, "changed" in result.stdout, SHA256 in result.stderr) == (1, True, True)
+    assert (result.exit_code, "changed" in result.stdout, SHA256 in result.stderr) == (
+        1,
+        True,
+        True,
+    )
     invoke("fetch", "mine")
     assert path.read_bytes() == BODY
     assert invoke("verify").exit_code == 0
@@ -85,15 +89,23 @@ def test_a_wrong_hash_is_never_kept(server, home, invoke, catalogue):
 
 def test_a_cut_download_is_continued_once(server, home, invoke, catalogue):
     """At once from where it broke, where the server can do that; cut a second time, what has arrived is kept for the next fetch."""
-    for number, (has_ranges, ranges) in enumerate(((True, [None, "bytes=100000-"]), (False, [None, "bytes=100000-"]))):
+    for number, (has_ranges, ranges) in enumerate(
+        ((True, [None, "bytes=100000-"]), (False, [None, "bytes=100000-"]))
+    ):
         name = f"m{number}"
-        catalogue(make_entry(name, server.put(f"/{name}", BODY, cuts=[100_000], has_ranges=has_ranges), BODY))
+        catalogue(
+            make_entry(
+                name, server.put(f"/{name}", BODY, cuts=[100_000], has_ranges=has_ranges), BODY
+            )
+        )
         with table_row(has_ranges):
             invoke("fetch", name)
             assert file_of(home, name).read_bytes() == BODY
             assert [headers.get("Range") for headers in server.asked(f"/{name}")] == ranges
     catalogue(make_entry("mine", server.put("/mine", BODY, cuts=[100_000, 50_000]), BODY))
-    with pytest.raises(TransientError, match=r"cut after 150000 of 400000 bytes; check the network and fetch again"):
+    with pytest.raises(
+        TransientError, match=r"cut after 150000 of 400000 bytes; check the network and fetch again"
+    ):
         invoke("fetch", "mine")
     invoke("fetch", "mine")
     assert server.asked("/mine")[-1]["Range"] == "bytes=150000-"
@@ -140,10 +152,15 @@ def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke,
     assert not file_of(home, "mine").exists()
 
 
-def test_a_language_model_has_no_card_and_one_that_fails_stops_no_other(server, home, invoke, catalogue):
+def test_a_language_model_has_no_card_and_one_that_fails_stops_no_other(
+    server, home, invoke, catalogue
+):
     """Its file describes itself; it is verified and found again as any other."""
     changes = {"task": "generation", "input": None, "labels": None, "file": "mine.gguf"}
-    catalogue(make_entry("mine", server.put("/mine.gguf", BODY), BODY, **changes), make_entry("gone", server.address + "/gone.onnx", BODY))
+    catalogue(
+        make_entry("mine", server.put("/mine.gguf", BODY), BODY, **changes),
+        make_entry("gone", server.address + "/gone.onnx", BODY),
+    )
     path = home / "models" / "mine" / "mine.gguf"
     with pytest.raises(UnavailableError, match="cannot fetch gone"):
         invoke("fetch", "gone", "mine")
@@ -168,14 +185,19 @@ def packed(kind, names):
     return out.getvalue()
 
 
-@pytest.mark.parametrize(("kind", "member", "inside"), [("zip", "detect.tflite", "detect.tflite"), ("tgz", "a/m.onnx", "./a/m.onnx")])
+@pytest.mark.parametrize(
+    ("kind", "member", "inside"),
+    [("zip", "detect.tflite", "detect.tflite"), ("tgz", "a/m.onnx", "./a/m.onnx")],
+)
 def test_a_model_is_taken_out_of_its_archive(server, home, invoke, catalogue, kind, member, inside):
     """Nothing else of it is written, wherever its names point."""
     archive = packed(kind, {"../../escaped": b"x", inside: BODY, "labels.txt": b"y"})
     catalogue(make_entry("mine", server.put(f"/m.{kind}", archive), BODY, member=member))
     invoke("fetch", "mine")
     assert file_of(home, "mine").read_bytes() == BODY
-    visible = {path.name for path in (home / "models" / "mine").iterdir() if not path.name.startswith(".")}
+    visible = {
+        path.name for path in (home / "models" / "mine").iterdir() if not path.name.startswith(".")
+    }
     assert visible == {"mine.onnx", "mine.onnx.toml"}
     assert not list(home.rglob("escaped"))
 
@@ -184,9 +206,15 @@ def test_a_bad_archive_is_reported_and_not_kept(server, home, invoke, catalogue)
     """Another archive, a truncated one, one that unpacks to too much, a page instead of a file."""
     for number, (archive, why) in enumerate(
         (
-            (packed("zip", {"other": BODY}), r"has no file 'm.onnx' of at most 400000 bytes, but other \(400000 bytes\)"),
+            (
+                packed("zip", {"other": BODY}),
+                r"has no file 'm.onnx' of at most 400000 bytes, but other \(400000 bytes\)",
+            ),
             (packed("zip", {"m.onnx": BODY})[:-200], "cannot be read"),
-            (packed("zip", {"m.onnx": b"0" * 1_000_000}), r"at most 400000 bytes, but m.onnx \(1000000 bytes\)"),
+            (
+                packed("zip", {"m.onnx": b"0" * 1_000_000}),
+                r"at most 400000 bytes, but m.onnx \(1000000 bytes\)",
+            ),
             (packed("zip", {"m.onnx": content(400_000, seed=1)}), "the catalogue says"),
             (packed("tgz", {"m.onnx": BODY})[:20] + content(1000), "cannot be read"),
             (b"", "cannot be read"),
@@ -197,17 +225,33 @@ def test_a_bad_archive_is_reported_and_not_kept(server, home, invoke, catalogue)
             with pytest.raises(UnavailableError, match=why):
                 invoke("fetch", "mine")
             assert not file_of(home, "mine").exists()
-            assert sum(path.stat().st_size for path in home.rglob("*") if path.is_file() and path.name != "catalogue.toml") == 0
+            assert (
+                sum(
+                    path.stat().st_size
+                    for path in home.rglob("*")
+                    if path.is_file() and path.name != "catalogue.toml"
+                )
+                == 0
+            )
 
 
 def start(*arguments, under=()):
     """Start the real command, under another one that limits it."""
-    command = [*under, sys.executable, "-m", "edgemeter.agent.cli.main", "models", *map(str, arguments)]
+    command = [
+        *under,
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli.main",
+        "models",
+        *map(str, arguments),
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.services
-def test_a_killed_fetch_goes_on_where_it_was_and_two_fetch_the_same_once(listening, home, catalogue):
+def test_a_killed_fetch_goes_on_where_it_was_and_two_fetch_the_same_once(
+    listening, home, catalogue
+):
     """SIGKILL in the middle: the next two ask for the rest together, one fetches it, and the file is whole."""
     catalogue(make_entry("mine", listening.put("/mine.onnx", BODY, drip_s=0.05), BODY))
     process = start("fetch", "mine")
@@ -220,7 +264,10 @@ def test_a_killed_fetch_goes_on_where_it_was_and_two_fetch_the_same_once(listeni
     assert not file_of(home, "mine").exists()
     both = [start("fetch", "mine"), start("fetch", "mine")]
     assert [second.communicate()[0] for second in both] == [f"{file_of(home, 'mine')}\n"] * 2
-    assert [headers.get("Range") for headers in listening.asked("/mine.onnx")] == [None, f"bytes={arrived}-"]
+    assert [headers.get("Range") for headers in listening.asked("/mine.onnx")] == [
+        None,
+        f"bytes={arrived}-",
+    ]
     assert file_of(home, "mine").read_bytes() == BODY
 
 

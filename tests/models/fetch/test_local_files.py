@@ -17,7 +17,9 @@ SHIPPED = "edgemeter-shapes_int8.tflite"
 def test_a_fetched_model_is_its_file_in_the_cache(server, home, invoke):
     """`edgemeter run NAME` after `edgemeter models fetch NAME`."""
     body = content(4_000)
-    write_catalogue(home / "catalogue.toml", make_entry("mine", server.put("/mine.onnx", body), body))
+    write_catalogue(
+        home / "catalogue.toml", make_entry("mine", server.put("/mine.onnx", body), body)
+    )
     invoke("fetch", "mine")
     assert model_path("mine") == home / "models" / "mine" / "mine.onnx"
 
@@ -48,7 +50,12 @@ def test_a_shipped_model_needs_no_folder(tmp_path, monkeypatch):
 def test_a_name_without_a_file_names_the_remedy(home):
     """Fetch it, make it, spell it, or look it up: one line each."""
     exported = make_entry("made", None, how="yolo export")
-    write_catalogue(home / "catalogue.toml", make_entry("mine", "http://h/m", b"m"), make_entry("unsure", "http://h/u"), exported)
+    write_catalogue(
+        home / "catalogue.toml",
+        make_entry("mine", "http://h/m", b"m"),
+        make_entry("unsure", "http://h/u"),
+        exported,
+    )
     for name, says in (
         ("mine", "edgemeter models fetch mine"),
         ("unsure", "edgemeter models fetch --accept-unverified unsure"),

@@ -30,7 +30,9 @@ class Bench:
         self.prefix = folder / "prefix"
         self.prefix.mkdir()
         self.look = facts.LOOK.read_text().replace('"$(id -u)" = 0', f'"$(id -u)" = {os.geteuid()}')
-        self.on_device = applying.ON_DEVICE.read_text().replace('"prefix": ""', f'"prefix": {str(self.prefix)!r}')
+        self.on_device = applying.ON_DEVICE.read_text().replace(
+            '"prefix": ""', f'"prefix": {str(self.prefix)!r}'
+        )
         self.releases = [device_release.make(folder / "release", self.fleet)]
         self.said = []
         self.tokens = []
@@ -44,7 +46,10 @@ class Bench:
 
     def settings(self, **changed):
         settings = {
-            "releases": [release_file.read_release(path, self.fleet.release_public_key) for path in self.releases],
+            "releases": [
+                release_file.read_release(path, self.fleet.release_public_key)
+                for path in self.releases
+            ],
             "public_key": self.fleet.release_public_key.read_text(),
             "join_file": self.join_file,
             "ssh_options": self.device.options(),
@@ -56,7 +61,10 @@ class Bench:
         """Let the folder be the device for the block."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(applying, "ROOT", f"{self.prefix}/opt/edgemeter")
-            for module, name, text in ((board, "LOOK", self.look), (applying, "ON_DEVICE", self.on_device)):
+            for module, name, text in (
+                (board, "LOOK", self.look),
+                (applying, "ON_DEVICE", self.on_device),
+            ):
                 path = self.folder / name
                 path.write_text(text)
                 patch.setattr(module, name, path)
@@ -82,11 +90,18 @@ class Bench:
     def imports(self, module):
         """Return whether the agent's Python imports that module."""
         python = self.prefix / "opt/edgemeter/current/bin/python"
-        return subprocess.run([python, "-c", f"import {module}"], check=False, capture_output=True).returncode == 0
+        return (
+            subprocess.run(
+                [python, "-c", f"import {module}"], check=False, capture_output=True
+            ).returncode
+            == 0
+        )
 
     def tree(self):
         """Return every file below the prefix with when it was written."""
-        return {path: path.lstat().st_mtime_ns for path in self.prefix.rglob("*") if not path.is_dir()}
+        return {
+            path: path.lstat().st_mtime_ns for path in self.prefix.rglob("*") if not path.is_dir()
+        }
 
 
 def states(outcome):

@@ -23,9 +23,15 @@ def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_pa
         first = bench.apply()
         assert first.remedy is None
         assert (first.state, bench.current, bench.tokens) == ("changed", "1.0.0", ["board"])
-        assert states(first)["copy"] == states(first)["release"] == states(first)["join"] == "changed"
+        assert (
+            states(first)["copy"] == states(first)["release"] == states(first)["join"] == "changed"
+        )
         assert not bench.staged.exists()
-        assert [path for path in bench.prefix.rglob("*") if path.is_file() and b"secret-token" in path.read_bytes()] == []
+        assert [
+            path
+            for path in bench.prefix.rglob("*")
+            if path.is_file() and b"secret-token" in path.read_bytes()
+        ] == []
         before = bench.tree()
         second = bench.apply()
         assert (second.state, second.remedy) == ("ok", None)
@@ -47,8 +53,17 @@ def test_a_dry_run_prints_the_same_and_does_nothing(bench):
     """Neither below the prefix nor in the home folder; no token is made."""
     outcome = bench.apply(is_dry=True)
     assert outcome.remedy is None
-    assert states(outcome)["release"] == states(outcome)["units"] == states(outcome)["join"] == "changed"
-    assert (list(bench.prefix.iterdir()), list(bench.device.home.iterdir()), bench.tokens) == ([], [], [])
+    assert (
+        states(outcome)["release"]
+        == states(outcome)["units"]
+        == states(outcome)["join"]
+        == "changed"
+    )
+    assert (list(bench.prefix.iterdir()), list(bench.device.home.iterdir()), bench.tokens) == (
+        [],
+        [],
+        [],
+    )
 
 
 def test_a_refused_token_is_reported_and_the_next_run_goes_on_from_there(bench):
@@ -58,7 +73,11 @@ def test_a_refused_token_is_reported_and_the_next_run_goes_on_from_there(bench):
     assert (states(first)["release"], states(first)["join"]) == ("changed", "failed")
     assert not (bench.prefix / "etc/edgemeter/join.toml").exists()
     second = bench.apply()
-    assert (second.remedy, states(second)["release"], states(second)["join"]) == (None, "ok", "changed")
+    assert (second.remedy, states(second)["release"], states(second)["join"]) == (
+        None,
+        "ok",
+        "changed",
+    )
 
 
 def test_a_release_waits_for_the_end_of_a_measurement(bench):
@@ -82,7 +101,11 @@ def test_a_board_with_a_newer_release_keeps_it(bench):
     bench.apply()
     bench.releases = [device_release.make(bench.folder / "older", bench.fleet, version="1.9.0")]
     outcome = bench.apply()
-    assert (outcome.remedy, states(outcome)["release"], bench.current) == (None, "skipped", "1.10.0")
+    assert (outcome.remedy, states(outcome)["release"], bench.current) == (
+        None,
+        "skipped",
+        "1.10.0",
+    )
     root = bench.prefix / "opt/edgemeter"
     (root / "releases/1.10.0").rename(root / "releases/handmade")
     (root / "current").unlink()
@@ -97,7 +120,13 @@ def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_
     file, copy = tmp_path / "release.tar", bench.device.home / "staged files/release.tar"
     file.write_bytes(content)
     with Board(bench.device.target(), bench.device.options()) as board:
-        for begun, copied_bytes in ((None, 0), (content[:150_000], 150_000), (b"?" * 100_000, 0), (content + b"x", 0), (content, 200_000)):
+        for begun, copied_bytes in (
+            (None, 0),
+            (content[:150_000], 150_000),
+            (b"?" * 100_000, 0),
+            (content + b"x", 0),
+            (content, 200_000),
+        ):
             if begun is not None:
                 copy.write_bytes(begun)
             assert board.copied_bytes(file, str(copy)) == copied_bytes
@@ -120,6 +149,10 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(bench):
     assert copied == f"{release.stat().st_size / 1e6 - 0.2:.1f} MB"
     (bench.prefix / "run/edgemeter-apply-restart").unlink()
     second = bench.apply()
-    assert (second.remedy, states(second)["release"], states(second)["join"]) == (None, "ok", "changed")
+    assert (second.remedy, states(second)["release"], states(second)["join"]) == (
+        None,
+        "ok",
+        "changed",
+    )
     assert "copy" not in states(second)
     assert not bench.staged.exists()

@@ -30,7 +30,9 @@ end=yes
 def changed(**values):
     """Return what the Pi would say with other values; None: it says nothing of that."""
     lines = [line for line in PI.splitlines() if line.split("=", 1)[0] not in values]
-    return "\n".join([*(f"{key}={value}" for key, value in values.items() if value is not None), *lines])
+    return "\n".join(
+        [*(f"{key}={value}" for key, value in values.items() if value is not None), *lines]
+    )
 
 
 def read(**values):
@@ -73,8 +75,14 @@ def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
         a_release(tmp_path),
     ]
     two = "3.13 /usr/bin/python3\npython=3.11 /usr/local/bin/python3.11"
-    assert bring.choose_release(offers, read(), "pi") == (offers[4], Interpreter("3.13", "/usr/bin/python3"))
-    assert bring.choose_release(offers, read(python=two), "pi") == (offers[3], Interpreter("3.11", "/usr/local/bin/python3.11"))
+    assert bring.choose_release(offers, read(), "pi") == (
+        offers[4],
+        Interpreter("3.13", "/usr/bin/python3"),
+    )
+    assert bring.choose_release(offers, read(python=two), "pi") == (
+        offers[3],
+        Interpreter("3.11", "/usr/local/bin/python3.11"),
+    )
 
 
 def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
@@ -85,8 +93,14 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
             {"python": "3.6 /usr/bin/python3", "os": "Ubuntu 18.04.6 LTS"},
             r"Python >= 3\.10 .* Ubuntu 18\.04.*sudo tar -xz -C /opt/edg",
         ),
-        ({"python": "3.8 /usr/bin/python3", "os": None}, r"unknown system.*aarch64-unknown-linux-gnu-install_only"),
-        ({"python": None, "root": "/home/pi/.cache/edgemeter"}, r"'mkdir -p /home/pi/\.cache/edgemeter/pythons"),
+        (
+            {"python": "3.8 /usr/bin/python3", "os": None},
+            r"unknown system.*aarch64-unknown-linux-gnu-install_only",
+        ),
+        (
+            {"python": None, "root": "/home/pi/.cache/edgemeter"},
+            r"'mkdir -p /home/pi/\.cache/edgemeter/pythons",
+        ),
         ({"bits": "32"}, "64-bit system"),
         ({"libc": "musl"}, "glibc"),
         ({"python": "3.12 /usr/bin/python3"}, r"fleet release build.*3\.12"),

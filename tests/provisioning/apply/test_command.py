@@ -30,7 +30,11 @@ def test_fleet_toml_states_where_a_device_is(tmp_path):
         SshTarget("nano", "192.0.2.7", None, 2222),
         SshTarget("pi", "pi.example", "pi", None),
     ]
-    for selection, lines in (("nowhere", r"host.*\[device\.nowhere\]"), ("joined", r"\[device\.joined\] with"), ("absent", "no device")):
+    for selection, lines in (
+        ("nowhere", r"host.*\[device\.nowhere\]"),
+        ("joined", r"\[device\.joined\] with"),
+        ("absent", "no device"),
+    ):
         with table_row(selection), pytest.raises(ConfigError, match=lines):
             applying.read_targets(folder, selection)
 
@@ -44,14 +48,20 @@ def command(bench):
         f'[device.board]\nhost = "{LOOPBACK}"\nport = {port}\nuser = "{bench.device.user}"\ntags = ["rack"]\n'
         f'[device.away]\nhost = "{LOOPBACK}"\nport = {free_port()}\ntags = ["rack"]\n'
     )
-    bench.fleet.ca_certificate.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+    bench.fleet.ca_certificate.write_text(
+        "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
+    )
     Registry(bench.fleet.registry).close()
     options = ["--release", str(bench.releases[0])]
     options += [part for option in bench.device.options() for part in ("--ssh-option", option)]
 
     def run(*arguments):
         with bench.is_the_device():
-            return CliRunner().invoke(fleet, ["--folder", str(bench.fleet.path), "apply", *arguments, *options], catch_exceptions=True)
+            return CliRunner().invoke(
+                fleet,
+                ["--folder", str(bench.fleet.path), "apply", *arguments, *options],
+                catch_exceptions=True,
+            )
 
     return run
 
@@ -62,10 +72,17 @@ def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command
     """The table has a row for both, the remedy of the one that failed stands below it, and no secret; done already, it is 0."""
     result = command("--on", "rack & board=* | device=board | device=away")
     assert result.exit_code == 1
-    rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.startswith(("board", "away"))}
+    rows = {
+        line.split()[0]: line
+        for line in result.stdout.splitlines()
+        if line.startswith(("board", "away"))
+    }
     assert "changed" in rows["board"]
     assert "failed" in rows["away"]
-    assert "away: failed: 127.0.0.1: nothing listens there: enable SSH (`sudo systemctl enable --now ssh`)" in result.stderr
+    assert (
+        "away: failed: 127.0.0.1: nothing listens there: enable SSH (`sudo systemctl enable --now ssh`)"
+        in result.stderr
+    )
     assert bench.current == "1.0.0"
     assert "token" not in result.output
     (device,) = json.loads(command("--on", "board", "--format", "json").stdout)["devices"]

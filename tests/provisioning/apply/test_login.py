@@ -28,7 +28,11 @@ def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_p
     for target, options, remedy in (
         (device.target(), device.options(keygen(tmp_path / "stranger")), "ssh-copy-id"),
         (device.target(), device.options(tmp_path / "absent"), "~/.ssh/config"),
-        (SshTarget("away", LOOPBACK, user, free_port()), device.options(), "systemctl enable --now ssh"),
+        (
+            SshTarget("away", LOOPBACK, user, free_port()),
+            device.options(),
+            "systemctl enable --now ssh",
+        ),
         (SshTarget("away", "board.invalid", "pi"), device.options(), "host"),
         (device.target(), ("ProxyCommand=echo nonsense", *device.options()), "by hand"),
     ):
@@ -38,7 +42,10 @@ def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_p
             assert remedy in outcome.remedy
             assert "\n" not in outcome.remedy
     # Whatever stands in fleet.toml: it is a host, and no option of ssh.
-    assert bench.apply(SshTarget("board", f"-oProxyCommand=touch {tmp_path}/smuggled", None)).state == "failed"
+    assert (
+        bench.apply(SshTarget("board", f"-oProxyCommand=touch {tmp_path}/smuggled", None)).state
+        == "failed"
+    )
     assert not (tmp_path / "smuggled").exists()
 
 
@@ -107,7 +114,9 @@ def _watched(secret):
         while not ended.wait(0.002):
             for process in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
-                    process_text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+                    process_text = (process / "cmdline").read_bytes() + (
+                        process / "environ"
+                    ).read_bytes()
                     watched["all"].add((process / "cmdline").read_bytes().decode(errors="replace"))
                     if secret.encode() in process_text:
                         watched["secret"].append(process_text)

@@ -38,7 +38,9 @@ class Inside:
         """Return state and detail of one step as the device runs it, by the script that is sent."""
         environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", **self.environment}
         command = [sys.executable, on_device.__file__, json.dumps(self.plan(name, **changed))]
-        output = subprocess.run(command, text=True, capture_output=True, check=True, timeout=300, env=environment).stdout
+        output = subprocess.run(
+            command, text=True, capture_output=True, check=True, timeout=300, env=environment
+        ).stdout
         (step,) = [json.loads(line) for line in output.splitlines()]
         return step["state"], step["detail"]
 
@@ -78,7 +80,9 @@ def test_units_are_enabled_below_the_prefix(inside):
     shutil.copytree(UNITS, inside.prefix / "opt/edgemeter/current/units")
     assert inside.sent("units")[0] == "changed"
     for unit in ("agent", "supervisor"):
-        assert (inside.prefix / f"etc/systemd/system/multi-user.target.wants/edgemeter-{unit}.service").is_symlink()
+        assert (
+            inside.prefix / f"etc/systemd/system/multi-user.target.wants/edgemeter-{unit}.service"
+        ).is_symlink()
     assert inside.sent("units")[0] == "ok"
 
 
@@ -104,7 +108,10 @@ def test_the_supervisor_gets_the_python_that_was_brought(inside):
     python = "/opt/edgemeter/pythons/3.11/bin/python3"
     assert inside.step("units", python=python)[0] == "changed"
     drop_in = inside.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"
-    assert "\nExecStart=\nExecStart=/opt/edgemeter/pythons/3.11/bin/python3 /opt/edgemeter/proven/supervisor.py\n" in drop_in.read_text()
+    assert (
+        "\nExecStart=\nExecStart=/opt/edgemeter/pythons/3.11/bin/python3 /opt/edgemeter/proven/supervisor.py\n"
+        in drop_in.read_text()
+    )
     assert inside.step("units")[0] == "changed"
     assert "ExecStart=/usr/bin/python3 " in drop_in.read_text()
     assert inside.step("units")[0] == "ok"

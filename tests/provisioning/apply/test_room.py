@@ -32,12 +32,20 @@ def test_a_full_board_is_left_without_a_release_and_without_an_agent(bench, monk
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_an_old_board_is_told_which_python_to_unpack_and_works_with_it(bench):
     """The message names the folder; what is unpacked there is used, for the supervisor too."""
-    bench.look, count = re.subn(r"^for name in python3 .*3\.10 ", "for name in ", bench.look, flags=re.MULTILINE)
+    bench.look, count = re.subn(
+        r"^for name in python3 .*3\.10 ", "for name in ", bench.look, flags=re.MULTILINE
+    )
     assert count == 1
     folder = bench.prefix / "opt/edgemeter/pythons/3.11"
     assert f"sudo tar -xz -C {folder} --strip-components=1" in bench.apply().remedy
     (folder / "bin").mkdir(parents=True)
-    (folder / "bin/python3").symlink_to(next(path for name in ("/usr/local/bin", "/usr/bin") if (path := Path(name, "python3")).exists()))
+    (folder / "bin/python3").symlink_to(
+        next(
+            path
+            for name in ("/usr/local/bin", "/usr/bin")
+            if (path := Path(name, "python3")).exists()
+        )
+    )
     first = bench.apply()
     assert (first.remedy, bench.current) == (None, "1.0.0")
     drop_in = bench.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"
@@ -51,7 +59,20 @@ def test_what_examines_a_board_is_posix_shell(tmp_path):
     """It runs in whatever /bin/sh a board has, and without a home."""
     for shell in ("dash", "busybox"):
         if program := shutil.which(shell):
-            command = [program, *(["sh"] if shell == "busybox" else []), "-s", "--", f"{tmp_path}/opt/edgemeter"]
+            command = [
+                program,
+                *(["sh"] if shell == "busybox" else []),
+                "-s",
+                "--",
+                f"{tmp_path}/opt/edgemeter",
+            ]
             environment = {"HOME": str(tmp_path)}
-            output = subprocess.run(command, input=LOOK.read_bytes(), capture_output=True, check=True, timeout=300, env=environment).stdout
+            output = subprocess.run(
+                command,
+                input=LOOK.read_bytes(),
+                capture_output=True,
+                check=True,
+                timeout=300,
+                env=environment,
+            ).stdout
             assert output.endswith(b"end=yes\n")

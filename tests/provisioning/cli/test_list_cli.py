@@ -27,7 +27,9 @@ def lab(tmp_path):
     """Return a lab with one device of each kind of trouble, and the present as its clock."""
     lab = Lab(tmp_path)
     lab.now_ns = time.time_ns()
-    device_tables = '[device.pi-new]\nboard = "pi5"\n[device.pi-good]\nboard = "pi5"\ntags = ["coral"]\n'
+    device_tables = (
+        '[device.pi-new]\nboard = "pi5"\n[device.pi-good]\nboard = "pi5"\ntags = ["coral"]\n'
+    )
     lab.folder.fleet_file.write_text(f'fleet = "lab"\n[server]\nbroker = "b"\n{device_tables}')
     sound = {
         "board": "Raspberry Pi 5 Model B Rev 1.0",
@@ -35,14 +37,22 @@ def lab(tmp_path):
         "clock": Clock(is_synchronised=True),
         "disk": Disk(free_bytes=20 * 10**9, size_bytes=30 * 10**9),
         "certificate_not_after_ns": lab.now_ns + 300 * DAY,
-        "runs": RecentRuns(last_ns=lab.now_ns - 3600 * S, last_verdict="ok", verdicts={"ok": 97, "disturbed": 3}),
+        "runs": RecentRuns(
+            last_ns=lab.now_ns - 3600 * S, last_verdict="ok", verdicts={"ok": 97, "disturbed": 3}
+        ),
         "sensors": (Sensor(name="pi5_pmic", id="pi5_pmic", scope="soc-rails"),),
     }
     lab.says("pi-good", "online", **sound)
     lab.says("pi-lost", "lost", **sound)
     lab.says("pi-card", "online", **{**sound, "certificate_not_after_ns": lab.now_ns + 5 * DAY})
-    lab.says("pi-full", "online", **{**sound, "disk": Disk(free_bytes=10**8, size_bytes=30 * 10**9)})
-    lab.says("pi-dark", "online", **{**sound, "last_words": LastStop(kind="power-loss", text="the board went down")})
+    lab.says(
+        "pi-full", "online", **{**sound, "disk": Disk(free_bytes=10**8, size_bytes=30 * 10**9)}
+    )
+    lab.says(
+        "pi-dark",
+        "online",
+        **{**sound, "last_words": LastStop(kind="power-loss", text="the board went down")},
+    )
     lab.passes(1)
     with lab.registry.transaction() as connection:
         devices.put(connection, Device("pi-asks", "lab", "1000", "pi5", (), "pending", 5))
@@ -64,14 +74,24 @@ def test_the_table_shows_what_each_device_reported(lab):
         assert cell in rows["pi-good"]
     for device, issue in (
         ("pi-lost", "; check its power and its network"),
-        ("pi-card", "its certificate expires in 5 d; `edgemeter fleet logs --on pi-card` shows why it was not renewed"),
+        (
+            "pi-card",
+            "its certificate expires in 5 d; `edgemeter fleet logs --on pi-card` shows why it was not renewed",
+        ),
         ("pi-asks", "waits for approval; `edgemeter fleet accept pi-asks`"),
         ("pi-full", "its disk is full: 100 MB free; free space, or replace its card"),
     ):
         assert issue in rows[device]
     assert "7 devices: 4 online, 1 lost, 1 pending, 1 not joined" in text
     sheet = fleet("--folder", lab.folder.path, "show", "pi-good")
-    for cell in ("coral", "97 ok, 3 disturbed", "pi5_pmic", "expires 20", "synchronised", "20 GB of 30 GB free"):
+    for cell in (
+        "coral",
+        "97 ok, 3 disturbed",
+        "pi5_pmic",
+        "expires 20",
+        "synchronised",
+        "20 GB of 30 GB free",
+    ):
         assert cell in sheet
 
 
@@ -92,8 +112,13 @@ def test_a_ban_is_listed_first_with_its_end(lab):
     with lab.registry.transaction() as connection:
         for device in ("pi-good", "pi-9"):
             certificates.ban_device(connection, lab.registry, device, "it floods", lab.now_ns)
-    documents = json.loads(fleet("--folder", lab.folder.path, "list", "--format", "json"))["devices"]
-    assert [(document["device"], document["presence"]) for document in documents[:2]] == [("pi-9", "banned"), ("pi-good", "banned")]
+    documents = json.loads(fleet("--folder", lab.folder.path, "list", "--format", "json"))[
+        "devices"
+    ]
+    assert [(document["device"], document["presence"]) for document in documents[:2]] == [
+        ("pi-9", "banned"),
+        ("pi-good", "banned"),
+    ]
     assert documents[0]["issues"][0]["text"].endswith("it floods")
     result = CliRunner().invoke(fleet_command, ["--folder", str(lab.folder.path), "show", "pi-8"])
     assert "no device is named 'pi-8'" in str(result.exception)
@@ -105,10 +130,18 @@ def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
     lab.now_ns = time.time_ns()
     evil = "a\nb\u202ec\u2066d"
     sensors = (Sensor(name=evil, trouble=evil),)
-    lab.says("pi-1", "online", agent=evil, certificate_not_after_ns=(reported_ns := lab.now_ns + 80_000 * DAY), sensors=sensors)
+    lab.says(
+        "pi-1",
+        "online",
+        agent=evil,
+        certificate_not_after_ns=(reported_ns := lab.now_ns + 80_000 * DAY),
+        sensors=sensors,
+    )
     lab.passes(1)
     with lab.registry.transaction() as connection:
-        certificates.put(connection, Certificate("1", "pi-1", "100", "key", "pem", 0, lab.now_ns + 200 * DAY))
+        certificates.put(
+            connection, Certificate("1", "pi-1", "100", "key", "pem", 0, lab.now_ns + 200 * DAY)
+        )
     text = fleet("--folder", tmp_path, "list")
     (row,) = [line for line in text.splitlines() if line.startswith("pi-1 ")]
     assert row.isprintable()

@@ -28,11 +28,19 @@ class Answering:
         self.text = "ok\n\x1b[2Jline 2\n"
 
     def sleep(self, _seconds):
-        for execution in jobs.select_executions(self.registry, "WHERE ended_ns IS NULL ORDER BY id"):
+        for execution in jobs.select_executions(
+            self.registry, "WHERE ended_ns IS NULL ORDER BY id"
+        ):
             self.works.append(jobs.find(self.registry, execution.job).works[0])
             is_done = execution.device != "pi-2"
             state, text = ("done", self.text) if is_done else ("failed", None)
-            ended = replace(execution, state=state, ended_ns=time.time_ns(), text=text, reason=None if is_done else "it has no log")
+            ended = replace(
+                execution,
+                state=state,
+                ended_ns=time.time_ns(),
+                text=text,
+                reason=None if is_done else "it has no log",
+            )
             with self.registry.transaction() as connection:
                 jobs.write_executions(connection, [ended])
 
@@ -55,7 +63,17 @@ def test_the_replies_are_shown_device_by_device(service):
     assert (text.partition("\n")[2], status) == ("ok\n?[2Jline 2\n", 0)
     assert text.startswith("== pi-1, doctor-")
     assert service.works == [Doctor()]
-    service.text = examination.as_json([Finding(area="power", name="nvml\x1b[2J", state="bad", what="[red]gone[/red]", remedy="mend it")])
+    service.text = examination.as_json(
+        [
+            Finding(
+                area="power",
+                name="nvml\x1b[2J",
+                state="bad",
+                what="[red]gone[/red]",
+                remedy="mend it",
+            )
+        ]
+    )
     text, status, _ = service.call("doctor", "--on", "pi-1")
     assert status == 0
     assert all(words in text for words in ("BAD", "[red]gone[/red]", "-> mend it"))

@@ -23,7 +23,14 @@ class Served:
         self.folder = Lab(path, stack).folder
         self.broker = mosquitto(path)
         stack.callback(self.broker.kill)
-        words = ["fleet", "--folder", str(self.folder.path), "serve", "--broker", f"{LOOPBACK}:{self.broker.port}"]
+        words = [
+            "fleet",
+            "--folder",
+            str(self.folder.path),
+            "serve",
+            "--broker",
+            f"{LOOPBACK}:{self.broker.port}",
+        ]
         self.command = [sys.executable, "-m", "edgemeter.agent.cli.main", *words]
 
     def start(self):
@@ -53,7 +60,9 @@ def test_a_second_service_of_one_fleet_is_refused(served):
     assert "retrying until it answers" in service.stderr.readline()
     served.broker.start()
     lines_until(service, "serving the fleet")
-    second = subprocess.run(served.command, capture_output=True, text=True, timeout=300, check=False)
+    second = subprocess.run(
+        served.command, capture_output=True, text=True, timeout=300, check=False
+    )
     assert second.returncode == 1
     assert "another service is running for the fleet" in second.stderr
     service.kill()
@@ -68,7 +77,15 @@ def test_a_broker_that_resumes_sessions_is_named_at_the_start(broker_lab):
     """It was started without the settings that its unit gives to OpenSSL; the service serves all the same."""
     broker_lab.broker.command = broker_lab.broker.command[2:]
     broker_lab.start_broker()
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "--folder", str(broker_lab.folder.path), "serve"]
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli.main",
+        "fleet",
+        "--folder",
+        str(broker_lab.folder.path),
+        "serve",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as service:
         lines = lines_until(service, "serving the fleet")
         service.kill()

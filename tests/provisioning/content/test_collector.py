@@ -3,7 +3,12 @@
 import time
 
 from edgemeter.agent.contract.orders import Doctor, Measure, Update
-from edgemeter.provisioning.content.store import COLLECT_NS, YOUNG_NS, ContentCollector, ContentStore
+from edgemeter.provisioning.content.store import (
+    COLLECT_NS,
+    YOUNG_NS,
+    ContentCollector,
+    ContentStore,
+)
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
@@ -32,10 +37,13 @@ def test_what_an_open_job_or_a_release_names_is_kept(tmp_path):
             for work, state in works:
                 job = jobs.add(connection, NewJob((work,), "t", 60), [Target("pi-1", "lab")], 1)
                 connection.execute(
-                    "UPDATE executions SET state = ?, ended_ns = ? WHERE job = ?", (state, 1 if state == "done" else None, job)
+                    "UPDATE executions SET state = ?, ended_ns = ? WHERE job = ?",
+                    (state, 1 if state == "done" else None, job),
                 )
             release = (released.sha256, 1, "x", "1.0", "pi5", "aarch64", "3.11", "2.36", 1, 1)
-            connection.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", release)
+            connection.execute(
+                "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", release
+            )
         collector = ContentCollector(folder, registry, lambda *_: None)
         collector.poll(time.time_ns())
         assert store.path(forgotten.sha256)

@@ -21,9 +21,15 @@ def test_what_is_put_comes_back_by_its_hash(tmp_path):
     source.write_bytes(bytes(range(256)) * 5000)
     store = ContentStore(tmp_path / "content")
     put = store.put(source)
-    assert (put.sha256, put.size_bytes, put.name) == (sha256(source.read_bytes()), 1_280_000, "model.tflite")
+    assert (put.sha256, put.size_bytes, put.name) == (
+        sha256(source.read_bytes()),
+        1_280_000,
+        "model.tflite",
+    )
     assert store.path(put.sha256).read_bytes() == source.read_bytes()
-    assert store.put_bytes(source.read_bytes(), "again") == type(put)(sha256=put.sha256, size_bytes=1_280_000, name="again")
+    assert store.put_bytes(source.read_bytes(), "again") == type(put)(
+        sha256=put.sha256, size_bytes=1_280_000, name="again"
+    )
     assert [path.name for path in (tmp_path / "content").iterdir()] == [put.sha256]
 
 
@@ -41,7 +47,16 @@ def test_what_is_no_hash_is_nothing(tmp_path):
     """Paths above all: no path comes back for a name that is no lower-case SHA-256."""
     store = ContentStore(tmp_path / "content")
     store.put_bytes(b"abc", "x")
-    for name in ("../../etc/passwd", "", "A" * 64, "a" * 63, "a" * 65, "a" * 64 + "\n", "/etc/passwd", "\0" * 64):
+    for name in (
+        "../../etc/passwd",
+        "",
+        "A" * 64,
+        "a" * 63,
+        "a" * 65,
+        "a" * 64 + "\n",
+        "/etc/passwd",
+        "\0" * 64,
+    ):
         with table_row(name):
             assert store.path(name) is None
 
@@ -54,7 +69,9 @@ def test_only_what_is_old_and_named_by_nobody_is_removed(tmp_path):
         (tmp_path / "content" / name).touch()
     assert store.collect({referenced}, time.time_ns()) == []
     assert store.collect({referenced}, time.time_ns() + 2 * YOUNG_NS) == [".unfinished-abc", gone]
-    assert sorted(path.name for path in (tmp_path / "content").iterdir()) == sorted([referenced, "README"])
+    assert sorted(path.name for path in (tmp_path / "content").iterdir()) == sorted(
+        [referenced, "README"]
+    )
     assert ContentStore(tmp_path / "absent").collect(set(), time.time_ns()) == []
 
 

@@ -14,7 +14,10 @@ IS_ROOT = os.geteuid() == 0
 
 def listing(folder):
     """Return every path below a folder, with what a file holds."""
-    return {path.relative_to(folder): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+    return {
+        path.relative_to(folder): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
 
 
 def until(is_so, patience_s=60.0):
@@ -47,8 +50,14 @@ class BoardBench:
         """Return whether the home holds what it held and a release, and no measurement runs there."""
         with contextlib.suppress(FileNotFoundError):
             # While a folder is being removed it is not as before.
-            present = {path: content for path, content in listing(self.home).items() if not path.is_relative_to(".cache")}
-            is_clean = not list(self.cache.glob("run-*")) and not (self.cache / "release.tar").exists()
+            present = {
+                path: content
+                for path, content in listing(self.home).items()
+                if not path.is_relative_to(".cache")
+            }
+            is_clean = (
+                not list(self.cache.glob("run-*")) and not (self.cache / "release.tar").exists()
+            )
             return present == self.before and is_clean and not self.processes()
         return False
 
@@ -57,7 +66,9 @@ class BoardBench:
         lines = {}
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                words = (
+                    (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
                 if words.startswith(str(self.cache)):
                     lines[int(path.name)] = words
         return lines
@@ -69,7 +80,10 @@ class BoardBench:
             yield lambda: None
             return
         script = "exec 9>/run/lock/edgemeter-run.lock; flock 9; echo locked; cat"
-        with Board(self.target, self.server.options()) as board, board.start(["sh", "-c", script], subprocess.PIPE) as process:
+        with (
+            Board(self.target, self.server.options()) as board,
+            board.start(["sh", "-c", script], subprocess.PIPE) as process,
+        ):
             assert process.stdout is not None
             assert process.stdin is not None
             assert process.stdout.readline() == b"locked\n"
@@ -80,7 +94,9 @@ class BoardBench:
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
                 parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        served = [pid for pid, parent in parents.items() if parent == self.server.server.process.pid]
+        served = [
+            pid for pid, parent in parents.items() if parent == self.server.server.process.pid
+        ]
         for pid in served:
             os.kill(pid, 9)
         return served

@@ -35,11 +35,17 @@ class SshWorkstation:
         case = Settings(model=[str(model) for model in models], **settings)
         options = {"ssh_options": self._board.server.options(), "release": release, "power": power}
         written = suite.SuiteFile(name="s", case=[case])
-        packed = over_ssh.BoardSuite(Path(tempfile.mkdtemp(dir=self._folder)), written, self._folder)
+        packed = over_ssh.BoardSuite(
+            Path(tempfile.mkdtemp(dir=self._folder)), written, self._folder
+        )
         runs = SimpleNamespace(records=[], errors=[], interruption=None)
         try:
-            for outcome in over_ssh.measure(self._board.target, packed, options, report or self.lines.append):
-                (runs.errors if isinstance(outcome, EdgemeterError) else runs.records).append(outcome)
+            for outcome in over_ssh.measure(
+                self._board.target, packed, options, report or self.lines.append
+            ):
+                (runs.errors if isinstance(outcome, EdgemeterError) else runs.records).append(
+                    outcome
+                )
         except KeyboardInterrupt as error:
             runs.interruption = error
         return runs
@@ -63,11 +69,15 @@ def pack_installed(folder: Path, *extras: str) -> Path:
         if (name, *sorted(wanted_extras)) in packed:
             continue
         packed.add((name, *sorted(wanted_extras)))
-        if name != "edgemeter" and not list(folder.glob(f"{requirement.name.replace('-', '_')}-*.whl")):
+        if name != "edgemeter" and not list(
+            folder.glob(f"{requirement.name.replace('-', '_')}-*.whl")
+        ):
             repack_wheel(requirement.name, folder)
         for text in metadata.requires(requirement.name) or ():
             dependency = requirements.Requirement(text)
-            if dependency.marker is None or any(dependency.marker.evaluate({"extra": extra}) for extra in wanted_extras or {""}):
+            if dependency.marker is None or any(
+                dependency.marker.evaluate({"extra": extra}) for extra in wanted_extras or {""}
+            ):
                 waiting.append((dependency, set(dependency.extras)))
     return folder
 
@@ -84,6 +94,10 @@ def index(monkeypatch, installed_wheels):
     """Let pip find those wheels and no others, and find a release that another test has made."""
     for name in ("EXTRA_INDEX_URL", "INDEX_URL"):
         monkeypatch.delenv(f"PIP_{name}", raising=False)
-    for name, value in {"CONFIG_FILE": os.devnull, "NO_INDEX": "1", "FIND_LINKS": str(installed_wheels.wheels)}.items():
+    for name, value in {
+        "CONFIG_FILE": os.devnull,
+        "NO_INDEX": "1",
+        "FIND_LINKS": str(installed_wheels.wheels),
+    }.items():
         monkeypatch.setenv(f"PIP_{name}", value)
     monkeypatch.setenv("EDGEMETER_HOME", str(installed_wheels.home))

@@ -30,19 +30,26 @@ on_board = pytest.mark.needs("openssl", "ssh", "sshd")
 @pytest.mark.system_python
 @pytest.mark.usefixtures("index")
 @pytest.mark.needs(module="ai_edge_litert")
-def test_a_run_over_ssh_has_the_record_of_a_local_run_and_leaves_the_release_only(board, workstation, tmp_path):
+def test_a_run_over_ssh_has_the_record_of_a_local_run_and_leaves_the_release_only(
+    board, workstation, tmp_path
+):
     """A release of what is installed here, with the runtime that the model needs; photographs and annotations travel with the suite.
 
     The next run copies nothing but the suite, and waits for another measurement on the board, as any does.
     """
     write_sample(tmp_path / "sample")
     model = SHIPPED / "edgemeter-shapes_int8.tflite"
-    data = {"data": str(tmp_path / "sample/photos"), "annotations": str(tmp_path / "sample/instances.json")}
+    data = {
+        "data": str(tmp_path / "sample/photos"),
+        "annotations": str(tmp_path / "sample/instances.json"),
+    }
     runs = workstation.measure(model, mode="quick", repeats=1, **data)
     (record,) = runs.records
     assert (runs.errors, runs.interruption) == ([], None)
     assert record.verdict.state in {"ok", "disturbed"}
-    assert any("[1/1] edgemeter-shapes_int8.tflite litert" in line for line in workstation.lines), workstation.lines
+    assert any("[1/1] edgemeter-shapes_int8.tflite litert" in line for line in workstation.lines), (
+        workstation.lines
+    )
     assert any("no energy" in line for line in workstation.lines) == (record.energy is None)
     assert all(line.startswith(f"{board.target.name}: ") for line in workstation.lines)
     (release,) = (board.cache / "releases").iterdir()
@@ -51,7 +58,11 @@ def test_a_run_over_ssh_has_the_record_of_a_local_run_and_leaves_the_release_onl
 
     options = ["--mode", "quick", "--repeats", "1", "--no-save", "--format", "json"]
     command = ["run", model, "--data", data["data"], "--annotations", data["annotations"], *options]
-    ended = edgemeter(*map(str, command), env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+    ended = edgemeter(
+        *map(str, command),
+        env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")},
+        cwd=tmp_path,
+    )
     assert ended.returncode == 0, ended.stderr
     (local,) = msgspec.json.decode(ended.stdout, type=over_ssh._BoardDocument).runs
     assert record.case == local.case
@@ -66,10 +77,16 @@ def test_a_run_over_ssh_has_the_record_of_a_local_run_and_leaves_the_release_onl
             if "is in progress: waiting" in line:
                 end_other()
 
-        (second_record,) = workstation.measure(model, report=report, mode="quick", repeats=1, **data).records
+        (second_record,) = workstation.measure(
+            model, report=report, mode="quick", repeats=1, **data
+        ).records
     assert any("is in progress: waiting" in line for line in workstation.lines[begun:]) == IS_ROOT
     assert second_record.id != record.id
-    assert not [line for line in workstation.lines[begun:] if "collecting wheels" in line or "installing" in line]
+    assert not [
+        line
+        for line in workstation.lines[begun:]
+        if "collecting wheels" in line or "installing" in line
+    ]
     assert board.has_only_the_release()
 
 
@@ -78,7 +95,10 @@ def test_a_run_over_ssh_has_the_record_of_a_local_run_and_leaves_the_release_onl
 @pytest.mark.usefixtures("index")
 def test_two_models_are_measured_in_rounds_on_the_board(board, workstation, tmp_path):
     """The runs of a round are pairs when they come home."""
-    models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
+    models = [
+        write_replay(tmp_path, name, latencies_ms=[latency_ms])
+        for name, latency_ms in (("a", 2.0), ("b", 3.0))
+    ]
     runs = workstation.measure(*models, mode="rapid", power="none")
     assert len({run.session_started_at_ns for run in runs.records} - {0}) == 1
     assert [(run.model.name, run.repeat) for run in runs.records[:4]] == [
@@ -93,7 +113,9 @@ def test_two_models_are_measured_in_rounds_on_the_board(board, workstation, tmp_
 @on_board
 @pytest.mark.system_python
 @pytest.mark.usefixtures("index")
-def test_ctrl_c_keeps_the_run_that_had_ended_and_ends_the_other_on_the_board(board, workstation, tmp_path):
+def test_ctrl_c_keeps_the_run_that_had_ended_and_ends_the_other_on_the_board(
+    board, workstation, tmp_path
+):
     """In the middle of the second case of two."""
     interrupted = []
 
@@ -102,7 +124,9 @@ def test_ctrl_c_keeps_the_run_that_had_ended_and_ends_the_other_on_the_board(boa
             interrupted.append(line)
             raise KeyboardInterrupt
 
-    runs = workstation.measure(write_replay(tmp_path), report=report, seconds=5.0, repeats=1, threads=[1, 2], power="none")
+    runs = workstation.measure(
+        write_replay(tmp_path), report=report, seconds=5.0, repeats=1, threads=[1, 2], power="none"
+    )
     assert (len(runs.records), type(runs.interruption)) == (1, KeyboardInterrupt)
     until(board.has_only_the_release)
 
@@ -110,17 +134,24 @@ def test_ctrl_c_keeps_the_run_that_had_ended_and_ends_the_other_on_the_board(boa
 @on_board
 @pytest.mark.system_python
 @pytest.mark.usefixtures("index")
-def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_folder_to_the_next(board, workstation, tmp_path):
+def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_folder_to_the_next(
+    board, workstation, tmp_path
+):
     """The connection ends as input does; the folder of a program that was killed is locked by none."""
     model = write_replay(tmp_path)
 
     def lose():
-        until(lambda: any("bin/edgemeter run suite" in words for words in board.processes().values()), 200.0)
+        until(
+            lambda: any("bin/edgemeter run suite" in words for words in board.processes().values()),
+            200.0,
+        )
         board.lose_connections()
 
     loser = threading.Thread(target=lose)
     loser.start()
-    with pytest.raises(TransientError, match="the connection was lost during a run: the run there ends"):
+    with pytest.raises(
+        TransientError, match="the connection was lost during a run: the run there ends"
+    ):
         workstation.measure(model, seconds=100.0, repeats=1, power="none")
     loser.join()
     until(board.has_only_the_release)
@@ -149,10 +180,15 @@ def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
 @pytest.mark.services
 def test_a_silent_connection_counts_as_lost(tmp_path):
     """A network that drops everything closes nothing: the program there hears no sign of life, and ends."""
-    program = over_ssh.PROGRAM.read_text().replace("SILENCE_S, INTERRUPT_S = 45.0, 20.0", "SILENCE_S, INTERRUPT_S = 1.0, 20.0")
+    program = over_ssh.PROGRAM.read_text().replace(
+        "SILENCE_S, INTERRUPT_S = 45.0, 20.0", "SILENCE_S, INTERRUPT_S = 1.0, 20.0"
+    )
     (tmp_path / ".cache/edgemeter").mkdir(parents=True)
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={"HOME": str(tmp_path)}
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"HOME": str(tmp_path)},
     ) as process:
         assert process.wait(60) == 1
         assert b"edgemeter: " in process.stderr.read()
@@ -164,10 +200,16 @@ def test_what_cannot_be_measured_over_ssh_is_refused_in_one_line(tmp_path):
     for name in ("a", "b"):
         write_replay(tmp_path, name)
     (tmp_path / "f.py").write_text("def make(): ...\n")
-    run, compare = ("run", "a.replay.json", "--on", "ssh://pi"), ("compare", "a.replay.json", "b.replay.json")
+    run, compare = (
+        ("run", "a.replay.json", "--on", "ssh://pi"),
+        ("compare", "a.replay.json", "b.replay.json"),
+    )
     for words, reason in (
         (("run", "a.replay.json", "--on", "pi-3"), "`edgemeter fleet run SUITE --on pi-3`"),
-        ((*compare, "--on", "board=pi5 & coral"), "`edgemeter fleet run SUITE --on 'board=pi5 & coral'`"),
+        (
+            (*compare, "--on", "board=pi5 & coral"),
+            "`edgemeter fleet run SUITE --on 'board=pi5 & coral'`",
+        ),
         ((*run, "--on", "ssh://-oProxyCommand=x"), "is not the address of a board"),
         (("run", "absent.replay.json", "--on", "ssh://pi"), "absent.replay.json"),
         ((*run, "--device", "pi"), "--device is for measurements on this machine"),
@@ -179,10 +221,18 @@ def test_what_cannot_be_measured_over_ssh_is_refused_in_one_line(tmp_path):
         ((*compare, "--release", "pi5.tar"), "--release needs --on"),
     ):
         with table_row(words):
-            completed = edgemeter(*words, env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+            completed = edgemeter(
+                *words, env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}, cwd=tmp_path
+            )
             skipped = ("Usage", "Try", "measuring 1 case")
-            errors = [line for line in completed.stderr.splitlines() if not line.startswith(skipped)]
-            assert (completed.returncode in {1, 2}, len(errors), completed.stdout) == (True, 1, ""), completed.stderr
+            errors = [
+                line for line in completed.stderr.splitlines() if not line.startswith(skipped)
+            ]
+            assert (completed.returncode in {1, 2}, len(errors), completed.stdout) == (
+                True,
+                1,
+                "",
+            ), completed.stderr
             assert reason in errors[0]
 
 
@@ -200,7 +250,9 @@ BOARD = BoardFacts(
 def test_a_board_of_another_kind_gets_the_wheels_of_its_own():
     """Those of this machine are not for it, and the message names what it would need."""
     other = replace(BOARD, arch="aarch64" if TARGET.arch == "x86_64" else "x86_64")
-    with pytest.raises(ConfigError, match=f"no wheels for .*{other.arch}, Python {TARGET.python_text}"):
+    with pytest.raises(
+        ConfigError, match=f"no wheels for .*{other.arch}, Python {TARGET.python_text}"
+    ):
         bring.made_release(other, PYTHON, (), print)
 
 
@@ -217,4 +269,6 @@ def test_a_release_has_the_extras_of_the_runtimes_only(tmp_path):
     ):
         # A package installed before an extra was added does not offer it.
         offered = over_ssh.metadata.metadata("edgemeter").get_all("Provides-Extra")
-        assert over_ssh.extras_of([case], tmp_path) == tuple(extra for extra in extras if extra in offered), case
+        assert over_ssh.extras_of([case], tmp_path) == tuple(
+            extra for extra in extras if extra in offered
+        ), case

@@ -20,16 +20,27 @@ class Lab:
         self.folder = FleetFolder(path)
         self.registry = Registry(self.folder.registry)
         self.now_ns = 1_800_000_000 * S
-        self.handler = FleetHealthHandler(self.folder, self.registry, lambda *_: None, lambda: self.now_ns)
+        self.handler = FleetHealthHandler(
+            self.folder, self.registry, lambda *_: None, lambda: self.now_ns
+        )
 
     def says(self, device, state=None, session=1, challenge="0a", **health):
         if state is not None:
             challenge = challenge if state == "online" else None
-            payload = messages.encode_message(messages.DeviceState(state=state, session=session, challenge=challenge))
+            payload = messages.encode_message(
+                messages.DeviceState(state=state, session=session, challenge=challenge)
+            )
             self.handler.received(Message(f"edgemeter/v1/lab/{device}/state", payload))
         if health or state is None:
-            report = Health(device=device, fleet="lab", session=session, **{"told_ns": 5, "agent": "1.0", "boot_id": "a", **health})
-            self.handler.received(Message(f"edgemeter/v1/lab/{device}/health", contract_health.encode_health(report)))
+            report = Health(
+                device=device,
+                fleet="lab",
+                session=session,
+                **{"told_ns": 5, "agent": "1.0", "boot_id": "a", **health},
+            )
+            self.handler.received(
+                Message(f"edgemeter/v1/lab/{device}/health", contract_health.encode_health(report))
+            )
 
     def passes(self, seconds):
         self.now_ns += int(seconds * S)

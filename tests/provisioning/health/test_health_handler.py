@@ -54,7 +54,10 @@ def test_what_was_received_before_a_revocation_and_is_written_after_it_leaves_no
 
 def test_a_health_that_is_none_or_of_another_device_is_refused(lab):
     """Its topic names the device."""
-    for payload in (b"{", b'{"device": "pi-2", "fleet": "lab", "session": 1, "told_ns": 5, "agent": "1"}'):
+    for payload in (
+        b"{",
+        b'{"device": "pi-2", "fleet": "lab", "session": 1, "told_ns": 5, "agent": "1"}',
+    ):
         with table_row(payload), pytest.raises(ConfigError):
             lab.handler.received(Message("edgemeter/v1/lab/pi-1/health", payload))
 
@@ -82,7 +85,9 @@ def test_devices_that_come_back_together_cost_a_few_commits(lab, monkeypatch):
     """What is heard between two looks is one transaction, as long as that takes no other handler's time."""
     monkeypatch.setattr(health_handler, "MOST_REPORTS", 50)
     commits = []
-    lab.registry.connection.set_trace_callback(lambda statement: commits.append(statement) if statement == "COMMIT" else None)
+    lab.registry.connection.set_trace_callback(
+        lambda statement: commits.append(statement) if statement == "COMMIT" else None
+    )
     for number in range(60):
         lab.says(f"pi-{number}", "online", boot_id="a")
     for _ in range(4):

@@ -26,7 +26,10 @@ def start_service(lab):
 
 
 def problems(lab):
-    return [problem.split(",")[0] for problem in json.loads(lab.run("list", "--format", "json"))["server"]]
+    return [
+        problem.split(",")[0]
+        for problem in json.loads(lab.run("list", "--format", "json"))["server"]
+    ]
 
 
 @pytest.mark.mosquitto
@@ -55,7 +58,9 @@ def test_a_server_without_a_service_is_named_with_its_broker(lab):
     assert "service is not running" in server_status.server_issues(lab.folder, 100 * S)[0]
     lock = start_service(lab)
     assert "no collector" in server_status.server_issues(lab.folder, 145 * S)[0]
-    assert "does not answer the fleet's service" in server_status.server_issues(lab.folder, 146 * S)[0]
+    assert (
+        "does not answer the fleet's service" in server_status.server_issues(lab.folder, 146 * S)[0]
+    )
     with lab.registry.transaction() as statements:
         statements.execute("INSERT INTO server_parts VALUES ('collector 1', ?)", (100 * S,))
     assert server_status.server_issues(lab.folder, 110 * S) == []
@@ -76,7 +81,9 @@ class Watched:
         self.handler.received(Message("$SYS/broker/log/N", f"1700000000: {line}".encode()))
 
     def comes(self, client_id, user):
-        self.logs(f"New client connected from 192.0.2.1:4711 as {client_id} (p2, c1, k60, u'{user}').")
+        self.logs(
+            f"New client connected from 192.0.2.1:4711 as {client_id} (p2, c1, k60, u'{user}')."
+        )
 
     def banned(self):
         """Let five seconds pass and the handler look, and return who is banned."""
@@ -113,14 +120,26 @@ def test_a_session_that_is_taken_over_for_hours_is_told_with_what_was_counted(wa
         watched.logs("Client pi-1 already connected, closing old connection.")
         watched.comes("pi-1", "pi-1")
         watched.banned()
-    (device,) = [line for line in overview.read(watched.folder, watched.registry, watched.now_ns) if line.device.device == "pi-1"]
+    (device,) = [
+        line
+        for line in overview.read(watched.folder, watched.registry, watched.now_ns)
+        if line.device.device == "pi-1"
+    ]
     (text,) = [issue.text for issue in device.issues if issue.kind == "taken over"]
-    assert text.startswith("its session was taken over 5 times, each within an hour of the one before")
+    assert text.startswith(
+        "its session was taken over 5 times, each within an hour of the one before"
+    )
 
 
 def test_who_takes_anothers_client_id_is_banned(watched):
     """A second session of its own is nothing, nor is what no device is; the reason names whose it was."""
-    for client_id, user in (("pi-1", "pi-1"), ("pi-1~2", "pi-1"), ("nobody", "pi-1"), ("pi-1", "edgemeter-operator"), ("pi-1", "stranger")):
+    for client_id, user in (
+        ("pi-1", "pi-1"),
+        ("pi-1~2", "pi-1"),
+        ("nobody", "pi-1"),
+        ("pi-1", "edgemeter-operator"),
+        ("pi-1", "stranger"),
+    ):
         watched.comes(client_id, user)
     assert watched.banned() == set()
     for user in ("pi-1", "edgemeter-operator", "pi-2"):
@@ -129,7 +148,9 @@ def test_who_takes_anothers_client_id_is_banned(watched):
     assert watched.banned() == {"pi-2"}
     (ban,) = certificates.active_bans(watched.registry, watched.now_ns).values()
     assert ban.reason == "it connected with the client id of 'pi-1'"
-    assert [tuple(row)[:2] for row in watched.registry.query("SELECT * FROM take_overs")] == [("pi-1", 1)]
+    assert [tuple(row)[:2] for row in watched.registry.query("SELECT * FROM take_overs")] == [
+        ("pi-1", 1)
+    ]
     assert certificates.pending_disconnects(watched.registry) == ["pi-2"]
 
 
@@ -159,7 +180,12 @@ def test_the_client_ids_of_a_device_are_known_while_it_is_connected(watched):
     ):
         watched.comes(client_id, user)
     watched.banned()
-    assert certificates.client_ids(watched.registry, "pi-1") == ["pi-1", "a", "x disconnected. y", "z"]
+    assert certificates.client_ids(watched.registry, "pi-1") == [
+        "pi-1",
+        "a",
+        "x disconnected. y",
+        "z",
+    ]
     for line in (
         "Client x disconnected. y closed its connection.",
         "Client z disconnected: Protocol error.",
@@ -185,7 +211,19 @@ def test_who_floods_the_collector_is_banned(watched):
     state = CollectorState(state="online", flooding=("pi-2",))
     watched.handler.received(Message("edgemeter/collector/1/state", encode_message(state)))
     assert watched.banned() == {"pi-2"}
-    assert watched.registry.query("SELECT seen_ns FROM server_parts WHERE part = 'collector 1'")[0]["seen_ns"] > 0
-    watched.handler.received(Message("edgemeter/collector/1/state", encode_message(CollectorState(state="offline"))))
+    assert (
+        watched.registry.query("SELECT seen_ns FROM server_parts WHERE part = 'collector 1'")[0][
+            "seen_ns"
+        ]
+        > 0
+    )
+    watched.handler.received(
+        Message("edgemeter/collector/1/state", encode_message(CollectorState(state="offline")))
+    )
     watched.banned()
-    assert watched.registry.query("SELECT seen_ns FROM server_parts WHERE part = 'collector 1'")[0]["seen_ns"] == 0
+    assert (
+        watched.registry.query("SELECT seen_ns FROM server_parts WHERE part = 'collector 1'")[0][
+            "seen_ns"
+        ]
+        == 0
+    )

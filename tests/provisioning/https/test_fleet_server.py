@@ -42,7 +42,9 @@ class Judged:
         monkeypatch.setattr(HttpServer, "__init__", lambda *_: None)
         monkeypatch.setattr(HttpServer, "stop", lambda *_: None)
         self.lab, self.now_ns = lab, time.time_ns()
-        self.server = FleetServer(lab.folder, ServerEntry(broker="broker.example"), lambda: self.now_ns, lambda: 0.0)
+        self.server = FleetServer(
+            lab.folder, ServerEntry(broker="broker.example"), lambda: self.now_ns, lambda: 0.0
+        )
         lab.stack.callback(self.server.stop)
 
     def posts(self, path, document=b"", certificate=None, address="192.0.2.1"):
@@ -68,19 +70,32 @@ def private_key(name):
 
 
 def asking(key, serial, token=None):
-    signed = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(private_key(key), hashes.SHA256())
+    signed = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([]))
+        .sign(private_key(key), hashes.SHA256())
+    )
     csr = signed.public_bytes(serialization.Encoding.PEM).decode()
     return CertificateRequest(csr=csr, serial=serial, serial_source="emmc", token=token)
 
 
 def named(request, name):
     subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
-    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(private_key("key 1"), hashes.SHA256())
-    return msgspec.structs.replace(request, csr=signed.public_bytes(serialization.Encoding.PEM).decode())
+    signed = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(subject)
+        .sign(private_key("key 1"), hashes.SHA256())
+    )
+    return msgspec.structs.replace(
+        request, csr=signed.public_bytes(serialization.Encoding.PEM).decode()
+    )
 
 
 def peer(name, number):
-    return {"subject": ((("organizationName", "x"),), (("commonName", name),)), "serialNumber": number}
+    return {
+        "subject": ((("organizationName", "x"),), (("commonName", name),)),
+        "serialNumber": number,
+    }
 
 
 def refusal(judged, path, document=b"", certificate=None):
@@ -94,7 +109,10 @@ def test_accepted_devices_are_admitted_by_their_certificates(judged):
     certificate = judged.joins("pi-1", "key 1", "1")
     judged.lab.token("pi-2")
     assert judged.server.admitted(certificate)[0] == "pi-1"
-    two_names = {"subject": ((("commonName", "pi-1"),), (("commonName", "pi-2"),)), "serialNumber": "1"}
+    two_names = {
+        "subject": ((("commonName", "pi-1"),), (("commonName", "pi-2"),)),
+        "serialNumber": "1",
+    }
     for other in (peer("pi-2", "1"), peer("pi-9", "1"), two_names, {"serialNumber": "1"}, {}):
         with table_row(other):
             assert refusal(judged, "/renew", certificate=other) == 403
@@ -110,13 +128,21 @@ def test_accepted_devices_are_admitted_by_their_certificates(judged):
 def test_a_token_ends_when_the_certificate_is_used_and_a_lost_answer_is_given_again(judged):
     """A board that was cut off before it had the answer asks again; the first use of the certificate ends the token."""
     token = identity.read_join_file(judged.lab.token("pi-1")).token
-    first, repeated = (identity.decode_answer(judged.posts("/enrol", asking("key 1", "1", token))) for _ in range(2))
+    first, repeated = (
+        identity.decode_answer(judged.posts("/enrol", asking("key 1", "1", token)))
+        for _ in range(2)
+    )
     assert (first.state, first.number) == ("accepted", repeated.number)
     certificate = peer("pi-1", first.number)
     for _ in range(2):
         assert judged.posts("/confirm", certificate=certificate) == b""
-    assert identity.decode_answer(judged.posts("/enrol", asking("key 1", "1", token))).state == "refused"
-    renewed = identity.decode_answer(judged.posts("/renew", named(asking("key 1", "1"), "pi-1"), certificate))
+    assert (
+        identity.decode_answer(judged.posts("/enrol", asking("key 1", "1", token))).state
+        == "refused"
+    )
+    renewed = identity.decode_answer(
+        judged.posts("/renew", named(asking("key 1", "1"), "pi-1"), certificate)
+    )
     assert (renewed.state, renewed.number) == ("accepted", first.number)
 
 
@@ -124,7 +150,9 @@ def test_a_board_that_asks_again_and_again_is_one_line_of_the_log(judged, caplog
     """What it can cause at will fills no disk; another certificate is another line."""
     caplog.set_level("INFO")
     limit = LogLimit(lambda: 0.0)
-    certificates_of = [judged.joins(f"pi-{number}", f"key {number}", str(number)) for number in (1, 2)]
+    certificates_of = [
+        judged.joins(f"pi-{number}", f"key {number}", str(number)) for number in (1, 2)
+    ]
     for _ in range(5):
         judged.posts("/renew", named(asking("key 1", "1"), "pi-1"), certificates_of[0])
     lines = [record.getMessage() for record in caplog.records if limit.filter(record)]
@@ -147,8 +175,17 @@ def test_what_is_no_request_is_refused_in_one_line(judged):
     token = identity.read_join_file(judged.lab.token("pi-1")).token
     request, other = asking("key 1", "1", token), asking("key 2", "1", token)
     lines, other_lines = request.csr.splitlines(), other.csr.splitlines()
-    forged = msgspec.structs.replace(request, csr="\n".join([*lines[:-2], other_lines[-2], lines[-1], ""]))
-    for body in (b"", b"\x80", b"{" * (17 << 10), b"[]", b"x" * (1 << 20), identity.encode_identity(forged)):
+    forged = msgspec.structs.replace(
+        request, csr="\n".join([*lines[:-2], other_lines[-2], lines[-1], ""])
+    )
+    for body in (
+        b"",
+        b"\x80",
+        b"{" * (17 << 10),
+        b"[]",
+        b"x" * (1 << 20),
+        identity.encode_identity(forged),
+    ):
         with table_row(body[:10]), pytest.raises(ConfigError) as error:
             judged.posts("/enrol", body)
         assert len(str(error.value)) < 400
@@ -198,12 +235,16 @@ def served(broker_lab):
 @contextmanager
 def connect(lab, files):
     context = tls_context(files)
-    with closing(http.client.HTTPSConnection(LOOPBACK, lab.https_port, context=context, timeout=100)) as connection:
+    with closing(
+        http.client.HTTPSConnection(LOOPBACK, lab.https_port, context=context, timeout=100)
+    ) as connection:
         yield connection
 
 
 def ask(connection, path, method="GET", **headers):
-    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    connection.request(
+        method, path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
     answer = connection.getresponse()
     return answer.status, answer.headers, answer.read()
 
@@ -219,14 +260,26 @@ def test_a_device_gets_content_and_parts_of_it(served):
     with connect(lab, files) as connection:
         assert ask(connection, path)[::2] == (200, content)
         status, headers, body = ask(connection, path, Range="bytes=1000-")
-        assert (status, body, headers["Content-Range"]) == (206, content[1000:], "bytes 1000-10239/10240")
+        assert (status, body, headers["Content-Range"]) == (
+            206,
+            content[1000:],
+            "bytes 1000-10239/10240",
+        )
         for other in ("bytes=5-7", "bytes=-5", "bytes=0-1,3-4", "items=5-"):
             assert ask(connection, path, Range=other)[::2] == (200, content), other
         status, headers, _ = ask(connection, path, Range="bytes=10240-")
         assert (status, headers["Content-Range"]) == (416, "bytes */10240")
         status, headers, body = ask(connection, path, "HEAD")
         assert (status, headers["Content-Length"], body) == (200, "10240", b"")
-        for other in ("/", "/content/", "/content/../ca.key", "/content/%2e%2e/ca.key", f"{path}/", f"{path}?x", f"{path}%00"):
+        for other in (
+            "/",
+            "/content/",
+            "/content/../ca.key",
+            "/content/%2e%2e/ca.key",
+            f"{path}/",
+            f"{path}?x",
+            f"{path}%00",
+        ):
             with connect(lab, files) as connected:
                 assert ask(connected, other)[::2] == (404, b""), other
         with connect(lab, files) as connected:
@@ -260,8 +313,14 @@ def test_a_body_that_is_too_large_or_does_not_come_is_ended(served, monkeypatch)
     """The first at once, the second as a head that does not come."""
     lab, files = served
     monkeypatch.setattr(HttpServer, "head_s", 1.0)
-    for head in ("Content-Length: 16385", f"Content-Length: {'9' * 5000}", "Transfer-Encoding: chunked"):
-        assert raw(lab, files, f"POST /enrol HTTP/1.1\r\n{head}\r\n\r\n").startswith(b"HTTP/1.1 413")
+    for head in (
+        "Content-Length: 16385",
+        f"Content-Length: {'9' * 5000}",
+        "Transfer-Encoding: chunked",
+    ):
+        assert raw(lab, files, f"POST /enrol HTTP/1.1\r\n{head}\r\n\r\n").startswith(
+            b"HTTP/1.1 413"
+        )
     assert b" 200 " not in raw(lab, files, "POST /enrol HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
 
 

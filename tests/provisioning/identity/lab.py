@@ -31,13 +31,17 @@ def open_tokens(registry: Registry) -> dict[str, str]:
 class Lab:
     """One fleet; everything that it starts ends with `stack`."""
 
-    def __init__(self, folder: Path, stack: ExitStack, ports: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, folder: Path, stack: ExitStack, ports: tuple[int, int] | None = None
+    ) -> None:
         self.path = folder
         self.stack = stack
         self.folder = FleetFolder(folder / "fleet")
         self.port, self.https_port = ports or (free_port(), free_port())
         ports = ["--port", str(self.port), "--https-port", str(self.https_port)]
-        self.run("init", "--broker", LOOPBACK, "--broker-name", "localhost", "--fleet", FLEET, *ports)
+        self.run(
+            "init", "--broker", LOOPBACK, "--broker-name", "localhost", "--fleet", FLEET, *ports
+        )
         self.registry = Registry(self.folder.registry)
         stack.callback(self.registry.close)
 
@@ -45,7 +49,10 @@ class Lab:
     def broker(self) -> Server:
         """The fleet's broker, not started: a test that uses it carries the marker `mosquitto`."""
         variable = f"OPENSSL_CONF={self.folder.broker / 'openssl.cnf'}"
-        return Server(["env", variable, mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")], self.port)
+        return Server(
+            ["env", variable, mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")],
+            self.port,
+        )
 
     def run(self, *arguments: object) -> str:
         """Return what an `edgemeter fleet` command says on stdout; raise what it raises."""
@@ -95,7 +102,11 @@ class Lab:
 
     def service_client(self, name: str) -> Peer:
         """Return a client with the certificate of a service that hears all of the fleet."""
-        peer = Peer(fleet_file.fleet_broker_address(self.folder, client=name), "edgemeter/v1/#", client_id=f"test-{name}")
+        peer = Peer(
+            fleet_file.fleet_broker_address(self.folder, client=name),
+            "edgemeter/v1/#",
+            client_id=f"test-{name}",
+        )
         self.stack.callback(peer.close)
         return peer
 
@@ -123,7 +134,10 @@ class Board:
 
     def address(self) -> BrokerAddress:
         files = self.files
-        return parse_address(f"mqtts://{LOOPBACK}:{self.lab.port}", tls=TlsFiles(files.ca, files.certificate, files.key))
+        return parse_address(
+            f"mqtts://{LOOPBACK}:{self.lab.port}",
+            tls=TlsFiles(files.ca, files.certificate, files.key),
+        )
 
     def client(self, client_id: str, *topics: str) -> Peer:
         peer = Peer(self.address(), *topics, client_id=client_id)

@@ -21,12 +21,16 @@ NS = 1_000_000_000
 def csr(*names, key=None, scheme=hashes.SHA256):
     key = key or ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name) for name in names])
-    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, scheme and scheme())
+    signed = (
+        x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, scheme and scheme())
+    )
     return signed.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def openssl(*arguments, **options):
-    return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, check=False, **options).stdout.decode()
+    return subprocess.run(
+        ["openssl", *map(str, arguments)], capture_output=True, check=False, **options
+    ).stdout.decode()
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,10 @@ def test_a_certificate_has_the_name_that_the_handler_chose(pair):
     assert certificate.public_key() == request.public_key
     assert issued.not_after_ns == int((NOW + timedelta(days=730)).timestamp()) * NS
     assert (issued.device, issued.serial, issued.key_sha256) == ("pi-7", "1", request.key_sha256)
-    assert Authority(pair).issue_device(request, "pi-7", "1", 0).not_after_ns > int(authority.NOT_BEFORE.timestamp()) * NS
+    assert (
+        Authority(pair).issue_device(request, "pi-7", "1", 0).not_after_ns
+        > int(authority.NOT_BEFORE.timestamp()) * NS
+    )
 
 
 def test_a_request_with_another_key_is_refused():
@@ -73,7 +80,13 @@ def test_a_request_that_another_key_signed_is_refused():
 
 def test_what_is_no_request_is_one_line():
     """Empty, garbled and cut-off text."""
-    for text in ("", "x", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "\0" * 100, "ä" * 50):
+    for text in (
+        "",
+        "x",
+        "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
+        "\0" * 100,
+        "ä" * 50,
+    ):
         with table_row(text):
             with pytest.raises(ConfigError, match="not a certificate signing request") as error:
                 authority.read_request(text)
@@ -84,11 +97,17 @@ def test_every_list_is_newer_than_the_one_before(pair):
     """OpenSSL takes the newer by its date, in seconds: however fast they follow each other, and none is dated in the future."""
     signing, listed, dates = Authority(pair), None, []
     for count in range(4):
-        listed = signing.revoked_list([f"{number:x}" for number in range(1, count + 1)], NOW, listed)
-        assert authority.revoked_numbers(listed) == {f"{number:x}" for number in range(1, count + 1)}
+        listed = signing.revoked_list(
+            [f"{number:x}" for number in range(1, count + 1)], NOW, listed
+        )
+        assert authority.revoked_numbers(listed) == {
+            f"{number:x}" for number in range(1, count + 1)
+        }
         parsed = x509.load_pem_x509_crl(listed)
         dates.append(parsed.last_update_utc)
-        assert parsed.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number == int(parsed.last_update_utc.timestamp())
+        assert parsed.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number == int(
+            parsed.last_update_utc.timestamp()
+        )
     assert dates == [NOW - timedelta(days=1) + timedelta(seconds=count) for count in range(4)]
 
 
@@ -105,23 +124,37 @@ def test_a_damaged_authority_is_an_error(pair):
 @pytest.mark.needs("openssl")
 def test_openssl_takes_what_the_authority_signs(pair, tmp_path):
     """A chain under strict rules, for clients alone; the list of revoked certificates, by the hash of the name; and a release key."""
-    issued = Authority(pair).issue_device(authority.read_request(csr("pi-1")), "pi-7", "1", int(NOW.timestamp()) * NS)
-    files = {"ca.crt": pair.certificate, "own.crt": issued.pem.encode(), "list": Authority(pair).revoked_list([issued.number], NOW, None)}
+    issued = Authority(pair).issue_device(
+        authority.read_request(csr("pi-1")), "pi-7", "1", int(NOW.timestamp()) * NS
+    )
+    files = {
+        "ca.crt": pair.certificate,
+        "own.crt": issued.pem.encode(),
+        "list": Authority(pair).revoked_list([issued.number], NOW, None),
+    }
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
     verify = ["verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", "ca.crt"]
     assert openssl(*verify, "own.crt", cwd=tmp_path).strip().endswith("OK")
     text = openssl("x509", "-in", "own.crt", "-noout", "-text", cwd=tmp_path)
-    assert all(words in text for words in ("TLS Web Client Authentication", "CA:FALSE", "Jan  1 00:00:00 2020 GMT"))
+    assert all(
+        words in text
+        for words in ("TLS Web Client Authentication", "CA:FALSE", "Jan  1 00:00:00 2020 GMT")
+    )
     assert "OK" not in openssl(*verify, "-crl_check", "-CRLfile", "list", "own.crt", cwd=tmp_path)
     for name in (" Our  Fleet ", "x" * 64, "Flotte ÄÖ é", "ISTANBUL İ"):
         with table_row(name):
             named = authority.make_authority(name, NOW)
-            assert Authority(named).name_hash() == openssl("x509", "-hash", "-noout", input=named.certificate).strip()
+            assert (
+                Authority(named).name_hash()
+                == openssl("x509", "-hash", "-noout", input=named.certificate).strip()
+            )
     private = authority.make_key()
     public = authority.public_of(private)
     for name, data in {"release.key": private, "release.pub": public, "manifest": b"{}"}.items():
         (tmp_path / name).write_bytes(data)
     openssl("dgst", "-sha256", "-sign", "release.key", "-out", "sig", "manifest", cwd=tmp_path)
-    output = openssl("dgst", "-sha256", "-verify", "release.pub", "-signature", "sig", "manifest", cwd=tmp_path)
+    output = openssl(
+        "dgst", "-sha256", "-verify", "release.pub", "-signature", "sig", "manifest", cwd=tmp_path
+    )
     assert output.strip() == "Verified OK"

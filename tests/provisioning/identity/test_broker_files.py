@@ -23,7 +23,10 @@ def rules(text):
 
 def test_the_fleets_rules_are_the_labs():
     """Neither has a rule that the other lacks, but for what is measured now, and that a lab's broker serves any fleet."""
-    fleet_rules, lab_rules = rules(broker_files.access_rules(["+"])), rules((SHIPPED / "acl").read_text())
+    fleet_rules, lab_rules = (
+        rules(broker_files.access_rules(["+"])),
+        rules((SHIPPED / "acl").read_text()),
+    )
     assert lab_rules - fleet_rules == set()
     assert fleet_rules - lab_rules == {
         (broker_files.SERVICE_USER, "topic read edgemeter/v1/+/+/activity"),
@@ -38,5 +41,7 @@ def test_the_fleets_broker_has_the_labs_settings(tmp_path):
         lines = {line for line in text.splitlines() if line.strip() and not line.startswith("#")}
         return {line for line in lines if "/" not in line}
 
-    fleet_settings = settings(broker_files.configuration(FleetFolder(tmp_path), ServerEntry(broker="x")))
+    fleet_settings = settings(
+        broker_files.configuration(FleetFolder(tmp_path), ServerEntry(broker="x"))
+    )
     assert settings((SHIPPED / "mosquitto.conf").read_text()) - fleet_settings == set()

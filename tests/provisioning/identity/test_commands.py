@@ -21,7 +21,9 @@ def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
     with lab.folder.fleet_file.open("a") as file:
         file.write('[device.pi-1]\nserial = "77"\nboard = "pi5"\ntags = ["coral"]\n')
     text = lab.run("token", "pi-1", "pi-2", "pi-1", "--output", tmp_path / "cards", "--hours", "48")
-    document = json.loads(lab.run("token", "pi-3", "--output", tmp_path / "cards", "--format", "json"))
+    document = json.loads(
+        lab.run("token", "pi-3", "--output", tmp_path / "cards", "--format", "json")
+    )
     files = [path for path in lab.folder.path.rglob("*") if path.is_file()]
     for name in ("pi-1", "pi-2", "pi-3"):
         path = tmp_path / "cards" / f"{name}.join.toml"
@@ -45,15 +47,29 @@ def test_a_device_that_can_have_no_token_stops_no_other_and_keeps_the_one_before
     (cards / "pi-2.join.toml").mkdir(parents=True)
     with pytest.raises(EdgemeterError, match="cannot write"):
         lab.run("token", "pi-2", "--output", cards)
-    arguments = ["--folder", str(lab.folder.path), "token", "pi-1", "pi-2", "pi-3", "--output", str(cards)]
+    arguments = [
+        "--folder",
+        str(lab.folder.path),
+        "token",
+        "pi-1",
+        "pi-2",
+        "pi-3",
+        "--output",
+        str(cards),
+    ]
     result = CliRunner().invoke(fleet, arguments)
     assert "repeat it for pi-2" in str(result.exception)
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["pi-1:", "pi-2:", "pi-3:"]
     waiting = open_tokens(lab.registry)
-    in_files = {name: identity.token_id(identity.read_join_file(cards / f"{name}.join.toml").token) for name in ("pi-1", "pi-3")}
+    in_files = {
+        name: identity.token_id(identity.read_join_file(cards / f"{name}.join.toml").token)
+        for name in ("pi-1", "pi-3")
+    }
     assert waiting == {**in_files, "pi-2": before}
     repeated = CliRunner().invoke(fleet, [*arguments, "--format", "json"])
-    assert [entry["device"] for entry in json.loads(repeated.stdout) if "error" in entry] == ["pi-2"]
+    assert [entry["device"] for entry in json.loads(repeated.stdout) if "error" in entry] == [
+        "pi-2"
+    ]
 
 
 def test_a_device_is_revoked_without_a_broker_too(lab):

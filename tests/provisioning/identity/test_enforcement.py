@@ -31,7 +31,9 @@ class Enforced:
 
     def restart(self):
         lab = self.lab
-        self.enforcement = Enforcement(lab.folder, lab.registry, broker_files.authority(lab.folder), lambda: self.passed_s)
+        self.enforcement = Enforcement(
+            lab.folder, lab.registry, broker_files.authority(lab.folder), lambda: self.passed_s
+        )
 
     def _end(self, _address, client_id, state):
         if not self.answers:
@@ -41,7 +43,9 @@ class Enforced:
     def passes(self, seconds=0.0):
         """Let time pass, and bring the broker up to date; return whether something is left to do."""
         self.passed_s += seconds
-        return self.enforcement.enforce(datetime.fromtimestamp(BEGIN_S + self.passed_s, timezone.utc))
+        return self.enforcement.enforce(
+            datetime.fromtimestamp(BEGIN_S + self.passed_s, timezone.utc)
+        )
 
     def write(self, put, *values):
         with self.lab.registry.transaction() as connection:
@@ -67,7 +71,11 @@ def test_a_session_that_cannot_be_ended_now_is_ended_when_the_broker_runs(enforc
     """All that the device has; the broker is asked again after a second, two, four."""
     assert not enforced.passes()
     enforced.write(devices.put, Device("pi-1", "lab", trust="revoked", changed_ns=BEGIN_S * NS))
-    enforced.write(certificates.note_sessions, {"pi-1": "pi-1", "mine": "pi-1", "gone": "pi-1", "pi-2": "pi-2"}, [])
+    enforced.write(
+        certificates.note_sessions,
+        {"pi-1": "pi-1", "mine": "pi-1", "gone": "pi-1", "pi-2": "pi-2"},
+        [],
+    )
     enforced.write(certificates.note_sessions, {}, ["gone"])
     enforced.write(certificates.put_pending_disconnect, "pi-1", 1)
     assert enforced.passes(40)
@@ -76,7 +84,9 @@ def test_a_session_that_cannot_be_ended_now_is_ended_when_the_broker_runs(enforc
     assert certificates.pending_disconnects(enforced.lab.registry) == ["pi-1"]
     assert not enforced.passes(2)
     assert certificates.pending_disconnects(enforced.lab.registry) == []
-    assert enforced.ended == [(client_id, ("edgemeter/v1/lab/pi-1/state", "revoked")) for client_id in ("pi-1", "mine")]
+    assert enforced.ended == [
+        (client_id, ("edgemeter/v1/lab/pi-1/state", "revoked")) for client_id in ("pi-1", "mine")
+    ]
     enforced.write(certificates.put_pending_disconnect, "pi-2", 1)
     enforced.passes(1)
     assert enforced.ended[2:] == [("pi-2", None)]
@@ -108,8 +118,16 @@ def test_a_ban_ends_by_itself(enforced):
     enforced.answers = True
     enforced.write(devices.put, Device("pi-1", "lab", trust="accepted"))
     enforced.passes()
-    enforced.write(lambda connection: certificates.ban_device(connection, enforced.lab.registry, "pi-1", "why", time.time_ns()))
-    enforced.write(lambda connection: connection.execute("UPDATE bans SET until_ns = ?", ((BEGIN_S + 60) * NS,)))
+    enforced.write(
+        lambda connection: certificates.ban_device(
+            connection, enforced.lab.registry, "pi-1", "why", time.time_ns()
+        )
+    )
+    enforced.write(
+        lambda connection: connection.execute(
+            "UPDATE bans SET until_ns = ?", ((BEGIN_S + 60) * NS,)
+        )
+    )
     assert not enforced.passes(1)
     assert enforced.refused() == ({"a1"}, 2)
     assert [client_id for client_id, _ in enforced.ended] == ["pi-1"]
@@ -146,8 +164,16 @@ def end(*_arguments):
 def test_the_list_of_a_ban_that_ended_meanwhile_is_mended_at_the_start(enforced):
     """The service was down when the minute was over."""
     enforced.answers = True
-    enforced.write(lambda connection: certificates.ban_device(connection, enforced.lab.registry, "pi-1", "why", time.time_ns()))
-    enforced.write(lambda connection: connection.execute("UPDATE bans SET until_ns = ?", ((BEGIN_S + 60) * NS,)))
+    enforced.write(
+        lambda connection: certificates.ban_device(
+            connection, enforced.lab.registry, "pi-1", "why", time.time_ns()
+        )
+    )
+    enforced.write(
+        lambda connection: connection.execute(
+            "UPDATE bans SET until_ns = ?", ((BEGIN_S + 60) * NS,)
+        )
+    )
     enforced.passes(1)
     assert enforced.refused()[0] == {"a1"}
     enforced.restart()
@@ -189,7 +215,9 @@ def test_limits_that_are_too_low_are_named(folder, monkeypatch):
     monkeypatch.setattr(enforcement, "broker_process", lambda *_: 77)
     monkeypatch.setattr(enforcement.resource, "getrlimit", lambda _: (65536, 65536))
     for limit, count in ((4095, 1), (4096, 0)):
-        monkeypatch.setattr(enforcement.resource, "prlimit", lambda process, _, limit=limit: (limit, process))
+        monkeypatch.setattr(
+            enforcement.resource, "prlimit", lambda process, _, limit=limit: (limit, process)
+        )
         assert len(enforcement.process_issues(folder)) == count
 
     def end(*_):

@@ -32,7 +32,9 @@ BEGIN_NS = 1_700_000_000 * S
 
 @pytest.fixture(scope="module")
 def pair():
-    return authority.make_authority("edgemeter fleet lab", datetime(2023, 1, 1, tzinfo=timezone.utc))
+    return authority.make_authority(
+        "edgemeter fleet lab", datetime(2023, 1, 1, tzinfo=timezone.utc)
+    )
 
 
 class Fleet:
@@ -53,17 +55,27 @@ class Fleet:
 
     def token(self, device="pi-1", hours=1.0):
         with self.registry.transaction() as statements:
-            return admission.invite(self.folder, self.registry, statements, self.file, device, hours, self.now_ns)[0].token
+            return admission.invite(
+                self.folder, self.registry, statements, self.file, device, hours, self.now_ns
+            )[0].token
 
     def request(self, key, serial, common_name, source="device-tree"):
         private = self.keys.setdefault(key, ec.generate_private_key(ec.SECP256R1()))
-        subject = [x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common_name)] if common_name else []
-        signed = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject)).sign(private, hashes.SHA256())
+        subject = (
+            [x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common_name)] if common_name else []
+        )
+        signed = (
+            x509.CertificateSigningRequestBuilder()
+            .subject_name(x509.Name(subject))
+            .sign(private, hashes.SHA256())
+        )
         text = signed.public_bytes(serialization.Encoding.PEM).decode()
         return CertificateRequest(csr=text, serial=serial, serial_source=source, board="A Board")
 
     def asks(self, token, key="key 1", serial="1", common_name=None, source="device-tree"):
-        asking = msgspec.structs.replace(self.request(key, serial, common_name, source), token=token)
+        asking = msgspec.structs.replace(
+            self.request(key, serial, common_name, source), token=token
+        )
         return self.rules.with_token(asking, self.now_ns)
 
     def joins(self, device="pi-1", key="key 1", serial="1"):
@@ -73,7 +85,9 @@ class Fleet:
 
     def renews(self, device="pi-1", key="key 1", serial="1", common_name=None):
         """Return the answer to a board that came with the certificate of `device`."""
-        return self.rules.with_certificate(device, self.request(key, serial, common_name or device), self.now_ns)
+        return self.rules.with_certificate(
+            device, self.request(key, serial, common_name or device), self.now_ns
+        )
 
     def confirms(self, number, device="pi-1"):
         self.rules.confirmed(device, number, self.now_ns)
@@ -83,7 +97,11 @@ class Fleet:
             decide(self.registry, statements, *arguments)
 
     def valid(self, device="pi-1"):
-        return [each.number for each in certificates.of_device(self.registry, device) if each.revoked_ns is None]
+        return [
+            each.number
+            for each in certificates.of_device(self.registry, device)
+            if each.revoked_ns is None
+        ]
 
 
 @pytest.fixture
@@ -97,10 +115,19 @@ def test_a_token_is_enough_to_join(fleet):
     """The certificate has the token's name, the device is accepted with what is known of its board, and the answer says all of it."""
     answer = fleet.joins()
     device = devices.find(fleet.registry, "pi-1")
-    assert (device.trust, device.fleet, device.serial, device.board) == ("accepted", "lab", "1", "A Board")
+    assert (device.trust, device.fleet, device.serial, device.board) == (
+        "accepted",
+        "lab",
+        "1",
+        "A Board",
+    )
     certificate = x509.load_pem_x509_certificate(answer.certificate.encode())
     assert certificate.subject.rfc4514_string() == "CN=pi-1"
-    assert (f"{certificate.serial_number:x}", answer.fleet, answer.now_ns) == (answer.number, "lab", BEGIN_NS)
+    assert (f"{certificate.serial_number:x}", answer.fleet, answer.now_ns) == (
+        answer.number,
+        "lab",
+        BEGIN_NS,
+    )
     assert answer.not_after_ns == BEGIN_NS + 730 * DAY_NS
 
 
@@ -163,7 +190,10 @@ def test_a_board_has_one_name(fleet):
     assert "systemd-machine-id-setup" not in fleet.asks(token, "key 2", "1").reason
     fleet.decides(admission.revoke, "pi-1", "sold", "lab")
     assert fleet.asks(token, "key 2", "1").device == "pi-2"
-    assert (devices.find(fleet.registry, "pi-1").serial, devices.find(fleet.registry, "pi-2").serial) == (None, "1")
+    assert (
+        devices.find(fleet.registry, "pi-1").serial,
+        devices.find(fleet.registry, "pi-2").serial,
+    ) == (None, "1")
 
 
 def test_a_revoked_device_joins_when_it_was_admitted_again(fleet):
@@ -171,7 +201,10 @@ def test_a_revoked_device_joins_when_it_was_admitted_again(fleet):
     answer, token = fleet.joins(), fleet.token()
     fleet.decides(admission.revoke, "pi-1", "stolen", "lab")
     assert fleet.asks(token, "key 2").state == "refused"
-    assert (fleet.valid(), certificates.refused(fleet.registry, time.time_ns())) == ([], {answer.number})
+    assert (fleet.valid(), certificates.refused(fleet.registry, time.time_ns())) == (
+        [],
+        {answer.number},
+    )
     assert certificates.pending_disconnects(fleet.registry) == ["pi-1"]
     assert fleet.renews().state == "refused"
     with pytest.raises(ConfigError, match="fleet accept"):
@@ -192,7 +225,11 @@ def test_a_name_of_another_board_waits_for_a_person(fleet):
     assert fleet.asks(token, "key 2", "2").state == "pending"
     assert fleet.asks(token, "key 2", "2").state == "pending"
     (waiting,) = certificates.undecided_requests(fleet.registry)
-    assert (waiting.device, waiting.serial, waiting.token_id) == ("pi-1", "2", identity.token_id(token))
+    assert (waiting.device, waiting.serial, waiting.token_id) == (
+        "pi-1",
+        "2",
+        identity.token_id(token),
+    )
     assert fleet.valid() == [first.number]
     fleet.decides(admission.accept, "pi-1", None)
     # Another key of the same board was not what the person saw.
@@ -224,7 +261,9 @@ def test_the_inventory_decides_who_waits_for_a_person(fleet):
     """A serial number that differs from fleet.toml's, and every board where a person accepts by hand."""
     token = fleet.token()
     fleet.file = FleetFile(
-        fleet="lab", server=ServerEntry(broker="b"), device={"pi-1": DeviceEntry(serial="7", board="pi5", tags=("coral",))}
+        fleet="lab",
+        server=ServerEntry(broker="b"),
+        device={"pi-1": DeviceEntry(serial="7", board="pi5", tags=("coral",))},
     )
     assert fleet.asks(token, serial="1").state == "pending"
     assert fleet.asks(token, serial="7").state == "accepted"
@@ -242,7 +281,10 @@ def test_a_board_that_was_flashed_anew_keeps_its_name(fleet):
     """The same serial number with a new key: the old certificate is out, and nobody is thrown off for it."""
     first = fleet.joins()
     second = fleet.joins(key="key 2")
-    assert (certificates.refused(fleet.registry, time.time_ns()), fleet.valid()) == ({first.number}, [second.number])
+    assert (certificates.refused(fleet.registry, time.time_ns()), fleet.valid()) == (
+        {first.number},
+        [second.number],
+    )
     assert certificates.pending_disconnects(fleet.registry) == []
 
 
@@ -262,7 +304,9 @@ def test_a_board_that_was_flashed_anew_is_ordered_again_what_it_repeated(fleet):
     with fleet.registry.transaction() as statements:
         jobs.write_executions(statements, [replace(execution, state="repeating", attempt=2)])
     fleet.asks(token, "key 2")
-    assert [each.state for each in jobs.select_executions(fleet.registry, "WHERE ended_ns IS NULL")] == ["repeating"]
+    assert [
+        each.state for each in jobs.select_executions(fleet.registry, "WHERE ended_ns IS NULL")
+    ] == ["repeating"]
 
 
 def test_a_device_renews_its_own_name_while_it_is_accepted(fleet):
@@ -271,7 +315,10 @@ def test_a_device_renews_its_own_name_while_it_is_accepted(fleet):
     fleet.joins("pi-2", "key 2", "2")
     for wished in ("pi-2", "edgemeter-operator"):
         assert fleet.renews(common_name=wished).state == "refused"
-    assert fleet.rules.with_certificate("pi-1", fleet.request("key 1", "1", None), BEGIN_NS).state == "refused"
+    assert (
+        fleet.rules.with_certificate("pi-1", fleet.request("key 1", "1", None), BEGIN_NS).state
+        == "refused"
+    )
     assert fleet.renews("pi-3").state == "refused"
     with fleet.registry.transaction() as statements:
         devices.put(statements, replace(devices.find(fleet.registry, "pi-2"), trust="pending"))
@@ -333,7 +380,10 @@ def test_a_copied_card_makes_a_key_and_waits_for_a_name_of_its_own(fleet):
     assert (repeated.number, repeated.device, repeated.fleet) == (answer.number, "pi-2", "lab")
     assert fleet.valid() == [first.number]
     assert certificates.pending_disconnects(fleet.registry) == []
-    assert (devices.find(fleet.registry, "pi-1").serial, devices.find(fleet.registry, "pi-2").serial) == ("1", "2")
+    assert (
+        devices.find(fleet.registry, "pi-1").serial,
+        devices.find(fleet.registry, "pi-2").serial,
+    ) == ("1", "2")
 
 
 def test_a_request_is_named_by_its_device_or_by_itself(fleet):
@@ -352,7 +402,19 @@ def test_a_request_is_named_by_its_device_or_by_itself(fleet):
 
 def test_a_name_that_no_device_may_have_gets_no_token(fleet):
     """Those of services, and whatever a topic, a certificate or a file name cannot hold."""
-    for name in ("edgemeter-operator", "edgemeter-", "a/b", "+", "#", "", " x", "x" * 65, "a\nb", "../x", "a;b"):
+    for name in (
+        "edgemeter-operator",
+        "edgemeter-",
+        "a/b",
+        "+",
+        "#",
+        "",
+        " x",
+        "x" * 65,
+        "a\nb",
+        "../x",
+        "a;b",
+    ):
         with table_row(name):
             with pytest.raises(ConfigError) as error:
                 fleet.token(name)

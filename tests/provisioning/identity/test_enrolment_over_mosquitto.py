@@ -40,7 +40,11 @@ def is_refused(client, topic):
 
 def states(operator, device):
     topic = f"edgemeter/v1/lab/{device}/state"
-    return [json.loads(message.payload)["state"] for message in operator.messages if message.topic == topic]
+    return [
+        json.loads(message.payload)["state"]
+        for message in operator.messages
+        if message.topic == topic
+    ]
 
 
 def is_out(address):
@@ -62,7 +66,11 @@ def test_a_board_joins_once_and_its_token_is_gone(lab, caplog, tmp_path):
     assert (joined.device, joined.fleet, joined.board.serial) == ("pi-1", "lab", "100000001")
     assert stat.S_IMODE(board.files.key.stat().st_mode) == 0o600
     assert secret not in path.read_text()
-    assert not [file for file in lab.folder.path.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()]
+    assert not [
+        file
+        for file in lab.folder.path.rglob("*")
+        if file.is_file() and secret.encode() in file.read_bytes()
+    ]
     assert secret not in caplog.text
     device = devices.find(lab.registry, "pi-1")
     assert (device.trust, device.serial, device.board) == ("accepted", "100000001", "A Board")
@@ -100,7 +108,11 @@ def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
     device = board.client("pi-1", "edgemeter/v1/+/pi-1/command")
     operator = lab.service_client("operator")
     for kind in ("birth", "state", "result", "activity", "progress", "job", "health"):
-        for topic in (f"{OTHER}/{kind}", f"edgemeter/v1/other/pi-1/{kind}", f"edgemeter/v1/lab2/pi-1/{kind}"):
+        for topic in (
+            f"{OTHER}/{kind}",
+            f"edgemeter/v1/other/pi-1/{kind}",
+            f"edgemeter/v1/lab2/pi-1/{kind}",
+        ):
             assert is_refused(device, topic), topic
     for topic in (f"{OWN}/command", f"{OTHER}/command", "$CONTROL/dynamic-security/v1"):
         assert is_refused(device, topic), topic
@@ -108,7 +120,9 @@ def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
     operator.session.publish("edgemeter/v1/other/pi-1/command", b"not for it")
     operator.session.publish(f"{OWN}/command", b"for it")
     assert wait_until(lambda: [message.payload for message in device.messages] == [b"for it"])
-    lab.folder.fleet_file.write_text(lab.folder.fleet_file.read_text().replace('fleet = "lab"', 'fleet = "our lab"'))
+    lab.folder.fleet_file.write_text(
+        lab.folder.fleet_file.read_text().replace('fleet = "lab"', 'fleet = "our lab"')
+    )
     lab.run("init")
     other = lab.joined("pi-2", "100000002")
     lab.restart_broker()
@@ -121,7 +135,11 @@ def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
 def test_a_revoked_device_is_out_and_stays_out(lab):
     """Its session ends, and a second one of another name too; one revoked in the same second is out as well, the other stays."""
     board, other, third = (lab.joined(f"pi-{number}", f"10000000{number}") for number in (1, 2, 3))
-    device, second, neighbour = board.client("pi-1"), board.client("pi-1~2", f"{OWN}/command"), other.client("pi-2", f"{OTHER}/command")
+    device, second, neighbour = (
+        board.client("pi-1"),
+        board.client("pi-1~2", f"{OWN}/command"),
+        other.client("pi-2", f"{OTHER}/command"),
+    )
     operator, fleet_client = lab.service_client("operator"), lab.service_client("fleet")
     assert wait_until(lambda: "pi-1~2" in certificates.client_ids(lab.registry, "pi-1"))
     lab.run("revoke", "pi-1", "--reason", "stolen")
@@ -129,14 +147,18 @@ def test_a_revoked_device_is_out_and_stays_out(lab):
     assert wait_until(lambda: bool(device.reasons) and bool(second.reasons))
     assert wait_until(lambda: is_out(board.address()) and is_out(third.address()))
     assert "revoked, or another client uses this name" in device.reasons[0]
-    assert wait_until(lambda: any("refuses our certificate (revoked" in reason for reason in device.reasons))
+    assert wait_until(
+        lambda: any("refuses our certificate (revoked" in reason for reason in device.reasons)
+    )
     assert wait_until(lambda: states(operator, "pi-1")[-1:] == ["revoked"])
     heard = len(operator.messages)
     for name in ("pi-1", "pi-2"):
         fleet_client.session.publish(f"edgemeter/v1/lab/{name}/command", b"x")
     assert wait_until(lambda: len(neighbour.messages) == 1)
     assert second.messages == []
-    assert not [message for message in operator.messages[heard:] if message.topic.endswith("/result")]
+    assert not [
+        message for message in operator.messages[heard:] if message.topic.endswith("/result")
+    ]
     assert not device.session.is_connected()
     assert neighbour.reasons == []
 
@@ -208,13 +230,21 @@ def test_changes_made_without_a_broker_hold_when_it_starts_and_after_a_restart(b
     assert not is_out(board.address())
 
 
-def test_a_broker_without_the_list_lets_a_revoked_device_in_and_the_service_ends_each_session(broker_lab, tmp_path):
+def test_a_broker_without_the_list_lets_a_revoked_device_in_and_the_service_ends_each_session(
+    broker_lab, tmp_path
+):
     """The broker runs from a copy of the folder, as on another machine; with the copied list it refuses the device."""
     lab, copy = broker_lab, tmp_path / "copy"
     shutil.copytree(lab.folder.path, copy)
     settings = copy / "broker/mosquitto.conf"
     settings.write_text(settings.read_text().replace(str(lab.folder.path), str(copy)))
-    lab.broker.command = ["env", f"OPENSSL_CONF={copy}/broker/openssl.cnf", mosquitto_binary(), "-c", str(settings)]
+    lab.broker.command = [
+        "env",
+        f"OPENSSL_CONF={copy}/broker/openssl.cnf",
+        mosquitto_binary(),
+        "-c",
+        str(settings),
+    ]
     lab.start()
     board = lab.joined()
     device = board.client("pi-1")

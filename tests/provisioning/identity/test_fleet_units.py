@@ -12,7 +12,12 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.cli.collector import collector
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.identity import fleet_units
-from edgemeter.provisioning.identity.fleet_units import BROKER_UNIT, COLLECTOR_UNIT, SERVICE_UNIT, TARGET
+from edgemeter.provisioning.identity.fleet_units import (
+    BROKER_UNIT,
+    COLLECTOR_UNIT,
+    SERVICE_UNIT,
+    TARGET,
+)
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 ODD_NAME = 'our fleet 50%, $HOME and "b"'
@@ -28,11 +33,19 @@ def test_systemd_takes_the_units(tmp_path):
     """`systemd-analyze verify` says nothing about them, whatever the folder is called."""
     program = tmp_path / "mosquitto"
     for unit, text in fleet_units.unit_texts(FleetFolder(tmp_path / ODD_NAME)).items():
-        (tmp_path / unit).write_text(text if shutil.which("mosquitto") else text.replace("/usr/sbin/mosquitto", str(program)))
+        (tmp_path / unit).write_text(
+            text if shutil.which("mosquitto") else text.replace("/usr/sbin/mosquitto", str(program))
+        )
     program.write_text("")
     program.chmod(0o755)
     units = [tmp_path / unit for unit in (BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT, TARGET)]
-    completed = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False, timeout=300)
+    completed = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *units],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert (completed.returncode, completed.stderr) == (0, "")
 
 
@@ -41,7 +54,10 @@ def test_its_command_is_one_of_ours(tmp_path):
     folder = tmp_path / ODD_NAME
     for unit, group in ((SERVICE_UNIT, fleet), (COLLECTOR_UNIT, collector)):
         text = fleet_units.unit_texts(FleetFolder(folder))[unit]
-        words = [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(setting(text, "ExecStart"))]
+        words = [
+            word.replace("%%", "%").replace("$$", "$")
+            for word in shlex.split(setting(text, "ExecStart"))
+        ]
         assert words[words.index("--folder") + 1] == str(folder)
         arguments = words[words.index("fleet" if group is fleet else "collector") + 1 :]
         assert CliRunner().invoke(group, [*arguments, "--help"]).exit_code == 0

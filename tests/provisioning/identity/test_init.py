@@ -21,13 +21,27 @@ def run(folder, *arguments):
 
 def content(folder):
     """Return every file with what it holds; SQLite's own beside the registry left out."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm"))}
+    return {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith(("-wal", "-shm"))
+    }
 
 
 def test_a_second_time_changes_nothing(tmp_path):
     """Not one byte, and that is reported; the folder and each private key in it are their owner's alone."""
     first = json.loads(
-        run(tmp_path / "f", "--broker", "broker.example", "--broker-name", "192.0.2.10", "--broker-name", "::1", "--format", "json")
+        run(
+            tmp_path / "f",
+            "--broker",
+            "broker.example",
+            "--broker-name",
+            "192.0.2.10",
+            "--broker-name",
+            "::1",
+            "--format",
+            "json",
+        )
     )
     assert str(tmp_path / "f" / "ca.crt") in {file["path"] for file in first["made"]}
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o700
@@ -37,7 +51,9 @@ def test_a_second_time_changes_nothing(tmp_path):
     before = content(tmp_path / "f")
     assert json.loads(run(tmp_path / "f", "--format", "json"))["made"] == []
     assert "nothing to make" in run(tmp_path / "f")
-    assert "nothing to make" in run(tmp_path / "f", "--broker-name", "0:0:0:0:0:0:0:1", "--broker-name", "BROKER.example")
+    assert "nothing to make" in run(
+        tmp_path / "f", "--broker-name", "0:0:0:0:0:0:0:1", "--broker-name", "BROKER.example"
+    )
     assert content(tmp_path / "f") == before
 
 
@@ -54,7 +70,10 @@ def test_a_new_fleet_is_a_few_lines(tmp_path):
 def test_commands_on_the_default_fleet_need_no_folder(tmp_path, monkeypatch):
     """A folder in the environment is the default."""
     monkeypatch.setenv("EDGEMETER_FLEET_FOLDER", str(tmp_path / "f"))
-    assert "edgemeter fleet token DEVICE" in run_fleet(tmp_path / "f", "init", "--broker", "broker.example").stderr
+    assert (
+        "edgemeter fleet token DEVICE"
+        in run_fleet(tmp_path / "f", "init", "--broker", "broker.example").stderr
+    )
 
 
 def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
@@ -64,8 +83,15 @@ def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
     before = content(folder)
     run(folder, "--broker-name", "other.example")
     after = content(folder)
-    assert {path.name for path in after if after[path] != before[path]} == {"broker.crt", "broker.key"}
-    assert authority.names_of((folder / "broker/broker.crt").read_bytes()) == {"broker.example", "192.0.2.10", "other.example"}
+    assert {path.name for path in after if after[path] != before[path]} == {
+        "broker.crt",
+        "broker.key",
+    }
+    assert authority.names_of((folder / "broker/broker.crt").read_bytes()) == {
+        "broker.example",
+        "192.0.2.10",
+        "other.example",
+    }
 
 
 def test_what_was_lost_is_made_again(tmp_path):
@@ -75,15 +101,22 @@ def test_what_was_lost_is_made_again(tmp_path):
     before = content(folder)
     certificate = (folder / "ca.crt").read_bytes()
     for path in sorted(before):
-        if path.name in {"ca.crt", "ca.key", "registry.sqlite", "release.key"} or "revoked" in path.parts:
+        if (
+            path.name in {"ca.crt", "ca.key", "registry.sqlite", "release.key"}
+            or "revoked" in path.parts
+        ):
             continue
         path.unlink()
         run(folder, "--broker", "broker.example")
         assert path.exists(), path
         assert (folder / "ca.crt").read_bytes() == certificate, path
         for name in ("collector", "fleet", "operator", "broker/broker"):
-            public = x509.load_pem_x509_certificate((folder / f"{name}.crt").read_bytes()).public_key()
-            private = serialization.load_pem_private_key((folder / f"{name}.key").read_bytes(), None)
+            public = x509.load_pem_x509_certificate(
+                (folder / f"{name}.crt").read_bytes()
+            ).public_key()
+            private = serialization.load_pem_private_key(
+                (folder / f"{name}.key").read_bytes(), None
+            )
             assert public == private.public_key(), (path, name)
 
 
@@ -101,7 +134,11 @@ def test_half_an_authority_is_not_replaced(tmp_path):
 
 def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):
     """The inventory is where it is changed. No broker and names that nothing can hold are errors."""
-    for arguments, why in (([], "--broker HOST"), (["--broker", "b", "--fleet", "a/b"], "'a/b'"), (["--broker", "bröker"], "ASCII")):
+    for arguments, why in (
+        ([], "--broker HOST"),
+        (["--broker", "b", "--fleet", "a/b"], "'a/b'"),
+        (["--broker", "bröker"], "ASCII"),
+    ):
         with table_row(arguments), pytest.raises(ConfigError, match=why):
             run(tmp_path / "none", *arguments)
     run(tmp_path / "f", "--broker", "broker.example")
@@ -113,4 +150,6 @@ def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):
     ):
         with table_row(arguments), pytest.raises(ConfigError, match=f"sets {key} = "):
             run(tmp_path / "f", *arguments)
-    assert "nothing to make" in run(tmp_path / "f", "--broker", "broker.example", "--fleet", "default", "--port", "8883")
+    assert "nothing to make" in run(
+        tmp_path / "f", "--broker", "broker.example", "--fleet", "default", "--port", "8883"
+    )

@@ -51,7 +51,9 @@ def test_a_release_key_is_offline_from_the_start(server, offline):
 @pytest.mark.needs("openssl")
 def test_a_release_is_signed_where_the_key_is(server, offline, tmp_path):
     """Built without a key, it is refused; signed by openssl, it is a release."""
-    run_fleet(server, "init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub")
+    run_fleet(
+        server, "init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub"
+    )
     unsigned = small_release.make(tmp_path, "0.0.1", None, tmp_path / "packed")
     with pytest.raises(ConfigError, match=r"'manifest\.sig'"):
         run_fleet(server, "release", "add", unsigned)
@@ -67,7 +69,9 @@ def test_a_file_that_holds_no_public_key_is_refused(server, offline, tmp_path):
     """A private key, a key on another curve, or one of two is: no fleet is made."""
     other = tmp_path / "other.pub"
     curve = ec.generate_private_key(ec.SECP384R1()).public_key()
-    foreign = curve.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    foreign = curve.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     two = (offline / "release.pub").read_bytes() + foreign
     for message, content in (
         ("no readable public key", (offline / "release.key").read_bytes()),

@@ -62,12 +62,22 @@ def release(folder: Path, key: Path, version: str = "0.0.1") -> Path:
 def run(*command: str | Path, **settings) -> str:
     program, *arguments = command
     words = [requirements.program(str(program)), *arguments]
-    completed = subprocess.run(words, capture_output=True, check=False, timeout=900, text=True, **settings)
+    completed = subprocess.run(
+        words, capture_output=True, check=False, timeout=900, text=True, **settings
+    )
     assert completed.returncode == 0, (command, completed.stdout, completed.stderr)
     return completed.stdout
 
 
-def disk(path: Path, files: dict[str, str], *, size_mb: int = 64, bits: int = 32, sectors: int = 1, table: str = "dos") -> Path:
+def disk(
+    path: Path,
+    files: dict[str, str],
+    *,
+    size_mb: int = 64,
+    bits: int = 32,
+    sectors: int = 1,
+    table: str = "dos",
+) -> Path:
     """Make a disk image: a FAT partition at 8 MiB with these files, and one of Linux behind it; without `table` the FAT alone."""
     offset = OFFSET if table else 0
     with path.open("wb") as file:
@@ -77,7 +87,18 @@ def disk(path: Path, files: dict[str, str], *, size_mb: int = 64, bits: int = 32
         layout = f"label: {table}\nstart={OFFSET // 512},size={size_mb * 2048},type={kinds[0]}\nsize=4M,type={kinds[1]}\n"
         run("sfdisk", "-q", path, input=layout)
     offset_option = ["--offset", str(offset // 512)] if table else []
-    run("mkfs.vfat", "-F", str(bits), "-s", str(sectors), "-n", "BOOTFS" if table else "CIDATA", *offset_option, path, str(size_mb * 1024))
+    run(
+        "mkfs.vfat",
+        "-F",
+        str(bits),
+        "-s",
+        str(sectors),
+        "-n",
+        "BOOTFS" if table else "CIDATA",
+        *offset_option,
+        path,
+        str(size_mb * 1024),
+    )
     source = path.with_suffix(".source")
     for name, text in files.items():
         source.write_bytes(text.encode())
@@ -92,19 +113,33 @@ def mtype(image: Path, name: str, offset: int = OFFSET) -> str:
 def mtools_tree(image: Path, target: Path, offset: int = OFFSET) -> dict[str, bytes]:
     target.mkdir()
     run("mcopy", "-s", "-n", "-i", f"{image}@@{offset}", "::*", target)
-    return {path.relative_to(target).as_posix(): path.read_bytes() for path in sorted(target.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(target).as_posix(): path.read_bytes()
+        for path in sorted(target.rglob("*"))
+        if path.is_file()
+    }
 
 
-def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
+def fsck(
+    image: Path, offset: int = OFFSET, size_bytes: int | None = None
+) -> subprocess.CompletedProcess[str]:
     part = image.with_suffix(".part") if offset else image
     if offset:
         with image.open("rb") as source, part.open("wb") as target:
             source.seek(offset)
             target.write(source.read(size_bytes if size_bytes is not None else -1))
-    return subprocess.run([requirements.program("fsck.fat"), "-nv", str(part)], capture_output=True, text=True, check=False, timeout=600)
+    return subprocess.run(
+        [requirements.program("fsck.fat"), "-nv", str(part)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
 
 
-def card(folder: Path, target: Path, *further_options: str | Path) -> subprocess.CompletedProcess[str]:
+def card(
+    folder: Path, target: Path, *further_options: str | Path
+) -> subprocess.CompletedProcess[str]:
     """Return how `edgemeter fleet card TARGET` ended, with the release and the join file of a fleet's folder; the last options count."""
     options = ["--release", folder / "release-0.0.1.tar", "--join", folder / "pi5-01.join.toml"]
     return edgemeter("fleet", "--folder", folder, "card", target, *options, *further_options)
@@ -130,5 +165,13 @@ def as_bookworm_does(boot: Path):
             break
         lines.append(text)
     script.write_text(
-        "\n".join([*lines, "rm -f /boot/firmware/firstrun.sh", "sed -i 's| systemd.[^ ]*||g' /boot/firmware/cmdline.txt", "exit 0", ""])
+        "\n".join(
+            [
+                *lines,
+                "rm -f /boot/firmware/firstrun.sh",
+                "sed -i 's| systemd.[^ ]*||g' /boot/firmware/cmdline.txt",
+                "exit 0",
+                "",
+            ]
+        )
     )

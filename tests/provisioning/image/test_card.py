@@ -18,7 +18,10 @@ TRIXIE = {
     "user-data": "#cloud-config\n# nothing yet\n",
     "meta-data": "dsmode: local\ninstance_id: rpios-image\n",
 }
-BOOKWORM = {"cmdline.txt": "console=tty1 rootwait quiet init=/usr/lib/raspberrypi-sys-mods/firstboot\n", "config.txt": ""}
+BOOKWORM = {
+    "cmdline.txt": "console=tty1 rootwait quiet init=/usr/lib/raspberrypi-sys-mods/firstboot\n",
+    "config.txt": "",
+}
 # How the disk is made (MBR, GPT, FAT16, FAT32, a bare stick), and what is written.
 CARDS = {
     "cloudinit": (TRIXIE, {"table": "gpt"}, {"user-data", "meta-data", "cmdline.txt"}),
@@ -39,13 +42,26 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
             end = offset + (geometry.get("size_mb", 64) << 20)
             before = image.read_bytes()
             report = cards.prepare(fleet, image)
-            assert (report["first_boot"], set(report["first_boot_files"])) == (name.split(",")[0], written)
+            assert (report["first_boot"], set(report["first_boot_files"])) == (
+                name.split(",")[0],
+                written,
+            )
             after = image.read_bytes()
             assert after[:offset] + after[end:] == before[:offset] + before[end:]
             assert cards.fsck(image, offset, size_bytes=end - offset).returncode == 0
             tree = cards.mtools_tree(image, tmp_path / name, offset)
-            payload = {path.removeprefix("edgemeter/"): data for path, data in tree.items() if path.startswith("edgemeter/")}
-            assert set(payload) == {*programs, "release.tar", "join.toml", "release.pub", "status.txt"}
+            payload = {
+                path.removeprefix("edgemeter/"): data
+                for path, data in tree.items()
+                if path.startswith("edgemeter/")
+            }
+            assert set(payload) == {
+                *programs,
+                "release.tar",
+                "join.toml",
+                "release.pub",
+                "status.txt",
+            }
             assert payload["release.tar"] == release
             assert {path for path in tree if "/" not in path} == set(files) | written
             cards.prepare(fleet, image)
@@ -57,7 +73,13 @@ def test_another_release_takes_the_place_of_the_old(tmp_path, fleet):
     """What was there goes, and nothing is lost of the file system."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     cards.prepare(fleet, image)
-    cards.run("mcopy", "-i", f"{image}@@{cards.OFFSET}", image.with_suffix(".source"), "::edgemeter/left-over")
+    cards.run(
+        "mcopy",
+        "-i",
+        f"{image}@@{cards.OFFSET}",
+        image.with_suffix(".source"),
+        "::edgemeter/left-over",
+    )
     other = cards.release(tmp_path, fleet / "release.key", "0.0.2")
     assert cards.prepare(fleet, image, "--release", other)["release"] == "0.0.2"
     tree = cards.mtools_tree(image, tmp_path / "out")
@@ -136,7 +158,9 @@ def test_a_missing_program_is_named_with_its_package(tmp_path, fleet, monkeypatc
     """An image needs mtools; a mounted folder needs none."""
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "card.img").write_bytes(bytes(1000))
-    refused(fleet, tmp_path / "card.img", "mcopy is not installed: `sudo apt install mtools`", status=1)
+    refused(
+        fleet, tmp_path / "card.img", "mcopy is not installed: `sudo apt install mtools`", status=1
+    )
 
 
 @cards.on_disk
@@ -149,7 +173,9 @@ def test_a_release_that_was_changed_or_is_anothers_is_refused(tmp_path, fleet):
     refused(fleet, image, "differs from the manifest", "--release", small_release.pack(folder))
     (tmp_path / "keys").mkdir()
     key, _ = small_release.keys(tmp_path / "keys")
-    refused(fleet, image, "is not signed by the key", "--release", cards.release(tmp_path / "keys", key))
+    refused(
+        fleet, image, "is not signed by the key", "--release", cards.release(tmp_path / "keys", key)
+    )
 
 
 @cards.on_disk
@@ -157,7 +183,9 @@ def test_a_join_file_that_has_served_is_refused(tmp_path, fleet):
     """Its token was taken out after it had served; a message never repeats it."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     text, used = (fleet / "pi5-01.join.toml").read_text(), tmp_path / "used.toml"
-    used.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("token")))
+    used.write_text(
+        "".join(line for line in text.splitlines(keepends=True) if not line.startswith("token"))
+    )
     refused(fleet, image, "make a new one (`edgemeter fleet token DEVICE`)", "--join", used)
     used.write_text(text.replace('broker = "', 'brocker = "'))
     refused(fleet, image, "brocker", "--join", used)
@@ -166,7 +194,10 @@ def test_a_join_file_that_has_served_is_refused(tmp_path, fleet):
 @cards.on_disk
 def test_an_image_of_jetpack_is_refused_and_apply_named(tmp_path, fleet):
     """Its FAT partition is the firmware's, and nothing reads a seed in it."""
-    image, names = tmp_path / "jetpack.img", ("APP", "A_kernel", "A_kernel-dtb", "recovery", "esp", "UDA")
+    image, names = (
+        tmp_path / "jetpack.img",
+        ("APP", "A_kernel", "A_kernel-dtb", "recovery", "esp", "UDA"),
+    )
     with image.open("wb") as file:
         file.truncate(64 << 20)
     starts = {name: 2048 * (1 + index * 8) for index, name in enumerate(names)}

@@ -44,7 +44,11 @@ def make_board(root: Path, payload: Path) -> SimpleNamespace:
     systemctl = root / "systemctl"
     systemctl.write_text(f'#!/bin/sh\necho "$@" >>{root}/said\n')
     systemctl.chmod(0o755)
-    environment = {"PATH": os.environ["PATH"], "EDGEMETER_PREFIX": str(root), "EDGEMETER_SYSTEMCTL": str(systemctl)}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "EDGEMETER_PREFIX": str(root),
+        "EDGEMETER_SYSTEMCTL": str(systemctl),
+    }
 
     def start(verb: str = "run", **variables: str) -> subprocess.Popen:
         script = root / "boot/firmware/edgemeter/firstboot.sh"
@@ -64,7 +68,14 @@ def make_board(root: Path, payload: Path) -> SimpleNamespace:
         return SimpleNamespace(returncode=process.returncode, out=out, err=err)
 
     token = cards.token((payload / "edgemeter/join.toml").read_text())
-    return SimpleNamespace(root=root, boot=root / "boot/firmware", state=root / "var/lib/edgemeter", token=token, start=start, run=run)
+    return SimpleNamespace(
+        root=root,
+        boot=root / "boot/firmware",
+        state=root / "var/lib/edgemeter",
+        token=token,
+        start=start,
+        run=run,
+    )
 
 
 def systemctl_calls(board) -> list[str]:
@@ -76,14 +87,23 @@ def check_joined(board):
     assert (board.state / "joined").exists()
     assert (board.state / "firstboot.done").exists()
     assert (board.root / "opt/edgemeter/current").readlink() == Path("releases/0.0.1")
-    assert subprocess.run([board.root / "opt/edgemeter/current/bin/edgemeter", "--version"], capture_output=True, check=True).stdout
+    assert subprocess.run(
+        [board.root / "opt/edgemeter/current/bin/edgemeter", "--version"],
+        capture_output=True,
+        check=True,
+    ).stdout
     assert (board.root / "etc/systemd/system/edgemeter-agent.service").read_bytes()
     assert (board.root / "opt/edgemeter/proven/supervisor.py").read_bytes()
     assert (board.root / "opt/edgemeter/release.pub").read_bytes()
     assert (board.state / "identity/device.crt").read_text() == "a certificate"
-    assert "start --no-block edgemeter-supervisor.service edgemeter-agent.service" in systemctl_calls(board)
+    assert (
+        "start --no-block edgemeter-supervisor.service edgemeter-agent.service"
+        in systemctl_calls(board)
+    )
     assert (board.root / "etc/cloud/cloud-init.disabled").exists()
-    assert not [path for path in board.state.iterdir() if path.name.startswith(("payload", "join.toml"))]
+    assert not [
+        path for path in board.state.iterdir() if path.name.startswith(("payload", "join.toml"))
+    ]
     assert "state:   joined" in (board.boot / "edgemeter/status.txt").read_text()
     check_no_secret(board)
 
@@ -101,7 +121,11 @@ def check_no_secret(board):
 def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
     """The whole way once; called again it does nothing worse."""
     assert board.run("install").returncode == 0
-    assert systemctl_calls(board) == ["daemon-reload", "enable edgemeter-firstboot.service", "start --no-block edgemeter-firstboot.service"]
+    assert systemctl_calls(board) == [
+        "daemon-reload",
+        "enable edgemeter-firstboot.service",
+        "start --no-block edgemeter-firstboot.service",
+    ]
     first = board.run()
     assert first.returncode == 0, first.err
     check_joined(board)
@@ -113,7 +137,11 @@ def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
         before, after = (payload / name).read_text(), (board.boot / name).read_text()
         assert before != after
         assert len(before) == len(after)
-        changed = [line for line, new in zip(before.splitlines(), after.splitlines(), strict=True) if line != new]
+        changed = [
+            line
+            for line, new in zip(before.splitlines(), after.splitlines(), strict=True)
+            if line != new
+        ]
         assert [line.split()[0].strip(":=") for line in changed] == [
             {"network-config": "password", "user-data": "passwd"}.get(name, "token")
         ]
@@ -126,11 +154,20 @@ def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
     failed = board.run()
     assert failed.returncode == 1
     crumb = (board.boot / "edgemeter/status.txt").read_text()
-    assert "state:   failed, retrying in 20 s\nstep:    set up the board and join the fleet (2 of 3)\n" in crumb
-    assert "\nerror:   `edgemeter agent join` failed: Error: the broker at 192.0.2.1 does not answer\n" in crumb
+    assert (
+        "state:   failed, retrying in 20 s\nstep:    set up the board and join the fleet (2 of 3)\n"
+        in crumb
+    )
+    assert (
+        "\nerror:   `edgemeter agent join` failed: Error: the broker at 192.0.2.1 does not answer\n"
+        in crumb
+    )
     (board.state / "refuse").write_text(f"no such token as {board.token}")
     failed = board.run()
-    assert board.token not in failed.out + failed.err + (board.boot / "edgemeter/status.txt").read_text()
+    assert (
+        board.token
+        not in failed.out + failed.err + (board.boot / "edgemeter/status.txt").read_text()
+    )
     assert "holds a secret" in failed.err
     (board.state / "refuse").unlink()
     assert board.run().returncode == 0
@@ -140,7 +177,10 @@ def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
 @pytest.mark.nightly
 def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
     """The file goes, cloud-init forgets that it has been there, the board starts again; then it joins."""
-    torn, instance = board.root / "etc/netplan/50-cloud-init.yaml", board.root / "var/lib/cloud/instance"
+    torn, instance = (
+        board.root / "etc/netplan/50-cloud-init.yaml",
+        board.root / "var/lib/cloud/instance",
+    )
     torn.parent.mkdir(parents=True)
     torn.touch()
     instance.mkdir(parents=True)

@@ -26,7 +26,13 @@ def boot(folder: Path, files: dict[str, str]) -> MountedFolder:
     return MountedFolder(folder)
 
 
-CLOUD_INIT = {"cmdline.txt": TRIXIE, "config.txt": "", "user-data": "#cloud-config\n", "meta-data": "", "network-config": ""}
+CLOUD_INIT = {
+    "cmdline.txt": TRIXIE,
+    "config.txt": "",
+    "user-data": "#cloud-config\n",
+    "meta-data": "",
+    "network-config": "",
+}
 FIRSTRUN = {"cmdline.txt": BOOKWORM, "config.txt": "", "issue.txt": ISSUE.format("2025-05-13")}
 LEFTOVER = {"cmdline.txt": TRIXIE, "firstrun.sh": "#!/bin/bash\n"}
 CARDS = (
@@ -52,7 +58,9 @@ def test_a_card_shows_its_format(tmp_path):
 
 def test_a_card_that_shows_no_format_is_not_guessed_at(tmp_path):
     """Neither is one of a system that is too old."""
-    with pytest.raises(ConfigError, match=r"cannot tell .*\(--first-boot\), or .*`edgemeter fleet apply`"):
+    with pytest.raises(
+        ConfigError, match=r"cannot tell .*\(--first-boot\), or .*`edgemeter fleet apply`"
+    ):
         detect.choose_format(boot(tmp_path / "unknown", LEFTOVER))
     with pytest.raises(ConfigError, match="Raspberry Pi OS of 2023-05-03, whose Python is too old"):
         detect.choose_format(boot(tmp_path / "old", {"issue.txt": ISSUE.format("2023-05-03")}))
@@ -62,7 +70,9 @@ def test_what_would_also_fire_is_reported(tmp_path):
     """Left over from another tool: it stays, and is named."""
     line = f"{TRIXIE.strip()} systemd.run=/boot/firstrun.sh\n"
     files = {**CLOUD_INIT, "firstrun.sh": "", "custom.toml": "", "cmdline.txt": line}
-    warnings = " ".join(detect.misfits(boot(tmp_path / "boot", files), "cloudinit", "aarch64", "3.13"))
+    warnings = " ".join(
+        detect.misfits(boot(tmp_path / "boot", files), "cloudinit", "aarch64", "3.13")
+    )
     assert all(name in warnings for name in ("custom.toml", "firstrun.sh", "systemd.run="))
     assert "user-data" not in warnings
 
@@ -93,7 +103,12 @@ runcmd:
 """
 
 
-USER_DATA = ("", "#cloud-config\n# only comments\n#bootcmd:\n", IMAGERS, "#cloud-config\r\nlocale: C.UTF-8\r\n")
+USER_DATA = (
+    "",
+    "#cloud-config\n# only comments\n#bootcmd:\n",
+    IMAGERS,
+    "#cloud-config\r\nlocale: C.UTF-8\r\n",
+)
 
 
 @pytest.mark.needs("cloud-init")
@@ -103,7 +118,9 @@ def test_user_data_satisfies_cloud_init(tmp_path):
     for text in USER_DATA:
         (tmp_path / "user-data").write_text(cloudinit.user_data(text, "user-data"))
         command = ["/usr/bin/python3", program, "schema", "-c", str(tmp_path / "user-data")]
-        completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+        completed = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=600
+        )
         assert completed.returncode == 0, (text, completed.stdout, completed.stderr)
 
 
@@ -113,7 +130,9 @@ def test_user_data_is_the_same_the_second_time():
         with table_row(text):
             prepared_text = cloudinit.user_data(text, "user-data")
             assert cloudinit.user_data(prepared_text, "user-data") == prepared_text
-            assert [line for line in prepared_text.splitlines() if line in text.splitlines()] == text.splitlines() or not text
+            assert [
+                line for line in prepared_text.splitlines() if line in text.splitlines()
+            ] == text.splitlines() or not text
             assert prepared_text.count("firstboot.sh install") == 1
     text = cloudinit.user_data(IMAGERS, "user-data")
     assert text.index("firstboot.sh install") < text.index("- [ls]")
@@ -129,7 +148,10 @@ def test_user_data_that_is_no_cloud_config_is_refused():
 
 def test_cloud_init_gets_a_new_instance_and_a_line_that_declares_it(tmp_path):
     """An unchanged id does nothing, and without the kernel's word every boot looks for a source anew; without Wi-Fi the network stays."""
-    card = boot(tmp_path / "boot", {**CLOUD_INIT, "meta-data": "# keep\ndsmode: local\ninstance_id: rpios-image\n"})
+    card = boot(
+        tmp_path / "boot",
+        {**CLOUD_INIT, "meta-data": "# keep\ndsmode: local\ninstance_id: rpios-image\n"},
+    )
     for instance in ("edgemeter-1", "edgemeter-2"):
         files = changed(card, cloudinit.adapter_files(card, None, instance))
         assert files["meta-data"] == f"# keep\ndsmode: local\ninstance-id: {instance}\n"
@@ -142,7 +164,11 @@ def test_what_starts_us_is_written_last(tmp_path):
     """A card that is pulled too early does not start what is not whole."""
     for name, files, last in (("a", CLOUD_INIT, "user-data"), ("b", FIRSTRUN, "cmdline.txt")):
         card = boot(tmp_path / name, files)
-        adapter = cloudinit.adapter_files(card, WIFI, "i") if name == "a" else firstrun.adapter_files(card, WIFI)
+        adapter = (
+            cloudinit.adapter_files(card, WIFI, "i")
+            if name == "a"
+            else firstrun.adapter_files(card, WIFI)
+        )
         assert list(adapter)[-1] == last
 
 
@@ -218,13 +244,29 @@ def test_a_release_that_does_not_fit_the_system_warns(tmp_path):
     for number, (files, form, why) in enumerate(
         (
             ({"kernel7.img": "", "kernel8.img": ""}, "cloudinit", "as one of 32 bits"),
-            ({"kernel8.img": "", "issue.txt": ISSUE.format("2024-11-19")}, "firstrun", "of 2024-11-19 has 3.11"),
-            ({"kernel8.img": "", "issue.txt": ISSUE.format("2025-10-01")}, "firstrun", "of 2025-10-01 has 3.13"),
-            ({"kernel8.img": "", "issue.txt": ISSUE.format("2026-04-13")}, "cloudinit", "of 2026-04-13 has 3.13"),
+            (
+                {"kernel8.img": "", "issue.txt": ISSUE.format("2024-11-19")},
+                "firstrun",
+                "of 2024-11-19 has 3.11",
+            ),
+            (
+                {"kernel8.img": "", "issue.txt": ISSUE.format("2025-10-01")},
+                "firstrun",
+                "of 2025-10-01 has 3.13",
+            ),
+            (
+                {"kernel8.img": "", "issue.txt": ISSUE.format("2026-04-13")},
+                "cloudinit",
+                "of 2026-04-13 has 3.13",
+            ),
         )
     ):
         card = boot(tmp_path / str(number), files)
         with table_row(files):
             assert any(why in warning for warning in detect.misfits(card, form, "aarch64", "3.10"))
-            assert [warning for warning in detect.misfits(card, form, "aarch64", why[-4:]) if "Python" in warning] == []
+            assert [
+                warning
+                for warning in detect.misfits(card, form, "aarch64", why[-4:])
+                if "Python" in warning
+            ] == []
     assert detect.misfits(boot(tmp_path / "bare", CLOUD_INIT), "cloudinit", "aarch64", "3.10") == []

@@ -24,7 +24,9 @@ class Root:
 
     def run(self, command: str, **environment: str) -> str:
         """Return what a command printed in there; it has to end well."""
-        inside = f"mount -t proc proc {self.path}/proc && exec chroot {self.path} /bin/sh -c '{command}'"
+        inside = (
+            f"mount -t proc proc {self.path}/proc && exec chroot {self.path} /bin/sh -c '{command}'"
+        )
         completed = subprocess.run(
             ["unshare", "--mount", "--pid", "--uts", "--fork", "sh", "-c", inside],
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_OFFLINE": "1", **environment},
@@ -43,7 +45,12 @@ def test_firstrun_sets_up_the_wifi_and_leaves_our_unit(trixie, fleet, tmp_path):
     before = f"{CMDLINE} init=/usr/lib/raspberrypi-sys-mods/firstboot"
     card = cards.disk(tmp_path / "card.img", {"cmdline.txt": before})
     (tmp_path / "psk").write_text("correct horse battery\n")
-    assert cards.prepare(fleet, card, "--wifi-ssid", "Garden", "--wifi-psk-file", tmp_path / "psk")["first_boot"] == "firstrun"
+    assert (
+        cards.prepare(fleet, card, "--wifi-ssid", "Garden", "--wifi-psk-file", tmp_path / "psk")[
+            "first_boot"
+        ]
+        == "firstrun"
+    )
     boot = root.path / "boot/firmware"
     cards.mtools_tree(card, boot)
     (root.path / "etc/NetworkManager/system-connections").mkdir(parents=True)
@@ -55,4 +62,6 @@ def test_firstrun_sets_up_the_wifi_and_leaves_our_unit(trixie, fleet, tmp_path):
     connection = root.path / "etc/NetworkManager/system-connections/edgemeter.nmconnection"
     assert "ssid=71;97;114;100;101;110;" in connection.read_text()
     assert connection.stat().st_mode & 0o777 == 0o600
-    assert (root.path / "etc/systemd/system/multi-user.target.wants/edgemeter-firstboot.service").is_symlink()
+    assert (
+        root.path / "etc/systemd/system/multi-user.target.wants/edgemeter-firstboot.service"
+    ).is_symlink()

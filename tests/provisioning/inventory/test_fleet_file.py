@@ -24,9 +24,18 @@ def test_a_wrong_file_is_one_line(tmp_path):
         ("", "fleet"),
         ('fleet = "a"\nfleets = 1', "fleets"),
         ('fleet = "a"', "server"),
-        ('fleet = "a"\nserver.broker = "b"\n[device.x]\nserial = "1"\n[device.y]\nserial = "1"', "same serial"),
-        ('fleet = "a"\n[device.x]\n[device.y-2]\nbord = "pi5"', r"`bord` in \[device\.y-2\] .*did you mean board"),
-        ('fleet = "a"\n[device.x]\n[device.y-2]\ntags = ["a", "b c"]', r"`tags` in \[device\.y-2\] is wrong in item 2"),
+        (
+            'fleet = "a"\nserver.broker = "b"\n[device.x]\nserial = "1"\n[device.y]\nserial = "1"',
+            "same serial",
+        ),
+        (
+            'fleet = "a"\n[device.x]\n[device.y-2]\nbord = "pi5"',
+            r"`bord` in \[device\.y-2\] .*did you mean board",
+        ),
+        (
+            'fleet = "a"\n[device.x]\n[device.y-2]\ntags = ["a", "b c"]',
+            r"`tags` in \[device\.y-2\] is wrong in item 2",
+        ),
         ("fleet = ", "fleet.toml"),
     ):
         with table_row(text):

@@ -76,31 +76,47 @@ def test_every_random_expression_means_what_python_means():
     """Against Python's own `and`, `or` and `not`, over expressions drawn at random."""
     draw = random.Random(9)  # noqa: S311 - a test
     for _ in range(300):
-        words = [(draw.choice(["", "!"]), draw.choice(["coral", "pi5-01", "pi5-02"])) for _ in range(draw.randrange(1, 6))]
+        words = [
+            (draw.choice(["", "!"]), draw.choice(["coral", "pi5-01", "pi5-02"]))
+            for _ in range(draw.randrange(1, 6))
+        ]
         marks = [draw.choice(["&", "|"]) for _ in words[1:]] + [""]
-        selection_text = "".join(f"{sign}{word} {mark}" for (sign, word), mark in zip(words, marks, strict=True))
+        selection_text = "".join(
+            f"{sign}{word} {mark}" for (sign, word), mark in zip(words, marks, strict=True)
+        )
         python = {"!": "not ", "": "", "&": "and ", "|": "or "}
-        python_text = "".join(f"{python[sign]}{word!r} in has {python[mark]}" for (sign, word), mark in zip(words, marks, strict=True))
+        python_text = "".join(
+            f"{python[sign]}{word!r} in has {python[mark]}"
+            for (sign, word), mark in zip(words, marks, strict=True)
+        )
         fits = selection.parse(selection_text)
         for candidate in FLEET:
-            assert fits(candidate) == eval(python_text, {"has": {*candidate.tags, candidate.device}}), selection_text  # noqa: S307 - written above
+            assert fits(candidate) == eval(  # noqa: S307 - written above
+                python_text, {"has": {*candidate.tags, candidate.device}}
+            ), selection_text
 
 
 def test_the_fleet_file_overrides_what_people_state(tmp_path):
     """Tags add up, the trust state is the registry's, a device of the file alone is expected; nothing is written."""
     folder = FleetFolder(tmp_path)
-    device_tables = '[device.pi5-01]\nboard = "pi5-8gb"\ntags = ["rack"]\n[device.new]\nserial = "7"\n'
+    device_tables = (
+        '[device.pi5-01]\nboard = "pi5-8gb"\ntags = ["rack"]\n[device.new]\nserial = "7"\n'
+    )
     folder.fleet_file.write_text(f'fleet = "lab"\n[server]\nbroker = "b"\n{device_tables}')
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
         devices.put(connection, FLEET[0])
-    pi, new = sorted(selection.read_devices(folder, registry), key=lambda candidate: candidate.device != "pi5-01")
+    pi, new = sorted(
+        selection.read_devices(folder, registry), key=lambda candidate: candidate.device != "pi5-01"
+    )
     merged = {"board": "pi5-8gb", "tags": ("rack", "coral"), "trust": "accepted"}
     assert {name: getattr(pi, name) for name in merged} == merged
     of_the_file = {"device": "new", "fleet": "lab", "serial": "7", "trust": "expected"}
     assert {name: getattr(new, name) for name in of_the_file} == of_the_file
     assert devices.read(registry) == [FLEET[0]]
     assert selection.select_devices(folder, registry, "rack") == [pi]
-    with pytest.raises(ConfigError, match=r"no device matches 'board=pi6'.*boards pi5-8gb; tags coral, rack"):
+    with pytest.raises(
+        ConfigError, match=r"no device matches 'board=pi6'.*boards pi5-8gb; tags coral, rack"
+    ):
         selection.select_devices(folder, registry, "board=pi6")
     registry.close()

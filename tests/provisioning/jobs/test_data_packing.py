@@ -85,12 +85,17 @@ FORMS = (maps, coco, table, class_list, yolo_yaml, yolo_classes)
 
 
 def packed(store, folder, images, annotations, **settings):
-    return packing.pack_data(store, [Settings(data=images, annotations=annotations, **settings)], folder)[images, annotations]
+    return packing.pack_data(
+        store, [Settings(data=images, annotations=annotations, **settings)], folder
+    )[images, annotations]
 
 
 def identity(data, images):
     fields = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
-    targets = {name: target.name if isinstance(target, Path) else target for name, target in (data.targets or {}).items()}
+    targets = {
+        name: target.name if isinstance(target, Path) else target
+        for name, target in (data.targets or {}).items()
+    }
     return fields | {
         "targets": targets,
         "items": [(item.name, item.kind, item.path.relative_to(images)) for item in data.items],
@@ -106,7 +111,9 @@ def test_a_device_opens_the_same_data_set(store, tmp_path):
         source = folder / "here" / images
         for subset in (None, 1):
             with table_row(form.__name__, subset):
-                expected = dataset.open_folder(source, folder / "here" / annotations if annotations else None, subset, 7)
+                expected = dataset.open_folder(
+                    source, folder / "here" / annotations if annotations else None, subset, 7
+                )
                 content = packed(store, folder / "here", images, annotations, subset=subset, seed=7)
                 path = folder / f"device-{subset}" / content.sha256
                 path.parent.mkdir()
@@ -122,9 +129,15 @@ def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
     photographs(tmp_path / "p", *names)
     write(tmp_path / "t.json", json.dumps(dict.fromkeys(names, 1)))
     subsets = [(5, 0), (3, 0), (2, 9), (5, None)]
-    cases = [Settings(data="p", annotations="t.json", subset=subset, seed=seed) for subset, seed in subsets]
+    cases = [
+        Settings(data="p", annotations="t.json", subset=subset, seed=seed)
+        for subset, seed in subsets
+    ]
     (content,) = packing.pack_data(store, cases, tmp_path).values()
-    opened = [dataset.open_folder(tmp_path / "p", tmp_path / "t.json", subset, seed or 0) for subset, seed in subsets]
+    opened = [
+        dataset.open_folder(tmp_path / "p", tmp_path / "t.json", subset, seed or 0)
+        for subset, seed in subsets
+    ]
     expected = {f"images/p/{path.name}" for part in opened for path in part.needed}
     with zipfile.ZipFile(store.path(content.sha256)) as archive:
         assert {*archive.namelist()} == {*expected, "annotations/t.json"}
@@ -143,7 +156,15 @@ def test_the_same_photographs_are_the_same_content(store, tmp_path):
     for path in (tmp_path / "y").rglob("*.png"):
         os.utime(path, (1, 1))
     assert packed(store, tmp_path / "y", "val 2017", "annotations/instances.json") == first
-    assert packed(ContentStore(tmp_path / "other"), tmp_path / "y", "val 2017", "annotations/instances.json") == first
+    assert (
+        packed(
+            ContentStore(tmp_path / "other"),
+            tmp_path / "y",
+            "val 2017",
+            "annotations/instances.json",
+        )
+        == first
+    )
     assert [path.name for path in (tmp_path / "content").iterdir()] == [first.sha256]
     assert first.name == f"{first.sha256[:8]}-val_2017.zip"
     photographs(tmp_path / "y" / "val 2017", "b c.png", "a.png")

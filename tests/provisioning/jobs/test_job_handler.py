@@ -4,7 +4,14 @@ import msgspec
 
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.messages import DeviceState, Topic, encode_message
-from edgemeter.agent.contract.orders import Cancel, Doctor, Measure, Order, ReportReceipt, decode_command
+from edgemeter.agent.contract.orders import (
+    Cancel,
+    Doctor,
+    Measure,
+    Order,
+    ReportReceipt,
+    decode_command,
+)
 from edgemeter.agent.contract.sealed import decode_addressed
 from edgemeter.provisioning.jobs import waves
 from edgemeter.provisioning.jobs.job_handler import BEFORE_RETRY_S
@@ -86,7 +93,9 @@ def test_a_service_that_lacks_the_challenge_of_an_online_device_asks_for_it(benc
     bench.add("a")
     topic = str(Topic("lab", "a", "state"))
     for session in (1, 2):
-        bench.handler.received(Message(topic, encode_message(DeviceState(state="online", session=session))))
+        bench.handler.received(
+            Message(topic, encode_message(DeviceState(state="online", session=session)))
+        )
         ((asked_on, payload),) = bench.sent
         assert asked_on == str(Topic("lab", "a", "command"))
         assert decode_addressed(signed_in(payload)).challenge is None
@@ -129,7 +138,10 @@ def test_a_repeating_device_takes_other_orders_and_ends_when_it_is_requested(ben
     job, order = bench.send(work=Measure(suite=SUITE, every_s=3600), timeout_s=100.0)
     bench.report_and_poll("a", order, "repeating", order.version, reason="every 3600 s")
     assert bench.poll(1000) == []
-    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == ("repeating", "every 3600 s")
+    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == (
+        "repeating",
+        "every 3600 s",
+    )
     other = bench.add("a")
     ((_, measuring),) = bench.poll(3)
     assert measuring.job == other
@@ -148,10 +160,19 @@ def test_a_stale_report_changes_nothing_and_gets_the_version_held(bench):
     """Reported twice, late, of another attempt, or after the end."""
     job, order = bench.send(retries=0)
     bench.report_and_poll("a", order, "running", order.version)
-    for state, attempt, version in (("accepted", 1, order.version), ("running", 1, order.version), ("done", 2, order.version + 1)):
-        ((_, noted),) = bench.report_and_poll("a", msgspec.structs.replace(order, attempt=attempt), state, version)
+    for state, attempt, version in (
+        ("accepted", 1, order.version),
+        ("running", 1, order.version),
+        ("done", 2, order.version + 1),
+    ):
+        ((_, noted),) = bench.report_and_poll(
+            "a", msgspec.structs.replace(order, attempt=attempt), state, version
+        )
         assert noted.version > version
-        assert (bench.held(job, "a").state, bench.held(job, "a").version) == ("running", order.version + 1)
+        assert (bench.held(job, "a").state, bench.held(job, "a").version) == (
+            "running",
+            order.version + 1,
+        )
     bench.report_and_poll("a", order, "failed", order.version + 1, reason="no such model")
     for state in ("done", "running"):
         bench.report_and_poll("a", order, state, order.version + 2)
@@ -184,13 +205,19 @@ def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
     ((_, ended),) = bench.poll(1)
     assert (ended.work, ended.attempt) == (Cancel(), 1)
     execution = bench.held(job, "a")
-    assert (execution.state, execution.reason) == ("queued", "attempt 1 timed out: not finished within 100 s, last state: accepted")
+    assert (execution.state, execution.reason) == (
+        "queued",
+        "attempt 1 timed out: not finished within 100 s, last state: accepted",
+    )
     assert bench.poll(20) == []
     ((_, retry),) = bench.poll(11)
     assert (retry.attempt, retry.job) == (2, job)
     assert retry.version > order.version
     bench.poll(161)
-    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == ("timed_out", "no answer to the order within 100 s")
+    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == (
+        "timed_out",
+        "no answer to the order within 100 s",
+    )
 
 
 def test_a_pause_of_the_service_gives_nobody_up(bench):
@@ -253,7 +280,9 @@ def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench):
         with table_row(state, reason):
             job, orders = bench.add("a"), []
             for _ in range(60):
-                for order in [command for _, command in bench.poll(5) if isinstance(command, Order)]:
+                for order in [
+                    command for _, command in bench.poll(5) if isinstance(command, Order)
+                ]:
                     orders.append(order.attempt)
                     bench.report("a", order, state, order.version, reason=reason)
             assert orders == list(range(1, attempts + 1))
@@ -267,7 +296,10 @@ def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
     ((_, order),) = bench.poll()
     bench.report_and_poll("a", order, "running", order.version)
     other = Registry(bench.folder.registry)
-    for counts in ("1 executions not started, 1 being cancelled", "0 executions not started, 0 being cancelled"):
+    for counts in (
+        "1 executions not started, 1 being cancelled",
+        "0 executions not started, 0 being cancelled",
+    ):
         assert waves.change_job(other, job, "cancel", None, bench.now_ns) == f"cancelled; {counts}"
     other.close()
     ((device, ended),) = bench.poll()
@@ -312,12 +344,14 @@ def test_what_a_revoked_device_repeats_is_over_too(bench):
     bench.report_and_poll("a", order, "repeating", order.version)
     with bench.registry.transaction() as statements:
         new = NewJob((Doctor(),), "t", 100.0)
-        waiting = jobs.add(statements, new, [Target("b", "lab"), Target("a", "lab", wave=1)], bench.now_ns)
+        waiting = jobs.add(
+            statements, new, [Target("b", "lab"), Target("a", "lab", wave=1)], bench.now_ns
+        )
     bench.poll()
     revoke(bench)
-    assert {(bench.held(name, "a").state, bench.held(name, "a").reason) for name in (job, waiting)} == {
-        ("cancelled", "its device was revoked")
-    }
+    assert {
+        (bench.held(name, "a").state, bench.held(name, "a").reason) for name in (job, waiting)
+    } == {("cancelled", "its device was revoked")}
     bench.online("a", session=2)
     ((device, cancel),) = bench.poll()
     assert (device, cancel.job, cancel.work) == ("a", job, Cancel())
@@ -339,7 +373,11 @@ def test_a_board_that_joins_again_is_ordered_again_what_it_had(bench):
     bench.online("a", session=2)
     repeated_orders = []
     for _ in range(15):
-        orders = [command for _, command in bench.poll(1) if isinstance(command, Order) and command.work != Cancel()]
+        orders = [
+            command
+            for _, command in bench.poll(1)
+            if isinstance(command, Order) and command.work != Cancel()
+        ]
         for order in orders:
             repeated_orders.append((order.job, order.attempt, order.work.every_s))
             bench.report("a", order, "repeating" if order.work.repeats else "done", order.version)
@@ -350,7 +388,11 @@ def test_a_board_that_joins_again_is_ordered_again_what_it_had(bench):
 def test_a_report_on_an_unknown_job_is_put_to_rest(bench):
     """A device that kept a job of a registry that is gone does not report it for ever."""
     bench.online("a")
-    bench.report("a", Order(job="gone", attempt=1, version=1, work=Doctor(), timeout_s=1.0), "done", 7)
+    bench.report(
+        "a", Order(job="gone", attempt=1, version=1, work=Doctor(), timeout_s=1.0), "done", 7
+    )
     ((_, payload),) = bench.sent
-    assert decode_command(command_in(payload)) == ReportReceipt(noted="gone", attempt=1, version=8, state="done")
+    assert decode_command(command_in(payload)) == ReportReceipt(
+        noted="gone", attempt=1, version=8, state="done"
+    )
     assert bench.poll() == []

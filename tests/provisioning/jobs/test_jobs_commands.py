@@ -25,7 +25,9 @@ class Fleet:
         self.path = path
         self.folder = give_service(FleetFolder(path / "fleet"))
         self.suite = path / "suite.toml"
-        self.suite.write_text('name = "one"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n')
+        self.suite.write_text(
+            'name = "one"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n'
+        )
         self.registry = Registry(self.folder.registry)
         with self.registry.transaction() as connection:
             for name in NAMES:
@@ -56,10 +58,16 @@ class Answering:
         self.works = []
 
     def sleep(self, _seconds):
-        for execution in jobs.select_executions(self.registry, "WHERE ended_ns IS NULL ORDER BY id"):
+        for execution in jobs.select_executions(
+            self.registry, "WHERE ended_ns IS NULL ORDER BY id"
+        ):
             work = jobs.find(self.registry, execution.job).works[0]
             self.works.append(work)
-            outcome = {"state": "repeating"} if work.repeats else {"state": "done", "ended_ns": 1, "runs": (f"run of {execution.device}",)}
+            outcome = (
+                {"state": "repeating"}
+                if work.repeats
+                else {"state": "done", "ended_ns": 1, "runs": (f"run of {execution.device}",)}
+            )
             with self.registry.transaction() as connection:
                 jobs.write_executions(connection, [replace(execution, attempt=1, **outcome)])
 
@@ -68,7 +76,10 @@ def test_a_repeated_measurement_is_one_job_until_it_is_cancelled(lab, monkeypatc
     """The command returns when all devices have it; its devices are requested to end it."""
     answering = Answering(lab.registry)
     monkeypatch.setattr(job_view.time, "sleep", answering.sleep)
-    for option, value, times in (("--at", "02:30", ("02:30", None)), ("--every", "6h", (None, 21_600))):
+    for option, value, times in (
+        ("--at", "02:30", ("02:30", None)),
+        ("--every", "6h", (None, 21_600)),
+    ):
         text, _ = lab.call("run", lab.suite, option, value, "--on", "a", "--format", "json")
         document = json.loads(text)
         assert (document["kind"], document["states"]) == ("measure", {"repeating": 1})
@@ -112,8 +123,13 @@ def test_cancel_ends_one_device_or_all(lab):
     job = lab.run("--detach")[0].strip()
     assert lab.call("jobs", job)[0].count("waiting for its device") == 3
     for options, count in ((("--device", "a"), 1), ((), 2), ((), 0)):
-        assert lab.call("jobs", job, "--cancel", *options)[0] == f"{job}: cancelled; {count} executions not started, 0 being cancelled\n"
-    assert {execution.state for execution in jobs.executions_of_job(lab.registry, job)} == {"cancelled"}
+        assert (
+            lab.call("jobs", job, "--cancel", *options)[0]
+            == f"{job}: cancelled; {count} executions not started, 0 being cancelled\n"
+        )
+    assert {execution.state for execution in jobs.executions_of_job(lab.registry, job)} == {
+        "cancelled"
+    }
     assert jobs.find(lab.registry, job).state == "cancelled"
     with pytest.raises(ConfigError, match="a device of job"):
         lab.call("jobs", job, "--cancel", "--device", "gone")
@@ -128,7 +144,10 @@ def test_a_wrong_option_is_an_error_before_anything_is_written(lab):
     for arguments, message in (
         (("run", "nothing.toml", "--on", "nobody"), "cannot read the suite"),
         (("run", "SUITE", "--on", "board=("), "is not a condition"),
-        (("run", "SUITE", "--on", "all", "--exclusive", "meter"), "none of these devices has the tag 'meter'"),
+        (
+            ("run", "SUITE", "--on", "all", "--exclusive", "meter"),
+            "none of these devices has the tag 'meter'",
+        ),
         (("run", "SUITE", "--on", "gone"), "revoked.*edgemeter fleet accept"),
         (("run", "SUITE", "--on", "new"), r"none accepts orders \(expected\)"),
         (("run", "SUITE", "--on", "nobody"), "no device matches"),
@@ -139,7 +158,12 @@ def test_a_wrong_option_is_an_error_before_anything_is_written(lab):
             with pytest.raises(ConfigError, match=message):
                 lab.call(*(str(lab.suite) if word == "SUITE" else word for word in arguments))
             assert jobs.select_jobs(lab.registry, "") == []
-    for options in (("--at", "25:00"), ("--every", "6 hours"), ("--every", "32d"), ("--every", "6h", "--at", "02:30")):
+    for options in (
+        ("--at", "25:00"),
+        ("--every", "6 hours"),
+        ("--every", "32d"),
+        ("--every", "6h", "--at", "02:30"),
+    ):
         assert options[0] in lab.run(*options, code=2)[1]
     for option in ("--pause", "--resume", "--cancel", "--follow"):
         assert f"{option} needs the name of a job" in lab.call("jobs", option, code=2)[1]

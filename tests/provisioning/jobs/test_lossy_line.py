@@ -69,7 +69,9 @@ class Line:
     def send(self, where, payload):
         """Put a message on the line: lost, once, or twice, and not always behind the others."""
         for _ in range((self.draw.random() >= LOSS_RATIO) + (self.draw.random() < DOUBLE_RATIO)):
-            self.held.insert(self.draw.randint(max(0, len(self.held) - 4), len(self.held)), (where, payload))
+            self.held.insert(
+                self.draw.randint(max(0, len(self.held) - 4), len(self.held)), (where, payload)
+            )
 
     def deliver(self, bench, devices):
         for _ in range(self.draw.randint(0, len(self.held))):
@@ -114,7 +116,11 @@ def run_to_the_end(path, seed):
     line, versions, ended, executions = Line(draw), {}, {}, []
     for number in range(1000):
         turn(number, bench, devices, line)
-        executions = [execution for job in ordered for execution in jobs.executions_of_job(bench.registry, job)]
+        executions = [
+            execution
+            for job in ordered
+            for execution in jobs.executions_of_job(bench.registry, job)
+        ]
         check(executions, versions, ended)
         if all(execution.is_final for execution in executions):
             break
@@ -145,5 +151,7 @@ def check(executions, versions, ended):
         versions[key] = execution.version
         if execution.state in FINAL:
             assert ended.setdefault(key, execution) == execution
-    flying = Counter(execution.device for execution in executions if execution.state in jobs.IN_FLIGHT)
+    flying = Counter(
+        execution.device for execution in executions if execution.state in jobs.IN_FLIGHT
+    )
     assert all(count == 1 for count in flying.values())

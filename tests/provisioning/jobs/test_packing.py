@@ -24,7 +24,9 @@ def write(path, text, **files):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     for name, latency_ms in files.items():
-        (path.parent / f"{name}.replay.json").write_text(json.dumps(REPLAY | {"latencies_ms": [latency_ms]}))
+        (path.parent / f"{name}.replay.json").write_text(
+            json.dumps(REPLAY | {"latencies_ms": [latency_ms]})
+        )
     return path
 
 
@@ -56,7 +58,10 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
     suite = unpacked(work, store, tmp_path / "device")
     cases = suite.cases
     assert suite.matters_ratio == 0.02
-    identities = [(case.model.rsplit("/", 1)[1], case.threads, case.seconds, case.mode, case.name) for case in cases]
+    identities = [
+        (case.model.rsplit("/", 1)[1], case.threads, case.seconds, case.mode, case.name)
+        for case in cases
+    ]
     assert identities == [
         ("m_fp32.replay.json", 1, 2.0, "rapid", None),
         ("m_fp32.replay.json", 2, 2.0, "rapid", None),
@@ -64,7 +69,11 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
         ("m_int8.replay.json", 2, 2.0, "rapid", None),
         ("n.replay.json", 1, 0.0, "rapid", "n: of b"),
     ]
-    assert {json.loads(Path(case.model).read_text())["latencies_ms"][0] for case in cases} == {1.0, 2.0, 3.0}
+    assert {json.loads(Path(case.model).read_text())["latencies_ms"][0] for case in cases} == {
+        1.0,
+        2.0,
+        3.0,
+    }
     assert packing.size_note(work).startswith("each device downloads at most ")
 
 
@@ -75,13 +84,25 @@ def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
         (tmp_path / folder / "net 1.param").write_text("7767517\n")
         (tmp_path / folder / "net 1.bin").write_bytes(weights)
         model_card.card_path(tmp_path / folder / "net 1.param").write_text(f"# {folder}")
-    path = write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = ["a/net 1.param", "b/net 1.param"]\n')
+    path = write(
+        tmp_path / "suite.toml",
+        'name = "n"\n[[case]]\nmodel = ["a/net 1.param", "b/net 1.param"]\n',
+    )
     work = pack_file(path, store)
     names = [model.name for model in work.models]
     prefix = hashlib.sha256(b"7767517\n").hexdigest()[:8]
-    assert names == ["net_1.param", "net_1.bin", "net_1.param.toml", *(f"{prefix}-net_1.{end}" for end in ("param", "bin", "param.toml"))]
+    assert names == [
+        "net_1.param",
+        "net_1.bin",
+        "net_1.param.toml",
+        *(f"{prefix}-net_1.{end}" for end in ("param", "bin", "param.toml")),
+    ]
     contents = {model.name: store.path(model.sha256).read_bytes() for model in work.models}
-    assert (contents["net_1.bin"], contents[f"{prefix}-net_1.bin"], contents["net_1.param.toml"]) == (b"A", b"B", b"# a")
+    assert (
+        contents["net_1.bin"],
+        contents[f"{prefix}-net_1.bin"],
+        contents["net_1.param.toml"],
+    ) == (b"A", b"B", b"# a")
 
 
 def test_a_card_that_is_a_link_to_a_key_is_not_sent(store, tmp_path):
@@ -90,7 +111,9 @@ def test_a_card_that_is_a_link_to_a_key_is_not_sent(store, tmp_path):
     (tmp_path / "m.replay.json").write_bytes(b"{}")
     (tmp_path / "m.replay.json.toml").symlink_to(tmp_path / "id_rsa")
     with pytest.raises(ConfigError, match="id_rsa', which is not known to be a \\.toml file"):
-        pack_file(write(tmp_path / "s.toml", 'name = "s"\n[[case]]\nmodel = "m.replay.json"\n'), store)
+        pack_file(
+            write(tmp_path / "s.toml", 'name = "s"\n[[case]]\nmodel = "m.replay.json"\n'), store
+        )
 
 
 def test_a_model_under_another_file_name_keeps_its_name(store, tmp_path):
@@ -99,7 +122,10 @@ def test_a_model_under_another_file_name_keeps_its_name(store, tmp_path):
     write(tmp_path / "b" / "x", "", net=2.0)
     write(tmp_path / "x", "", **{"my mödel": 3.0})
     models = ["a/net.replay.json", "b/net.replay.json", "my mödel.replay.json"]
-    path = write(tmp_path / "suite.toml", f'name = "n"\n[[case]]\nmodel = {json.dumps(models, ensure_ascii=False)}\n')
+    path = write(
+        tmp_path / "suite.toml",
+        f'name = "n"\n[[case]]\nmodel = {json.dumps(models, ensure_ascii=False)}\n',
+    )
     cases = unpacked(pack_file(path, store), store, tmp_path / "device").cases
     assert [case.name for case in cases] == [None, "net.replay", "my m-del.replay"]
 
@@ -113,7 +139,9 @@ def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
         searched.append(name)
         return tmp_path / "cache" / "big.replay.json"
 
-    work = pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "big-net"\n'), store, find)
+    work = pack_file(
+        write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "big-net"\n'), store, find
+    )
     assert (searched, work.models[0].name) == (["big-net"], "big.replay.json")
 
 
@@ -124,12 +152,21 @@ def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
         ('name = "n"\n[[case]]\nthreads = 1', "names no model"),
         ('name = "n"\n[[case]]\nmodel = "gone.onnx"', "no model at"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\noptions = {a = "/etc"}', "options"),
-        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nscenario = "single_stream"\nbatch = 3', "batch is for offline"),
+        (
+            'name = "n"\n[[case]]\nmodel = "m.replay.json"\nscenario = "single_stream"\nbatch = 3',
+            "batch is for offline",
+        ),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "onnx"', "nothing to measure"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nbackend = "a;rm -rf"', "backend"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nspeed = 1', "speed"),
-        ('name = "n"\n[[case]]\nmodel = ["m.replay.json", "zoo.nets:make"]', "is code, which no order carries"),
-        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "python"', r"case 1: .* in a file of Python is code"),
+        (
+            'name = "n"\n[[case]]\nmodel = ["m.replay.json", "zoo.nets:make"]',
+            "is code, which no order carries",
+        ),
+        (
+            'name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "python"',
+            r"case 1: .* in a file of Python is code",
+        ),
     ):
         with table_row(text), pytest.raises(ConfigError, match=message):
             pack_file(write(tmp_path / "suite.toml", text, m=1.0), store)

@@ -29,7 +29,11 @@ class World(Bench):
         self.now_ns += int(seconds * S)
         self.count = 0
         self.reports.poll(self.now_ns)
-        present = {topic.split("/")[2]: decode_job_progress(payload) for topic, payload in self.retained.items() if payload}
+        present = {
+            topic.split("/")[2]: decode_job_progress(payload)
+            for topic, payload in self.retained.items()
+            if payload
+        }
         return present, self.count
 
 
@@ -47,7 +51,9 @@ def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(b
     counts = {"done": 0, "failed": 1, "running": 1, "waiting": 1, "wave": 1, "waves": 1, "total": 3}
     assert {name: getattr(report, name) for name in counts} == counts
     assert (report.title, report.state) == ("t", "running")
-    assert [(line.device, line.state, line.done_ratio, line.note) for line in report.executions] == [
+    assert [
+        (line.device, line.state, line.done_ratio, line.note) for line in report.executions
+    ] == [
         ("a", "running", 0.25, "run 2 of 4"),
         ("b", "failed", None, "no such runtime"),
     ]
@@ -70,7 +76,9 @@ def test_a_job_on_many_devices_is_a_message_that_a_collector_takes(bench):
     """Fifty devices at most are in it, with notes that are cut; the counts are of all."""
     job = bench.add(*(f"device-{number:05d}-{'x' * 40}" for number in range(60)))
     with bench.registry.transaction() as connection:
-        connection.execute("UPDATE executions SET state = 'failed', ended_ns = 1, reason = ?", ("\u2603" * 2000,))
+        connection.execute(
+            "UPDATE executions SET state = 'failed', ended_ns = 1, reason = ?", ("\u2603" * 2000,)
+        )
     report = bench.published(0.0)[0][job]
     assert (report.failed, len(report.executions)) == (60, progress.MOST_EXECUTIONS)
     assert max(map(len, bench.retained.values())) < LARGEST_REPORT_BYTES

@@ -51,7 +51,9 @@ def test_a_job_always_comes_to_an_end():
     draw = random.Random(3)  # noqa: S311 - a test
     for _ in range(50):
         waves = draw.randint(1, 4)
-        states = {(wave, number): "held" for wave in range(waves) for number in range(draw.randint(1, 4))}
+        states = {
+            (wave, number): "held" for wave in range(waves) for number in range(draw.randint(1, 4))
+        }
         job = running(waves, draw.choice([0.0, 0.2, 0.5, 1.0]))
         states.update({key: "queued" for key in states if key[0] == 0})
         for _ in range(200):
@@ -59,7 +61,13 @@ def test_a_job_always_comes_to_an_end():
             step = next_step(job, counts, counts, 9)
             if step is not None:
                 job = step
-                states.update({key: "queued" for key, state in states.items() if key[0] <= job.wave and state == "held"})
+                states.update(
+                    {
+                        key: "queued"
+                        for key, state in states.items()
+                        if key[0] <= job.wave and state == "held"
+                    }
+                )
                 if job.state != "running":
                     break
                 continue
@@ -104,7 +112,12 @@ class World(Bench):
         """Add a job on a to d, each in the wave that is said."""
         new = NewJob((Measure(suite=SUITE),), "t", 100.0, max_failed_ratio=ratio)
         with self.registry.transaction() as statements:
-            self.job = jobs.add(statements, new, [Target(name, "lab", wave) for name, wave in waves.items()], self.now_ns)
+            self.job = jobs.add(
+                statements,
+                new,
+                [Target(name, "lab", wave) for name, wave in waves.items()],
+                self.now_ns,
+            )
 
     def orders(self):
         """Let both handlers look, and return what goes out by device."""
@@ -165,7 +178,9 @@ def test_a_resumed_job_is_not_stopped_again_for_what_failed_before(bench):
     bench.end(bench.orders(), "failed", reason="no such runtime")
     assert bench.orders() == {}
     assert bench.state == ("stopped", 0)
-    assert jobs.find(bench.registry, bench.job).reason == "wave 1 of 2: 1 of 2 failed, at most 0% may"
+    assert (
+        jobs.find(bench.registry, bench.job).reason == "wave 1 of 2: 1 of 2 failed, at most 0% may"
+    )
     bench.online("b", session=2)
     assert bench.orders() == {}
     assert bench.change("resume") == "resumed with wave 1 of 2, 1 executions queued"
@@ -175,7 +190,9 @@ def test_a_resumed_job_is_not_stopped_again_for_what_failed_before(bench):
         bench.end(orders)
     bench.orders()
     assert bench.state == ("done", 1)
-    assert Counter(execution.state for execution in jobs.executions_of_job(bench.registry, bench.job)) == {"done": 2, "failed": 1}
+    assert Counter(
+        execution.state for execution in jobs.executions_of_job(bench.registry, bench.job)
+    ) == {"done": 2, "failed": 1}
 
 
 def test_a_wave_waits_for_a_device_that_is_off_until_somebody_cancels_it_there(bench):

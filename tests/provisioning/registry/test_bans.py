@@ -1,7 +1,12 @@
 """Bans grow from one to the next, end by themselves, and are forgotten."""
 
 from edgemeter.provisioning.registry import certificates
-from edgemeter.provisioning.registry.certificates import active_bans, ban_device, end_ban, pending_disconnects
+from edgemeter.provisioning.registry.certificates import (
+    active_bans,
+    ban_device,
+    end_ban,
+    pending_disconnects,
+)
 
 MIN = 60_000_000_000
 

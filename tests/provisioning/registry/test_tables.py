@@ -33,21 +33,34 @@ def test_a_job_is_found_by_how_its_name_begins(registry):
     """One of many; what was changed is read by its serial; a cancelled one has ended."""
     with registry.transaction() as statements:
         job = jobs.add(
-            statements, NewJob((Doctor(),), "doctor", 300.0), [Target("pi-1", "lab"), Target("pi-2", "lab", 1, exclusive="rack")], 1
+            statements,
+            NewJob((Doctor(),), "doctor", 300.0),
+            [Target("pi-1", "lab"), Target("pi-2", "lab", 1, exclusive="rack")],
+            1,
         )
         jobs.add(statements, NewJob((Logs(),), "logs", 300.0), [Target("pi-3", "lab")], 2)
     assert jobs.find(registry, job[:9]).job == job
     assert jobs.find(registry, job).works == (Doctor(),)
     first, second = jobs.executions_of_job(registry, job)
-    assert (first.state, first.exclusive, second.state, second.exclusive) == ("queued", None, "held", "rack")
+    assert (first.state, first.exclusive, second.state, second.exclusive) == (
+        "queued",
+        None,
+        "held",
+        "rack",
+    )
     for unclear in ("", "%", "nothing", "*"):
         with pytest.raises(ConfigError):
             jobs.find(registry, unclear)
     before = jobs.last_serial(registry)
     waves.change_job(registry, job, "cancel", "pi-2", 5)
-    assert [execution.device for execution in jobs.select_executions(registry, "WHERE serial > ?", before)] == ["pi-2"]
+    assert [
+        execution.device
+        for execution in jobs.select_executions(registry, "WHERE serial > ?", before)
+    ] == ["pi-2"]
     assert jobs.count_states(registry, job) == {(0, "queued"): 1, (1, "cancelled"): 1}
-    assert [job.title for job in jobs.select_jobs(registry, "ORDER BY made_ns DESC LIMIT 1")] == ["logs"]
+    assert [job.title for job in jobs.select_jobs(registry, "ORDER BY made_ns DESC LIMIT 1")] == [
+        "logs"
+    ]
 
 
 def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):
@@ -55,11 +68,17 @@ def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):
     monkeypatch.setattr(certificates, "KEPT_UNDECIDED", 3)
     with registry.transaction() as statements:
         for number in range(6):
-            row = EnrolmentRequest(f"r{number}", None, "pi", "lab", f"{number}", "emmc", None, "k", "why", number)
+            row = EnrolmentRequest(
+                f"r{number}", None, "pi", "lab", f"{number}", "emmc", None, "k", "why", number
+            )
             certificates.put_request(statements, row)
             if number == 0:
                 certificates.decide_request(statements, "r0", "accepted", "pi-9")
-    assert [request.request for request in certificates.undecided_requests(registry)] == ["r3", "r4", "r5"]
+    assert [request.request for request in certificates.undecided_requests(registry)] == [
+        "r3",
+        "r4",
+        "r5",
+    ]
     assert certificates.find_request(registry, "r0").name == "pi-9"
 
 

@@ -11,7 +11,8 @@ def releases(tmp_path_factory):
     folder = tmp_path_factory.mktemp("releases")
     key, public = small_release.keys(folder)
     by_name = {
-        f"v{version.replace('.', '')}": small_release.make(folder, version, key, folder / "packed") for version in ("1.0", "1.1", "2.0")
+        f"v{version.replace('.', '')}": small_release.make(folder, version, key, folder / "packed")
+        for version in ("1.0", "1.1", "2.0")
     }
     return SimpleNamespace(key=key, public=public, folder=folder, **by_name)
 
@@ -23,7 +24,11 @@ def pip_finds(monkeypatch):
     def find(*folders):
         for name in ("EXTRA_INDEX_URL", "INDEX_URL"):
             monkeypatch.delenv(f"PIP_{name}", raising=False)
-        for name, value in {"CONFIG_FILE": "/dev/null", "NO_INDEX": "1", "FIND_LINKS": " ".join(map(str, folders))}.items():
+        for name, value in {
+            "CONFIG_FILE": "/dev/null",
+            "NO_INDEX": "1",
+            "FIND_LINKS": " ".join(map(str, folders)),
+        }.items():
             monkeypatch.setenv(f"PIP_{name}", value)
 
     return find

@@ -8,7 +8,9 @@ from tests.fixtures.rows import table_row
 def test_the_ladder_holds_every_tag_up_to_the_glibc():
     """A wheel of any older tag runs; LiteRT's is 2_27, which neither 2014 nor one tag 2_28 would find."""
     tags = boards.release_target("pi5", "3.11").platforms()
-    assert [tag for tag in tags if tag.startswith("manylinux_2_")] == [f"manylinux_2_{minor}_aarch64" for minor in range(36, 16, -1)]
+    assert [tag for tag in tags if tag.startswith("manylinux_2_")] == [
+        f"manylinux_2_{minor}_aarch64" for minor in range(36, 16, -1)
+    ]
     assert "manylinux2014_aarch64" in tags
     assert "manylinux_2_37_aarch64" not in tags
     assert "manylinux1_x86_64" in boards.release_target("pc").platforms()

@@ -30,7 +30,9 @@ def offline(releases, tmp_path, monkeypatch, pip_finds):
 
 
 def run(command, *arguments):
-    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        command, [str(argument) for argument in arguments], catch_exceptions=False
+    )
 
 
 @pytest.mark.needs("openssl")
@@ -40,7 +42,10 @@ def test_a_release_is_built_and_installs(releases, offline, tmp_path):
     assert built.exit_code == 0, built.output
     document = json.loads(built.stdout)
     assert document["version"].startswith("3.1+")
-    assert read_release(tmp_path / document["path"], releases.public).manifest.version == document["version"]
+    assert (
+        read_release(tmp_path / document["path"], releases.public).manifest.version
+        == document["version"]
+    )
     command = small_release.install_command(document["path"], tmp_path / "opt", releases.public)
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
@@ -56,11 +61,16 @@ def test_a_key_that_devices_will_not_trust_signs_nothing(releases, offline, tmp_
     public = tmp_path / "fleet/release.pub"
     both = public.read_bytes() + releases.public.read_bytes()
     public.write_bytes(releases.public.read_bytes())
-    with pytest.raises(ConfigError, match=r"release\.key' is not in .*release\.pub': no device would accept"):
+    with pytest.raises(
+        ConfigError, match=r"release\.key' is not in .*release\.pub': no device would accept"
+    ):
         run(release_command, "build", *offline)
     public.write_bytes(both)
     built = run(release_command, "build", *offline, "--format", "json")
-    assert read_release(tmp_path / json.loads(built.stdout)["path"], public).manifest.board == offline[1]
+    assert (
+        read_release(tmp_path / json.loads(built.stdout)["path"], public).manifest.board
+        == offline[1]
+    )
 
 
 @pytest.mark.services
@@ -75,7 +85,10 @@ def test_edgemeters_own_wheel_is_the_one_it_was_installed_from(tmp_path, monkeyp
     (tmp_path / "made").mkdir()
     assert release_wheels.make_own_wheel(tmp_path / "made").read_bytes() == wheel.read_bytes()
     wheel.unlink()
-    with pytest.raises(UnavailableError, match=r"edgemeter-9.9-py3-none-any.whl.*`edgemeter fleet release build --wheel FILE`"):
+    with pytest.raises(
+        UnavailableError,
+        match=r"edgemeter-9.9-py3-none-any.whl.*`edgemeter fleet release build --wheel FILE`",
+    ):
         release_wheels.make_own_wheel(tmp_path / "made")
 
 
@@ -83,5 +96,8 @@ def test_edgemeters_own_wheel_is_the_one_it_was_installed_from(tmp_path, monkeyp
 def test_edgemeters_own_wheel_holds_what_a_board_needs(tmp_path):
     """Built from the source here: the installer, the supervisor, the boards and the models that ship."""
     names = set(zipfile.ZipFile(release_wheels.make_own_wheel(tmp_path)).namelist())
-    assert {"edgemeter/provisioning/release/install.py", "edgemeter/provisioning/release/supervisor.py"} <= names
+    assert {
+        "edgemeter/provisioning/release/install.py",
+        "edgemeter/provisioning/release/supervisor.py",
+    } <= names
     assert {"edgemeter/provisioning/release/boards.toml", "edgemeter/agent/cli/main.py"} <= names

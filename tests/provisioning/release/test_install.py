@@ -35,13 +35,19 @@ def start(release, root, public, *options, **settings):
 
 
 def release_of(root):
-    completed = subprocess.run([root / "current/bin/edgemeter", "--version"], capture_output=True, text=True, check=True)
+    completed = subprocess.run(
+        [root / "current/bin/edgemeter", "--version"], capture_output=True, text=True, check=True
+    )
     return completed.stdout.strip().strip('"').rpartition(" ")[2]
 
 
 def picture(root):
     return {
-        str(path): str(path.readlink()) if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        str(path): str(path.readlink())
+        if path.is_symlink()
+        else hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_file()
+        else None
         for path in sorted(root.rglob("*"))
     }
 
@@ -74,7 +80,9 @@ def test_a_release_becomes_the_release_that_runs(releases, installed, tmp_path):
     release = installed / "releases/1.0"
     assert release_of(installed) == "1.0"
     assert str((installed / "current").readlink()) == "releases/1.0"
-    assert (release / "manifest.json").read_bytes() == release_file.read_release(releases.v10, releases.public).document
+    assert (release / "manifest.json").read_bytes() == release_file.read_release(
+        releases.v10, releases.public
+    ).document
     assert (installed / "proven/install.py").read_bytes() == SCRIPT.read_bytes()
     assert (installed / "release.pub").read_bytes() == releases.public.read_bytes()
     assert (release / "units/edgemeter-agent.service").is_file()
@@ -85,7 +93,11 @@ def test_a_release_becomes_the_release_that_runs(releases, installed, tmp_path):
     assert (repeated.returncode, "nothing to do" in repeated.stdout) == (0, True)
     assert picture(installed) == before
     without_key = start(releases.v10, tmp_path / "opt", tmp_path / "no.pub")
-    assert (without_key.returncode, "no public key" in without_key.stderr, (tmp_path / "opt").exists()) == (1, True, False)
+    assert (
+        without_key.returncode,
+        "no public key" in without_key.stderr,
+        (tmp_path / "opt").exists(),
+    ) == (1, True, False)
 
 
 @pytest.mark.nightly
@@ -99,10 +111,16 @@ def test_every_module_starts_from_bytecode_that_stays_valid(releases, tmp_path):
         os.utime(source, (1e9, 1e9))
         (bytecode,) = (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc")
         # Other users read it; bits 1 and 0 of the flags: by hash, and unchecked (PEP 552).
-        assert (bytecode.stat().st_mode & 0o777, bytecode.read_bytes()[4:8]) == (0o644, bytes([1, 0, 0, 0]))
+        assert (bytecode.stat().st_mode & 0o777, bytecode.read_bytes()[4:8]) == (
+            0o644,
+            bytes([1, 0, 0, 0]),
+        )
     before = picture(root)
     imported = subprocess.run(
-        [root / "current/bin/python", "-v", "-c", "import edgemeter.standin"], capture_output=True, text=True, check=True
+        [root / "current/bin/python", "-v", "-c", "import edgemeter.standin"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stderr
     origins = re.findall(rf"code object from '{root}/\S*[.](pyc?)'", imported)
     assert (origins.count("py"), origins.count("pyc") > 10) == (0, True)
@@ -184,19 +202,30 @@ def field(name, value):
 
 def field_of_a_file(**values):
     """Return a maker of a release whose manifest says otherwise of its first file, rightly signed."""
-    return lambda releases, tmp_path: signed_anew(releases, tmp_path, lambda document, _: document["files"][0].update(values))
+    return lambda releases, tmp_path: signed_anew(
+        releases, tmp_path, lambda document, _: document["files"][0].update(values)
+    )
 
 
 REFUSED = [
     (in_folder(signed_by_another), "is not signed by the key"),
     (changed_byte, "differs from the manifest"),
     (member("../../escaped"), "not in its manifest"),
-    (member("wheels/link.whl", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "not in its manifest"),
+    (
+        member("wheels/link.whl", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        "not in its manifest",
+    ),
     # A second file under a known name, which some readers take instead of the first.
     (member("install.py", b"import os"), "differs from the manifest"),
     (member("wheels/evil-1-py3-none-any.whl"), "not in its manifest"),
-    (member("install.py", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "cannot read 'install.py'"),
-    (member("install.py", b"", type=tarfile.FIFOTYPE), "'install.py' in the release is not a plain file"),
+    (
+        member("install.py", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        "cannot read 'install.py'",
+    ),
+    (
+        member("install.py", b"", type=tarfile.FIFOTYPE),
+        "'install.py' in the release is not a plain file",
+    ),
     (truncated, ""),
     (field("extra", 1), "unknown or missing fields: 'extra'"),
     (field("schema", 2), "schema '2'"),
@@ -209,21 +238,33 @@ REFUSED = [
     (field("glibc", "2.99"), "needs glibc 2.99"),
     (field("built_ns", -1), "built_ns '-1'"),
     (field("built_ns", "1"), "built_ns '1'"),
-    (in_folder(lambda release: (release / "manifest.json").write_bytes(b"[" * 100_000)), "is not signed by the key"),
+    (
+        in_folder(lambda release: (release / "manifest.json").write_bytes(b"[" * 100_000)),
+        "is not signed by the key",
+    ),
     (field("files", {}), "not a list"),
     (field_of_a_file(path="../../etc/passwd"), "path '../../etc/passwd'"),
     (field_of_a_file(run="rm -rf /"), "unknown or missing fields: 'run'"),
 ]
 
 
-def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(releases, installed, tmp_path, capsys):
+def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(
+    releases, installed, tmp_path, capsys
+):
     """Whatever is wrong with a release: status 1, the reason, and the device as it was."""
     before = picture(installed)
     for number, (make_release, why) in enumerate(REFUSED):
         folder, mask = tmp_path / str(number), os.umask(0o022)
         folder.mkdir()
         status = install.main(
-            ["--release", str(make_release(releases, folder)), "--root", str(installed), "--public-key", str(releases.public)]
+            [
+                "--release",
+                str(make_release(releases, folder)),
+                "--root",
+                str(installed),
+                "--public-key",
+                str(releases.public),
+            ]
         )
         os.umask(mask)
         printed = capsys.readouterr()
@@ -241,7 +282,9 @@ def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp
     def change(document, release):
         wheel = next((release / "wheels").glob("msgspec-*"))
         wheel.unlink()
-        document["files"] = [entry for entry in document["files"] if not entry["path"].startswith("wheels/msgspec")]
+        document["files"] = [
+            entry for entry in document["files"] if not entry["path"].startswith("wheels/msgspec")
+        ]
 
     result = start(signed_anew(releases, tmp_path, change), installed, releases.public)
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
@@ -263,7 +306,9 @@ def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(rel
         release, version = ((releases.v10, "1.0"), (releases.v11, "1.1"))[turn % 2]
         shutil.rmtree(root / "releases" / version) if release_of(root) != version else None
         command = small_release.install_command(release, root, releases.public, "--allow-downgrade")
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
         time.sleep(dice.uniform(0, took_s))
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

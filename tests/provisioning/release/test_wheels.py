@@ -9,7 +9,11 @@ from tests.fixtures.small_release import write_wheel
 
 pytestmark = pytest.mark.services
 
-PI5, ORIN, PC = boards.release_target("pi5"), boards.release_target("jetson-orin"), boards.release_target("pc", "3.10")
+PI5, ORIN, PC = (
+    boards.release_target("pi5"),
+    boards.release_target("jetson-orin"),
+    boards.release_target("pc", "3.10"),
+)
 
 
 @pytest.fixture
@@ -22,7 +26,11 @@ def index(tmp_path, pip_finds):
     write_wheel(folder, "backport", "1.0")
     write_wheel(folder, "forarm", "1.0")
     write_wheel(
-        folder, "runtime", "1.0", ("backport; python_version < '3.12'", "forarm; platform_machine == 'aarch64'"), Provides_Extra="fast"
+        folder,
+        "runtime",
+        "1.0",
+        ("backport; python_version < '3.12'", "forarm; platform_machine == 'aarch64'"),
+        Provides_Extra="fast",
     )
     write_wheel(folder, "runtime", "0.9", Provides_Extra="fast")
     return folder
@@ -30,7 +38,13 @@ def index(tmp_path, pip_finds):
 
 def own_wheel(tmp_path, *needs):
     """Return a wheel of edgemeter that needs these, the runtime as its extra `litert`."""
-    return write_wheel(tmp_path, "edgemeter", "1.0", ("runtime>=1; extra == 'litert'", *needs), Provides_Extra="litert")
+    return write_wheel(
+        tmp_path,
+        "edgemeter",
+        "1.0",
+        ("runtime>=1; extra == 'litert'", *needs),
+        Provides_Extra="litert",
+    )
 
 
 def collected(tmp_path, target, wheel, extras=("litert",), further=()):

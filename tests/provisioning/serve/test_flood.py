@@ -28,7 +28,9 @@ FLOOD_S = 6.0
 def flood(board, name):
     """Flood a topic over raw TLS lines with the board's certificate, anew where it is cut; return how often it tried to come in."""
     topic = f"edgemeter/v1/lab/{name}/job"
-    block = b"".join(publish_packet(topic, REPORT % number, version="3.1.1") for number in range(2000))
+    block = b"".join(
+        publish_packet(topic, REPORT % number, version="3.1.1") for number in range(2000)
+    )
     context = ssl.create_default_context(cafile=str(board.files.ca))
     context.load_cert_chain(board.files.certificate, board.files.key)
     tries, end_s = 0, time.monotonic() + FLOOD_S
@@ -69,7 +71,13 @@ class HonestBoard:
     def received(self, message: Message):
         order = orders.decode_command(command_in(message.payload))
         if isinstance(order, Order):
-            report = ExecutionReport(job=order.job, attempt=order.attempt, expected_version=order.version, state="done", session=1)
+            report = ExecutionReport(
+                job=order.job,
+                attempt=order.attempt,
+                expected_version=order.version,
+                state="done",
+                session=1,
+            )
             self._reports[order.job] = orders.encode_order(report)
             self._session.publish(self._topic("job"), self._reports[order.job])
         else:
@@ -78,7 +86,12 @@ class HonestBoard:
     def does(self, lab):
         """Order a job, and return whether it is done in the end."""
         with lab.registry.transaction() as connection:
-            job = jobs.add(connection, NewJob(works=(Doctor(),), title="t", timeout_s=600.0), [Target(self.name, "lab")], time.time_ns())
+            job = jobs.add(
+                connection,
+                NewJob(works=(Doctor(),), title="t", timeout_s=600.0),
+                [Target(self.name, "lab")],
+                time.time_ns(),
+            )
 
         def is_done():
             execution = jobs.find_execution(lab.registry, job, self.name)
@@ -96,7 +109,11 @@ class HonestBoard:
 
 
 def listed(lab, device):
-    return next(line for line in json.loads(lab.run("list", "--format", "json"))["devices"] if line["device"] == device)
+    return next(
+        line
+        for line in json.loads(lab.run("list", "--format", "json"))["devices"]
+        if line["device"] == device
+    )
 
 
 def may_publish(board, name):

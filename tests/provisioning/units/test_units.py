@@ -21,10 +21,21 @@ def test_systemd_accepts_every_unit(tmp_path):
     """No unknown key, no wrong value; programs that a device has and this machine has not are stood in for."""
     for unit in UNITS.glob("*.service"):
         (tmp_path / unit.name).write_text(
-            re.sub(r"^ExecStart=\S+", f"ExecStart={shutil.which('true')}", unit.read_text(), flags=re.MULTILINE)
+            re.sub(
+                r"^ExecStart=\S+",
+                f"ExecStart={shutil.which('true')}",
+                unit.read_text(),
+                flags=re.MULTILINE,
+            )
         )
     units = sorted(tmp_path.glob("*.service"))
-    completed = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False, timeout=300)
+    completed = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *units],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert units
     assert (completed.returncode, completed.stdout + completed.stderr) == (0, "")
 
@@ -42,9 +53,18 @@ def test_the_agent_can_be_watched_and_comes_back():
     ):
         assert f"\n{line}\n" in unit
     # Bubblewrap makes namespaces, calls openat2, mounts a /proc: the kernel refuses that where a part of its own is covered.
-    for key in ("RestrictNamespaces", "RestrictSUIDSGID", "ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset"):
+    for key in (
+        "RestrictNamespaces",
+        "RestrictSUIDSGID",
+        "ProtectKernelTunables",
+        "ProtectKernelLogs",
+        "ProtectProc",
+        "ProcSubset",
+    ):
         assert f"\n{key}=" not in unit
-    assert unit.index("SystemCallFilter=~") < unit.index("\nSystemCallFilter=mount umount2 pivot_root\n")
+    assert unit.index("SystemCallFilter=~") < unit.index(
+        "\nSystemCallFilter=mount umount2 pivot_root\n"
+    )
     assert int(re.search(r"^WatchdogSec=(\d+)$", unit, re.MULTILINE)[1]) >= 30
 
 
@@ -52,14 +72,25 @@ def test_the_agent_can_be_watched_and_comes_back():
 def test_a_sensor_becomes_readable_by_the_group_and_nothing_else_does(tmp_path):
     """The very command of the rule, on a folder as the kernel shows it to root alone."""
     group = grp.getgrgid(os.getgid()).gr_name
-    for subsystem, opened, closed in (("powercap", ["energy_uj"], ["uevent"]), ("hwmon", ["in1_input", "power1_average"], ["name"])):
+    for subsystem, opened, closed in (
+        ("powercap", ["energy_uj"], ["uevent"]),
+        ("hwmon", ["in1_input", "power1_average"], ["name"]),
+    ):
         folder = tmp_path / subsystem
         folder.mkdir()
         for name in (*opened, *closed):
             (folder / name).write_text("1\n")
             (folder / name).chmod(0o400)
-        command = re.search(rf'^SUBSYSTEM=="{subsystem}".*RUN\+="/bin/sh -c \'(.*)\'"$', RULES.read_text(), re.MULTILINE)[1]
-        local_command = command.replace("/sys%p", str(folder)).replace("$$", "$").replace("chgrp edgemeter", f"chgrp {group}")
+        command = re.search(
+            rf'^SUBSYSTEM=="{subsystem}".*RUN\+="/bin/sh -c \'(.*)\'"$',
+            RULES.read_text(),
+            re.MULTILINE,
+        )[1]
+        local_command = (
+            command.replace("/sys%p", str(folder))
+            .replace("$$", "$")
+            .replace("chgrp edgemeter", f"chgrp {group}")
+        )
         subprocess.run(["/bin/sh", "-c", local_command], check=True, timeout=150)
         assert all((folder / name).stat().st_mode & 0o777 == 0o440 for name in opened)
         assert all((folder / name).stat().st_mode & 0o777 == 0o400 for name in closed)

@@ -54,14 +54,24 @@ def test_what_is_refused_can_be_allowed():
     """Going back, and trying again; an update under way is not ordered twice."""
     assert choose(health(agent="3.0"), BOOKWORM, even_if=("older",))[0] == BOOKWORM
     assert choose(health(bad_agents=("2.0",)), BOOKWORM, even_if=("bad",))[0] == BOOKWORM
-    assert choose(health(), BOOKWORM, even_if=("older", "bad"), under_way="update-1")[1].startswith("update-1 is not finished here")
+    assert choose(health(), BOOKWORM, even_if=("older", "bad"), under_way="update-1")[1].startswith(
+        "update-1 is not finished here"
+    )
     assert choose(health(agent="unknown"), BOOKWORM)[0] == BOOKWORM
 
 
 def test_the_content_of_a_release_distinguishes_it_from_another_of_the_same_version():
     """The version of a release ends in some digits of its content: another build is another release, and neither is the older one."""
-    running, newer = replace(BOOKWORM, version="2.0+11111111"), replace(BOOKWORM, version="2.0+22222222", sha256="e" * 64, built_ns=2)
+    running, newer = (
+        replace(BOOKWORM, version="2.0+11111111"),
+        replace(BOOKWORM, version="2.0+22222222", sha256="e" * 64, built_ns=2),
+    )
     assert choose(health(agent="2.0", release="2.0+11111111"), running, newer)[0] == newer
-    assert choose(health(agent="2.0", release="2.0+22222222"), running, newer) == (None, "it runs this version")
-    assert choose(health(agent="2.0", release="2.0+22222222", bad_agents=("2.0+11111111",)), running)[1].startswith("this version failed")
+    assert choose(health(agent="2.0", release="2.0+22222222"), running, newer) == (
+        None,
+        "it runs this version",
+    )
+    assert choose(
+        health(agent="2.0", release="2.0+22222222", bad_agents=("2.0+11111111",)), running
+    )[1].startswith("this version failed")
     assert choose(health(agent="2.0", release="2.0+22222222"), running)[0] == running

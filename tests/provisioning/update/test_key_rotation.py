@@ -28,7 +28,10 @@ def trusted(board):
 
 
 def updated(board, version, keys, built_ns, **changes):
-    release, job = board.release(version, tools={"release.keys": keys}, manifest={"built_ns": built_ns}), f"to-{built_ns}"
+    release, job = (
+        board.release(version, tools={"release.keys": keys}, manifest={"built_ns": built_ns}),
+        f"to-{built_ns}",
+    )
     board.want(release, version, job=job, **changes)
     return board.outcome(job)["state"]
 
@@ -66,8 +69,13 @@ def test_keys_come_from_the_release_that_was_built_last(tmp_path, monkeypatch):
     """Not from an older one, nor from one that is newer than such a one alone; where there are none, those that are there stay."""
     monkeypatch.syspath_prepend(Path(install.__file__).parent)
     supervisor = importlib.import_module("supervisor")
-    device = supervisor.Supervisor(argparse.Namespace(**{**supervisor.OPTIONS, "root": tmp_path, "home": tmp_path}))
-    old, new, newest = (f"-----BEGIN PUBLIC KEY-----\n{name}\n-----END PUBLIC KEY-----\n" for name in ("old", "new", "newest"))
+    device = supervisor.Supervisor(
+        argparse.Namespace(**{**supervisor.OPTIONS, "root": tmp_path, "home": tmp_path})
+    )
+    old, new, newest = (
+        f"-----BEGIN PUBLIC KEY-----\n{name}\n-----END PUBLIC KEY-----\n"
+        for name in ("old", "new", "newest")
+    )
     for version, before, built_ns, keys, expected in (
         ("2.0", "1.0", 20, new + old, new + old),
         ("5.0", "2.0", 50, new, new),

@@ -19,7 +19,15 @@ from edgemeter.agent.update.release import InstalledRelease
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import fill, small_disk
-from tests.fixtures.update_board import BROKEN, CRASHES, LONG_S, NO_BROKER, QUICK_INSTALLER, SILENT, copied
+from tests.fixtures.update_board import (
+    BROKEN,
+    CRASHES,
+    LONG_S,
+    NO_BROKER,
+    QUICK_INSTALLER,
+    SILENT,
+    copied,
+)
 
 pytestmark = pytest.mark.needs("openssl")
 # At length: EDGEMETER_UPDATES=9.
@@ -62,7 +70,9 @@ def test_a_bad_release_is_rolled_back_and_not_tried_again(board):
     repeated = Update(version="2.0", bundle=Content(sha256="a" * 64, size_bytes=1, name="2.0.tar"))
     with pytest.raises(ConfigError, match="failed here before"):
         order.check(repeated, InstalledRelease(board.root, "1.0"))
-    order.check(msgspec.structs.replace(repeated, even_if=("bad",)), InstalledRelease(board.root, "1.0"))
+    order.check(
+        msgspec.structs.replace(repeated, even_if=("bad",)), InstalledRelease(board.root, "1.0")
+    )
     board.want(board.release("2.0"), "2.0", job="told")
     assert board.outcome("told")["state"] == "done"
     assert board.runs("2.0")
@@ -97,7 +107,10 @@ def test_a_broker_that_is_away_is_held_against_a_release_the_second_time(board):
     for number, is_bad in ((1, False), (2, True)):
         board.want(release, "2.0", job=f"try-{number}")
         assert "no session with the broker" in board.outcome(f"try-{number}")["reason"]
-        assert (board.said("bad")["2.0"]["attempts"], board.said("bad")["2.0"]["is_bad"]) == (number, is_bad)
+        assert (board.said("bad")["2.0"]["attempts"], board.said("bad")["2.0"]["is_bad"]) == (
+            number,
+            is_bad,
+        )
     assert board.runs("1.0")
 
 
@@ -152,7 +165,9 @@ def test_a_request_from_before_the_first_start_is_not_granted(board):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("content", [b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
+@pytest.mark.parametrize(
+    "content", [b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}']
+)
 def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, content):
     """In every file that the agent may write."""
     for name in ("wanted.json", "healthy.json", "withdrawn.json", "reboot"):
@@ -176,7 +191,11 @@ def test_a_link_or_a_pipe_in_place_of_a_file_harms_nothing(board, tmp_path):
     board.want(release, "2.0")
     assert board.outcome()["state"] == "done"
     board.want(release, "3.0", job="linked")
-    content = board.home / "content" / json.loads((board.home / "update" / "wanted.json").read_text())["sha256"]
+    content = (
+        board.home
+        / "content"
+        / json.loads((board.home / "update" / "wanted.json").read_text())["sha256"]
+    )
     content.rename(tmp_path / "elsewhere")
     content.symlink_to(tmp_path / "elsewhere")
     assert "not a plain file" in board.outcome("linked")["reason"]
@@ -220,7 +239,9 @@ def test_a_release_that_proved_itself_brings_its_supervisor(board):
     """The process goes on as the new one; a release with one that is no program is refused."""
     board.script = board.root / "proven" / "supervisor.py"
     board.start()
-    board.want(board.release("2.0", tools={"supervisor.py": board.script.read_text() + "# newer\n"}), "2.0")
+    board.want(
+        board.release("2.0", tools={"supervisor.py": board.script.read_text() + "# newer\n"}), "2.0"
+    )
     assert board.outcome()["state"] == "done"
     assert wait_until(lambda: board.script.read_text().endswith("# newer\n"))
     for name in ("supervisor.py", "install.py"):
@@ -269,7 +290,11 @@ def test_killed_at_any_moment_every_good_release_runs_in_the_end_and_no_bad_one(
     runs = "1.0"
     for number in range(2, 2 + UPDATES):
         version, is_good = f"{number}.0", number % 3 != 0
-        board.want(board.release(version) if is_good else board.release(version, BROKEN), version, job=f"update-{number}")
+        board.want(
+            board.release(version) if is_good else board.release(version, BROKEN),
+            version,
+            job=f"update-{number}",
+        )
         for _ in range(KILLS):
             time.sleep(chance.uniform(0, 2))
             print(version, board.step())
@@ -279,13 +304,17 @@ def test_killed_at_any_moment_every_good_release_runs_in_the_end_and_no_bad_one(
             else:
                 board.kill_supervisor()
                 board.start_supervisor()
-        assert board.outcome(f"update-{number}")["state"] == ("done" if is_good else "failed"), board.log()
+        assert board.outcome(f"update-{number}")["state"] == ("done" if is_good else "failed"), (
+            board.log()
+        )
         runs = version if is_good else runs
         assert board.runs(runs), board.log()
         assert runs in board.releases()
         assert len(board.releases()) <= 2
         assert wait_until(lambda: board.step()[0] is None)
-    assert set(board.said("bad")) == {f"{number}.0" for number in range(2, 2 + UPDATES) if number % 3 == 0}
+    assert set(board.said("bad")) == {
+        f"{number}.0" for number in range(2, 2 + UPDATES) if number % 3 == 0
+    }
 
 
 def interrupt(board, name, moment, path="", *, cuts_power):
@@ -315,12 +344,18 @@ def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(boar
         ("Supervisor._finish", "before", True),
     ],
 )
-def test_a_good_release_is_gone_to_through_interruptions_at_any_step(board, name, moment, cuts_power):
+def test_a_good_release_is_gone_to_through_interruptions_at_any_step(
+    board, name, moment, cuts_power
+):
     """By power cuts before the switch and after the verdict, between them by kills."""
     interrupt(board, name, moment, cuts_power=cuts_power)
 
 
-@pytest.mark.parametrize("installer", [QUICK_INSTALLER, pytest.param(None, marks=pytest.mark.nightly)], ids=["quick", "real"])
+@pytest.mark.parametrize(
+    "installer",
+    [QUICK_INSTALLER, pytest.param(None, marks=pytest.mark.nightly)],
+    ids=["quick", "real"],
+)
 def test_a_power_cut_at_any_step_leaves_a_board_that_ends_the_update(first, tmp_path, installer):
     """Before each sync, rename, removal and start of a program: the next boot completes it, nothing is in the way, no version is bad."""
 
@@ -339,7 +374,11 @@ def test_a_power_cut_at_any_step_leaves_a_board_that_ends_the_update(first, tmp_
                 board.restart_agent()
             assert board.outcome()["state"] == "done", board.log()
             assert board.runs("2.0")
-            assert (board.said("bad"), board.said("update"), board.releases()) == ({}, {}, ["1.0", "2.0"])
+            assert (board.said("bad"), board.said("update"), board.releases()) == (
+                {},
+                {},
+                ["1.0", "2.0"],
+            )
             assert (board.root / "proven" / "supervisor.py").read_text() == "# another one"
             assert {path.name for path in board.root.glob(".*")} <= {".install.lock"}
             assert not list(board.root.rglob("*.part"))
@@ -385,8 +424,14 @@ def test_a_release_under_which_the_board_goes_down_is_rolled_back_and_bad_the_se
         board.start()
         board.want(release, "2.0", job=f"try-{number}")
         board.restart_killed(2)
-        assert "2 times the board went down while it was tried" in board.outcome(f"try-{number}")["reason"]
-        assert (board.said("bad")["2.0"]["attempts"], board.said("bad")["2.0"]["is_bad"]) == (number, is_bad)
+        assert (
+            "2 times the board went down while it was tried"
+            in board.outcome(f"try-{number}")["reason"]
+        )
+        assert (board.said("bad")["2.0"]["attempts"], board.said("bad")["2.0"]["is_bad"]) == (
+            number,
+            is_bad,
+        )
         board.kill_supervisor()
     assert board.runs("1.0")
 
@@ -403,7 +448,9 @@ def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before
         shutil.rmtree(module.parent / "__pycache__")
     board.restart_agent()
     assert board.runs("1.0")
-    assert board.outcome(None)["reason"].startswith("rolled back to 1.0, because the agent was started 3 times")
+    assert board.outcome(None)["reason"].startswith(
+        "rolled back to 1.0, because the agent was started 3 times"
+    )
     assert board.said("bad")["2.0"]["is_bad"] is True
 
 

@@ -52,15 +52,24 @@ class World:
 
     def add(self, version="2.0", **changes):
         fields = {**FITS, **changes}
-        put = ContentStore(self.folder.content).put_bytes(f"{version} {fields}".encode(), "release.tar")
+        put = ContentStore(self.folder.content).put_bytes(
+            f"{version} {fields}".encode(), "release.tar"
+        )
         with self.registry.transaction() as connection:
-            release = Release(put.sha256, put.size_bytes, put.name, version, built_ns=1, added_ns=1, **fields)
-            connection.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(release))
+            release = Release(
+                put.sha256, put.size_bytes, put.name, version, built_ns=1, added_ns=1, **fields
+            )
+            connection.execute(
+                "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(release)
+            )
 
     def orders(self):
         """Return the versions that devices are ordered to go to."""
         executions = kept.select_executions(self.registry, "ORDER BY id")
-        return {execution.device: kept.find(self.registry, execution.job).works[execution.work].version for execution in executions}
+        return {
+            execution.device: kept.find(self.registry, execution.job).works[execution.work].version
+            for execution in executions
+        }
 
 
 @pytest.fixture
@@ -79,7 +88,12 @@ def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):
     result = world.call("update", "--on", "all", "--dry-run")
     assert result.exit_code == 0
     assert "failed there before" in result.output
-    planned = {entry["device"]: entry for entry in json.loads(world.call("update", "--on", "all", "--dry-run", "--format", "json").output)}
+    planned = {
+        entry["device"]: entry
+        for entry in json.loads(
+            world.call("update", "--on", "all", "--dry-run", "--format", "json").output
+        )
+    }
     assert (planned["pi-1"]["runs"], planned["pi-1"]["goes_to"]) == ("1.0", "2.0")
     assert [planned[name]["goes_to"] for name in ("pi-2", "pi-3", "pi-4")] == [None, None, None]
     assert planned["pi-3"]["bad"] == ["2.0"]
@@ -98,7 +112,10 @@ def test_each_device_is_ordered_to_the_release_that_fits_it(world):
     (job,) = kept.select_jobs(world.registry, "")
     works = job.works
     assert len({work.bundle.sha256 for work in works}) == len(works) == 2
-    executions = {execution.device: works[execution.work].bundle.sha256 for execution in kept.executions_of_job(world.registry, job.job)}
+    executions = {
+        execution.device: works[execution.work].bundle.sha256
+        for execution in kept.executions_of_job(world.registry, job.job)
+    }
     assert executions["pi-1"] == executions["pi-2"] != executions["pi-3"]
     assert all(ContentStore(world.folder.content).path(work.bundle.sha256) for work in works)
 
@@ -124,20 +141,33 @@ def test_the_command_follows_an_update_to_where_it_stops_and_resumes_it(world, m
 
     def sleep(_seconds):
         queued = kept.select_executions(world.registry, "WHERE state = 'queued'")
-        failed = [replace(execution, attempt=1, state="failed", ended_ns=1, reason="rolled back to 1.0") for execution in queued]
+        failed = [
+            replace(execution, attempt=1, state="failed", ended_ns=1, reason="rolled back to 1.0")
+            for execution in queued
+        ]
         with world.registry.transaction() as connection:
             kept.write_executions(connection, failed)
         progress.poll(time.time_ns())
 
     monkeypatch.setattr(job_view.time, "sleep", sleep)
-    result = world.call("update", "--on", "pi-1 | pi-2", "--waves", "1", "--max-failed", "0.25", "--format", "json")
+    result = world.call(
+        "update", "--on", "pi-1 | pi-2", "--waves", "1", "--max-failed", "0.25", "--format", "json"
+    )
     assert result.exit_code == 1
     document = json.loads(result.stdout)
-    assert (document["state"], [row["state"] for row in document["executions"]]) == ("stopped", ["failed", "held"])
+    assert (document["state"], [row["state"] for row in document["executions"]]) == (
+        "stopped",
+        ["failed", "held"],
+    )
     job = document["job"]
-    assert f"`edgemeter fleet jobs {job}` shows it, --cancel cancels it, --resume continues it" in result.stderr
+    assert (
+        f"`edgemeter fleet jobs {job}` shows it, --cancel cancels it, --resume continues it"
+        in result.stderr
+    )
     assert kept.find(world.registry, job).reason == "wave 1 of 2: 1 of 1 failed, at most 25% may"
-    assert f"{job} is not finished here" in " ".join(world.call("update", "--on", "all", "--dry-run").output.split())
+    assert f"{job} is not finished here" in " ".join(
+        world.call("update", "--on", "all", "--dry-run").output.split()
+    )
     assert world.call("jobs", job, "--resume").exit_code == 0
     assert kept.find(world.registry, job).state == "running"
 
@@ -154,4 +184,7 @@ def test_a_release_that_is_added_is_content_and_listed(world, tmp_path):
     (listed,) = json.loads(world.call("release", "add", "--format", "json").output)
     assert listed["sha256"] == added["sha256"]
     assert (listed["version"], listed["board"], listed["python"]) == ("2.0", "pi5", "3.11")
-    assert ContentStore(world.folder.content).path(listed["sha256"]).stat().st_size == listed["size_bytes"]
+    assert (
+        ContentStore(world.folder.content).path(listed["sha256"]).stat().st_size
+        == listed["size_bytes"]
+    )

@@ -28,8 +28,14 @@ LENGTHS = (10, 20, 40, 90)
 def replayed(folder, **changes):
     """Write a recording whose prompts take 50 us a token, and whose answers spell the sum of the prompt's bytes."""
     path = folder / "model.replay.json"
-    recording = {"format": "edgemeter-generation-replay", "schema": 1, "queries": [{"first_ms": 0.5, "steps_ms": [0.2]}]}
-    path.write_text(json.dumps(recording | {"prefill_ms_per_token": PREFILL_MS_PER_TOKEN} | changes))
+    recording = {
+        "format": "edgemeter-generation-replay",
+        "schema": 1,
+        "queries": [{"first_ms": 0.5, "steps_ms": [0.2]}],
+    }
+    path.write_text(
+        json.dumps(recording | {"prefill_ms_per_token": PREFILL_MS_PER_TOKEN} | changes)
+    )
     return path
 
 
@@ -41,7 +47,9 @@ def played(monkeypatch):
 
 def recorded(model, **settings):
     suite = Suite("s", (questions_case(model, **settings),))
-    (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None)
+    (record,) = session.measure(
+        suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None
+    )
     assert isinstance(record, RunRecord), record
     return record
 
@@ -50,7 +58,11 @@ def recorded(model, **settings):
 def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
     """The rate of the prefill is all tokens by all time: not as if each prompt were the longest; so it is recomputed from the record."""
     record = recorded(
-        replayed(tmp_path), questions=write_questions(tmp_path, *({"prompt": "x" * length, "answer": "y"} for length in LENGTHS)), queries=4
+        replayed(tmp_path),
+        questions=write_questions(
+            tmp_path, *({"prompt": "x" * length, "answer": "y"} for length in LENGTHS)
+        ),
+        queries=4,
     )
     generation = record.generation
     assert generation.prompt_tokens == 90
@@ -64,15 +76,28 @@ def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
 @pytest.mark.usefixtures("played")
 def test_a_record_names_the_file_and_holds_no_text_of_it(tmp_path):
     """Name, hash, number, and that no template was there to apply; with other right answers it is other data."""
-    questions = write_questions(tmp_path, {"prompt": "A secret question", "answer": "4711"}, {"prompt": "Another", "answer": "x"})
+    questions = write_questions(
+        tmp_path,
+        {"prompt": "A secret question", "answer": "4711"},
+        {"prompt": "Another", "answer": "x"},
+    )
     run = measure_questions(replayed(tmp_path), questions=questions)
     assert run.generation.prompts == "questions.jsonl"
     assert run.generation.prompts_sha256 == hashlib.sha256(Path(questions).read_bytes()).hexdigest()
-    assert run.dataset.name == "2 questions of questions.jsonl, no template, 6 tokens, to the end of text"
+    assert (
+        run.dataset.name
+        == "2 questions of questions.jsonl, no template, 6 tokens, to the end of text"
+    )
     assert run.dataset.images == 2
     assert b"secret" not in msgspec.json.encode(run)
-    other = write_questions(tmp_path, {"answer": "4711", "prompt": "A secret question"}, {"prompt": "Another", "answer": "y"})
-    assert measure_questions(replayed(tmp_path), questions=other).dataset.sha256 != run.dataset.sha256
+    other = write_questions(
+        tmp_path,
+        {"answer": "4711", "prompt": "A secret question"},
+        {"prompt": "Another", "answer": "y"},
+    )
+    assert (
+        measure_questions(replayed(tmp_path), questions=other).dataset.sha256 != run.dataset.sha256
+    )
 
 
 @pytest.mark.usefixtures("played")
@@ -83,7 +108,9 @@ def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
         prompt = f"Question {number:02}"
         tokens = [(sum(prompt.encode()) + index) % 256 for index in range(6)]
         answer = "".join(chr(32 + token % 95) for token in tokens)
-        entries.append({"prompt": prompt, "answer": "z" + answer.strip() + "z" if number % 2 else answer})
+        entries.append(
+            {"prompt": prompt, "answer": "z" + answer.strip() + "z" if number % 2 else answer}
+        )
     record = recorded(replayed(tmp_path), questions=write_questions(tmp_path, *entries))
     assert record.latency.count == 40
     accuracy = record.accuracy
@@ -93,7 +120,9 @@ def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
     # A request of 300 mJ, of which one in two is right, costs 600 mJ a correct answer.
     figure = next(entry for entry in FIGURES if entry.name == "energy_correct_answer_gross_mj")
     assert figure.value(record) is None
-    assert figure.value(msgspec.structs.replace(record, energy=make_energy(gross_mj=300.0))) == pytest.approx(600.0)
+    assert figure.value(
+        msgspec.structs.replace(record, energy=make_energy(gross_mj=300.0))
+    ) == pytest.approx(600.0)
 
 
 class TextsOnly(PlayedTextServer):

@@ -25,18 +25,32 @@ def test_right_answers_are_texts_numbers_or_choices(tmp_path):
         )
     )
     keys = [question.key for question in file.questions]
-    assert keys == [AnswerKey(("42",)), AnswerKey(("a", "b")), AnswerKey(("B",), 2), AnswerKey(("A",), 2)]
-    assert file.questions[2].text == "Which is a city?\n\nA. Seine\nB. Paris\n\nAnswer with the letter of the right choice."
+    assert keys == [
+        AnswerKey(("42",)),
+        AnswerKey(("a", "b")),
+        AnswerKey(("B",), 2),
+        AnswerKey(("A",), 2),
+    ]
+    assert (
+        file.questions[2].text
+        == "Which is a city?\n\nA. Seine\nB. Paris\n\nAnswer with the letter of the right choice."
+    )
 
 
 def test_a_subset_is_drawn_by_its_seed_and_has_a_hash_of_its_own(tmp_path):
     """The same draw everywhere; a subset asks other questions than all. The file's hash is the one that sha256sum gives."""
-    path = write_questions(tmp_path, *({"prompt": f"Number {number}", "answer": number} for number in range(50)))
+    path = write_questions(
+        tmp_path, *({"prompt": f"Number {number}", "answer": number} for number in range(50))
+    )
     file, subset = read_questions(path), read_questions(path, 10, 3)
     assert subset == read_questions(path, 10, 3)
     assert len(set(subset.questions)) == 10
     assert subset.sha256 != file.sha256
-    assert subset.file_sha256 == file.file_sha256 == hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    assert (
+        subset.file_sha256
+        == file.file_sha256
+        == hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    )
 
 
 def test_what_is_no_question_is_named(tmp_path):

@@ -24,10 +24,16 @@ LENGTHS = (3, 500, 20, 7, 90, 260, 1)
 def measured(folder: Path, step_ms: float, **settings):
     """Measure a replay of two steps of this length: at least three queries and half a second."""
     path = folder / f"{step_ms}.replay.json"
-    recording = {"format": "edgemeter-generation-replay", "schema": 1, "queries": [{"first_ms": step_ms, "steps_ms": [step_ms]}]}
+    recording = {
+        "format": "edgemeter-generation-replay",
+        "schema": 1,
+        "queries": [{"first_ms": step_ms, "steps_ms": [step_ms]}],
+    }
     path.write_text(json.dumps(recording))
     options = {"options": {"wait": "sleep"}}
-    case = msgspec.structs.replace(questions_case(path, queries=3, output_tokens=2, **options, **settings), seconds=0.5)
+    case = msgspec.structs.replace(
+        questions_case(path, queries=3, output_tokens=2, **options, **settings), seconds=0.5
+    )
     return measure.measure(run_job(case), time.monotonic_ns(), lambda _: None)
 
 
@@ -57,14 +63,26 @@ def test_a_query_that_fails_asks_no_further_pass():
 @pytest.mark.parametrize("load", [{"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 100.0}])
 def test_users_of_a_server_ask_whole_passes_too(monkeypatch, tmp_path, load):
     """Of two users, who ask 16 queries at least, and at a rate that brings ten in the time."""
-    run = measure_text(monkeypatch, PlayedTextServer(), questions=write_lengths(tmp_path), queries=3, seconds=0.1, **load)
+    run = measure_text(
+        monkeypatch,
+        PlayedTextServer(),
+        questions=write_lengths(tmp_path),
+        queries=3,
+        seconds=0.1,
+        **load,
+    )
     assert run.latency.count >= 14
     assert run.latency.count % len(LENGTHS) == 0
 
 
 def test_the_time_that_is_expected_is_that_of_whole_passes():
     """At 1 s a query 10 s end with the second pass of seven; four users ask the 35 of five passes in nine rounds, after a first one."""
-    assert closed_loop.seconds(plan(queries=3, seconds=10.0, expected_ns=10**9, pass_queries=7)) == pytest.approx(14.0)
+    assert closed_loop.seconds(
+        plan(queries=3, seconds=10.0, expected_ns=10**9, pass_queries=7)
+    ) == pytest.approx(14.0)
     four_users = plan(queries=3, seconds=5.0, expected_ns=10**9, pass_queries=7, users=4)
     assert users.seconds(four_users) == pytest.approx(9.0 + 1.0)
-    assert poisson.schedule_ns(plan(queries=3, seconds=10.0, rate_per_s=1.0, pass_queries=7)).size == 14
+    assert (
+        poisson.schedule_ns(plan(queries=3, seconds=10.0, rate_per_s=1.0, pass_queries=7)).size
+        == 14
+    )

@@ -30,12 +30,16 @@ def moments(*queries: list[int]) -> TokenMoments:
 
 def test_a_rate_is_its_time_turned_over():
     """Both are medians over the queries, whatever one slow query took; prompts of several lengths have a ratio of sums."""
-    slow = moments(*([100 + late, 110 + late, 130 + 2 * late] for late in [0] * 8 + [2] * 2 + [9000] * 3))
+    slow = moments(
+        *([100 + late, 110 + late, 130 + 2 * late] for late in [0] * 8 + [2] * 2 + [9000] * 3)
+    )
     generation, _ = with_times(make_generation(prompt_tokens=1000), slow, 1000 * 13, None)
     assert generation.prefill_tokens_per_s == pytest.approx(1000 / generation.ttft.p50_ms * 1e3)
     assert generation.decode_tokens_per_s == pytest.approx(1e3 / generation.tpot.p50_ms)
     lengths = TokenLengths(min_tokens=500, mean_tokens=1000.0, max_tokens=1500)
-    mixed, _ = with_times(make_generation(prompt_tokens=1500, prompt_lengths=lengths), slow, 1000 * 13, None)
+    mixed, _ = with_times(
+        make_generation(prompt_tokens=1500, prompt_lengths=lengths), slow, 1000 * 13, None
+    )
     assert mixed.prefill_tokens_per_s == pytest.approx(1000 * 13 / slow.first_ns.sum() * 1e9)
 
 
@@ -49,18 +53,25 @@ def test_answers_of_random_lengths_have_the_rate_at_which_their_tokens_came():
     draw = np.random.default_rng(1)
     step_ns = 20_000_000
     lengths = draw.integers(1, 129, 200)
-    answers = moments(*((1_000_000_000 + step_ns * np.arange(length)).tolist() for length in lengths))
+    answers = moments(
+        *((1_000_000_000 + step_ns * np.arange(length)).tolist() for length in lengths)
+    )
     assert set(tpot_ns(answers).tolist()) == {step_ns}
     assert decode_tokens_per_s(answers) == pytest.approx(50.0)
     assert answers.gaps_ns().size == lengths.sum() - 200
     assert answers.ended_early(128) == np.count_nonzero(lengths < 128)
     lengths_stated = lengths_of(answers.output_tokens)
-    assert (lengths_stated.min_tokens, lengths_stated.mean_tokens) == (lengths.min(), pytest.approx(lengths.mean()))
+    assert (lengths_stated.min_tokens, lengths_stated.mean_tokens) == (
+        lengths.min(),
+        pytest.approx(lengths.mean()),
+    )
 
 
 def later_tokens(*queries):
     """Return the tokens after the first moment of queries with tokens at these microseconds."""
-    return moments(*([1000 * moment for moment in query] for query in queries)).later_tokens().tolist()
+    return (
+        moments(*([1000 * moment for moment in query] for query in queries)).later_tokens().tolist()
+    )
 
 
 def test_tokens_of_one_piece_and_of_one_burst_are_of_the_first_moment():
@@ -104,7 +115,9 @@ def test_an_answer_that_a_proxy_held_back_has_no_times_of_tokens():
     assert "in one piece" in unstreamed_reason(moments([500 * ms] * 32, [501 * ms] * 32), None)
     streamed = moments(*[[500 * ms + 30 * ms * index for index in range(64)] for _ in range(3)])
     assert unstreamed_reason(streamed, 512) is None
-    few_after_much = moments(*[[40_000 * ms + 100 * ms * index for index in range(8)] for _ in range(3)])
+    few_after_much = moments(
+        *[[40_000 * ms + 100 * ms * index for index in range(8)] for _ in range(3)]
+    )
     assert unstreamed_reason(few_after_much, 4096) is None
     assert unstreamed_reason(moments(*[[40_000 * ms, 40_010 * ms]] * 3), 4096) is None
 
@@ -113,9 +126,13 @@ def test_an_answer_behind_a_long_hidden_thought_is_not_held_back():
     """4,000 thoughts and 32 tokens at 40 ms each; a server that kept the 32 back would send them at once."""
     ms = 1_000_000
     for step_ms, is_held_back in ((40, False), (0.1, True)):
-        stream = [160_000 * ms] * 4000 + [160_000 * ms + round(step_ms * index * ms) for index in range(32)]
+        stream = [160_000 * ms] * 4000 + [
+            160_000 * ms + round(step_ms * index * ms) for index in range(32)
+        ]
         answers = moments(*[stream] * 3)
-        described, reason = with_times(make_generation(hidden_reasoning_tokens=4000, is_local=False), answers, None, None)
+        described, reason = with_times(
+            make_generation(hidden_reasoning_tokens=4000, is_local=False), answers, None, None
+        )
         assert bool(reason) == is_held_back
         assert (described.tpot is None) == is_held_back
 
@@ -153,10 +170,23 @@ def answers_of_users(users, places, prefill_ms, step_ms, tokens, *, is_held_back
         all_starts.append(asked_ms)
         all_moments.append(np.rint((sent_ms - asked_ms) * 1e6).astype(np.int64).tolist())
     starts_ns = np.rint(np.array(all_starts) * 1e6).astype(np.int64)
-    ramp_up_ns = np.array([start_ns + times[-1] for start_ns, times in zip(starts_ns[:users], all_moments, strict=False)])
+    ramp_up_ns = np.array(
+        [
+            start_ns + times[-1]
+            for start_ns, times in zip(starts_ns[:users], all_moments, strict=False)
+        ]
+    )
     answers = moments(*all_moments[users:])
     end_ns = int((starts_ns[users:] + answers.latency_ns).max())
-    return answers, TimedQueries(starts_ns[users:], answers.latency_ns, 0, end_ns, overlap=True, users=users, ramp_up_ns=ramp_up_ns)
+    return answers, TimedQueries(
+        starts_ns[users:],
+        answers.latency_ns,
+        0,
+        end_ns,
+        overlap=True,
+        users=users,
+        ramp_up_ns=ramp_up_ns,
+    )
 
 
 def test_a_line_inside_the_server_is_no_held_back_stream():
@@ -167,4 +197,7 @@ def test_a_line_inside_the_server_is_no_held_back_stream():
     assert reason is None
     assert generation.tpot.p50_ms == pytest.approx(50.0)
     held_back, timed = answers_of_users(16, 4, 5100, 50, 16, is_held_back=True)
-    assert "holds them back" in with_times(make_generation(prompt_tokens=512), held_back, None, timed)[1]
+    assert (
+        "holds them back"
+        in with_times(make_generation(prompt_tokens=512), held_back, None, timed)[1]
+    )

@@ -43,7 +43,9 @@ def test_a_percentile_that_too_few_queries_support_is_refused():
 
 def test_one_query_has_no_percentiles_and_no_spread():
     """It is counted, and nothing is claimed about its distribution; a stage without samples is absent."""
-    latency = latency_statistics.summarise_latency(np.array([5_000_000], dtype=np.int64), "single_stream")
+    latency = latency_statistics.summarise_latency(
+        np.array([5_000_000], dtype=np.int64), "single_stream"
+    )
     assert latency.count == 1
     assert latency.mean_ms == 5.0
     assert latency.p50_ms is None

@@ -22,7 +22,9 @@ def test_arrivals_are_fixed_beforehand_and_exponential():
     gaps = np.diff(due)
     assert gaps.mean() == pytest.approx(5 * MS, rel=0.02)
     assert gaps.std() == pytest.approx(5 * MS, rel=0.03)
-    assert not np.array_equal(due, poisson.schedule_ns(plan(queries=20_000, rate_per_s=200.0, seed=4)))
+    assert not np.array_equal(
+        due, poisson.schedule_ns(plan(queries=20_000, rate_per_s=200.0, seed=4))
+    )
 
 
 def test_a_schedule_lasts_for_queries_and_seconds():
@@ -66,11 +68,15 @@ def queue(utilisation, queries, generator, is_even):
     mean_ns = utilisation * 10 * MS
     services = np.full(queries, mean_ns) if is_even else generator.exponential(mean_ns, queries)
     starts, free = np.empty(queries, np.int64), 0
-    for index, (arrival, service) in enumerate(zip(arrivals.tolist(), services.tolist(), strict=True)):
+    for index, (arrival, service) in enumerate(
+        zip(arrivals.tolist(), services.tolist(), strict=True)
+    ):
         starts[index] = max(arrival, free)
         free = int(starts[index]) + round(service)
     ends = starts + np.rint(services).astype(np.int64)
-    return scenario.load_of_timed(TimedQueries(starts, ends - arrivals, 0, int(ends[-1]), arrivals), 1, 100.0)
+    return scenario.load_of_timed(
+        TimedQueries(starts, ends - arrivals, 0, int(ends[-1]), arrivals), 1, 100.0
+    )
 
 
 @pytest.mark.parametrize("is_even", [True, False], ids=["M/D/1", "M/M/1"])
@@ -88,7 +94,9 @@ def test_a_rate_that_leaves_time_is_seldom_called_unsustained(utilisation, queri
 def test_a_rate_that_is_a_fifth_too_high_is_found_in_1024_queries(is_even):
     """Nine in ten are found, and all where services are constant."""
     generator = np.random.default_rng(8)
-    assert sum(queue(1.2, 1024, generator, is_even).is_sustained is False for _ in range(40)) >= (40 if is_even else 36)
+    assert sum(queue(1.2, 1024, generator, is_even).is_sustained is False for _ in range(40)) >= (
+        40 if is_even else 36
+    )
 
 
 def test_waking_up_late_is_not_hidden():

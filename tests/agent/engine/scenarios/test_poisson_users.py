@@ -12,7 +12,9 @@ MS = 1_000_000
 def timed(arrivals_ms, latency_ms, unserved=0):
     """Return queries that started when they arrived."""
     arrivals, latency = np.array(arrivals_ms) * MS, np.array(latency_ms) * MS
-    return TimedQueries(arrivals, latency, 0, int((arrivals + latency).max()), arrivals, unserved, overlap=True)
+    return TimedQueries(
+        arrivals, latency, 0, int((arrivals + latency).max()), arrivals, unserved, overlap=True
+    )
 
 
 def test_the_most_in_flight_are_counted():
@@ -52,7 +54,9 @@ def answered(rate_per_s, seconds, service_s, places=10_000, seed=1):
         server = int(free.argmin())
         free[server] = max(free[server], arrival) + length
         ends.append(free[server])
-    return timed(np.rint(arrivals * 1e3).astype(int), np.rint((np.array(ends) - arrivals) * 1e3).astype(int))
+    return timed(
+        np.rint(arrivals * 1e3).astype(int), np.rint((np.array(ends) - arrivals) * 1e3).astype(int)
+    )
 
 
 def any_length(draw, arrivals):
@@ -70,7 +74,10 @@ def test_answers_of_any_length_are_no_backlog():
     for seed in range(2):
         with table_row(seed):
             assert poisson.keeps_up(answered(2.0, 60.0, any_length, seed=seed))
-            assert poisson.keeps_up(answered(2.0, 120.0, any_length, places=16, seed=seed)) is not False
+            assert (
+                poisson.keeps_up(answered(2.0, 120.0, any_length, places=16, seed=seed))
+                is not False
+            )
             assert poisson.keeps_up(answered(3.0, 120.0, any_length, places=8, seed=seed)) is False
 
 

@@ -10,7 +10,9 @@ from tests.fixtures.rows import table_row
 
 
 def case(tmp_path, *lines):
-    written = msgspec.toml.decode("\n".join(['name = "b"', "[[case]]", 'model = "m.onnx"', *lines]), type=suite.SuiteFile)
+    written = msgspec.toml.decode(
+        "\n".join(['name = "b"', "[[case]]", 'model = "m.onnx"', *lines]), type=suite.SuiteFile
+    )
     (only_case,) = suite.expand(written, tmp_path).cases
     return only_case
 

@@ -27,7 +27,9 @@ def numbers(timed):
 def test_frames_arrive_by_the_schedule_and_end_with_it():
     """10 a second come every 100.67 ms in the first half of the shift; the timed part ends with the period of the last one."""
     world, timed = offered(lambda _: 20 * MS)
-    assert (timed.arrivals_ns - timed.begin_ns).tolist() == [round(number * 302 * MS / 3) for number in range(10)]
+    assert (timed.arrivals_ns - timed.begin_ns).tolist() == [
+        round(number * 302 * MS / 3) for number in range(10)
+    ]
     assert timed.end_ns - timed.begin_ns == round(3020 * MS / 3)
     assert world.now >= timed.end_ns
     assert timed.latency_ns == pytest.approx(np.full(10, 20 * MS), abs=NEAR_NS)
@@ -45,7 +47,9 @@ def test_a_model_that_takes_a_frame_and_a_half_misses_by_hand():
     """
     _, timed = offered(lambda _: 155 * MS, deadline_ns=175 * MS)
     assert numbers(timed) == [0, 1, 3, 4, 6, 7, 9]
-    assert timed.latency_ns / MS == pytest.approx([155, 209.33, 163, 217.33, 171, 225.33, 179], abs=0.05)
+    assert timed.latency_ns / MS == pytest.approx(
+        [155, 209.33, 163, 217.33, 171, 225.33, 179], abs=0.05
+    )
     frames = steady.steady_of(timed)
     assert (frames.dropped, frames.late, frames.missed_ratio) == (3, 4, 0.7)
     load = scenario.load_of_timed(timed, 1, 10.0)
@@ -82,7 +86,9 @@ def test_late_wake_ups_are_no_work_of_the_model():
     0: 350 to 370. 1 to 3 arrived, one may wait: 3, 370 to 390. 4 is awaited: 753 to 773. 7: 773 to 793. 8: 1,155 to 1,175. 9: to 1,195.
     """
     world = Oversleeping(lambda _: 20 * MS)
-    timed = schedules.run_steady(world.ticking_watch(), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS))
+    timed = schedules.run_steady(
+        world.ticking_watch(), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS)
+    )
     assert numbers(timed) == [0, 3, 4, 7, 8, 9]
     load = scenario.load_of_timed(timed, 1, 10.0)
     assert load.utilisation_ratio == pytest.approx(6 * 20 / 1195, rel=2e-3)
@@ -100,7 +106,9 @@ def test_copying_the_inputs_of_frames_that_wait_takes_the_time_that_they_need():
             return super().bind(number, user)
 
     world = Copying(lambda _: 95 * MS)
-    timed = schedules.run_steady(world.ticking_watch(), plan(queries=1, seconds=10.0, rate_per_s=10.0, expected_ns=MS))
+    timed = schedules.run_steady(
+        world.ticking_watch(), plan(queries=1, seconds=10.0, rate_per_s=10.0, expected_ns=MS)
+    )
     load = scenario.load_of_timed(timed, 1, 10.0)
     assert not load.is_sustained
     assert load.utilisation_ratio == pytest.approx(95 / 105, abs=5e-3)
@@ -137,13 +145,21 @@ class Failing(World):
 def test_a_frame_without_a_reply_of_the_server_is_dropped_and_counted_by_its_kind():
     """3 and 7 fail, and 4 and 8, which wait for them, are answered 69 ms after their arrival; where all fail nothing is measured."""
     world = Failing(lambda _: 20 * MS)
-    timed = schedules.run_steady(world.ticking_watch(), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS))
+    timed = schedules.run_steady(
+        world.ticking_watch(), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS)
+    )
     assert numbers(timed) == [0, 1, 2, 4, 5, 6, 8, 9]
     assert timed.latency_ns / MS == pytest.approx([20, 20, 20, 69.33, 20, 20, 69.33, 20], abs=0.05)
-    assert ([failed.kind for failed in timed.failures], timed.unserved, steady.steady_of(timed).dropped) == (["http 503"] * 2, 2, 2)
+    assert (
+        [failed.kind for failed in timed.failures],
+        timed.unserved,
+        steady.steady_of(timed).dropped,
+    ) == (["http 503"] * 2, 2, 2)
     world.calls = 3
     with pytest.raises(MeasurementError, match="http 503: 1"):
-        schedules.run_steady(world.ticking_watch(), plan(queries=1, seconds=0.1, rate_per_s=10.0, expected_ns=MS))
+        schedules.run_steady(
+            world.ticking_watch(), plan(queries=1, seconds=0.1, rate_per_s=10.0, expected_ns=MS)
+        )
 
 
 def test_inputs_are_drawn_or_taken_in_order():
@@ -156,7 +172,12 @@ def test_inputs_are_drawn_or_taken_in_order():
 
 def test_a_schedule_has_queries_and_seconds():
     """15 a second for an hour are 54,000; 0.07 a second for 100 s are 7, though the product is above it by its last digit."""
-    for rate, seconds, queries, frames in ((15.0, 3600.0, 128, 54_000), (0.07, 100.0, 1, 7), (15.0, 0.0, 64, 64), (0.01, 1.0, 1, 1)):
+    for rate, seconds, queries, frames in (
+        (15.0, 3600.0, 128, 54_000),
+        (0.07, 100.0, 1, 7),
+        (15.0, 0.0, 64, 64),
+        (0.01, 1.0, 1, 1),
+    ):
         schedule = steady.schedule_of(plan(rate_per_s=rate, seconds=seconds, queries=queries))
         assert schedule.frames == frames
         assert schedule.length_ns == pytest.approx(frames / rate * 1e9, abs=100 * MS)
@@ -166,7 +187,9 @@ def test_a_schedule_has_queries_and_seconds():
 def test_a_frame_that_is_answered_at_its_deadline_is_in_time():
     """One that takes a nanosecond longer is not."""
     schedule = FrameSchedule(15.0, 60 * MS, 2)
-    assert steady.in_time(schedule, schedule.arrivals_ns(np.arange(2)), np.array([60 * MS, 60 * MS + 1])).tolist() == [0]
+    assert steady.in_time(
+        schedule, schedule.arrivals_ns(np.arange(2)), np.array([60 * MS, 60 * MS + 1])
+    ).tolist() == [0]
 
 
 RATES = (0.5, 3.0, 7.3, 10.0, 14.985, 15.0, 25.0, 29.97, 30.0, 50.0, 120.0)
@@ -181,7 +204,9 @@ def test_as_many_frames_come_in_a_minute_as_were_asked_for(rate):
     later_ns = arrivals_ns - np.arange(schedule.frames) * 1e9 / rate
     assert later_ns.min() >= -1
     assert later_ns.max() == pytest.approx(min(1e9 / rate, 100 * MS), rel=0.07)
-    assert np.diff(arrivals_ns) * rate / 1e9 == pytest.approx(np.ones(schedule.frames - 1), abs=0.0067)
+    assert np.diff(arrivals_ns) * rate / 1e9 == pytest.approx(
+        np.ones(schedule.frames - 1), abs=0.0067
+    )
     by_minute = np.histogram(arrivals_ns, np.arange(11) * 60e9)[0]
     exact = np.histogram(np.rint(np.arange(schedule.frames) * 1e9 / rate), np.arange(11) * 60e9)[0]
     assert by_minute.tolist() == exact.tolist()
@@ -207,12 +232,27 @@ def worst_error(arrivals_s, period_s, tick_s):
 @pytest.mark.parametrize("seconds", [30, 45, 60])
 @pytest.mark.parametrize(
     ("rate", "tick_ms"),
-    [(25.0, 40.0), (25.0, 20.0), (50.0, 20.0), (100.0, 20.0), (15.0, 1000 / 15), (15.0, 1000 / 30), (30.0, 1000 / 30), (60.0, 1000 / 30)],
+    [
+        (25.0, 40.0),
+        (25.0, 20.0),
+        (50.0, 20.0),
+        (100.0, 20.0),
+        (15.0, 1000 / 15),
+        (15.0, 1000 / 30),
+        (30.0, 1000 / 30),
+        (60.0, 1000 / 30),
+    ],
 )
 def test_a_sensor_with_a_hidden_clock_sees_all_of_a_frame(rate, tick_ms, seconds):
     """A clock of half a frame, one or two is off by 1%, and 100 ppm or 1% away by 9%; at the exact rate by 25% and more."""
     arrivals_s = FrameSchedule(rate, MS, round(rate * seconds)).arrivals_ns() / 1e9
     assert worst_error(arrivals_s, 1 / rate, tick_ms / 1000) < 0.02
     for away, limit in ((1e-4, 0.09), (0.01, 0.09), (0.03, 0.03)):
-        assert max(worst_error(arrivals_s, 1 / rate, tick_ms / 1000 * (1 + off)) for off in (away, -away)) < limit
+        assert (
+            max(
+                worst_error(arrivals_s, 1 / rate, tick_ms / 1000 * (1 + off))
+                for off in (away, -away)
+            )
+            < limit
+        )
     assert worst_error(np.arange(arrivals_s.size) / rate, 1 / rate, tick_ms / 1000) > 0.25

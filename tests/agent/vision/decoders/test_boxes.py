@@ -12,7 +12,11 @@ from tests.fixtures.vision_factory import same_size
 
 def test_the_sigmoid_is_applied_once():
     """Logits become probabilities, probabilities stay, and far logits neither overflow nor warn."""
-    assert decoders_boxes.sigmoid(np.array([0, -1000, 1000], np.float32)).round(6).tolist() == [0.5, 0, 1]
+    assert decoders_boxes.sigmoid(np.array([0, -1000, 1000], np.float32)).round(6).tolist() == [
+        0.5,
+        0,
+        1,
+    ]
     assert decoders_boxes.sigmoid(np.array([0, 0.25, 1], np.float32)).tolist() == [0, 0.25, 1]
     assert decoders_boxes.sigmoid(np.zeros((0, 3), np.float32)).shape == (0, 3)
 
@@ -26,14 +30,18 @@ def test_every_score_above_the_threshold_is_found_also_beside_one_that_is_no_num
                 scores = np.asarray(rng.random(shape), np.float32, order=order)
                 scores[rng.random(shape) < 0.1] = np.nan
                 pairs = decoders_boxes.above(scores, threshold)
-                assert [places.tolist() for places in pairs] == [places.tolist() for places in np.nonzero(scores > threshold)]
+                assert [places.tolist() for places in pairs] == [
+                    places.tolist() for places in np.nonzero(scores > threshold)
+                ]
 
 
 def naive(boxes, scores, classes, iou, limit):
     """Return what the definition says, one pair at a time."""
     survivors = []
     for i in sorted(range(len(scores)), key=lambda i: (-scores[i], i)):
-        if len(survivors) < limit and not any(classes[i] == classes[j] and overlap(boxes[i], boxes[j]) > iou for j in survivors):
+        if len(survivors) < limit and not any(
+            classes[i] == classes[j] and overlap(boxes[i], boxes[j]) > iou for j in survivors
+        ):
             survivors.append(i)
     return survivors
 
@@ -71,7 +79,10 @@ def test_the_limit_takes_the_best_over_all_classes():
         boxes, scores, classes = scene(7, 1000, 20)
         everything = decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.6, 10_000)
         assert len(everything) > 300, f"{limit!r}"
-        assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.6, limit).tolist() == everything[:limit].tolist(), f"{limit!r}"
+        assert (
+            decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.6, limit).tolist()
+            == everything[:limit].tolist()
+        ), f"{limit!r}"
 
 
 def test_an_overlap_of_exactly_the_threshold_stays():
@@ -100,7 +111,9 @@ def test_suppression_is_by_class_and_best_comes_first():
     """The weaker of two alike falls; another class stays."""
     boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 10]], np.float32)
     scores, classes = np.array([0.3, 0.9, 0.5], np.float32), np.array([1, 1, 2], np.int32)
-    detections = decoders_boxes.select(boxes, scores, classes, model_card.CardOutput(nms_iou=0.5), same_size())
+    detections = decoders_boxes.select(
+        boxes, scores, classes, model_card.CardOutput(nms_iou=0.5), same_size()
+    )
     assert detections.scores.tolist() == np.array([0.9, 0.5], np.float32).tolist()
     assert detections.classes.tolist() == [1, 2]
 
@@ -124,6 +137,10 @@ def test_the_weakest_of_too_many_are_dropped_first():
 def test_normalised_boxes_are_distinguished_from_pixels():
     """Nothing beyond 2 is 0..1, of which a box may leave the picture; of no boxes nothing needs to be determined."""
     frame = same_size(64, 32)
-    assert decoders_boxes.in_pixels(np.array([[0, 0.5, 1.25, 1]], np.float32), frame).tolist() == [[0, 16, 80, 32]]
-    assert decoders_boxes.in_pixels(np.array([[0, 0.5, 3, 1]], np.float32), frame).tolist() == [[0, 0.5, 3, 1]]
+    assert decoders_boxes.in_pixels(np.array([[0, 0.5, 1.25, 1]], np.float32), frame).tolist() == [
+        [0, 16, 80, 32]
+    ]
+    assert decoders_boxes.in_pixels(np.array([[0, 0.5, 3, 1]], np.float32), frame).tolist() == [
+        [0, 0.5, 3, 1]
+    ]
     assert decoders_boxes.in_pixels(np.zeros((0, 4), np.float32), frame).shape == (0, 4)

@@ -30,9 +30,13 @@ def tables(count, form="corners", unit="parts", background=None, *, are_logits=F
     for number, (box, label) in enumerate(zip(OBJECTS, LABELS, strict=True)):
         boxes[7 * number + 3], scores[7 * number + 3, label] = box, SCORES[number]
     if background is not None:
-        scores = np.insert(scores, 0 if background == "first" else CLASSES, 1 - scores.sum(axis=1), axis=1)
+        scores = np.insert(
+            scores, 0 if background == "first" else CLASSES, 1 - scores.sum(axis=1), axis=1
+        )
     if form == "centres":
-        boxes = np.concatenate([(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]], axis=1)
+        boxes = np.concatenate(
+            [(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]], axis=1
+        )
     if unit == "parts":
         boxes = boxes / [WIDTH, HEIGHT, WIDTH, HEIGHT]
     if are_logits:
@@ -49,18 +53,26 @@ def recognised(outputs, name="best.onnx", metadata=None, categories=()):
 
 def check(card, outputs):
     """The three objects, best first, and nothing else above a hundredth."""
-    detections = decoders.create(card, make_loaded(tensors(*(output.shape for output in outputs)))).decode(
-        outputs, same_size(WIDTH, HEIGHT)
-    )
+    detections = decoders.create(
+        card, make_loaded(tensors(*(output.shape for output in outputs)))
+    ).decode(outputs, same_size(WIDTH, HEIGHT))
     are_sure = detections.scores > 0.01
     assert detections.boxes[are_sure] == pytest.approx(OBJECTS, abs=1e-3)
-    assert (detections.classes[are_sure].tolist(), detections.scores[are_sure].tolist()) == (LABELS, pytest.approx(SCORES, abs=1e-4))
+    assert (detections.classes[are_sure].tolist(), detections.scores[are_sure].tolist()) == (
+        LABELS,
+        pytest.approx(SCORES, abs=1e-4),
+    )
 
 
 def test_every_convention_is_read_by_its_values():
     """Corners or centres, parts or pixels, background first, last or none, probabilities or logits, either order, few rows or many."""
     for count, form, unit, background, are_logits, is_reversed in product(
-        (100, 290, GRID, PRIORS), ("corners", "centres"), ("parts", "pixels"), (None, "first", "last"), (False, True), (False, True)
+        (100, 290, GRID, PRIORS),
+        ("corners", "centres"),
+        ("parts", "pixels"),
+        (None, "first", "last"),
+        (False, True),
+        (False, True),
     ):
         outputs = tables(count, form, unit, background, are_logits=are_logits)
         with table_row(count, form, unit, background, are_logits, is_reversed):
@@ -73,7 +85,11 @@ def test_every_convention_is_read_by_its_values():
 def test_the_axes_may_be_in_any_order():
     """[1, 4, n] and [1, classes, n] are the same; YOLOv4 gives [1, n, 1, 4]."""
     boxes, scores = tables(PRIORS)
-    for outputs in ([boxes.transpose(0, 2, 1), scores.transpose(0, 2, 1)], [boxes[:, :, None], scores], [scores.transpose(0, 2, 1), boxes]):
+    for outputs in (
+        [boxes.transpose(0, 2, 1), scores.transpose(0, 2, 1)],
+        [boxes[:, :, None], scores],
+        [scores.transpose(0, 2, 1), boxes],
+    ):
         card, _ = recognised(outputs, categories=NAMES)
         check(card, outputs)
 
@@ -81,13 +97,26 @@ def test_the_axes_may_be_in_any_order():
 def test_a_grid_is_prepared_as_yolo_nas_and_other_rows_as_jetsons_ssd():
     """Without labels or annotations a grid has no background and other rows have one; each assumption is reported with its keys."""
     card, guesses = recognised(tables(GRID, unit="pixels"), "yolo_nas_s.onnx")
-    assert (card.family, card.output.classes, card.output.nms_iou, card.input.resize) == ("boxes-scores", CLASSES, 0.7, "letterbox")
+    assert (card.family, card.output.classes, card.output.nms_iou, card.input.resize) == (
+        "boxes-scores",
+        CLASSES,
+        0.7,
+        "letterbox",
+    )
     assert (card.input.mean[0], card.input.sd[0]) == (0, 255)
     assert any("output.labels" in guess for guess in guesses)
     card, guesses = recognised(tables(PRIORS, background="first"), "ssd.onnx")
-    assert (card.family, card.output.classes, card.output.nms_iou, card.input.resize) == ("boxes-scores", CLASSES, 0.45, "stretch")
+    assert (card.family, card.output.classes, card.output.nms_iou, card.input.resize) == (
+        "boxes-scores",
+        CLASSES,
+        0.45,
+        "stretch",
+    )
     assert (card.input.mean[0], card.input.sd[0]) == (127, 128)
-    assert all(any(key in guess for guess in guesses) for key in ("`family` and output.classes", "output.labels", "input.mean"))
+    assert all(
+        any(key in guess for guess in guesses)
+        for key in ("`family` and output.classes", "output.labels", "input.mean")
+    )
 
 
 def test_labels_count_the_classes():

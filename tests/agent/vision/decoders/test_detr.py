@@ -12,7 +12,10 @@ LEFT, MIDDLE = [0, 0, 32, 32], [16, 8, 48, 24]
 
 
 def decode(*outputs, classes):
-    decoder = decoders.create(make_card("detr", classes=classes), make_loaded(tensors(*(output.shape for output in outputs))))
+    decoder = decoders.create(
+        make_card("detr", classes=classes),
+        make_loaded(tensors(*(output.shape for output in outputs))),
+    )
     return decoder.decode(list(outputs), same_size(64, 32))
 
 
@@ -27,7 +30,10 @@ def test_softmax_with_no_object_gives_one_class_a_query():
     for outputs in ((BOXES, values), (values, BOXES)):
         detections = decode(*outputs, classes=2)
         assert detections.boxes.tolist() == [LEFT, MIDDLE]
-        assert (detections.scores.tolist(), detections.classes.tolist()) == (pytest.approx([0.5, 0.3]), [0, 1])
+        assert (detections.scores.tolist(), detections.classes.tolist()) == (
+            pytest.approx([0.5, 0.3]),
+            [0, 1],
+        )
 
 
 def test_sigmoid_scores_stand_each_for_itself():
@@ -35,25 +41,36 @@ def test_sigmoid_scores_stand_each_for_itself():
     values = np.array([[[np.log(3), -np.log(3)], [-20, -20]]], np.float32)
     detections = decode(BOXES, values, classes=2)
     assert detections.boxes.tolist() == [LEFT, LEFT]
-    assert (detections.scores.tolist(), detections.classes.tolist()) == (pytest.approx([0.75, 0.25]), [0, 1])
+    assert (detections.scores.tolist(), detections.classes.tolist()) == (
+        pytest.approx([0.75, 0.25]),
+        [0, 1],
+    )
 
 
 def test_probabilities_are_left_as_they_are():
     """An export may hold the sigmoid or the softmax: 0.75 stays 0.75."""
-    assert decode(BOXES, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2).scores.tolist() == [0.75]
-    assert decode(BOXES, np.array([[[0.75, 0, 0.25], [0, 0, 1]]], np.float32), classes=2).scores.tolist() == [0.75]
+    assert decode(
+        BOXES, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2
+    ).scores.tolist() == [0.75]
+    assert decode(
+        BOXES, np.array([[[0.75, 0, 0.25], [0, 0, 1]]], np.float32), classes=2
+    ).scores.tolist() == [0.75]
 
 
 def test_pixels_are_left_as_they_are():
     """An export that scaled its boxes itself."""
     pixels = BOXES * np.array([64, 32, 64, 32], np.float32)
-    assert decode(pixels, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2).boxes.tolist() == [LEFT]
+    assert decode(
+        pixels, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2
+    ).boxes.tolist() == [LEFT]
 
 
 def test_boxes_beyond_the_picture_are_still_centres_and_the_last_score_is_no_object():
     """A model early in its training: most boxes leave the picture, and neither the first nor the last score wins in most rows."""
     draw = np.random.default_rng(2)
-    boxes = np.concatenate([draw.uniform(0.6, 1, (1, 50, 2)), draw.uniform(0.5, 0.9, (1, 50, 2))], axis=2).astype(np.float32)
+    boxes = np.concatenate(
+        [draw.uniform(0.6, 1, (1, 50, 2)), draw.uniform(0.5, 0.9, (1, 50, 2))], axis=2
+    ).astype(np.float32)
     values = draw.normal(0, 5, (1, 50, 4)).astype(np.float32)
     values[0, :, 0] += 3
     detections = decode(boxes, values, classes=3)

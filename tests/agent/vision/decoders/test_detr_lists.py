@@ -32,7 +32,12 @@ def rt_detr(inputs):
 def efficient_nms(_):
     """The first list is how many there are; what follows them is left from before."""
     boxes = np.vstack([CENTRED, [0, 0, 64, 64]])[None]
-    return {"num": np.array([[3]]), "boxes": boxes, "scores": np.array([[*SCORES, 0.99]]), "classes": np.array([[*LABELS, 1]])}
+    return {
+        "num": np.array([[3]]),
+        "boxes": boxes,
+        "scores": np.array([[*SCORES, 0.99]]),
+        "classes": np.array([[*LABELS, 1]]),
+    }
 
 
 MODELS = {
@@ -49,19 +54,39 @@ def test_what_exporters_write_is_recognised_and_lies_where_the_objects_are(name,
     Image.new("RGB", (128, 96), (40, 90, 160)).save(tmp_path / "photos" / "photo_0.png")
     truth = make_truth(1)
     truth["images"][0] |= {"width": 128, "height": 96}
-    truth["categories"] = [{"id": number, "name": name} for number, name in ((1, "person"), (2, "bicycle"), (3, "car"))]
+    truth["categories"] = [
+        {"id": number, "name": name} for number, name in ((1, "person"), (2, "bicycle"), (3, "car"))
+    ]
     boxes = np.column_stack([CORNERS[:, :2], CORNERS[:, 2:] - CORNERS[:, :2]]).tolist()
     truth["annotations"] = [
-        {"id": number, "image_id": 100, "category_id": IDS[number], "bbox": box, "area": box[2] * box[3], "iscrowd": 0}
+        {
+            "id": number,
+            "image_id": 100,
+            "category_id": IDS[number],
+            "bbox": box,
+            "area": box[2] * box[3],
+            "iscrowd": 0,
+        }
         for number, box in enumerate(boxes)
     ]
     inputs = [PICTURE, *(TensorInfo(size, (1, 2), dtype) for size, dtype in sizes.items())]
     declared = outputs_of({size: np.ones((1, 2)) for size in sizes})
-    outputs = [TensorInfo(key, array.shape, "int64" if array.dtype.kind == "i" else "float32") for key, array in declared.items()]
+    outputs = [
+        TensorInfo(key, array.shape, "int64" if array.dtype.kind == "i" else "float32")
+        for key, array in declared.items()
+    ]
     loaded = make_loaded(outputs, inputs)
     card, _ = card_for(Path("absent") / name, loaded)
     assert card.family == family
     task = tasks.create(card, loaded, open_with_truth(tmp_path / "photos", truth))
     (call,) = task.prepare(0)
-    task.predict(0, [[array.astype(info.dtype) for info, array in zip(outputs, outputs_of(call).values(), strict=True)]])
+    task.predict(
+        0,
+        [
+            [
+                array.astype(info.dtype)
+                for info, array in zip(outputs, outputs_of(call).values(), strict=True)
+            ]
+        ],
+    )
     assert task.score().value == pytest.approx(1.0)

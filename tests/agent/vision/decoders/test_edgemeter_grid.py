@@ -17,7 +17,9 @@ def decode(*cells, frame=FRAME, **output):
     for cell, distances, label, score in cells:
         boxes[0, cell], scores[0, cell, label] = distances, score
     card = make_card("edgemeter", image_input=make_input(height=16, width=32), **(OUTPUT | output))
-    return create(card, make_loaded(tensors(boxes.shape, scores.shape))).decode([boxes, scores], frame)
+    return create(card, make_loaded(tensors(boxes.shape, scores.shape))).decode(
+        [boxes, scores], frame
+    )
 
 
 def test_a_cell_predicts_from_its_centre_in_units_of_its_stride():
@@ -31,8 +33,12 @@ def test_a_cell_predicts_from_its_centre_in_units_of_its_stride():
 def test_boxes_are_given_in_pixels_of_the_photograph_and_clipped_to_it():
     """A photograph of 20 x 40 was put into the input at a third of the way, stretched in x and shrunk in y."""
     frame = PhotoFrame(20, 40, 32, 16, 1.0, 0.25, 2.0, 3.0)
-    np.testing.assert_array_equal(decode((1, (0.5, 0, 0.5, 1), 0, 0.9), frame=frame).boxes, [[6, 4, 14, 36]])
-    np.testing.assert_array_equal(decode((1, (9, 9, 9, 9), 0, 0.9), frame=frame).boxes, [[0, 0, 20, 40]])
+    np.testing.assert_array_equal(
+        decode((1, (0.5, 0, 0.5, 1), 0, 0.9), frame=frame).boxes, [[6, 4, 14, 36]]
+    )
+    np.testing.assert_array_equal(
+        decode((1, (9, 9, 9, 9), 0, 0.9), frame=frame).boxes, [[0, 0, 20, 40]]
+    )
 
 
 def test_scores_below_the_threshold_are_background_and_the_best_are_kept():

@@ -11,7 +11,9 @@ LEFT, MIDDLE = [0, 0, 32, 32], [16, 8, 48, 24]
 
 
 def decode(tensor, classes):
-    return decoders.create(make_card("rt-detr", classes=classes), make_loaded(tensors(tensor.shape))).decode([tensor], same_size(64, 32))
+    return decoders.create(
+        make_card("rt-detr", classes=classes), make_loaded(tensors(tensor.shape))
+    ).decode([tensor], same_size(64, 32))
 
 
 def test_boxes_and_scores_may_be_one_tensor():
@@ -26,7 +28,11 @@ def test_a_list_has_score_and_class_in_each_row():
     for classes in [2, 3, 80]:
         tensor = np.concatenate([BOXES, np.array([[[0.5, 1], [0.75, 0]]], np.float32)], axis=2)
         detections = decode(tensor, classes=classes)
-        assert (detections.boxes.tolist(), detections.classes.tolist(), detections.scores.tolist()) == (
+        assert (
+            detections.boxes.tolist(),
+            detections.classes.tolist(),
+            detections.scores.tolist(),
+        ) == (
             [MIDDLE, LEFT],
             [0, 1],
             [0.75, 0.5],

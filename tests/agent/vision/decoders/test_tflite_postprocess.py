@@ -16,20 +16,30 @@ PARTS = {
     "scores": np.array([[0.75, 0.5, 0]], np.float32),
     "count": np.array([3], np.float32),
 }
-OPERATOR = {role: "TFLite_Detection_PostProcess" + suffix for role, suffix in zip(PARTS, ("", ":1", ":2", ":3"), strict=True)}
+OPERATOR = {
+    role: "TFLite_Detection_PostProcess" + suffix
+    for role, suffix in zip(PARTS, ("", ":1", ":2", ":3"), strict=True)
+}
 SAVED_MODEL = {
     "boxes": "StatefulPartitionedCall:3",
     "classes": "StatefulPartitionedCall:2",
     "scores": "StatefulPartitionedCall:1",
     "count": "StatefulPartitionedCall:0",
 }
-WORDS = {"boxes": "detection_boxes", "classes": "detection_classes", "scores": "detection_scores", "count": "num_detections"}
+WORDS = {
+    "boxes": "detection_boxes",
+    "classes": "detection_classes",
+    "scores": "detection_scores",
+    "count": "num_detections",
+}
 SILENT = dict.fromkeys(PARTS, "output")
 
 
 def decode(order, names, shapes=None):
     """Return the detections of a model that gives its tensors in this order under these names."""
-    infos = tensors(*(shapes or [PARTS[role].shape for role in order]), names=[names[role] for role in order])
+    infos = tensors(
+        *(shapes or [PARTS[role].shape for role in order]), names=[names[role] for role in order]
+    )
     decoder = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(infos))
     return decoder.decode([PARTS[role] for role in order], same_size(64, 32))
 
@@ -54,35 +64,55 @@ def test_without_names_shapes_and_values_determine_the_roles():
     for order in permutations(PARTS):
         check(decode(order, SILENT))
     # So where names lie: `boxes` is not of the shape of boxes, or `classes` has fractions.
-    swapped = {"boxes": OPERATOR["count"], "count": OPERATOR["boxes"], "classes": OPERATOR["scores"], "scores": OPERATOR["classes"]}
+    swapped = {
+        "boxes": OPERATOR["count"],
+        "count": OPERATOR["boxes"],
+        "classes": OPERATOR["scores"],
+        "scores": OPERATOR["classes"],
+    }
     check(decode(tuple(PARTS), swapped))
 
 
 def test_a_single_detection_is_read():
     """With one row, boxes alone have four values, and the operator's order tells the rest."""
     parts = [part[:, :1] if part.ndim > 1 else part for part in PARTS.values()]
-    decoder = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), (), names=list(OPERATOR.values()))))
+    decoder = decoders.create(
+        make_card("tflite-postprocess"),
+        make_loaded(tensors((), (), (), (), names=list(OPERATOR.values()))),
+    )
     assert decoder.decode(parts, same_size(64, 32)).boxes.tolist() == [[32, 8, 64, 24]]
 
 
 def test_class_numbers_are_no_scores_though_nothing_was_found():
     """All scores 0: the class numbers beside them must not be taken for scores of 2 and more."""
     nothing = {**PARTS, "scores": np.zeros((1, 3), np.float32)}
-    decoder = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4)))
+    decoder = decoders.create(
+        make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4))
+    )
     for order in permutations(nothing):
         assert len(decoder.decode([nothing[role] for role in order], same_size(64, 32)).scores) == 0
 
 
 def test_boxes_that_leave_the_photograph_are_scored_as_given():
     """As the published AP of these models was: cut to the photograph SSD would gain."""
-    beyond = {**PARTS, "boxes": np.array([[[-0.25, 0.5, 0.75, 1.5], [0, 0, 0.5, 0.25], [0, 0, 0, 0]]], np.float32)}
-    decoder = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4, names=list(OPERATOR.values()))))
-    assert decoder.decode([beyond[role] for role in PARTS], same_size(64, 32)).boxes[0].tolist() == [32, -8, 96, 24]
+    beyond = {
+        **PARTS,
+        "boxes": np.array([[[-0.25, 0.5, 0.75, 1.5], [0, 0, 0.5, 0.25], [0, 0, 0, 0]]], np.float32),
+    }
+    decoder = decoders.create(
+        make_card("tflite-postprocess", classes=90),
+        make_loaded(tensors(*[()] * 4, names=list(OPERATOR.values()))),
+    )
+    assert decoder.decode([beyond[role] for role in PARTS], same_size(64, 32)).boxes[
+        0
+    ].tolist() == [32, -8, 96, 24]
 
 
 def test_tensors_that_are_no_detections_are_refused():
     """No boxes at all, or not as many classes as boxes."""
     for shapes in [[(1, 3)] * 4, [(1, 3, 4), (1, 2), (1, 3), (1,)]]:
-        decoder = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
+        decoder = decoders.create(
+            make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ()))
+        )
         with table_row(shapes), pytest.raises(ConfigError, match="family"):
             decoder.decode([np.zeros(shape, np.float32) for shape in shapes], same_size())

@@ -20,8 +20,13 @@ DTYPES = {"labels": "int64"}
 
 def decode(lists, order=("boxes", "labels", "scores"), *, is_declared=True):
     """Return the detections; without a declaration the values have to tell, as in TorchScript."""
-    infos = [TensorInfo(name, (None, 4) if name == "boxes" else (None,), DTYPES.get(name, "float32")) for name in order]
-    decoder = decoders.create(make_card("torchvision", classes=90), make_loaded(infos if is_declared else ()))
+    infos = [
+        TensorInfo(name, (None, 4) if name == "boxes" else (None,), DTYPES.get(name, "float32"))
+        for name in order
+    ]
+    decoder = decoders.create(
+        make_card("torchvision", classes=90), make_loaded(infos if is_declared else ())
+    )
     return decoder.decode([lists[name] for name in order], same_size(64, 32))
 
 
@@ -30,14 +35,19 @@ def test_every_order_is_understood():
     for is_declared, order in product([True, False], permutations(LISTS)):
         detections = decode(LISTS, order, is_declared=is_declared)
         assert detections.boxes.tolist() == LISTS["boxes"].tolist(), f"{order!r}, {is_declared!r}"
-        assert (detections.classes.tolist(), detections.scores.tolist()) == ([89, 0], [0.75, 0.5]), f"{order!r}, {is_declared!r}"
+        assert (detections.classes.tolist(), detections.scores.tolist()) == (
+            [89, 0],
+            [0.75, 0.5],
+        ), f"{order!r}, {is_declared!r}"
 
 
 def test_scores_that_are_all_whole_are_still_scores():
     """A certain model: declared types tell, and without them a label above 1."""
     lists = {**LISTS, "scores": np.array([1, 1], np.float32)}
     for is_declared in (True, False):
-        assert decode(lists, ("scores", "boxes", "labels"), is_declared=is_declared).classes.tolist() == [89, 0]
+        assert decode(
+            lists, ("scores", "boxes", "labels"), is_declared=is_declared
+        ).classes.tolist() == [89, 0]
 
 
 def test_labels_that_count_from_zero_are_refused():
@@ -52,11 +62,18 @@ def test_scores_of_keypoints_are_no_list():
     """Keypoint R-CNN gives a score for each of 17 points: [n, 17], also where n is 0."""
     order = (*LISTS, "keypoints_scores")
     for count in (2, 0):
-        lists = {name: values[:count] for name, values in LISTS.items()} | {"keypoints_scores": np.ones((count, 17), np.float32)}
+        lists = {name: values[:count] for name, values in LISTS.items()} | {
+            "keypoints_scores": np.ones((count, 17), np.float32)
+        }
         assert decode(lists, order, is_declared=False).classes.tolist() == [89, 0][:count]
 
 
 def test_a_batch_axis_is_taken_off_and_normalised_boxes_become_pixels():
     """[1, n, 4] and [1, n] are the same lists; SSD exports give 0..1."""
-    assert decode({name: values[None] for name, values in LISTS.items()}).classes.tolist() == [89, 0]
-    assert decode({**LISTS, "boxes": LISTS["boxes"] / [64, 32, 64, 32]}).boxes == pytest.approx(LISTS["boxes"])
+    assert decode({name: values[None] for name, values in LISTS.items()}).classes.tolist() == [
+        89,
+        0,
+    ]
+    assert decode({**LISTS, "boxes": LISTS["boxes"] / [64, 32, 64, 32]}).boxes == pytest.approx(
+        LISTS["boxes"]
+    )

@@ -36,5 +36,10 @@ def test_class_numbers_that_are_not_whole_are_an_error():
 
 def test_one_stray_row_does_not_make_pixels_of_the_others():
     """A row that found nothing, or little, may lie anywhere; most rows decide."""
-    rows = [[0.25, 0.5, 1, 1, 0.5, 2], [0, 0, 0.5, 1, 0.4, 0], [0.1, 0.2, 2.6, 2.5, 0.3, 0], [9, 9, 9, 9, 0, 0]]
+    rows = [
+        [0.25, 0.5, 1, 1, 0.5, 2],
+        [0, 0, 0.5, 1, 0.4, 0],
+        [0.1, 0.2, 2.6, 2.5, 0.3, 0],
+        [9, 9, 9, 9, 0, 0],
+    ]
     assert decode(rows).boxes[:2].tolist() == [[16, 16, 64, 32], [0, 0, 32, 32]]

@@ -17,14 +17,18 @@ def head(*rows):
 
 
 def decode(*outputs, **output):
-    decoder = decoders.create(make_card("yolov5", **{"classes": 3, "nms_iou": 0.6, **output}), make_loaded())
+    decoder = decoders.create(
+        make_card("yolov5", **{"classes": 3, "nms_iou": 0.6, **output}), make_loaded()
+    )
     return decoder.decode(outputs, same_size())
 
 
 def test_the_score_is_objectness_times_class():
     """0.5 x 0.8 and 0.5 x 0.4, each a detection of its own; TorchScript files give the raw maps too, which are left alone."""
     maps = [np.zeros((1, 3, 8, 8, 8), np.float32)] * 3
-    detections = decode(head([20, 30, 10, 20, 0.5, 0.0, 0.8, 0.4], [20, 30, 10, 20, 0.0005, 1.0, 1.0, 1.0]), *maps)
+    detections = decode(
+        head([20, 30, 10, 20, 0.5, 0.0, 0.8, 0.4], [20, 30, 10, 20, 0.0005, 1.0, 1.0, 1.0]), *maps
+    )
     assert detections.boxes.tolist() == [[15, 20, 25, 40]] * 2
     assert detections.classes.tolist() == [1, 2]
     assert detections.scores.tolist() == pytest.approx([0.4, 0.2])

@@ -21,7 +21,9 @@ def head(boxes, scores):
 
 
 def decode(tensor, **output):
-    decoder = decoders.create(make_card("yolov8", **{"classes": CLASSES, "nms_iou": 0.7, **output}), make_loaded())
+    decoder = decoders.create(
+        make_card("yolov8", **{"classes": CLASSES, "nms_iou": 0.7, **output}), make_loaded()
+    )
     return decoder.decode([tensor], same_size())
 
 
@@ -39,20 +41,26 @@ def test_boxes_are_centres_and_sizes_in_pixels():
 def test_an_anchor_may_find_several_classes():
     """Every class above the threshold, the card's, is a detection of its own, best first."""
     assert decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.0005]])).classes.tolist() == [1, 0]
-    assert decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.5]]), score_threshold=0.5).classes.tolist() == [1]
+    assert decode(
+        head([[20, 30, 10, 20]], [[0.2, 0.8, 0.5]]), score_threshold=0.5
+    ).classes.tolist() == [1]
 
 
 def test_the_transposed_head_is_recognised_by_the_class_count():
     """[1, anchors, 4 + classes] is the same answer."""
     tensor = head([[20, 30, 10, 20]], [[0, 0.8, 0]])
-    assert decode(np.ascontiguousarray(tensor.transpose(0, 2, 1))).boxes.tolist() == [[15, 20, 25, 40]]
+    assert decode(np.ascontiguousarray(tensor.transpose(0, 2, 1))).boxes.tolist() == [
+        [15, 20, 25, 40]
+    ]
     assert decode(tensor, classes=None).boxes.tolist() == [[15, 20, 25, 40]]
 
 
 def test_a_second_output_is_refused():
     """A segmentation model's masks are not left out silently."""
     with pytest.raises(ConfigError, match="needs one output"):
-        decoders.create(make_card("yolov8", classes=3), make_loaded(tensors((1, 39, 84), (1, 32, 16, 16))))
+        decoders.create(
+            make_card("yolov8", classes=3), make_loaded(tensors((1, 39, 84), (1, 32, 16, 16)))
+        )
 
 
 def test_invalid_values_are_read_as_in_a_tensor_without_them():
@@ -65,7 +73,9 @@ def test_invalid_values_are_read_as_in_a_tensor_without_them():
             for value in (np.nan, np.inf, -np.inf, 3e38):
                 tensor.ravel()[draw.integers(0, tensor.size, 12)] = value
             detections = decode(tensor, score_threshold=threshold)
-            expected = decode(np.clip(np.nan_to_num(tensor, nan=0.0), -1e9, 1e9), score_threshold=threshold)
+            expected = decode(
+                np.clip(np.nan_to_num(tensor, nan=0.0), -1e9, 1e9), score_threshold=threshold
+            )
             assert len(detections.scores) > 0
             for part in ("boxes", "scores", "classes"):
                 np.testing.assert_array_equal(getattr(detections, part), getattr(expected, part))

@@ -33,18 +33,31 @@ def maps(*, steps=16, are_logits=False, classes=CLASSES):
             if of_stride != stride:
                 continue
             x, y = int((box[0] + box[2]) / 2 // stride), int((box[1] + box[3]) / 2 // stride)
-            edges = np.array([x + 0.5 - box[0] / stride, y + 0.5 - box[1] / stride, box[2] / stride - x - 0.5, box[3] / stride - y - 0.5])
+            edges = np.array(
+                [
+                    x + 0.5 - box[0] / stride,
+                    y + 0.5 - box[1] / stride,
+                    box[2] / stride - x - 0.5,
+                    box[3] / stride - y - 0.5,
+                ]
+            )
             distances[:, :, y, x] = -50
             for side, edge in enumerate(edges):
                 # The mean of two neighbouring steps is the distance.
                 step = int(edge)
-                shares = (edge,) if steps == 1 else (np.log(max(1 - edge + step, 1e-20)), np.log(max(edge - step, 1e-20)))
+                shares = (
+                    (edge,)
+                    if steps == 1
+                    else (np.log(max(1 - edge + step, 1e-20)), np.log(max(edge - step, 1e-20)))
+                )
                 for further, share in enumerate(shares):
                     distances[side, further + (0 if steps == 1 else step), y, x] = share
             scores[label % classes, y, x] = 0.9 - 0.1 * number
         total = scores.sum(axis=0, keepdims=True).clip(0, 1)
         values = np.log(scores / (1 - scores)) if are_logits else scores
-        levels.append([tensor[None] for tensor in (distances.reshape(-1, rows, columns), values, total)])
+        levels.append(
+            [tensor[None] for tensor in (distances.reshape(-1, rows, columns), values, total)]
+        )
     return levels
 
 
@@ -56,17 +69,34 @@ def decoded(outputs, infos=None):
 
 def test_maps_of_each_stride_are_recognised_and_read():
     """Six or nine maps in any order, probabilities or logits, channels first or last, cells in one axis or in two."""
-    for order, layout, count, are_logits, is_flat in product(permutations(range(2)), LAYOUTS, (2, 3), (False, True), (False, True)):
+    for order, layout, count, are_logits, is_flat in product(
+        permutations(range(2)), LAYOUTS, (2, 3), (False, True), (False, True)
+    ):
         levels = maps(are_logits=are_logits)
-        picked = [level[k].transpose(LAYOUTS[layout]) for level in levels[::-1] for k in (*order, 2)[:count]]
+        picked = [
+            level[k].transpose(LAYOUTS[layout])
+            for level in levels[::-1]
+            for k in (*order, 2)[:count]
+        ]
         if is_flat:
-            picked = [m.reshape(1, m.shape[1], -1) if layout == "NCHW" else m.reshape(1, -1, m.shape[3]) for m in picked]
+            picked = [
+                m.reshape(1, m.shape[1], -1) if layout == "NCHW" else m.reshape(1, -1, m.shape[3])
+                for m in picked
+            ]
         with table_row(order, layout, count, are_logits, is_flat):
             card, detections = decoded(picked)
-            assert (card.family, card.output.classes, card.output.nms_iou, card.input.resize) == ("yolov8-heads", CLASSES, 0.7, "letterbox")
+            assert (card.family, card.output.classes, card.output.nms_iou, card.input.resize) == (
+                "yolov8-heads",
+                CLASSES,
+                0.7,
+                "letterbox",
+            )
             assert (card.input.mean[0], card.input.sd[0]) == (0, 255)
             assert detections.boxes[:3] == pytest.approx(np.array(FOUND), abs=1e-3)
-            assert (detections.classes.tolist()[:3], detections.scores.tolist()[:3]) == ([1, 4, 0], pytest.approx([0.9, 0.8, 0.7]))
+            assert (detections.classes.tolist()[:3], detections.scores.tolist()[:3]) == (
+                [1, 4, 0],
+                pytest.approx([0.9, 0.8, 0.7]),
+            )
             assert len(detections.scores) == 3
 
 
@@ -76,7 +106,12 @@ def test_a_distance_may_be_one_value_and_a_map_may_hold_both():
     assert (card.family, card.output.classes) == ("yolov8-heads", CLASSES)
     assert detections.boxes == pytest.approx(np.array(FOUND), abs=1e-3)
     for steps in (16, 1):
-        card, detections = decoded([np.concatenate(level[:2], axis=1) for level in maps(steps=steps, classes=80, are_logits=True)])
+        card, detections = decoded(
+            [
+                np.concatenate(level[:2], axis=1)
+                for level in maps(steps=steps, classes=80, are_logits=True)
+            ]
+        )
         assert (card.family, card.output.classes) == ("yolov8-heads", 80)
         assert detections.boxes == pytest.approx(np.array(FOUND), abs=1e-3)
 

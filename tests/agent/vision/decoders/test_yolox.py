@@ -21,7 +21,10 @@ def head(**rows):
 
 
 def decode(tensor, **output):
-    decoder = decoders.create(make_card("yolox", image_input=WANTED, **{"classes": 2, "nms_iou": 0.65, **output}), make_loaded())
+    decoder = decoders.create(
+        make_card("yolox", image_input=WANTED, **{"classes": 2, "nms_iou": 0.65, **output}),
+        make_loaded(),
+    )
     return decoder.decode([tensor], same_size(64, 32))
 
 
@@ -29,7 +32,11 @@ def test_cells_run_row_by_row_over_the_strides():
     """Cell 9 is x 1, y 1 at stride 8; cell 33 is x 1, y 0 at 16; cell 41 is x 1, y 0 at 32."""
     size = [np.log(1), np.log(0.5)]
     detections = decode(
-        head(cell_9=[0.5, 0.25, *size, 0.9, 1, 0], cell_33=[0.5, 0.5, *size, 0.8, 0, 1], cell_41=[0.5, 0.5, *size, 0.7, 1, 0])
+        head(
+            cell_9=[0.5, 0.25, *size, 0.9, 1, 0],
+            cell_33=[0.5, 0.5, *size, 0.8, 0, 1],
+            cell_41=[0.5, 0.5, *size, 0.7, 1, 0],
+        )
     )
     assert detections.boxes.tolist() == [[8, 8, 16, 12], [16, 4, 32, 12], [32, 8, 64, 24]]
     assert detections.classes.tolist() == [0, 1, 0]
