@@ -38,7 +38,8 @@ def statements_by_room(revision: str) -> Counter[str]:
 def base_revision() -> str:
     """Return where this branch left main, or on main itself the commit before."""
     head = git("rev-parse", "HEAD").decode().strip()
-    base = git("merge-base", "HEAD", "origin/main").decode().strip()
+    main = "origin/main" if git("branch", "--remotes", "--list", "origin/main") else "main"
+    base = git("merge-base", "HEAD", main).decode().strip()
     return f"{head}^" if base == head else base
 
 
