@@ -2,5 +2,6 @@
 
 import os
 
-# ONNX Runtime and its genai would keep a database in the home and send events from the process that is measured.
+# ONNX Runtime and its genai would keep a database in the home and send events from the process that
+# is measured.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

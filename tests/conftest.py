@@ -26,7 +26,8 @@ _HOME = tempfile.TemporaryDirectory(prefix="edgemeter-tests-")
 os.environ["EDGEMETER_HOME"] = _HOME.name
 # Boards of tests are many on one machine: each has a run lock of its own, in its home.
 os.environ["EDGEMETER_RUN_LOCK"] = "run.lock"
-# A shell that runs the tests in its background hands down an ignored Ctrl-C, nohup an ignored SIGHUP.
+# A shell that runs the tests in its background hands down an ignored Ctrl-C, nohup an ignored
+# SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -105,9 +106,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test without what its markers need, before its fixtures; set aside what was imported and collected.
 
-    A server's command that an earlier test called in this process limits what is logged of a device (agent/base/log_limit.py).
-    Each timed run begins with a full garbage collection, which took half a second of it.
-    The run gives back what was set aside; that there was a full collection says so, while to count what is set aside takes 10 ms.
+    A server's command that an earlier test called in this process limits what is logged of a device
+    (agent/base/log_limit.py). Each timed run begins with a full garbage collection, which took half
+    a second of it. The run gives back what was set aside; that there was a full collection says so,
+    while to count what is set aside takes 10 ms.
     """
     for handler in logging.getLogger().handlers:
         handler.filters.clear()
@@ -137,7 +139,8 @@ def pytest_runtest_makereport(
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Remember what is skipped for a marker or program of EDGEMETER_MUST_RUN.
 
-    A test that also needs what is in the table and need not run here, as a server of another environment, may be skipped for that one.
+    A test that also needs what is in the table and need not run here, as a server of another
+    environment, may be skipped for that one.
     """
     absent = str(dict(report.user_properties).get("absent"))
     marked = MUST_RUN.intersection([absent] if absent in requirements.NEEDS else report.keywords)

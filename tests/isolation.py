@@ -1,6 +1,7 @@
 """A test without a marker needs Python and nothing else: it fails where it sleeps, uses a socket or starts a process.
 
-An audit hook sees that in the product's threads and in libraries too, and PATH is an empty folder: a forgotten marker fails everywhere.
+An audit hook sees that in the product's threads and in libraries too, and PATH is an empty folder:
+a forgotten marker fails everywhere.
 """
 
 import os

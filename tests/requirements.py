@@ -1,7 +1,8 @@
 """What tests need of the machine: one table, by marker. conftest.py skips a test whose marker needs what is absent, before its fixtures.
 
-A program is looked up on PATH, which for root holds Debian's /usr/sbin, or where its variable EDGEMETER_* says; never at a fixed address.
-A Python module is looked for and not imported. The markers `needs("gcc", ...)` and `needs(module="gguf")` name theirs themselves.
+A program is looked up on PATH, which for root holds Debian's /usr/sbin, or where its variable
+EDGEMETER_* says; never at a fixed address. A Python module is looked for and not imported. The
+markers `needs("gcc", ...)` and `needs(module="gguf")` name theirs themselves.
 """
 
 import ctypes.util
@@ -42,7 +43,8 @@ def program(name: str, marker: str | None = None) -> str:
     """Return where a program is.
 
     Raises:
-        RuntimeError: it is absent, so the test has no marker that needs it, by default `needs`; no reason to skip in the middle of a test.
+        RuntimeError: it is absent, so the test has no marker that needs it, by default `needs`; no
+            reason to skip in the middle of a test.
     """
     address = find(name)
     if address is None:
@@ -72,8 +74,8 @@ def influxd() -> Path | None:
 def postgresql_folder() -> Path | None:
     """Return the folder of PostgreSQL's programs: EDGEMETER_POSTGRESQL, or that of `initdb` on PATH, or the newest of Debian.
 
-    Debian keeps them off PATH, where it has `psql` and `pg_lsclusters` only, which start what is in that folder: with none of the three
-    on PATH, there is no PostgreSQL.
+    Debian keeps them off PATH, where it has `psql` and `pg_lsclusters` only, which start what is in
+    that folder: with none of the three on PATH, there is no PostgreSQL.
     """
     named_folder, initdb = os.environ.get("EDGEMETER_POSTGRESQL"), shutil.which("initdb")
     folders = [Path(named_folder)] if named_folder else []

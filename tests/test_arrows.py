@@ -56,7 +56,8 @@ BY_NAME = {
     "models/cli/benchmark.py": "`edgemeter benchmark` compares what it converted, which is the collector's",
     "models/cli/main.py": "`edgemeter models` also has commands of the agent and the collector",
 }
-# A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
+# A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what
+# the models are made with.
 ONE_HOME = (
     "PIL", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "psycopg", "starlette", "uvicorn",
 )  # fmt: skip

@@ -9,7 +9,8 @@ from symtable import SymbolTable, symtable
 from tests.fixtures.own_imports import INTERFACE, MODULES, ROOT, tree
 
 PRODUCT = [*MODULES, *sorted((ROOT / INTERFACE).rglob("*.py"))]
-# They say how a value came about, or nothing: a record is `record`, what a command ended with `result`, a folder `folder`.
+# They say how a value came about, or nothing: a record is `record`, what a command ended with
+# `result`, a folder `folder`.
 GENERIC = """one found place known wanted own beside rest left said held kept made done asked seen told given taken shown stated chosen
     needed caught drawn ours theirs there here what whole again more most some every others piece"""
 

@@ -1,13 +1,18 @@
-"""Measure what a model or a function costs on this device. Six names, and `edgemeter.plugin` for plug-ins.
+"""Measure what a model or a function costs on this device.
 
-- `measure(model, data=..., ...)` measures a model, `measure(function, inputs)` a function; both return a `Record`.
+Six names, and `edgemeter.plugin` for plug-ins.
+
+- `measure(model, data=..., ...)` measures a model, `measure(function, inputs)` a function; both
+  return a `Record`.
 - `measured` is a decorator that measures a function at its first call.
-- `compare(a, b, ...)` measures models in turn and decides which is faster, more accurate and more frugal.
+- `compare(a, b, ...)` measures models in turn and decides which is faster, more accurate and more
+  frugal.
 - `energy()` is a context that measures the energy of a block of code.
 - `load(...)` reads stored runs as columns for pandas and polars.
 
-These names, their parameters and the fields of what they return follow semantic versioning; everything below `edgemeter.agent`,
-`edgemeter.collector`, `edgemeter.models` and `edgemeter.provisioning` is internal. Errors are `edgemeter.plugin.EdgemeterError`.
+These names, their parameters and the fields of what they return follow semantic versioning;
+everything below `edgemeter.agent`, `edgemeter.collector`, `edgemeter.models` and
+`edgemeter.provisioning` is internal. Errors are `edgemeter.plugin.EdgemeterError`.
 
 Nothing is imported before a name is used.
 """

@@ -17,19 +17,25 @@ logger = logging.getLogger(__name__)
 
 
 def load(*sources: str | Path, columns: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Return stored runs as columns, oldest run first. `pandas.DataFrame` and `polars.DataFrame` accept the result.
+    """Return stored runs as columns, oldest run first.
+
+    `pandas.DataFrame` and `polars.DataFrame` accept the result.
 
     Args:
-        sources: ledgers, documents of `edgemeter run --format json`, bundles, or folders of these. A source may select runs, as in
-            `ledger.sqlite?device=pi-1&since=2026-01-01`. Default: this device's ledger.
-        columns: names of columns, as `edgemeter report --columns all` writes them. Default: the usual ones.
+        sources: ledgers, documents of `edgemeter run --format json`, bundles, or folders of these.
+            A source may select runs, as in `ledger.sqlite?device=pi-1&since=2026-01-01`. Default:
+            this device's ledger.
+        columns: names of columns, as `edgemeter report --columns all` writes them. Default: the
+            usual ones.
 
     Returns:
-        An array [runs] for each column: `started_at` as datetime64[ns] in UTC; numbers as float64 with NaN for absent, or as int64 where
-        all are integers; truths and texts as objects with None for absent; lists as JSON texts.
+        An array [runs] for each column: `started_at` as datetime64[ns] in UTC; numbers as float64
+        with NaN for absent, or as int64 where all are integers; truths and texts as objects with
+        None for absent; lists as JSON texts.
 
     Raises:
-        EdgemeterError: a source is absent, in another format or not reachable, or a column is unknown.
+        EdgemeterError: a source is absent, in another format or not reachable, or a column is
+            unknown.
 
     Example:
         import edgemeter

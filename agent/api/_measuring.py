@@ -99,20 +99,25 @@ def measure(
     """Measure a model once in its own process, or a function in this process, and return the record of the run.
 
     Args:
-        model: path of the model, or its name in the catalogue; or a function, a PyTorch module, or any other callable.
-            Results of JAX and of accelerators are waited for. The backend of a function's run is `in-process`.
-        inputs: inputs of a function: a tuple becomes its arguments, a dict its keyword arguments, anything else its only argument.
-        data: a folder of images or recordings, or one file. Without data the model runs on random inputs and has no accuracy.
+        model: path of the model, or its name in the catalogue; or a function, a PyTorch module, or
+            any other callable. Results of JAX and of accelerators are waited for. The backend of a
+            function's run is `in-process`.
+        inputs: inputs of a function: a tuple becomes its arguments, a dict its keyword arguments,
+            anything else its only argument.
+        data: a folder of images or recordings, or one file. Without data the model runs on random
+            inputs and has no accuracy.
         annotations: ground truth of the data: COCO JSON, YOLO labels, or an index of classes.
         mode: length of the run: `rapid` 64 queries, `quick` 10 s, `normal` 60 s, `full` 600 s.
-        power: power sensors by name (`NAME[,NAME]`), or `none`. Default: the sensor with the widest scope, if there is one.
+        power: power sensors by name (`NAME[,NAME]`), or `none`. Default: the sensor with the widest
+            scope, if there is one.
         save: whether this device's ledger keeps the run.
         progress: whether standard error shows progress.
-        settings: other keys of a case in a suite: `runtime`, `backend`, `threads`, `scenario`, `subset`, `seed`, ...; for a function
-            `name`, `seed`, `seconds` and `idle_seconds`.
+        settings: other keys of a case in a suite: `runtime`, `backend`, `threads`, `scenario`,
+            `subset`, `seed`, ...; for a function `name`, `seed`, `seconds` and `idle_seconds`.
 
     Returns:
-        The record. A figure that was not measured is None, and `record.reasons` says why. Read `verdict` before you use a figure.
+        The record. A figure that was not measured is None, and `record.reasons` says why. Read
+        `verdict` before you use a figure.
 
     Raises:
         EdgemeterError: the model, the data or a setting is wrong, or the run failed.
@@ -260,7 +265,8 @@ def compare(
     """Measure models in turn (AB BA BA AB ...) until each is known precisely enough, and compare each with the first.
 
     Args:
-        models: two or more: paths, names in the catalogue, suites (.toml) of one case, or ids of stored runs.
+        models: two or more: paths, names in the catalogue, suites (.toml) of one case, or ids of
+            stored runs.
         data: as for `measure`.
         annotations: as for `measure`.
         mode: as for `measure`.
@@ -268,12 +274,13 @@ def compare(
         save: as for `measure`.
         matters_ratio: smallest difference of latency and energy that matters.
         progress: as for `measure`.
-        settings: as for `measure`; also `repeats`, the number of runs of each model, and `time_s`, the longest time for a case.
+        settings: as for `measure`; also `repeats`, the number of runs of each model, and `time_s`,
+            the longest time for a case.
 
     Returns:
-        The comparison. Each of its `rows` has a `case` with `figures` and `runs`, and `decisions` by the name of the figure. A decision
-        has an `outcome` (better, worse, no difference, inconclusive), `value`, `low` and `high`. `left_out` lists missing runs with the
-        reason.
+        The comparison. Each of its `rows` has a `case` with `figures` and `runs`, and `decisions`
+        by the name of the figure. A decision has an `outcome` (better, worse, no difference,
+        inconclusive), `value`, `low` and `high`. `left_out` lists missing runs with the reason.
 
     Raises:
         EdgemeterError: as for `measure`, or no two models can be compared.

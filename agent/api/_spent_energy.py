@@ -12,11 +12,15 @@ logger = logging.getLogger(__name__)
 
 
 class SpentEnergy:
-    """The energy of a block in joules, set when the block has ended. A figure that the readings do not support is None.
+    """The energy of a block in joules, set when the block has ended.
 
-    `joules` is the energy at the sensor, `net_joules` the part above idle power. `*_low` and `*_high` are their 95% bounds, None where a
-    part of the uncertainty is unknown. `scope` says what part of the machine the sensor sees, `excludes` what it does not see. `reason`,
-    `net_reason` and `bounds_reason` say why a figure is None. `doubts` lists disturbances, such as another job at the same time.
+    A figure that the readings do not support is None.
+
+    `joules` is the energy at the sensor, `net_joules` the part above idle power. `*_low` and
+    `*_high` are their 95% bounds, None where a part of the uncertainty is unknown. `scope` says
+    what part of the machine the sensor sees, `excludes` what it does not see. `reason`,
+    `net_reason` and `bounds_reason` say why a figure is None. `doubts` lists disturbances, such as
+    another job at the same time.
     """
 
     seconds: float | None = None
@@ -57,7 +61,8 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
 
     Args:
         power: power sensors by name (`NAME[,NAME]`). Default: the sensor with the widest scope.
-        idle_s: seconds of idle before and after. Default: 10 s, or longer if a slow sensor needs it. 0: no idle, and no net energy.
+        idle_s: seconds of idle before and after. Default: 10 s, or longer if a slow sensor needs
+            it. 0: no idle, and no net energy.
 
     Raises:
         UnavailableError: there is no power sensor, or not the named one.

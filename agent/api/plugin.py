@@ -1,7 +1,8 @@
 """The names that plug-ins import: protocols, the types of their arguments, and helpers.
 
-`plugin.pyi` lists the names, which follow semantic versioning like those of `edgemeter`. A module is imported when one of its names is
-used, so that a sensor's plug-in does not import what decodes images.
+`plugin.pyi` lists the names, which follow semantic versioning like those of `edgemeter`. A module
+is imported when one of its names is used, so that a sensor's plug-in does not import what decodes
+images.
 """
 
 import ast

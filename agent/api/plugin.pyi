@@ -68,7 +68,8 @@ from edgemeter.agent.vision.preprocess import Preprocessor as Preprocessor
 from edgemeter.agent.vision.preprocess import input_of as input_of
 from edgemeter.agent.vision.preprocess import values_of_first as values_of_first
 
-# A name that its module calls otherwise: a type checker takes only an import under the same name for public.
+# A name that its module calls otherwise: a type checker takes only an import under the same name
+# for public.
 create_generator = _create_generator
 create_runtime = _create_runtime
 model_head = _model_head

@@ -15,7 +15,8 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Unavailable
 from edgemeter.agent.base.tls import TlsFiles, broker_password, check, tls_context, tls_refusal
 
 MqttVersion = Literal["5", "3.1.1"]
-# Source: MQTT 5.0, 3.1: CONNECT, protocol name "MQTT", version 5, clean start, keep alive 10 s, no properties, empty client id.
+# Source: MQTT 5.0, 3.1: CONNECT, protocol name "MQTT", version 5, clean start, keep alive 10 s, no
+# properties, empty client id.
 _CONNECT_5 = b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x0a\x00\x00\x00"
 _DISCONNECT = b"\xe0\x00"
 _CONNACK = 0x20
@@ -55,7 +56,8 @@ def parse_address(
     """Return the address in a broker's URL; the certificates are those of `tls`, by default those in the URL.
 
     Raises:
-        ConfigError: it is not an address, contains a password, names an unreadable file, or has certificates without mqtts.
+        ConfigError: it is not an address, contains a password, names an unreadable file, or has
+            certificates without mqtts.
     """
     parts = split(url)
     if parts.password is not None:
@@ -88,7 +90,8 @@ def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
     """Return the newest MQTT version that the broker at `address` speaks.
 
     Raises:
-        UnavailableError: nothing answers within `timeout_s`, the peer is not an MQTT broker, or not the expected one.
+        UnavailableError: nothing answers within `timeout_s`, the peer is not an MQTT broker, or not
+            the expected one.
         ConfigError: a certificate of ours cannot be used, or the broker requires one.
     """
     answer = _anonymous_answer(address, timeout_s)
@@ -111,7 +114,8 @@ def _anonymous_answer(address: BrokerAddress, timeout_s: float) -> bytes:
     """Return the first four bytes of the broker's answer to a client without user and password; raises as `mqtt_version`."""
     try:
         with contextlib.closing(connect_socket(address, timeout_s)) as connection:
-            # A broker that rejects our certificate closes the connection while we write; the bytes that remain to be read give the reason.
+            # A broker that rejects our certificate closes the connection while we write; the bytes
+            # that remain to be read give the reason.
             with contextlib.suppress(ssl.SSLEOFError, BrokenPipeError, ConnectionResetError):
                 connection.sendall(_CONNECT_5)
             answer = _receive(connection, 4)

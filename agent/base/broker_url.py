@@ -1,6 +1,7 @@
 """A broker's URL, with all that a connection needs: `mqtts://USER@HOST:8883?ca=FILE&certificate=FILE&key=FILE&password_file=FILE`.
 
-`HOST`, `HOST:PORT` and `mqtt://...` are without TLS. A password is in a file of its own, or in EDGEMETER_MQTT_PASSWORD.
+`HOST`, `HOST:PORT` and `mqtt://...` are without TLS. A password is in a file of its own, or in
+EDGEMETER_MQTT_PASSWORD.
 """
 
 from collections.abc import Mapping

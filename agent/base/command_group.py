@@ -10,7 +10,8 @@ from click.core import ParameterSource
 
 from edgemeter.agent.base.suggestions import did_you_mean
 
-# By section of the help and by name: where the command is (module:attribute), and its line in the help.
+# By section of the help and by name: where the command is (module:attribute), and its line in the
+# help.
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
 ALL_OPTIONS = "edgemeter.all_options"
 
@@ -18,7 +19,8 @@ ALL_OPTIONS = "edgemeter.all_options"
 class DefaultGroup(click.Group):
     """A group that suggests the nearest command for an unknown one.
 
-    If it also works without a subcommand, options before the name of a subcommand are refused, not ignored.
+    If it also works without a subcommand, options before the name of a subcommand are refused, not
+    ignored.
     """
 
     def resolve_command(

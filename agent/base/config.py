@@ -90,8 +90,8 @@ def file_in_use() -> Path | None:
 def as_certified(config: Config) -> Config:
     """Return the configuration with the names in the device's certificate, if there is one.
 
-    A fleet's broker identifies a device by its certificate. A file next to it holds the certificate's owner, which a copied card may have
-    changed.
+    A fleet's broker identifies a device by its certificate. A file next to it holds the
+    certificate's owner, which a copied card may have changed.
     """
     certificate = broker_url.files_of(config.broker).get("certificate") if config.broker else None
     named = certificate and durable_file.read_if_any(

@@ -1,7 +1,7 @@
 """Deadlines of connections: if the peer does not answer in time, the socket is shut down, and the waiting call fails.
 
-A frozen process or a hung machine keeps a connection open and answers nothing; its kernel even acknowledges data. No TCP option
-detects that.
+A frozen process or a hung machine keeps a connection open and answers nothing; its kernel even
+acknowledges data. No TCP option detects that.
 """
 
 import contextlib
@@ -15,7 +15,9 @@ _STEP_S = 0.5
 
 
 class SocketDeadline:
-    """The deadline of one connection, on a copy of its socket; for one thread. `close` may be called several times.
+    """The deadline of one connection, on a copy of its socket; for one thread.
+
+    `close` may be called several times.
 
     A caller that takes it by `watch` calls `check` itself; otherwise a thread of this process does.
     """

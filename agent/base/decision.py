@@ -1,8 +1,9 @@
 """The decision of a comparison: better, worse, no difference or inconclusive, by the printed interval.
 
-All differences of one comparison are decided together (Holm): the smallest p at 1 - .05 / n, the next at 1 - .05 / (n - 1), and so on. From
-the first that fails, all use its confidence. So 95 of 100 comparisons report no false difference, and each decision follows from the
-interval that is shown with it.
+All differences of one comparison are decided together (Holm): the smallest p at 1 - .05 / n, the
+next at 1 - .05 / (n - 1), and so on. From the first that fails, all use its confidence. So 95 of
+100 comparisons report no false difference, and each decision follows from the interval that is
+shown with it.
 """
 
 import math
@@ -26,8 +27,8 @@ MATTERS_SHARE = 0.01  # The same of shares, such as that of missed frames.
 _POWER_Z = NormalDist().inv_cdf(0.8)
 MOST_FURTHER = 100  # The largest number of further runs that is suggested.
 ROUNDING = 1e-9
-# The level at which a comparison may end after each round, so that 5% of results are wrong in spite of the repeated tests.
-# Source: Haybittle (1971), Peto et al. (1976).
+# The level at which a comparison may end after each round, so that 5% of results are wrong in spite
+# of the repeated tests. Source: Haybittle (1971), Peto et al. (1976).
 EARLY_ALPHA = 0.0002
 
 
@@ -35,8 +36,9 @@ EARLY_ALPHA = 0.0002
 class Decision:
     """The outcome of a case against a reference, with the deciding interval at `confidence`.
 
-    `value`, `low` and `high` are a ratio, or a difference (0..1) if `scale` is points; `margin` is the smallest difference that
-    matters, `better` the better direction. `limit` is that of a gate, on the scale of the evidence.
+    `value`, `low` and `high` are a ratio, or a difference (0..1) if `scale` is points; `margin` is
+    the smallest difference that matters, `better` the better direction. `limit` is that of a gate,
+    on the scale of the evidence.
     """
 
     outcome: Outcome

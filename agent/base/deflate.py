@@ -21,7 +21,8 @@ def compress(*pieces: bytes) -> bytes:
 def expand(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:
     """Return the unpacked text, with at most one copy in memory.
 
-    `limit_of` returns the maximum size of a text from its first MiB; it is not called for shorter texts.
+    `limit_of` returns the maximum size of a text from its first MiB; it is not called for shorter
+    texts.
 
     Raises:
         ConfigError: this is not zlib's format, or damaged, or the text is too long.

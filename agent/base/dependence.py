@@ -1,6 +1,7 @@
 """The uncertainty of a mean of autocorrelated values (a first-order process)."""
 
-# A correlation over more than this share of the values cannot distinguish a wandering process from a drift.
+# A correlation over more than this share of the values cannot distinguish a wandering process from
+# a drift.
 LONGEST_RATIO = 2 / 3
 
 

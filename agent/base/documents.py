@@ -33,7 +33,8 @@ def csv_document(header: Sequence[str], rows: Iterable[Iterable[Plain]]) -> str:
 def csv_cell(value: Plain) -> Plain:
     """Return a value for CSV: None is empty, a boolean `true` or `false`, a list joined by ` | `.
 
-    A text that a spreadsheet would run as a formula gets an apostrophe in front; a number, also in text form, does not.
+    A text that a spreadsheet would run as a formula gets an apostrophe in front; a number, also in
+    text form, does not.
     Source: OWASP, CSV injection. The page's script (`csvOf` in `web/page.js`) does the same.
     """
     if isinstance(value, bool):

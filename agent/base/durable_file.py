@@ -68,7 +68,10 @@ def read_if_any(path: Path, kind: type[Content]) -> Content | None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written at `path`, before long work; nothing is created. Raises ConfigError if it cannot."""
+    """Check that a file can be written at `path`, before long work; nothing is created.
+
+    Raises ConfigError if it cannot.
+    """
     if path.is_dir():
         raise ConfigError(f"cannot write {str(path)!r}: it is a folder; give the path of a file")
     if not path.parent.is_dir():

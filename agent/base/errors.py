@@ -1,11 +1,10 @@
 """Errors, sorted by what the caller does next.
 
-    EdgemeterError
-    |-- ConfigError        the file, option or model is wrong: fix it           (exit status USAGE, the others FAILED)
-    |-- UnavailableError   it is absent: install it, plug it in, or go on without it
-    |-- TransientError     it may work later: retry
-    `-- MeasurementError   the measurement failed: publish no number
-        `-- AnswerError    a server did not answer one query: it counts as failed, and the run goes on
+    EdgemeterError |-- ConfigError        the file, option or model is wrong: fix it           (exit
+    status USAGE, the others FAILED) |-- UnavailableError   it is absent: install it, plug it in, or
+    go on without it |-- TransientError     it may work later: retry `-- MeasurementError   the
+    measurement failed: publish no number `-- AnswerError    a server did not answer one query: it
+    counts as failed, and the run goes on
 
 Every message says what was tried, on what, and what to do.
 """
@@ -15,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 DONE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
-# The exit statuses, which the reference page shows. `edgemeter energy` ends with the status of the measured command.
+# The exit statuses, which the reference page shows. `edgemeter energy` ends with the status of the
+# measured command.
 EXIT_STATUSES: Mapping[int, str] = {
     DONE: "Success.",
     FAILED: "Failure. Something is absent (a runtime, sensor, extra or broker), or a check failed (a gate, verdict, signature or finding).",
@@ -56,8 +56,9 @@ class MeasurementError(EdgemeterError):
 class AnswerError(MeasurementError):
     """One query was not answered: it counts as failed, and the run goes on.
 
-    `kind` names the failure in a few words (`http 429`, `broke off`, `timeout`); `retry_after_s` is how long a server asks to wait.
-    `is_busy`: the server has no capacity now, or is gone; an immediate retry would be refused again.
+    `kind` names the failure in a few words (`http 429`, `broke off`, `timeout`); `retry_after_s` is
+    how long a server asks to wait. `is_busy`: the server has no capacity now, or is gone; an
+    immediate retry would be refused again.
     """
 
     def __init__(

@@ -1,13 +1,15 @@
 """The evidence of runs on a figure: its mean with a standard error, of one case, or of the difference of two.
 
-Figures above zero are compared as logarithms, so that exchanging two cases mirrors their ratio; accuracies and shares as they are. The unit
-that counts is the largest of which there are three: devices, else days, else runs. The value of a day is the median of its runs, so that
-one disturbed run does not move it; correlated days count as fewer. Two cases are compared:
+Figures above zero are compared as logarithms, so that exchanging two cases mirrors their ratio;
+accuracies and shares as they are. The unit that counts is the largest of which there are three:
+devices, else days, else runs. The value of a day is the median of its runs, so that one disturbed
+run does not move it; correlated days count as fewer. Two cases are compared:
 
 - in pairs, if their runs were interleaved: both see the same session effects;
 - by day, if both ran on the same three days or more of one device;
-- else as two independent means. Runs of one or two days do not show the scatter between days, nor runs of one session that of sessions:
-  if the two ran on different days, or in different sessions, such a scatter is assumed for each.
+- else as two independent means. Runs of one or two days do not show the scatter between days, nor
+  runs of one session that of sessions: if the two ran on different days, or in different sessions,
+  such a scatter is assumed for each.
 """
 
 import math
@@ -31,16 +33,18 @@ from edgemeter.agent.base.statistics import (
 CONFIDENCE = 0.95
 Unit = Literal["run", "day", "device", "pair", "image"]
 Turn = tuple[int, int]
-# Scatter between days of one board, as a ratio, if the runs cover too few days to show it; and between sessions of one day. On a virtual
-# machine, unseen neighbours change the speed for minutes. Source: three sets of twenty sessions on one cloud machine, which differed by
-# 7%. With 3% assumed, 53 of 60 intervals contained the median of their set; with 5%, 56; with 6%, all 60. The last set was measured after
-# 6% had been chosen.
+# Scatter between days of one board, as a ratio, if the runs cover too few days to show it; and
+# between sessions of one day. On a virtual machine, unseen neighbours change the speed for minutes.
+# Source: three sets of twenty sessions on one cloud machine, which differed by 7%. With 3% assumed,
+# 53 of 60 intervals contained the median of their set; with 5%, 56; with 6%, all 60. The last set
+# was measured after 6% had been chosen.
 DAY_SD = 0.02
 SESSION_SD = 0.015
 GUEST_SESSION_SD = 0.06
-# Consecutive days are correlated, which few days hardly show: this correlation of neighbours is assumed, with the weight of ten days.
-# Source: simulations of 5 to 20 days, whose intervals hold 94% at a correlation of 0.3, 90% at 0.5 and 77% at 0.8; they are wider by 31%
-# (5 days) to 12% (20 days) where days are independent. Fewer than five show nothing of it.
+# Consecutive days are correlated, which few days hardly show: this correlation of neighbours is
+# assumed, with the weight of ten days. Source: simulations of 5 to 20 days, whose intervals hold
+# 94% at a correlation of 0.3, 90% at 0.5 and 77% at 0.8; they are wider by 31% (5 days) to 12% (20
+# days) where days are independent. Fewer than five show nothing of it.
 DAY_CORRELATION, CORRELATION_DAYS = 0.3, 10
 FEWEST_IN_A_ROW = 5
 # The degrees of freedom of an uncertainty that is known beforehand, such as that of a meter.
@@ -126,7 +130,8 @@ class Evidence:
         """Return the evidence on the mean over other sessions too: runs of a few minutes do not show the scatter between sessions."""
         if self.error is None or self.unit != "run":
             return self
-        # Both reaches are added in quadrature, so that the interval becomes wider with any number of runs.
+        # Both reaches are added in quadrature, so that the interval becomes wider with any number
+        # of runs.
         share = REACH / student_quantile(CONFIDENCE, _rounded(self.freedom))
         assumed = Assumed("sessions", session_sd, share * session_sd / math.sqrt(sessions))
         return replace(self, error=math.hypot(self.error, assumed.error), assumed=assumed)
@@ -220,7 +225,8 @@ class IntervalOverRuns(NamedTuple):
 def interval_over_runs(values: Sequence[float], session_sd: float) -> IntervalOverRuns | None:
     """Return the interval of a figure over all sessions, from one value a run of one session; with `session_sd` 0, over that session alone.
 
-    None with fewer than three runs, with a value not above 0, and if the runs differ so much that no float holds the upper bound.
+    None with fewer than three runs, with a value not above 0, and if the runs differ so much that
+    no float holds the upper bound.
     """
     if len(values) < FEWEST or min(values) <= 0:
         return None

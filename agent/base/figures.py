@@ -19,7 +19,10 @@ MORE_DECIMALS = 4
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """Return `value` with `digits` significant digits; digits before the point are all shown. None is `-`."""
+    """Return `value` with `digits` significant digits; digits before the point are all shown.
+
+    None is `-`.
+    """
     if value is None:
         return ABSENT
     if value == 0:
@@ -87,7 +90,8 @@ def span(low: float, high: float, *limits: float) -> str:
     furthest = max(-low, high)
     if low == high or furthest < SMALLEST_PLAIN:
         return significant(low) if low == high else f"{significant(low)} to {significant(high)}"
-    # Within one decade, the end with fewer digits before the point decides: it has one digit more after it.
+    # Within one decade, the end with fewer digits before the point decides: it has one digit more
+    # after it.
     decimals = _decimals(low if 10 * low > furthest else furthest, 3)
     decimals = telling_decimals((low, high), decimals, *limits)
     first, last = (with_decimals(end, decimals) for end in (low, high))

@@ -1,12 +1,14 @@
 """Kernel locks (flock) on files: each is released when its process ends, however that ends.
 
-The device lock belongs to the process that represents the device. MQTT accepts a client id once: a second client with the same id displaces
-the first one, which reconnects and displaces the second, for ever. So one process at a time uses the device's id, its Will and its state;
-another process that measures at the same time publishes its records under an id of its own.
+The device lock belongs to the process that represents the device. MQTT accepts a client id once: a
+second client with the same id displaces the first one, which reconnects and displaces the second,
+for ever. So one process at a time uses the device's id, its Will and its state; another process
+that measures at the same time publishes its records under an id of its own.
 
-The run lock belongs to the process that measures on this board, or does work that would disturb a run (an update's switch, a restart, a
-power cycle). There is one for all users of a board, and for its containers if they share the folder; if that file cannot be made, there is
-one in the home folder. Waiting processes get it in the order in which they asked.
+The run lock belongs to the process that measures on this board, or does work that would disturb a
+run (an update's switch, a restart, a power cycle). There is one for all users of a board, and for
+its containers if they share the folder; if that file cannot be made, there is one in the home
+folder. Waiting processes get it in the order in which they asked.
 
 The agent lock belongs to the agent of a home folder.
 """
@@ -29,7 +31,8 @@ from edgemeter.agent.base.service_manager import notify_service_manager
 
 logger = logging.getLogger(__name__)
 
-# `release/supervisor.py` and `apply/on_device.py`, which run without a release, name the same files.
+# `release/supervisor.py` and `apply/on_device.py`, which run without a release, name the same
+# files.
 BOARD_RUN_LOCK = Path("/run/lock/edgemeter-run.lock")
 HOME_RUN_LOCK = "run.lock"
 # One agent per home folder.
@@ -106,7 +109,8 @@ class FileLock:
 def agent_lock(home: Path) -> Iterator[FileLock]:
     """Hold the lock of the agent of `home`; an agent that is stopping gets some seconds to finish.
 
-    A service manager's agent waits for one that was started by hand: the supervisor rolls back a release whose start fails repeatedly.
+    A service manager's agent waits for one that was started by hand: the supervisor rolls back a
+    release whose start fails repeatedly.
 
     Raises:
         UnavailableError: another agent holds it, or it cannot be made.

@@ -12,7 +12,8 @@ from edgemeter.agent.base.errors import ConfigError
 Content = TypeVar("Content")
 
 _MOST_DIGITS = 18
-# Our own files nest at most seven deep. Deeper ones overflow the stack wherever they are copied, compared or printed.
+# Our own files nest at most seven deep. Deeper ones overflow the stack wherever they are copied,
+# compared or printed.
 _DEEPEST = 50
 # Numbers by their decimal sign, with or without a unit; the other sign separates thousands.
 _FORMS = {
@@ -40,7 +41,8 @@ def log_text(content: bytes) -> str:
 def with_points(texts: Sequence[str], *, parted_by: str) -> list[str]:
     """Return the cells of a table with a decimal point in their numbers, and without separators of thousands.
 
-    If both signs are ambiguous, a point is decimal, and so is a comma in a table `parted_by` semicolons.
+    If both signs are ambiguous, a point is decimal, and so is a comma in a table `parted_by`
+    semicolons.
 
     Raises:
         ConfigError: the signs may separate thousands or decimals.

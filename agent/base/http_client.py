@@ -1,8 +1,9 @@
 """HTTP on Python's own library: persistent connections, and single requests with proxies and redirects.
 
-The library connects (names, TLS, TCP_NODELAY) and reads bodies; here a small request is one write, and headers are simply split. A POST of
-140 bytes on loopback takes 140 us more with http.client alone, 310 with urllib3 and 750 with httpx (Python 3.11, x86-64), which would add
-to the measured latency.
+The library connects (names, TLS, TCP_NODELAY) and reads bodies; here a small request is one write,
+and headers are simply split. A POST of 140 bytes on loopback takes 140 us more with http.client
+alone, 310 with urllib3 and 750 with httpx (Python 3.11, x86-64), which would add to the measured
+latency.
 """
 
 import http.client
@@ -109,8 +110,8 @@ class HttpAnswer(http.client.HTTPResponse):
 class HttpConnection:
     """Requests to the server at `url` (http or https), below its path; the connection stays open as the server allows.
 
-    For one thread. `headers` go with each request; `ca_file` is the authority of the server's certificate. `timeout_s` limits the time
-    without data.
+    For one thread. `headers` go with each request; `ca_file` is the authority of the server's
+    certificate. `timeout_s` limits the time without data.
     """
 
     def __init__(
@@ -175,8 +176,8 @@ class HttpConnection:
     ) -> HttpAnswer:
         """Return the response to a request, its body unread; raises one of `FAILURES`.
 
-        A server may close an idle connection at the moment of a request. If that shows within `again_within_s`, the request is
-        sent once more, on a new connection.
+        A server may close an idle connection at the moment of a request. If that shows within
+        `again_within_s`, the request is sent once more, on a new connection.
         """
         if self._answer is not None and not self._answer.isclosed():
             # An unread rest would be parsed as the next response.
@@ -258,7 +259,8 @@ def open_url(
 ) -> http.client.HTTPResponse:
     """Return the response to one request, of any status, its body unread; `content` makes it a POST; raises one of `FAILURES`.
 
-    It uses the proxy in the environment, and follows a redirect if `may_follow(status, before, after)`.
+    It uses the proxy in the environment, and follows a redirect if `may_follow(status, before,
+    after)`.
     """
     if urlsplit(url).scheme not in _SCHEMES:
         raise ConfigError(f"{url!r} is not an http:// or https:// address: correct it")

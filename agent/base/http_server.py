@@ -65,7 +65,9 @@ class HttpHandler(BaseHTTPRequestHandler):
 
 
 class HttpServer(ThreadingHTTPServer):
-    """Listens at `host`:`port` (port 0: a free one, then in `port`). `options` names another address in errors.
+    """Listens at `host`:`port` (port 0: a free one, then in `port`).
+
+    `options` names another address in errors.
 
     Raises:
         UnavailableError: the port is taken, or the host is not this machine's.

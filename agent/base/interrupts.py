@@ -1,8 +1,9 @@
 """Ctrl-C, SIGTERM and SIGHUP: the first ends a command wherever it arrives, the second ends the process at once.
 
-Python drops an exception that is raised in a callback (of a weak reference, `__del__`, the lock of an import, SQLite). The handler of
-a signal therefore sets a flag as well as raising, and each loop that may last calls `check`. A signal that was ignored when the
-process started, as `nohup COMMAND &` starts it, stays ignored. Handlers run in the main thread, between two bytecodes.
+Python drops an exception that is raised in a callback (of a weak reference, `__del__`, the lock of
+an import, SQLite). The handler of a signal therefore sets a flag as well as raising, and each loop
+that may last calls `check`. A signal that was ignored when the process started, as `nohup COMMAND
+&` starts it, stays ignored. Handlers run in the main thread, between two bytecodes.
 """
 
 import atexit
@@ -25,7 +26,8 @@ from edgemeter.agent.base.errors import INTERRUPTED, TERMINATED
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A lost exception costs at most this time.
 POLL_S = 0.5
-# One Ctrl-C may arrive twice, from the terminal and from a program that passes it on; a terminal that closes sends several SIGHUP.
+# One Ctrl-C may arrive twice, from the terminal and from a program that passes it on; a terminal
+# that closes sends several SIGHUP.
 _TWICE_S = 0.1
 _CHUNK_BYTES = 1 << 16
 
@@ -215,7 +217,8 @@ def lines(pipe: IO[bytes], longest_bytes: int = 1 << 20) -> Iterator[bytes]:
 def exit_now(status: int) -> NoReturn:
     """End this process with the status, after its exit functions: child processes and temporary folders go.
 
-    Interrupted in the middle of an import, an interpreter may crash while it is taken apart, and end by another status.
+    Interrupted in the middle of an import, an interpreter may crash while it is taken apart, and
+    end by another status.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

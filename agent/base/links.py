@@ -1,8 +1,9 @@
 """Symbolic links that lead out of a folder which the user named: each is followed alone, to a file of the type of its name, or refused.
 
-Data sets and models are often folders of links: selections, git-annex, the cache of Hugging Face. They are other people's work too, and
-such a link may lead to a key. Images, arrays and sound must begin as theirs do. Text and weights have no beginning of their own: their
-target must end as the link does, or lie in a store that names files by their hash, and be text, or not be text.
+Data sets and models are often folders of links: selections, git-annex, the cache of Hugging Face.
+They are other people's work too, and such a link may lead to a key. Images, arrays and sound must
+begin as theirs do. Text and weights have no beginning of their own: their target must end as the
+link does, or lie in a store that names files by their hash, and be text, or not be text.
 """
 
 import codecs
@@ -92,10 +93,12 @@ def _is_text(head: bytes) -> bool:
 def links_out_of(folder: Path) -> list[Path]:
     """Return the links below a folder that are followed out of it, sorted; none if it is a file.
 
-    Links to files that no reader of data knows by their name are left out, as are those without a target.
+    Links to files that no reader of data knows by their name are left out, as are those without a
+    target.
 
     Raises:
-        ConfigError: one leads to a folder or device, or to a file of another type than its name says.
+        ConfigError: one leads to a folder or device, or to a file of another type than its name
+            says.
     """
     links, folders = [], [str(folder)] if folder.is_dir() else []
     while folders:

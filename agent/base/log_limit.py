@@ -1,7 +1,7 @@
 """A limit on a server's log lines about one device: one line a minute, with the number of suppressed ones, so that no board fills a disk.
 
-Code that logs events that a device can cause at will marks them, `logger.warning(..., extra=about(DEVICE))`; a server's log handlers have
-the filter.
+Code that logs events that a device can cause at will marks them, `logger.warning(...,
+extra=about(DEVICE))`; a server's log handlers have the filter.
 """
 
 import logging
@@ -18,7 +18,10 @@ def about(who: str) -> dict[str, str]:
 
 
 class LogLimit(logging.Filter):
-    """Passes one marked record a minute per module and device, and all unmarked ones. `clock` is in seconds."""
+    """Passes one marked record a minute per module and device, and all unmarked ones.
+
+    `clock` is in seconds.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
 """The models of a command: paths, or names of the catalogue; and the text that ships for scoring language models.
 
-Only this module names the catalogue's, as text: agent and collector run without it until a model is named.
+Only this module names the catalogue's, as text: agent and collector run without it until a model is
+named.
 """
 
 from pathlib import Path

@@ -25,7 +25,8 @@ LONGEST_ANSWER_BYTES = 1 << 24
 LARGEST_TENSORS_BYTES = 1 << 28
 # If the response does not end this soon after `[DONE]`, the connection is closed.
 _ENDS_WITHIN_S = 0.05
-# llama.cpp's server silently closes some connections after a stream. If the close comes later than this, the server had begun to work.
+# llama.cpp's server silently closes some connections after a stream. If the close comes later than
+# this, the server had begun to work.
 _CLOSED_WITHIN_S = 0.05
 # Servers close connections that are idle for some seconds.
 _IDLE_NS = 1_000_000_000
@@ -121,7 +122,8 @@ class ModelServer(HttpConnection):
         try:
             # Never repeated: a server that drops requests would seem not to fail.
             response = self._post(path, content, headers, again_within_s=0.0)
-            # With a stated length, a read of exactly that many bytes would not show that some are missing.
+            # With a stated length, a read of exactly that many bytes would not show that some are
+            # missing.
             is_bounded = response.length is not None and response.length <= LARGEST_TENSORS_BYTES
             body = response.read() if is_bounded else response.read(LARGEST_TENSORS_BYTES + 1)
         except FAILURES as error:

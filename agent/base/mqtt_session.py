@@ -34,10 +34,11 @@ RECEIVE_MAXIMUM = 2000
 LARGEST_MESSAGE_BYTES = 16 << 20
 # 3.1.1 cannot state how many messages a broker accepts at once; every broker accepts this many.
 WINDOW_OF_3_1_1 = 100
-# The broker's reason if another client connected with our name; it stays as it is, others are put into words.
+# The broker's reason if another client connected with our name; it stays as it is, others are put
+# into words.
 TAKEN_OVER = "Session taken over"
-# MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason if another client connects with our name. Connections that end this
-# soon, this often, indicate it.
+# MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason if another client connects
+# with our name. Connections that end this soon, this often, indicate it.
 SHORT_LIFE_S = 10.0
 SHORT_LIVES = 3
 # paho-mqtt's name for a disconnect without a reason.
@@ -77,9 +78,10 @@ def backoff_s(failures: int, draw: Callable[[float, float], float] = random.unif
 def expiry_s(address: BrokerAddress) -> int:
     """Return how long a broker stores messages for a persistent client that is away.
 
-    A client with a certificate belongs to a fleet, whose broker may get a SIGHUP. mosquitto 2.0.11 then disconnects sessions that wait for
-    their client once more, and crashes at the second entry in its list of expiring sessions: after 6 to 22 reloads; with sessions
-    that never expire it took 479.
+    A client with a certificate belongs to a fleet, whose broker may get a SIGHUP. mosquitto 2.0.11
+    then disconnects sessions that wait for their client once more, and crashes at the second entry
+    in its list of expiring sessions: after 6 to 22 reloads; with sessions that never expire it took
+    479.
     """
     return PERSISTENT_EXPIRY_S if address.tls.certificate is None else NEVER_EXPIRES
 
@@ -95,7 +97,8 @@ class Will:
 class Message(NamedTuple):
     """One received message; `mid`, `qos` and `generation` (the connection) serve to acknowledge it later.
 
-    `arrived_s` is the monotonic time when the feed read it. A tuple, because a collector creates tens of thousands of them a second.
+    `arrived_s` is the monotonic time when the feed read it. A tuple, because a collector creates
+    tens of thousands of them a second.
     """
 
     topic: str
@@ -110,7 +113,8 @@ class Message(NamedTuple):
 class SessionProfile:
     """Our client id, and whether the broker keeps our subscriptions and messages while we are away.
 
-    With `later`, messages are acknowledged by `MqttSession.acknowledge`; the broker sends RECEIVE_MAXIMUM messages of QoS 1 ahead.
+    With `later`, messages are acknowledged by `MqttSession.acknowledge`; the broker sends
+    RECEIVE_MAXIMUM messages of QoS 1 ahead.
     """
 
     client_id: str
@@ -142,7 +146,10 @@ class SessionEvents(Protocol):
 
 
 class OutstandingPublishes:
-    """Message ids of QoS 1 in flight. Its lock is never held while paho-mqtt is called, which holds locks of its own."""
+    """Message ids of QoS 1 in flight.
+
+    Its lock is never held while paho-mqtt is called, which holds locks of its own.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -271,7 +278,9 @@ class MqttSession:
         lasting: Literal["passing", "retained"] = "passing",
         expires_s: int | None = None,
     ) -> int:
-        """Pass one message to the network thread; return its number. Messages without an answer are lost with the connection.
+        """Pass one message to the network thread; return its number.
+
+        Messages without an answer are lost with the connection.
 
         An MQTT 5 broker drops the message after `expires_s`.
         """
@@ -424,7 +433,8 @@ class MqttSession:
                 getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES),
             )
         self._is_up = True
-        # paho-mqtt would send all of it again, as the owners do themselves: on an unreliable line it would accumulate.
+        # paho-mqtt would send all of it again, as the owners do themselves: on an unreliable line
+        # it would accumulate.
         client.drop_out_messages()
         self._outstanding.reconnected()
         self._subscriptions.clear()
@@ -485,8 +495,8 @@ class MqttSession:
                 self._events.answered(f"subscription {topic}: {reason}")
 
     def _acknowledge_quickly(self) -> None:
-        # A broker without TCP_NODELAY holds its next message back until our kernel has acknowledged the last one. Linux resets this option
-        # after a while, so it is set again.
+        # A broker without TCP_NODELAY holds its next message back until our kernel has acknowledged
+        # the last one. Linux resets this option after a while, so it is set again.
         with suppress(OSError, AttributeError):
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 

@@ -43,7 +43,8 @@ def is_signed_by(public_key: bytes, document: bytes, signature: bytes) -> bool:
 def certificate_facts(certificate: bytes, authority: Path) -> dict[str, str] | None:
     """Return `subject` (RFC 2253), `notAfter` and `key` (PEM) of a client's certificate (PEM); None if `authority` has not signed it.
 
-    Its dates are not checked: a board's clock may be wrong. Only the authority in that file is trusted.
+    Its dates are not checked: a board's clock may be wrong. Only the authority in that file is
+    trusted.
 
     Raises:
         UnavailableError: there is no openssl.

@@ -49,7 +49,8 @@ def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> A
     """Return the plug-in of that name, from its table or from its entry point in `group`; `kind` is for the error.
 
     Raises:
-        ConfigError: there is no such plug-in (the message lists them), or two packages register the same name.
+        ConfigError: there is no such plug-in (the message lists them), or two packages register the
+            same name.
         UnavailableError: another package registers it, and it cannot be imported.
     """
     if name in table:

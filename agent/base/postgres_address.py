@@ -24,8 +24,8 @@ def is_postgres(text: str) -> bool:
 class PostgresAddress:
     """The address of a database, shown without its password; `connection` is the text for libpq.
 
-    The server's certificate is verified unless every host is this machine, or the address says otherwise (`sslmode`): libpq
-    silently falls back to clear text.
+    The server's certificate is verified unless every host is this machine, or the address says
+    otherwise (`sslmode`): libpq silently falls back to clear text.
 
     Raises:
         ConfigError: it is not an address, or names no database.
@@ -58,7 +58,8 @@ class PostgresAddress:
         """The address for libpq, with the certificate verified unless it says otherwise."""
         if "sslmode" in dict(self._options) or all(map(_is_here, self._hosts)):
             return self.text
-        # By default, libpq uses the user's certificate authorities only; the system's have to be named (from version 16 on).
+        # By default, libpq uses the user's certificate authorities only; the system's have to be
+        # named (from version 16 on).
         return f"{self.text}{'&' if '?' in self.text else '?'}sslmode=verify-full"
 
     @property

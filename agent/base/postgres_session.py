@@ -1,4 +1,7 @@
-"""A session with a ledger in PostgreSQL: the only module that imports psycopg. It reconnects, and its errors have a remedy."""
+"""A session with a ledger in PostgreSQL: the only module that imports psycopg.
+
+It reconnects, and its errors have a remedy.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,12 +24,14 @@ if TYPE_CHECKING:
     import psycopg
 
 Cursor = Any
-# A dead server or line is noticed within about 15 s; a client that stops in a transaction blocks others for no longer than this.
+# A dead server or line is noticed within about 15 s; a client that stops in a transaction blocks
+# others for no longer than this.
 _PARAMETERS = {
     "connect_timeout": "10", "keepalives_idle": "5", "keepalives_interval": "2", "keepalives_count": "3", "tcp_user_timeout": "15000",
     "application_name": "edgemeter", "client_encoding": "utf8",
 }  # fmt: skip
-# Longer than the server's own limits, so that its error names the cause; and the limit of a reader's query.
+# Longer than the server's own limits, so that its error names the cause; and the limit of a
+# reader's query.
 DEADLINE_S, READ_DEADLINE_S = 40.0, 600.0
 _SETTINGS = "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s'; SET default_transaction_isolation = 'read committed'"
 # Source: PostgreSQL, appendix A, error codes.
@@ -77,7 +82,10 @@ def text_array(texts: Sequence[str]) -> str:
 
 
 class MarkedStatements:
-    """Executes statements with SQLite's `?` markers; `executemany` accepts no values too. `awaiting` surrounds each call."""
+    """Executes statements with SQLite's `?` markers; `executemany` accepts no values too.
+
+    `awaiting` surrounds each call.
+    """
 
     def __init__(
         self,
@@ -107,7 +115,8 @@ class MarkedStatements:
 class LedgerSession:
     """A connection to `address`, made on first use and again after a failure; for one thread at a time.
 
-    `generation` rises with each connection: cached facts about the database may not be valid after a failover.
+    `generation` rises with each connection: cached facts about the database may not be valid after
+    a failover.
     """
 
     def __init__(
@@ -132,7 +141,8 @@ class LedgerSession:
     def transaction(self) -> Iterator["MarkedStatements"]:
         """Yield an object that executes statements in one transaction, committed when the block ends.
 
-        A server that did not wait for its standby reports that in a warning only: then the commit counts as unsafe.
+        A server that did not wait for its standby reports that in a warning only: then the commit
+        counts as unsafe.
 
         Raises:
             UnstorableError: a value cannot be stored.

@@ -11,7 +11,8 @@ _WATCHDOG_SHARE = 0.3
 def notify_service_manager(message: str, environment: Mapping[str, str] = os.environ) -> bool:
     """Send the service manager e.g. `READY=1` or `WATCHDOG=1`; return whether one is listening.
 
-    Source: sd_notify(3): one datagram to the socket that NOTIFY_SOCKET names; a leading `@` stands for the abstract namespace.
+    Source: sd_notify(3): one datagram to the socket that NOTIFY_SOCKET names; a leading `@` stands
+    for the abstract namespace.
     """
     name = environment.get("NOTIFY_SOCKET", "")
     if not name.startswith(("/", "@")):
@@ -26,7 +27,10 @@ def notify_service_manager(message: str, environment: Mapping[str, str] = os.env
 
 
 class ServiceManager:
-    """Reports to systemd if it asks for that (Type=notify, WatchdogSec), else nothing. Source: sd_watchdog_enabled(3)."""
+    """Reports to systemd if it asks for that (Type=notify, WatchdogSec), else nothing.
+
+    Source: sd_watchdog_enabled(3).
+    """
 
     def __init__(self) -> None:
         try:

@@ -21,8 +21,9 @@ BUSY_TIMEOUT_S = 30.0
 # The index of a write-ahead log starts with this size, and a first transaction needs as much again.
 SMALLEST_ROOM_BYTES = 64 << 10
 MOUNTS = Path("/proc/self/mountinfo")
-# Mount options that keep locks local to one machine, by file system; sshfs has no others.
-# Sources: proc_pid_mountinfo(5); nfs(5), `nolock` and `local_lock`; mount.cifs(8), `nobrl`; sqlite.org/lockingv3.html.
+# Mount options that keep locks local to one machine, by file system; sshfs has no others. Sources:
+# proc_pid_mountinfo(5); nfs(5), `nolock` and `local_lock`; mount.cifs(8), `nobrl`;
+# sqlite.org/lockingv3.html.
 _LOCAL_LOCKS = {
     "nfs": {"nolock", "local_lock=all", "local_lock=posix"},
     "nfs4": {"local_lock=all", "local_lock=posix"},
@@ -34,7 +35,8 @@ _LOCAL_LOCKS = {
 class FileFormat(NamedTuple):
     """One kind of file: `application_id` and `version` are in its header (SQLite's PRAGMAs application_id and user_version).
 
-    `schema` contains its statements, each ended by a semicolon and a line end; `elsewhere` is the remedy for a file of another kind.
+    `schema` contains its statements, each ended by a semicolon and a line end; `elsewhere` is the
+    remedy for a file of another kind.
     """
 
     what: str
@@ -74,7 +76,8 @@ def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.C
     try:
         return _connect(path, form, access)
     except ConfigError as error:
-        # Not earlier: if a process opens and closes the file without SQLite, its SQLite locks on the file are lost.
+        # Not earlier: if a process opens and closes the file without SQLite, its SQLite locks on
+        # the file are lost.
         if (
             access == "read"
             or not isinstance(error.__cause__, sqlite3.DatabaseError)
@@ -194,7 +197,8 @@ def _operational(
             "rpc.statd), or put the file on a local disk"
         )
     if ("locked" in text or "busy" in text) and waited_s < BUSY_TIMEOUT_S:
-        # SQLite does not wait if that cannot help, as for a transaction within a read that is out of date.
+        # SQLite does not wait if that cannot help, as for a transaction within a read that is out
+        # of date.
         return TransientError(
             f"the {form.what} {str(path)!r} is locked by another connection: try again"
         )
@@ -251,7 +255,8 @@ def _open(path: Path) -> sqlite3.Connection:
 def _is_torso(path: Path, form: FileFormat) -> bool:
     """Return whether the file is the remains of a new one on a full disk: shorter than its header says, for a file without content.
 
-    It is renamed to NAME.torso. Source: the SQLite database file format, 1.3: page size at byte 16, the number of pages at byte 28.
+    It is renamed to NAME.torso. Source: the SQLite database file format, 1.3: page size at byte 16,
+    the number of pages at byte 28.
     """
     with path.open("rb") as file:
         header = file.read(100)
@@ -278,7 +283,8 @@ def _is_torso(path: Path, form: FileFormat) -> bool:
 def _make(path: Path, form: FileFormat) -> None:
     import tempfile  # noqa: PLC0415 - few opened files need it
 
-    # Written under another name and then renamed, so that no reader sees half of it, and one of several writers wins.
+    # Written under another name and then renamed, so that no reader sees half of it, and one of
+    # several writers wins.
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         blank = Path(folder) / "new"
@@ -291,7 +297,8 @@ def _make(path: Path, form: FileFormat) -> None:
         except FileExistsError:
             return
         except OSError:
-            # A file system without hard links (FAT): the last of several writers wins, which matters within one millisecond only.
+            # A file system without hard links (FAT): the last of several writers wins, which
+            # matters within one millisecond only.
             blank.replace(path)
     durable_file.sync(path.parent)
 
@@ -314,7 +321,8 @@ def _create(connection: sqlite3.Connection, form: FileFormat) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    # SQLite does not use its busy timeout here: two processes that create the file together would fail at once.
+    # SQLite does not use its busy timeout here: two processes that create the file together would
+    # fail at once.
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while time.monotonic() < deadline:
         with contextlib.suppress(sqlite3.OperationalError):
@@ -339,7 +347,8 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: FileFormat
 def shared_without_locks(folder: Path) -> str | None:
     """Return the file system of `folder` in words if it is shared with other machines without locks, else None.
 
-    For a folder that does not exist yet, its parent counts. A board that boots over the network has its root to itself.
+    For a folder that does not exist yet, its parent counts. A board that boots over the network has
+    its root to itself.
     """
     device = (
         next(

@@ -20,7 +20,8 @@ SECONDS = {
     "ns": 1e-9,
 }
 SECONDS |= {"min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0}
-# A number without a unit in this range (years 2014 to 2039) counts from 1970; a smaller one from anywhere.
+# A number without a unit in this range (years 2014 to 2039) counts from 1970; a smaller one from
+# anywhere.
 EARLIEST_S, LATEST_S = 1.4e9, 2.2e9
 CLOCK = re.compile(
     r"(?<![\d:.])(\d{1,2}):(\d\d):(\d\d)(?:[.,](?P<digits>\d{1,9}))?(?![\d:])(?: ?(?P<half>[AaPp])\.?[Mm]\b)?"
@@ -44,7 +45,8 @@ DAY_FORMS = (
     "%d %b %Y",
     "%b %d %Y",
 )
-# Seconds that `ts '%.s'` or a kernel writes at the beginning of a line, or `date +%s` anywhere before it.
+# Seconds that `ts '%.s'` or a kernel writes at the beginning of a line, or `date +%s` anywhere
+# before it.
 _SECONDS_BEFORE = re.compile(
     r"(?:^\W*(?=\d+\.)|(?<![\w.:,/-])(?=\d{9}))(\d+(?:\.\d+)?)(?![\w.:,/-])"
 )

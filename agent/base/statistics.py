@@ -10,10 +10,11 @@ _TINY = 1e-300
 _CLOSE = 1e-15
 _STEPS = 500
 _SURE = 1e-12  # Relative tolerance of a quantile.
-# The error of Newton's method is about the square of its last step; within this ratio of the end, the probability itself decides on which
-# side a value is.
+# The error of Newton's method is about the square of its last step; within this ratio of the end,
+# the probability itself decides on which side a value is.
 _LAST_STEP, _NEAR, _MOST_STEPS = 1e-8, 1e-11, 200
-# With more degrees of freedom Student's t is normal to 7 digits, and the differences of logarithms of the gamma function lose theirs.
+# With more degrees of freedom Student's t is normal to 7 digits, and the differences of logarithms
+# of the gamma function lose theirs.
 _MOST_FREEDOM = 1e7
 
 
@@ -108,9 +109,11 @@ def wilson_interval(
 ) -> tuple[float, float]:
     """Return the bounds of a share, 0..1, valid for few trials and for shares near 0 and 1, unlike normal ones.
 
-    `reach` is their distance in standard errors, by default that of 95% bounds; dependent trials count as fewer.
+    `reach` is their distance in standard errors, by default that of 95% bounds; dependent trials
+    count as fewer.
 
-    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927), 209-212.
+    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
+    JASA 22 (1927), 209-212.
     """
     z = reach
     share = successes / trials
@@ -132,7 +135,8 @@ def jackknife_error(without_parts: Sequence[float]) -> float | None:
 
     None if no part changes it, as when everything is right: then the scatter is unknown, not zero.
 
-    Source: P. S. Kott, "The delete-a-group jackknife", Journal of Official Statistics 17 (2001), 521-526.
+    Source: P. S. Kott, "The delete-a-group jackknife", Journal of Official Statistics 17 (2001),
+    521-526.
     """
     if math.isclose(min(without_parts), max(without_parts), rel_tol=_SAME, abs_tol=_SAME):
         return None
@@ -149,11 +153,12 @@ _LEAST_FREEDOM = 3.0  # So few parts cannot distinguish fewer degrees of freedom
 def jackknife_freedom(without_parts: Sequence[float]) -> float:
     """Return the degrees of freedom of `jackknife_error`: one fewer than the parts, and fewer still if a few parts dominate.
 
-    They are those of a variance with the kurtosis of the parts: an error that depends on one or two parts is poorly known, such as a word
-    error rate to which one bad recording contributes half. At least 3.
+    They are those of a variance with the kurtosis of the parts: an error that depends on one or two
+    parts is poorly known, such as a word error rate to which one bad recording contributes half. At
+    least 3.
 
-    Source: F. E. Satterthwaite, Biometrics Bulletin 2 (1946), 110-114; kurtosis G2 of D. N. Joanes and C. A. Gill, The Statistician 47
-    (1998), 183-189.
+    Source: F. E. Satterthwaite, Biometrics Bulletin 2 (1946), 110-114; kurtosis G2 of D. N. Joanes
+    and C. A. Gill, The Statistician 47 (1998), 183-189.
     """
     parts = len(without_parts)
     if parts < 4:

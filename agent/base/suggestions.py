@@ -28,7 +28,8 @@ def did_you_mean(
     """Return `did you mean A or B?` for the known words that resemble this one; None if none does."""
     by_lower = {candidate.lower(): candidate for candidate in known_words}
     close = _resembling(word.lower(), by_lower, alike)
-    # Swapped letters are the most common slip, and difflib does not know them: to it `modle` is nearer to `model` than to `mode`.
+    # Swapped letters are the most common slip, and difflib does not know them: to it `modle` is
+    # nearer to `model` than to `mode`.
     close.sort(key=lambda lower: sorted(lower) != sorted(word.lower()))
     words = [by_lower[lower] for lower in close[:limit]]
     return f"did you mean {' or '.join(words)}?" if words else None

@@ -1,7 +1,7 @@
 """The output of `--format`: the document as JSON, its rows as CSV, its tables as Markdown.
 
-JSON and CSV have every figure with all its digits, under names that end in their unit. Markdown has what a terminal shows: a
-console writes the tables and lines of a command in Markdown.
+JSON and CSV have every figure with all its digits, under names that end in their unit. Markdown has
+what a terminal shows: a console writes the tables and lines of a command in Markdown.
 """
 
 import re
@@ -30,7 +30,8 @@ def print_data(form: Format, document: Any, rows: str | None = None) -> bool:
     Args:
         form: the format.
         document: structs, dataclasses, builtins, or JSON as text.
-        rows: the key of the rows; empty: the document is one row. Default: the first list of objects in the document.
+        rows: the key of the rows; empty: the document is one row. Default: the first list of
+            objects in the document.
     """
     if form == "json":
         click.echo(

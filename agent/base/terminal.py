@@ -26,10 +26,13 @@ def wide_console() -> Console:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column with all its cells. Without any figure it is dropped unless `always`; a narrow terminal drops the highest rank first.
+    """A column with all its cells.
 
-    Within one rank the last is dropped first, and rank `REDUNDANT` before anything is narrowed. A column that is `narrowed` folds its
-    texts, or shortens its names.
+    Without any figure it is dropped unless `always`; a narrow terminal drops the highest rank
+    first.
+
+    Within one rank the last is dropped first, and rank `REDUNDANT` before anything is narrowed. A
+    column that is `narrowed` folds its texts, or shortens its names.
     """
 
     heading: str

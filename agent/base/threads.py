@@ -15,7 +15,8 @@ def ended_by_dead_threads(end: Callable[[], object]) -> Iterator[None]:
     """Call `end` if a thread of this process dies of an error; the block is expected to end then.
 
     Raises:
-        UnavailableError: at the end of the block, if a thread died: the line names it, its error, and where that was raised.
+        UnavailableError: at the end of the block, if a thread died: the line names it, its error,
+            and where that was raised.
     """
     deaths: list[str] = []
 

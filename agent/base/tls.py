@@ -16,7 +16,8 @@ logger = logging.getLogger(__name__)
 _EXPIRED = (10, 12)
 _NOT_YET_VALID = (9, 11)
 _OTHER_NAME = (62, 64)
-# Source: OpenSSL x509_vfy.h, X509_V_FLAG_NO_CHECK_TIME; all certificates of a fleet are valid from this year on.
+# Source: OpenSSL x509_vfy.h, X509_V_FLAG_NO_CHECK_TIME; all certificates of a fleet are valid from
+# this year on.
 _NO_CHECK_TIME = 0x200000
 _CLOCK_WAS_SET_S = 1_577_836_800
 
@@ -73,7 +74,8 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     """Return the context of TLS connections to a broker: TLS 1.2 or newer, the broker's certificate and name are verified.
 
     Raises:
-        ConfigError: a file cannot be read or holds something else, or key and certificate do not belong together.
+        ConfigError: a file cannot be read or holds something else, or key and certificate do not
+            belong together.
     """
     check(files)
     try:

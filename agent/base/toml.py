@@ -19,7 +19,8 @@ def read_toml(
     """Return the TOML file at `path` as that type; `title` names the file in errors, `remedy` is for an unreadable one.
 
     Raises:
-        ConfigError: it cannot be read, or has a wrong or unknown key: the first mistake, and the number of further ones.
+        ConfigError: it cannot be read, or has a wrong or unknown key: the first mistake, and the
+            number of further ones.
     """
     try:
         text = path.read_bytes()

@@ -1,7 +1,8 @@
 """Constrained types of configuration, messages and records: names, numbers, ratios, quantities, hashes.
 
-JSON and Python know integers of any size; a database, an array and most languages do not, so each integer that travels has bounds. What
-is measured has bounds too: wider than any machine, and so narrow that ratios, squares and logarithms of it stay finite.
+JSON and Python know integers of any size; a database, an array and most languages do not, so each
+integer that travels has bounds. What is measured has bounds too: wider than any machine, and so
+narrow that ratios, squares and logarithms of it stay finite.
 """
 
 from typing import Annotated, Literal
@@ -17,13 +18,14 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
 LEAST, MOST = 1e-12, 1e15
-# A time, an energy or a power that is above 0; one that may be 0, as a rate; and one that may be below 0, as a difference.
+# A time, an energy or a power that is above 0; one that may be 0, as a rate; and one that may be
+# below 0, as a difference.
 Quantity = Annotated[float, msgspec.Meta(ge=LEAST, le=MOST)]
 QuantityOrZero = Annotated[float, msgspec.Meta(ge=0, le=MOST)]
 SignedQuantity = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
 Celsius = Annotated[float, msgspec.Meta(ge=-273.15, le=10_000)]
-# A name becomes an MQTT topic level and an InfluxDB tag: neither may contain a separator, a wildcard or a control character.
-# A reference is the device that others are compared with.
+# A name becomes an MQTT topic level and an InfluxDB tag: neither may contain a separator, a
+# wildcard or a control character. A reference is the device that others are compared with.
 Role = Literal["device", "reference"]
 Name = Annotated[
     str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:@-]*\Z")

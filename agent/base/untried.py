@@ -2,7 +2,8 @@
 
 import re
 
-# Power sensors and runtimes, with a backend if only that is untried. After a run on the hardware, remove the entry.
+# Power sensors and runtimes, with a backend if only that is untried. After a run on the hardware,
+# remove the entry.
 UNTRIED = (
     "edgetpu", "hailo", "tensorrt", "litert npu", "ncnn vulkan", "openvino gpu", "openvino npu", "pytorch cuda",
     "onnx acl", "onnx cuda", "onnx qnn", "onnx tensorrt", "onnx xnnpack",

@@ -1,8 +1,9 @@
 """The connections of a server that wait for something of their client: the rest of a request, or that an answer is read.
 
-A client may open many connections and send half a request on each. So each has a deadline that single bytes do not extend, and if there is
-no room for another connection, the one that has waited longest is closed. Connections of a reverse proxy share an address, so no address
-is ever refused: its oldest connection makes room too.
+A client may open many connections and send half a request on each. So each has a deadline that
+single bytes do not extend, and if there is no room for another connection, the one that has waited
+longest is closed. Connections of a reverse proxy share an address, so no address is ever refused:
+its oldest connection makes room too.
 """
 
 import time
@@ -15,7 +16,10 @@ HEAD_S = 10.0
 
 
 class WaitingRequests(Generic[Connection]):
-    """The waiting connections, longest waiting first; `close` ends one. May be used from any thread."""
+    """The waiting connections, longest waiting first; `close` ends one.
+
+    May be used from any thread.
+    """
 
     def __init__(
         self, close: Callable[[Connection], object], clock: Callable[[], float] = time.monotonic

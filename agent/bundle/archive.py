@@ -1,7 +1,10 @@
-"""The bundle as a file: a zip of a manifest, its signature, the record and the raw samples. Its content is not trusted.
+"""The bundle as a file: a zip of a manifest, its signature, the record and the raw samples.
 
-Nothing in the zip is compressed, so that the same run gives the same bytes everywhere: a reader packs the bundle again, and refuses
-it if the bytes differ. So no zip program can show other files in it.
+Its content is not trusted.
+
+Nothing in the zip is compressed, so that the same run gives the same bytes everywhere: a reader
+packs the bundle again, and refuses it if the bytes differ. So no zip program can show other files
+in it.
 """
 
 import base64
@@ -144,7 +147,8 @@ def read_bundle(path: Path) -> RunBundle:
         manifest = decode_manifest(files.get(MANIFEST_FILE, b""))
         _check_members(manifest, files)
         for name in (MANIFEST_FILE, RECORD):
-            # An object that repeats a name is refused: some readers use the first value, some the last.
+            # An object that repeats a name is refused: some readers use the first value, some the
+            # last.
             parse_json(files[name].decode(errors="replace"))
         return RunBundle(
             manifest,

@@ -1,6 +1,7 @@
 """Recomputes the values of a record from its raw samples, and compares them with the record's.
 
-Not recomputed: texts, uncertainties, the verdict, and values that were read once or need the model (accuracy, cold start, memory).
+Not recomputed: texts, uncertainties, the verdict, and values that were read once or need the model
+(accuracy, cold start, memory).
 """
 
 import math

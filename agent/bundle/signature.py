@@ -1,8 +1,9 @@
 """Signs a bundle's manifest, and verifies signatures (Ed25519, library `cryptography`).
 
-A signature proves that the owner of the key wrote this bundle, and that nothing in it has changed; not that its figures are right.
-Every function raises UnavailableError if the library is not installed, and ConfigError if a file cannot be read or written.
-Keys are PEM files: PKCS #8 without a passphrase, and SubjectPublicKeyInfo. A fingerprint is the sha256 of the latter's DER form.
+A signature proves that the owner of the key wrote this bundle, and that nothing in it has changed;
+not that its figures are right. Every function raises UnavailableError if the library is not
+installed, and ConfigError if a file cannot be read or written. Keys are PEM files: PKCS #8 without
+a passphrase, and SubjectPublicKeyInfo. A fingerprint is the sha256 of the latter's DER form.
 """
 
 import hashlib

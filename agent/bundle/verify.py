@@ -21,7 +21,10 @@ class BundleSignature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one bundle; `checked` counts the recomputed values by part of the record. A damaged bundle has only an `error`."""
+    """The result for one bundle; `checked` counts the recomputed values by part of the record.
+
+    A damaged bundle has only an `error`.
+    """
 
     file: str
     state: Literal["same", "differs", "damaged"]

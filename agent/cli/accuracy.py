@@ -38,8 +38,8 @@ def accuracy(
 ) -> None:
     """Score a model, or the predictions of another tool, without timing.
 
-    A detector gets AP, AP50, AP75, AP by size and AR; a classifier top-1 and top-5; any other task its own metric. Score a language model
-    with `edgemeter run MODEL --questions FILE`.
+    A detector gets AP, AP50, AP75, AP by size and AR; a classifier top-1 and top-5; any other task
+    its own metric. Score a language model with `edgemeter run MODEL --questions FILE`.
 
     The exit status is 1 if scoring failed, there was nothing to find, or the verdict is invalid.
 
@@ -122,7 +122,8 @@ def _of_predictions(predictions: Path, annotations: Path) -> "Scored":
         accuracy_reason=None if results.accuracy else NOTHING_TO_FIND,
         images=results.images,
         notes=results.notes,
-        # Nothing ran, and the scores of other tools may be on any scale: only the detections are judged.
+        # Nothing ran, and the scores of other tools may be on any scale: only the detections are
+        # judged.
         runtime=RuntimeInfo(name="none", package="none", version="none", backend="none", threads=1),
         outputs=(),
         answers=Answers(

@@ -204,8 +204,8 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
             broker=where,
             config=str(options["config"]) if options["config"] else None,
         )
-        # The daemon is a new program in this process, which keeps the lock: it runs for months without the memory of the command line, and
-        # its few threads share one arena (glibc).
+        # The daemon is a new program in this process, which keeps the lock: it runs for months
+        # without the memory of the command line, and its few threads share one arena (glibc).
         os.set_inheritable(lock.descriptor(), True)
         command = [
             sys.executable,

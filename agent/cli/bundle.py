@@ -37,9 +37,12 @@ def bundle() -> None:
 )
 @format_option('{"bundles": [...]}')
 def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format) -> None:
-    """Recompute every value from raw samples, and check signatures. Give bundles, folders, or ids of runs in the ledger.
+    """Recompute every value from raw samples, and check signatures.
 
-    The exit status is 1 if a value differs, a bundle is damaged, or a signature is wrong or not by --public-key.
+    Give bundles, folders, or ids of runs in the ledger.
+
+    The exit status is 1 if a value differs, a bundle is damaged, or a signature is wrong or not by
+    --public-key.
 
     Example: edgemeter runs bundle verify results/ --public-key lab.key.pub
     """

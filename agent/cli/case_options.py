@@ -16,7 +16,8 @@ from edgemeter.agent.settings.case_keys import setting_texts
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
-# The keys of a case that a command may set. `--together` is a flag of the command, not the name of a group.
+# The keys of a case that a command may set. `--together` is a flag of the command, not the name of
+# a group.
 CASE_KEYS = tuple(
     key for key in Settings.__struct_fields__ if key not in {"model", "idle_seconds", "together"}
 )
@@ -122,7 +123,11 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
 
 
 class SettingOption(click.Option):
-    """The option of a setting. Its help is the setting's text, which is parsed only when help is shown: that takes longer than all else."""
+    """The option of a setting.
+
+    Its help is the setting's text, which is parsed only when help is shown: that takes longer than
+    all else.
+    """
 
     def _text(self) -> str | None:
         return self._help_here or setting_texts()[self.name or ""]

@@ -122,7 +122,8 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format, **options:
 def sample(kind: str) -> None:
     """Print a complete sample of a file.
 
-    Kinds: agent (the default), suite, camera, mlperf-tiny, detector-study, alerts and fleet. `##` explains, `#` is a commented default.
+    Kinds: agent (the default), suite, camera, mlperf-tiny, detector-study, alerts and fleet. `##`
+    explains, `#` is a commented default.
 
     Example: edgemeter config sample suite > suite.toml
     """
@@ -139,7 +140,9 @@ def sample(kind: str) -> None:
 @format_option('{"file", "kind", "mistakes": [{"section", "key", "what"}]}', "table", "json")
 @click.pass_context
 def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, form: Format) -> None:
-    """Show all mistakes in a file. Default: the configuration that is read. The exit status is 2 if there is a mistake.
+    """Show all mistakes in a file. Default: the configuration that is read.
+
+    The exit status is 2 if there is a mistake.
 
     Example: edgemeter config check suite.toml
     """

@@ -55,7 +55,8 @@ def watch_suite(
 ) -> Iterator[SessionOutcome]:
     """Measure the suite at the start of every period and yield the outcome; a missed period is skipped.
 
-    A suite that fails is reported and tried again in the next period; undelivered records stay in the outbox.
+    A suite that fails is reported and tried again in the next period; undelivered records stay in
+    the outbox.
 
     Raises:
         ConfigError: the suite's file or an option is wrong, so that waiting does not help.
@@ -159,7 +160,8 @@ def watch_suite(
 def energy(command: tuple[str, ...], period: str | None, log: Path | None, **options: Any) -> None:
     """Measure the energy of a command, or of a suite at regular times, or read a log.
 
-    The exit status is that of the command. `edgemeter energy sensors` lists and reads power sensors.
+    The exit status is that of the command. `edgemeter energy sensors` lists and reads power
+    sensors.
 
     Example: edgemeter energy -- python train.py
     """

@@ -110,17 +110,20 @@ def cli() -> None:
     if (THIS_MACHINE.root / RECORD).is_file():
         from edgemeter.agent.operating.changed_board import restore_leftover
 
-        # A setting that could not be restored is reported by the doctor and by the commands that measure.
+        # A setting that could not be restored is reported by the doctor and by the commands that
+        # measure.
         restore_leftover(home())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with one of EXIT_STATUSES; an expected error is one line on standard error."""
-    # Struct types that are garbage collected at exit may crash: SIGSEGV instead of the status (msgspec 0.22, its issue 717).
+    # Struct types that are garbage collected at exit may crash: SIGSEGV instead of the status
+    # (msgspec 0.22, its issue 717).
     atexit.register(gc.freeze)
     has_process = arguments is None
     if has_process:
-        # Ended by a service manager, or with the terminal: unwind, so that no child process, half-written file or changed board remains.
+        # Ended by a service manager, or with the terminal: unwind, so that no child process,
+        # half-written file or changed board remains.
         interrupts.handle()
     try:
         _run(

@@ -34,7 +34,10 @@ UNITS = {LATENCY: "ms", THROUGHPUT: "/s", DECODING: "t/s", MISSED: "missed"}
 
 @dataclass(frozen=True)
 class MeasuredCase:
-    """The runs of one case in measuring order. Runs count as in every comparison; invalid ones count only if all are invalid."""
+    """The runs of one case in measuring order.
+
+    Runs count as in every comparison; invalid ones count only if all are invalid.
+    """
 
     runs: tuple[RunRecord, ...]
 

@@ -152,7 +152,8 @@ def run_session(
 ) -> SessionOutcome:
     """Measure the suite, deliver the records if a broker is named, and return the outcome.
 
-    Notes on the sensors are passed to `report`. The cases of a `plan` were checked before, and it receives their outcomes.
+    Notes on the sensors are passed to `report`. The cases of a `plan` were checked before, and it
+    receives their outcomes.
 
     Raises:
         EdgemeterError: nothing could be measured, or no broker answered at the start.
@@ -218,7 +219,10 @@ def _measure(
     new_recorder: "Callable[[session.OnEvent], BundleRecorder] | None",
     plan: "RunPlan | None",
 ) -> BaseException | None:
-    """Measure the suite while no other run is in progress on this board; return the interruption. `keeping` receives the records."""
+    """Measure the suite while no other run is in progress on this board; return the interruption.
+
+    `keeping` receives the records.
+    """
     from edgemeter.agent.operating.changed_board import quiet_board
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import session
@@ -303,7 +307,10 @@ class RecordKeeping:
     def follow(
         self, outcomes: "Generator[RunRecord | EdgemeterError, None, None]"
     ) -> BaseException | None:
-        """Run the session to its end; return the interruption. A closed session has restored the board's settings."""
+        """Run the session to its end; return the interruption.
+
+        A closed session has restored the board's settings.
+        """
         try:
             with closing(outcomes):
                 for outcome in outcomes:
@@ -330,8 +337,8 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
     """Send the outbox of one device, and return a sentence with the number of records.
 
     Raises:
-        EdgemeterError: no broker is named or answers, receipts for some records did not arrive in time, or the rest belongs to a device
-            that was not named.
+        EdgemeterError: no broker is named or answers, receipts for some records did not arrive in
+            time, or the rest belongs to a device that was not named.
     """
     from edgemeter.agent.delivery.delivery import open_delivery
     from edgemeter.agent.delivery.outbox_file import OUTBOX, try_again

@@ -41,7 +41,9 @@ COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
 @format_option('{"sensors": [...], "chosen": ...}')
 @click.pass_context
 def sensors(context: click.Context, config: Path | None, *, everything: bool, form: Format) -> None:
-    """List the power sensors of this machine. The list shows the power now, the scope and what it excludes, and which sensor a run uses.
+    """List the power sensors of this machine.
+
+    The list shows the power now, the scope and what it excludes, and which sensor a run uses.
 
     The exit status is 1 if the configuration has wrong settings of a sensor.
 

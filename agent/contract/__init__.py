@@ -1,1 +1,4 @@
-"""Documents that are sent between machines or stored: records, messages, orders, suites. It imports only `base`."""
+"""Documents that are sent between machines or stored: records, messages, orders, suites.
+
+It imports only `base`.
+"""

@@ -1,4 +1,7 @@
-"""The identity of a case: every fact that can change a figure, in one table. Runs that are equal in all fields are one case."""
+"""The identity of a case: every fact that can change a figure, in one table.
+
+Runs that are equal in all fields are one case.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,8 +24,9 @@ USUAL_KV_TYPE = "f16"  # The default type of a cache, which is not listed as a s
 class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """The identity by which runs are merged: a value for each of `FIELDS`, None if it is unknown or absent.
 
-    The same board in another power mode is another machine. `served_model` is the model by its server's description; `settings` are those
-    of runtime, cache and cores; `input_values` is the number of values of one input, whatever the layout.
+    The same board in another power mode is another machine. `served_model` is the model by its
+    server's description; `settings` are those of runtime, cache and cores; `input_values` is the
+    number of values of one input, whatever the layout.
     """
 
     threads: int
@@ -64,8 +68,9 @@ class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return self.output_tokens is not None
 
 
-# Two cases are compared only if their `equal` fields agree, where both values are known. A difference in a `marked` field is shown. The
-# `free` fields name the device and the files: a case remains the same on another device or after an update.
+# Two cases are compared only if their `equal` fields agree, where both values are known. A
+# difference in a `marked` field is shown. The `free` fields name the device and the files: a case
+# remains the same on another device or after an update.
 Rule = Literal["equal", "marked", "free"]
 
 
@@ -73,8 +78,8 @@ Rule = Literal["equal", "marked", "free"]
 class IdentityField:
     """One fact that keeps cases apart: its attribute in `CaseKey`, its title, and the fields of the record that it is read from.
 
-    Without `read`, the value is the first of the `paths`. `words` is a template for the value, or a noun to count; `absent` is the text for
-    no value. `why` is why the values must be equal.
+    Without `read`, the value is the first of the `paths`. `words` is a template for the value, or a
+    noun to count; `absent` is the text for no value. `why` is why the values must be equal.
     """
 
     name: str
@@ -156,8 +161,8 @@ def _together(run: RunRecord) -> str:
 
 
 def _prompt_tokens(run: RunRecord) -> int | None:
-    # Synthetic texts for a server have about the requested length, and a file's prompts differ in length: their highest count depends on
-    # the number of queries.
+    # Synthetic texts for a server have about the requested length, and a file's prompts differ in
+    # length: their highest count depends on the number of queries.
     generation = run.generation
     if generation is None or generation.counts != "exact" or generation.prompts != SYNTHETIC:
         return None

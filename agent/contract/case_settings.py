@@ -23,7 +23,8 @@ VIDEOS = frozenset({".mp4", ".m4v", ".mkv", ".mov", ".avi", ".webm", ".mpg", ".m
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of a `[[case]]` or of `[defaults]`; a list stands for each of its values.
 
-    The texts of the keys are the help of their options and the comments of the sample; see `setting_texts`.
+    The texts of the keys are the help of their options and the comments of the sample; see
+    `setting_texts`.
     """
 
     model: str | list[str] | None = None
@@ -58,17 +59,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: tokens to generate. Default: 128."""
     questions: str | None = None
-    """Language models: file of questions with answers (JSON Lines), or edgemeter-questions. Default: synthetic prompts."""
+    """Language models: file of questions with answers (JSON Lines), or edgemeter-questions.
+    Default: synthetic prompts."""
     precision_ratio: Annotated[float, msgspec.Meta(ge=0.035, le=1)] | None = None
-    """Repeat runs until the 95% intervals are within ± this. Default: 5%, or until a comparison is decided."""
+    """Repeat runs until the 95% intervals are within ± this. Default: 5%, or until a comparison is
+    decided."""
     time_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] | None = None
     """Time limit for the runs of a case, in seconds."""
     repeats: Positive | None = None
     """Number of runs per case. Default: as many as the precision needs."""
     seconds: Seconds | None = None
-    """Shortest timed part in seconds; in sustained and steady its exact length. Default: by mode."""
+    """Shortest timed part in seconds; in sustained and steady its exact length. Default: by
+    mode."""
     idle_seconds: Seconds | None = None
-    """Idle time before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
+    """Idle time before and after the timed part in seconds, if there is a power sensor. Default: by
+    mode."""
     cpus: (
         Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)]
         | None

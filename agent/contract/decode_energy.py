@@ -24,8 +24,9 @@ def decode_token_mj(
 ) -> Uncertain:
     """Return the energy per token after the first, from requests with `output_tokens` and with one token.
 
-    Uncertainties add in squares, with the difference of the prefills (`prefill_apart_mj`, None: unknown). A common error of the gain
-    cancels in part, so that the interval is wider than necessary.
+    Uncertainties add in squares, with the difference of the prefills (`prefill_apart_mj`, None:
+    unknown). A common error of the gain cancels in part, so that the interval is wider than
+    necessary.
     """
     (whole_mj, whole_u_mj), (one_mj, one_u_mj) = request, one_token_request
     decoded = output_tokens - 1
@@ -41,7 +42,8 @@ def decode_token_mj(
 def decode_energy(run: RunRecord, one_token_run: RunRecord) -> Uncertain | None:
     """Return the energy per token after the first from two runs; None if they differ in more than their output tokens.
 
-    In an open loop the machine idles less with longer answers, so the difference is not the energy of decoding.
+    In an open loop the machine idles less with longer answers, so the difference is not the energy
+    of decoding.
     """
     text, one_token, energy, one_token_energy = (
         run.generation,

@@ -23,7 +23,8 @@ def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyPro
     if run.together is not None:
         return "shared"
     timed = run.provenance.get("latency")
-    # The record's provenance is that of the first energy; the other sensors watched the same queries.
+    # The record's provenance is that of the first energy; the other sensors watched the same
+    # queries.
     return sensor_provenance(
         energy_of_run.sensor,
         run.provenance.get("energy", timed) if energy_of_run is run.energy else timed,

@@ -1,9 +1,11 @@
 """The table of figures: every number of a run that a view shows, declared once.
 
-An entry has the title of a figure, its unit, its better direction, its field in the record, its uncertainty, its rule for the trend, and
-its views. The name is the same everywhere: in the record, JSON, CSV, InfluxDB, the ledger's columns, the page's addresses and the options
-of commands. All of these are loops over the table, so a new figure needs an entry here and a field in the record only. The bounds of a
-figure are those of the type of its field, so a record with a figure outside of them is refused where it is read.
+An entry has the title of a figure, its unit, its better direction, its field in the record, its
+uncertainty, its rule for the trend, and its views. The name is the same everywhere: in the record,
+JSON, CSV, InfluxDB, the ledger's columns, the page's addresses and the options of commands. All of
+these are loops over the table, so a new figure needs an entry here and a field in the record only.
+The bounds of a figure are those of the type of its field, so a record with a figure outside of them
+is refused where it is read.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +39,10 @@ Better = Literal["higher", "lower", "by its metric"]
 
 
 class FigureView(Flag):
-    """Where a figure is shown. All are in exports, and all but facts about the machine in the JSON and CSV of a comparison."""
+    """Where a figure is shown.
+
+    All are in exports, and all but facts about the machine in the JSON and CSV of a comparison.
+    """
 
     NONE = 0
     RUN = auto()  # The table of `edgemeter run`.
@@ -73,8 +78,9 @@ TOKEN_ENERGY, CORRECT_ENERGY = (
 class TrendRule:
     """How the trend follows a figure.
 
-    `matters` is the smallest difference that matters, on the scale: per cent, or points. `floor` is the least scatter between days. Figures
-    that are `is_default` are followed unless others are asked for.
+    `matters` is the smallest difference that matters, on the scale: per cent, or points. `floor` is
+    the least scatter between days. Figures that are `is_default` are followed unless others are
+    asked for.
     """
 
     scale: Literal["log", "points", "share"] = "log"

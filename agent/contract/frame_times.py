@@ -1,8 +1,9 @@
 """The arrivals of frames at a steady rate, and the starts and ends of their calls.
 
-A sensor with its own clock sees the same part of each frame, if its period is that of the frames, or half or twice it. So frames come a
-little slower than the rate for 15 s, and a little faster for the next 15 s. Each half of this shift moves them by one whole period against
-such a clock, which then sees all parts equally often. After 30 s as many frames have come as at the exact rate.
+A sensor with its own clock sees the same part of each frame, if its period is that of the frames,
+or half or twice it. So frames come a little slower than the rate for 15 s, and a little faster for
+the next 15 s. Each half of this shift moves them by one whole period against such a clock, which
+then sees all parts equally often. After 30 s as many frames have come as at the exact rate.
 """
 
 from collections.abc import Iterable
@@ -19,9 +20,10 @@ Choice = NDArray[np.bool_]
 _SERIES = frozenset({"arrival", "query_start", "latency"})
 
 
-# With a sensor's clock of 1/2, 1 or 2 frames, the mean over 30 to 60 s of loads of 2 and 6 W is off by at most 1%; by 9% if the clocks
-# differ by 100 ppm or 1%, and by 3% if they differ by 3%. Without the shift it is off by 150%, 150%, 5% and 2%. A shift of 20 s is off by
-# up to 23% at 1%, one of 60 s by 37% at 100 ppm.
+# With a sensor's clock of 1/2, 1 or 2 frames, the mean over 30 to 60 s of loads of 2 and 6 W is off
+# by at most 1%; by 9% if the clocks differ by 100 ppm or 1%, and by 3% if they differ by 3%.
+# Without the shift it is off by 150%, 150%, 5% and 2%. A shift of 20 s is off by up to 23% at 1%,
+# one of 60 s by 37% at 100 ppm.
 SHIFT_NS = 30e9
 # Frames slower than 10 a second move by 100 ms, in which a fast sensor has several readings.
 MOST_SHIFTED_NS = 100e6

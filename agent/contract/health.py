@@ -1,4 +1,7 @@
-"""The message `health`: the state of a device, retained by the broker. Readers tolerate fields that they do not know."""
+"""The message `health`: the state of a device, retained by the broker.
+
+Readers tolerate fields that they do not know.
+"""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -39,7 +42,8 @@ class Sensor(msgspec.Struct, frozen=True, kw_only=True):
 class Clock(msgspec.Struct, frozen=True, kw_only=True):
     """The wall clock: its synchronisation, the correction to come, and the latest time it ever showed (`floor_ns`).
 
-    A clock behind that time was set back, such as on a board without a clock chip before it reaches a time server.
+    A clock behind that time was set back, such as on a board without a clock chip before it reaches
+    a time server.
     """
 
     is_synchronised: bool | None = None
@@ -47,7 +51,8 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
     error_ms: float | None = None
     floor_ns: TimeNs | None = None
     is_behind_floor: bool = False
-    # Set by the collector at receipt where the time cannot be true; negative if the clock is behind. A device does not state it.
+    # Set by the collector at receipt where the time cannot be true; negative if the clock is
+    # behind. A device does not state it.
     off_by_ns: Int64 | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -72,8 +77,8 @@ class RecentRuns(msgspec.Struct, frozen=True, kw_only=True):
 class LastStop(msgspec.Struct, frozen=True, kw_only=True):
     """How the previous agent ended.
 
-    `clean`: on request; `crash`: by an unhandled error; `killed`: from outside; `oom`: by the kernel, out of memory; `power-loss`:
-    without a clean stop of the board; `first`: there was none.
+    `clean`: on request; `crash`: by an unhandled error; `killed`: from outside; `oom`: by the
+    kernel, out of memory; `power-loss`: without a clean stop of the board; `first`: there was none.
     """
 
     kind: Literal["clean", "crash", "killed", "oom", "power-loss", "first", "unknown"]
@@ -93,7 +98,9 @@ class RefusedOrders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a device; null is unknown. `told_ns` is its own wall clock, `session` that of its birth.
+    """The state of a device; null is unknown.
+
+    `told_ns` is its own wall clock, `session` that of its birth.
 
     `outbox_trouble` is why the outbox cannot be read; then its counts are null.
     """
@@ -103,7 +110,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     session: Count
     told_ns: TimeNs
     agent: Line
-    # The release that holds this agent and its runtimes, where one does: the agent's version, `+`, and 8 digits of what it holds.
+    # The release that holds this agent and its runtimes, where one does: the agent's version, `+`,
+    # and 8 digits of what it holds.
     release: Line | None = None
     previous_agent: Line | None = None
     bad_agents: tuple[Line, ...] = ()

@@ -8,7 +8,8 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.health import Clock, Health, recently_refused
 from edgemeter.agent.contract.record_time import off_by_text
 
-# Certificates last a year or two and are renewed after two thirds: one with fewer days left was not renewed.
+# Certificates last a year or two and are renewed after two thirds: one with fewer days left was not
+# renewed.
 CERTIFICATE_DAYS = 30
 LITTLE_DISK_RATIO, NO_DISK_RATIO = 0.1, 0.02
 WORN_RATIO = 0.8

@@ -18,7 +18,8 @@ RESERVED_PREFIX = "edgemeter-"  # Names of services: no device may have one.
 Serial = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")]
 Text = Annotated[str, msgspec.Meta(max_length=200)]
 Pem = Annotated[str, msgspec.Meta(max_length=4096)]
-# The source of a serial number, the most reliable first; `installation` does not outlive a re-flash, `made` is drawn at random.
+# The source of a serial number, the most reliable first; `installation` does not outlive a
+# re-flash, `made` is drawn at random.
 SerialSource = Literal["device-tree", "emmc", "dmi", "installation", "made"]
 
 
@@ -38,7 +39,8 @@ class CertificateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 class EnrolmentAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The decision on a request for a certificate; `now_ns` is the server's clock.
 
-    pending: needs approval; refused: for good; again: this key belongs to another board, make a new one and request again.
+    pending: needs approval; refused: for good; again: this key belongs to another board, make a new
+    one and request again.
     """
 
     state: Literal["accepted", "pending", "refused", "again"]

@@ -1,6 +1,7 @@
 """Messages over MQTT.
 
-Topics (`edgemeter/v1/<fleet>/<device>/<kind>`), and all messages but records and orders (receipt, birth, state, activity, progress).
+Topics (`edgemeter/v1/<fleet>/<device>/<kind>`), and all messages but records and orders (receipt,
+birth, state, activity, progress).
 """
 
 from collections.abc import Callable
@@ -22,7 +23,8 @@ TOPIC_ROOT = "edgemeter/v1"
 COLLECTOR_STATE = "edgemeter/collector/{collector}/state"
 EVERY_COLLECTOR_STATE = COLLECTOR_STATE.format(collector="+")
 COLLECTOR_STATE_S = 30.0
-# A run with the accuracy on all images may take this long on a small board; later nobody knows whether it goes on.
+# A run with the accuracy on all images may take this long on a small board; later nobody knows
+# whether it goes on.
 ACTIVITY_STALE_NS = NS_PER_HOUR
 # Retained, from the fleet's service.
 JOB_STATE = "edgemeter/job/{job}/state"
@@ -89,8 +91,9 @@ class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a device is online; `session` distinguishes its current session from earlier ones.
 
-    The broker publishes `lost`, the device's will. The operator publishes `revoked` for a removed device. `challenge` is a random number
-    that orders have to repeat; null if the process takes no orders.
+    The broker publishes `lost`, the device's will. The operator publishes `revoked` for a removed
+    device. `challenge` is a random number that orders have to repeat; null if the process takes no
+    orders.
     """
 
     state: Literal["online", "offline", "lost", "revoked"]
@@ -118,7 +121,10 @@ ShortText = Annotated[str, msgspec.Meta(max_length=300)]
 
 
 class CollectorState(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a collector receives results; repeated every `COLLECTOR_STATE_S`. Devices that flood it are named once, not retained."""
+    """Whether a collector receives results; repeated every `COLLECTOR_STATE_S`.
+
+    Devices that flood it are named once, not retained.
+    """
 
     state: Literal["online", "offline"]
     flooding: tuple[ShortText, ...] = ()
@@ -147,7 +153,8 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
     """The current measurement of a device, or null; sent before each run and after the last, never while a query is timed.
 
-    It has no time: the time of receipt counts. The measurement is also over once `state` is not `online`, or names another `session`.
+    It has no time: the time of receipt counts. The measurement is also over once `state` is not
+    `online`, or names another `session`.
     """
 
     session: Count
@@ -158,8 +165,8 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Measuring | None:
         """Return the current measurement, None once it is over: the device is offline, or another process started after this report.
 
-        `state` (None: not reported) holds for `session` since `since_ns`. `edgemeter run` beside the agent reports under a session of its
-        own, while the state is the agent's, from before.
+        `state` (None: not reported) holds for `session` since `since_ns`. `edgemeter run` beside
+        the agent reports under a session of its own, while the state is the agent's, from before.
         """
         if state is None:
             return self.measuring
@@ -180,7 +187,8 @@ class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
 class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a job: the number of executions by state, and the current `wave` (from 1).
 
-    `failed` includes rejections and time-outs. `executions` lists some that run or failed. Retained until a day after its end.
+    `failed` includes rejections and time-outs. `executions` lists some that run or failed. Retained
+    until a day after its end.
     """
 
     job: ShortText

@@ -1,8 +1,9 @@
 """The choice between a board's power modes or governors: a table of modes with marks, from the valid runs of one case.
 
-Modes are ranked by speed and by energy; with a deadline, only those that meet it. A figure ranks only if each of these modes has it, and an
-energy only if the same sensor measured all of them (or one recording was replayed). All pairs of modes and both figures are tested
-together (Holm), so that in 95 of 100 tables no mode is marked as worse than its equal.
+Modes are ranked by speed and by energy; with a deadline, only those that meet it. A figure ranks
+only if each of these modes has it, and an energy only if the same sensor measured all of them (or
+one recording was replayed). All pairs of modes and both figures are tested together (Holm), so that
+in 95 of 100 tables no mode is marked as worse than its equal.
 """
 
 import math
@@ -128,7 +129,8 @@ def _meets_deadline(runs: Sequence[RunRecord]) -> bool | None:
 def _values(name: str, modes: Mapping[str, Sequence[RunRecord]]) -> dict[str, list[RunValue]]:
     """Return the logarithms of a figure by mode; none if a mode lacks it, or a value is not above 0.
 
-    Rounds of a session are not paired here: three pairs have too few degrees of freedom to decide on many modes.
+    Rounds of a session are not paired here: three pairs have too few degrees of freedom to decide
+    on many modes.
     """
     values = dict[str, list[RunValue]]()
     for number, (mode, runs) in enumerate(modes.items()):

@@ -52,8 +52,9 @@ class ImageInput(
 ):
     """How a photograph becomes the model's input.
 
-    real value = (pixel - mean) / sd per channel, pixels 0..255. A quantised input is then quantised by the model's own scale and
-    zero point. With `resize = "none"`, `height` and `width` are the size of random pictures.
+    real value = (pixel - mean) / sd per channel, pixels 0..255. A quantised input is then quantised
+    by the model's own scale and zero point. With `resize = "none"`, `height` and `width` are the
+    size of random pictures.
     """
 
     height: Positive  # Pixels.

@@ -13,7 +13,8 @@ from edgemeter.agent.base.errors import ConfigError
 _HEAD_BYTES = 64
 _CHUNK_BYTES = 1 << 20
 _WITH_WEIGHTS = (".xml", ".param")
-# All errors of zipfile on a garbled archive with stored or deflated members; NotImplementedError is a RuntimeError.
+# All errors of zipfile on a garbled archive with stored or deflated members; NotImplementedError is
+# a RuntimeError.
 BROKEN_ZIP = (
     zipfile.BadZipFile,
     zlib.error,

@@ -11,7 +11,8 @@ FORMATS = {
     ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
     ".gguf": "llama", ".server": "server", ".hef": "hailo",
 }  # fmt: skip
-# The runtime of factories with an address, `FILE.py:make` or `package.module:make`, and of functions measured in their own process.
+# The runtime of factories with an address, `FILE.py:make` or `package.module:make`, and of
+# functions measured in their own process.
 PYTHON = "python"
 # The runtime of models, except language models, behind a server.
 SERVED = "served"

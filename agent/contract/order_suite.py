@@ -1,7 +1,8 @@
 """A suite from an order, with stricter rules than a local one.
 
-It names the order's models and photographs, and models shipped with the agent, by file name only: no paths, folders, settings of a library
-(they may be paths), keys or code. Anything unknown refuses the whole suite.
+It names the order's models and photographs, and models shipped with the agent, by file name only:
+no paths, folders, settings of a library (they may be paths), keys or code. Anything unknown refuses
+the whole suite.
 """
 
 import typing
@@ -29,7 +30,8 @@ SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"
 ONLY_NAMES = "an order names models by file name, and no path, folder or library setting"
 CODE = "a factory or plug-in in a file of Python is code, which no order carries: name it in a suite on the board itself"
 _Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z")]
-# The keys of `[[case]]` and `[defaults]` in an order: a suite's, except those that name something on this board.
+# The keys of `[[case]]` and `[defaults]` in an order: a suite's, except those that name something
+# on this board.
 KEYS = frozenset(
     {
         "model", "sha256", "name", "runtime", "backend", "threads", "prompt_tokens", "output_tokens",

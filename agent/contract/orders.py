@@ -15,7 +15,8 @@ from edgemeter.agent.contract.messages import decode_message, decoder_of
 
 JobId = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
-# A plain file name without a folder and without characters that are special to a shell or a terminal.
+# A plain file name without a folder and without characters that are special to a shell or a
+# terminal.
 FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=FILE_NAME)]
 Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9][A-Za-z0-9.+]{0,63}\Z")]
@@ -53,7 +54,8 @@ class Measure(
 ):
     """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`.
 
-    With `at`, the device measures it each day at that local time, with `every_s` at once and then at that interval, until it is cancelled.
+    With `at`, the device measures it each day at that local time, with `every_s` at once and then
+    at that interval, until it is cancelled.
     """
 
     suite: Content
@@ -114,8 +116,9 @@ def contents_of(work: Work) -> tuple[Content, ...]:
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One execution of one job by one device.
 
-    `version` is that of the execution as the server holds it; each report names the one it expects, and each accepted report adds 1.
-    An order that comes again, with the same `attempt`, is answered from the device's journal and not done again.
+    `version` is that of the execution as the server holds it; each report names the one it expects,
+    and each accepted report adds 1. An order that comes again, with the same `attempt`, is answered
+    from the device's journal and not done again.
     """
 
     job: JobId
@@ -151,7 +154,8 @@ class ExecutionReport(msgspec.Struct, frozen=True, kw_only=True):
 class ReportReceipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server's word, on `command` too, that it holds the execution at this version and in this state.
 
-    A report of another state was not taken, unless the execution has ended for the server: it is sent again and expects this version.
+    A report of another state was not taken, unless the execution has ended for the server: it is
+    sent again and expects this version.
     """
 
     noted: JobId
@@ -167,7 +171,8 @@ def decode_command(payload: bytes) -> Order | ReportReceipt:
     """Return a message of the server on `command`.
 
     Raises:
-        ConfigError: it is neither, has an unknown field, a path or anything else that an order may not hold.
+        ConfigError: it is neither, has an unknown field, a path or anything else that an order may
+            not hold.
     """
     if payload.startswith(b'{"noted"'):
         return decode_message(payload, ReportReceipt, "an acknowledgement", LARGEST_ORDER_BYTES)
@@ -185,7 +190,10 @@ _VERSION_STAGES = {"a": 0, "b": 1, "rc": 2, None: 3}
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], int, int, int, float]:
-    """Return the key by which versions are compared; a local part (`+...`) does not count. Raises ConfigError if it is not a version."""
+    """Return the key by which versions are compared; a local part (`+...`) does not count.
+
+    Raises ConfigError if it is not a version.
+    """
     if (parts := _VERSION_FORM.fullmatch(version)) is None:
         raise ConfigError(f"{version!r} is not a version that can be compared: write it like 1.2.3")
     numbers, stage, stage_number, post, dev = parts.groups()

@@ -1,8 +1,10 @@
 """The record: what is published of one run, and the contract between agent and collector.
 
-Unknown fields are tolerated when a record is read, so that an older collector keeps what a newer agent adds; a record with a higher
-`schema` number is rejected, because its meaning may have changed. `split_samples` and the functions after it work on the JSON text as it
-came: a store keeps the raw samples, which are most of the bytes, apart, and the fields that this version does not know too.
+Unknown fields are tolerated when a record is read, so that an older collector keeps what a newer
+agent adds; a record with a higher `schema` number is rejected, because its meaning may have
+changed. `split_samples` and the functions after it work on the JSON text as it came: a store keeps
+the raw samples, which are most of the bytes, apart, and the fields that this version does not know
+too.
 """
 
 import sys
@@ -80,7 +82,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     fleet: Name  # Fleet of the device.
     role: Role  # `reference`: others are compared with this device.
     session: Positive | None = None
-    """Session of the outbox. With `device` and `seq` it identifies the record; null without an outbox."""
+    """Session of the outbox. With `device` and `seq` it identifies the record; null without an
+    outbox."""
     seq: Positive | None = None  # Number of the record in its session, from 1.
     job: str | None = None  # Job of the fleet that ordered the run; null if it was started by hand.
     started_at_ns: TimeNs  # Start of the run: UTC, ns since 1970.
@@ -89,7 +92,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     clock_synchronised: bool | None  # Whether the wall clock was synchronised; null if unknown.
     monotonic_ns: TimeNs  # Monotonic clock at the start, in ns.
     stamped_by: StampedBy = "device"
-    """Who set `started_at_ns`: `device`, `device-later` (once its clock was right) or `collector` (on arrival)."""
+    """Who set `started_at_ns`: `device`, `device-later` (once its clock was right) or `collector`
+    (on arrival)."""
     suite: str | None  # Name of the suite.
     case: str  # Short id of the case, the same on every device.
     repeat: Count  # Repeat of the case, from 0.
@@ -113,7 +117,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     other_energies: tuple[Energy, ...] = ()  # Energy by the other sensors.
     accuracy: Accuracy | None  # Accuracy of the outputs.
     reasons: dict[str, str] = {}
-    """Why figures are absent, by name. `generation_times` and `generation_energy` name all figures of single tokens."""
+    """Why figures are absent, by name. `generation_times` and `generation_energy` name all figures
+    of single tokens."""
     output_check: OutputCheck  # Comparison of timed outputs with later ones.
     environment: Environment  # The machine and its software.
     conditions: tuple[Condition, ...]  # State of the machine before, during and after timing.
@@ -167,7 +172,8 @@ def decode(payload: bytes | msgspec.Raw) -> RunRecord:
     """Return the record in `payload` (JSON).
 
     Raises:
-        ConfigError: it is not a record, a figure is out of its bounds, or its schema is newer than this version.
+        ConfigError: it is not a record, a figure is out of its bounds, or its schema is newer than
+            this version.
     """
     try:
         record = _decoder.decode(payload)

@@ -4,7 +4,8 @@ from edgemeter.agent.base.metrics import Better, is_reached
 from edgemeter.agent.base.types import Count, QuantityOrZero, Sha256, SignedQuantity
 from edgemeter.agent.contract.record_conditions import RecordPart
 
-# The share of a reference's accuracy that a model must keep for its speed to count; see `engine.predictions`.
+# The share of a reference's accuracy that a model must keep for its speed to count; see
+# `engine.predictions`.
 GATE_RATIO = 0.9
 
 
@@ -22,7 +23,8 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
     interval_reason: str | None = None
     """Why there are no bounds; null if there are, or if the reason is unknown."""
     without_parts: tuple[QuantityOrZero, ...] = ()
-    """Values without one of 20 parts of the images; the parts are the same for every model. Empty if not computed."""
+    """Values without one of 20 parts of the images; the parts are the same for every model. Empty
+    if not computed."""
     per_class: dict[str, SignedQuantity | None] = {}
     """Accuracy by class; null if there is nothing to find."""
     per_class_objects: dict[str, Count] = {}
@@ -31,7 +33,8 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
     """Irregularities of the ground truth, their number, and how they were treated."""
     better: Better = "higher"  # Whether a higher or a lower `value` is better.
     needed_value: QuantityOrZero | None = None
-    """Value that the accuracy gate requires; null if the model card has no reference for this data."""
+    """Value that the accuracy gate requires; null if the model card has no reference for this
+    data."""
     normalisation: str | None = None
     """Rule that normalised answers in words before they were compared; null for other metrics."""
 

@@ -18,7 +18,8 @@ from edgemeter.agent.base.types import (
     SignedQuantity,
 )
 
-# `replayed`: played back from a recording by the replay runtime or sensor; true of the recording, not of this run.
+# `replayed`: played back from a recording by the replay runtime or sensor; true of the recording,
+# not of this run.
 Provenance = Literal["measured", "replayed", "published"]
 StampedBy = Literal["device", "device-later", "collector"]
 VerdictState = Literal["ok", "disturbed", "invalid"]
@@ -62,10 +63,12 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
     backend: str  # Backend inside the runtime, e.g. xnnpack or cuda.
     threads: Positive  # Number of threads of the runtime.
     threads_reason: str | None = None
-    """Why the number of threads is unknown, such as for a function's libraries; then `threads` is 1 without meaning."""
+    """Why the number of threads is unknown, such as for a function's libraries; then `threads` is 1
+    without meaning."""
     options: dict[str, str] = {}  # Options the runtime was given.
     facts: dict[str, str] = {}
-    """Other facts that the runtime reports about the run, e.g. the clock of an Edge TPU or the number of operators on it."""
+    """Other facts that the runtime reports about the run, e.g. the clock of an Edge TPU or the
+    number of operators on it."""
 
     @property
     def threads_text(self) -> str:
@@ -121,7 +124,8 @@ class Environment(RecordPart, frozen=True, kw_only=True):
     libraries: dict[str, str] = {}  # Versions of Python and of the libraries that matter to a run.
     attached: tuple[str, ...] = ()  # Accelerators, NVMe drives and HATs attached to the machine.
     virtualisation: str | None = None
-    """Container or hypervisor, innermost first: `docker`, `kvm`, `docker in kvm`; null if none is visible."""
+    """Container or hypervisor, innermost first: `docker`, `kvm`, `docker in kvm`; null if none is
+    visible."""
 
     @property
     def is_virtual(self) -> bool:
@@ -157,7 +161,8 @@ class Condition(RecordPart, frozen=True, kw_only=True):
     """CPU share, 0..1, that the hypervisor gave to other virtual machines."""
     swap_used_mb: QuantityOrZero | None = None  # Swap in use, in MB.
     served_load_ratio: SignedQuantity | None = None
-    """CPU share, 0..1, of the model's server, which no other share includes; null if it cannot be read."""
+    """CPU share, 0..1, of the model's server, which no other share includes; null if it cannot be
+    read."""
     busiest_other: dict[str, SignedQuantity] = {}
     """CPU share, 0..1, of the busiest other processes, by name."""
     governor: str | None = None  # CPU frequency governor.
@@ -179,7 +184,8 @@ class Verdict(RecordPart, frozen=True, kw_only=True):
     """Whether the run can be trusted."""
 
     state: VerdictState
-    """`ok`, `disturbed` (something outside the model changed the figures) or `invalid` (do not use the figures)."""
+    """`ok`, `disturbed` (something outside the model changed the figures) or `invalid` (do not use
+    the figures)."""
     violations: tuple[Violation, ...] = ()  # Violated rules.
     notes: tuple[Violation, ...] = ()  # Notes that cast no doubt on the figures.
 

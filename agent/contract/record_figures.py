@@ -1,6 +1,7 @@
 """Parts of the record: the figures of a run (latency, memory, energy).
 
-Every field with a dimension ends in its unit (`_ms`, `_w`, `_mj`, `_mb`, `_c`, `_hz`, `_ns`); W x ms = mJ. Absent is null.
+Every field with a dimension ends in its unit (`_ms`, `_w`, `_mj`, `_mb`, `_c`, `_hz`, `_ns`); W x
+ms = mJ. Absent is null.
 """
 
 from typing import Annotated, Literal
@@ -60,7 +61,8 @@ class ColdStart(RecordPart, frozen=True, kw_only=True):
     load_ms: QuantityOrZero | None  # Loading of the model in ms; null for a function.
     first_ms: QuantityOrZero  # First query, or first call of a function, in ms.
     compile_ms: QuantityOrZero | None = None
-    """First query minus the median of later ones, in ms; null if the model does not compile in the first query."""
+    """First query minus the median of later ones, in ms; null if the model does not compile in the
+    first query."""
 
 
 class WarmUp(RecordPart, frozen=True, kw_only=True):
@@ -79,10 +81,12 @@ class Load(RecordPart, frozen=True, kw_only=True):
     utilisation_ratio: QuantityOrZero | None = None
     """Share of the timed part in which a query or frame was processed; null for a server."""
     is_sustained: bool | None = None
-    """Whether the model kept up with the offered rate. Null if a server's schedule is too short to decide."""
+    """Whether the model kept up with the offered rate. Null if a server's schedule is too short to
+    decide."""
     unserved: Count = 0  # Arrivals that were never served.
     failures: dict[str, Count] = {}
-    """Queries that a server did not answer, by kind, e.g. `http 429`; no statistic includes them."""
+    """Queries that a server did not answer, by kind, e.g. `http 429`; no statistic includes
+    them."""
     in_flight_max: Count | None = None
     """Largest number of queries in progress at a server; null if one follows the other."""
     concurrency: Count | None = None
@@ -96,7 +100,8 @@ class Load(RecordPart, frozen=True, kw_only=True):
 class Steady(RecordPart, frozen=True, kw_only=True):
     """Frames that arrive at a fixed rate and have a deadline (scenario `steady`), over the whole schedule.
 
-    A frame is dropped where a newer one took its place before it was begun, and late where its answer came after the deadline.
+    A frame is dropped where a newer one took its place before it was begun, and late where its
+    answer came after the deadline.
     """
 
     rate_per_s: Quantity  # Frames per second.
@@ -145,7 +150,8 @@ class Together(RecordPart, frozen=True, kw_only=True):
 
     neighbours: Annotated[tuple[Neighbour, ...], msgspec.Meta(min_length=1)]  # The other cases.
     slow_down_ratio: Quantity | None = None
-    """Mean latency divided by that of the same model alone in the same round; null without such a run."""
+    """Mean latency divided by that of the same model alone in the same round; null without such a
+    run."""
 
     @property
     def names(self) -> str:
@@ -194,12 +200,13 @@ class Memory(RecordPart, frozen=True, kw_only=True):
     """Resident memory of the run's process, or of the server that answered it."""
 
     peak_mb: QuantityOrZero | None
-    """Peak resident memory at the end of the timed part in MB; for a server since its start. Several processes are added without shared
-    memory. Null if it cannot be read."""
+    """Peak resident memory at the end of the timed part in MB; for a server since its start.
+    Several processes are added without shared memory. Null if it cannot be read."""
     loaded_mb: QuantityOrZero | None = None
     """Resident memory after loading the model, in MB; null for a server."""
     grown_mb: SignedQuantity | None = None
-    """Growth during the timed part, in MB, without the memory of the benchmark itself; null if not measured."""
+    """Growth during the timed part, in MB, without the memory of the benchmark itself; null if not
+    measured."""
 
 
 class Energy(RecordPart, frozen=True, kw_only=True):
@@ -212,16 +219,19 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     gross_u_mj: QuantityOrZero | None
     """Expanded uncertainty (95%) of `gross_mj` in mJ; null if a term of the budget is unknown."""
     net_mj: Quantity | None
-    """Energy per inference above idle power, in mJ; null if it is below the uncertainty of idle power."""
+    """Energy per inference above idle power, in mJ; null if it is below the uncertainty of idle
+    power."""
     net_u_mj: QuantityOrZero | None
     """Expanded uncertainty (95%) of `net_mj` in mJ; null if a term of the budget is unknown."""
     after_load_mj: SignedQuantity | None = None
-    """Energy of what ran on after the load, such as a fan, in mJ of the whole run; an estimate without an interval."""
+    """Energy of what ran on after the load, such as a fan, in mJ of the whole run; an estimate
+    without an interval."""
     mean_power_w: Quantity  # Mean power over the timed part in W.
     idle_before_w: SignedQuantity | None  # Mean idle power before the timed part in W.
     idle_after_w: SignedQuantity | None  # Mean idle power after the timed part in W.
     window_ms: Quantity
-    """Length of the timed part in ms, without random pauses; for single queries of a language model the length of the queries."""
+    """Length of the timed part in ms, without random pauses; for single queries of a language model
+    the length of the queries."""
     interval_reason: str | None = None
     """Why an uncertainty is unknown, with the remedy; null if both are known."""
 
@@ -239,7 +249,8 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     def why_no_net(self, idle_s: float, to_idle: str) -> str | None:
         """Return why there is no net energy, and the remedy; None where there is one.
 
-        The machine idled for `idle_s` before and after; `to_idle` is how one sets that, such as `--idle`.
+        The machine idled for `idle_s` before and after; `to_idle` is how one sets that, such as
+        `--idle`.
         """
         remedy = f"let it idle longer, with {to_idle} {2 * idle_s or 10:.4g}"
         if self.net_state == "no_idle":
@@ -272,7 +283,8 @@ class Windows(RecordPart, frozen=True, kw_only=True):
 class PowerTrace(RecordPart, frozen=True, kw_only=True):
     """A power sensor that gave readings, as far as computing its energy again asks.
 
-    Its readings are the series `power.NAME`, or of an energy counter `energy.NAME`, and `power_at.NAME`.
+    Its readings are the series `power.NAME`, or of an energy counter `energy.NAME`, and
+    `power_at.NAME`.
     """
 
     name: str  # Name of the sensor in the configuration.

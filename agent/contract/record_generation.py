@@ -26,7 +26,10 @@ class LanguageModel(RecordPart, frozen=True, kw_only=True):
 
 
 class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
-    """Energy per token, by the sensor of `energy`, whose `gross_mj` is that of a whole request. An unknown uncertainty is null."""
+    """Energy per token, by the sensor of `energy`, whose `gross_mj` is that of a whole request.
+
+    An unknown uncertainty is null.
+    """
 
     output_token_gross_mj: Quantity
     """Energy of the whole request per output token in mJ, prefill included."""
@@ -47,18 +50,23 @@ class TokenLengths(RecordPart, frozen=True, kw_only=True):
 
 
 class Generation(RecordPart, frozen=True, kw_only=True):
-    """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
+    """Text generated token by token.
+
+    `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries.
+    """
 
     prompt_tokens: Count | None
     """Tokens of the longest prompt; null if a server does not report them."""
     output_tokens: Count  # Largest number of output tokens of a query.
     prompts: str
-    """Name of the file of prompts, or `synthetic`: seeded random tokens, different in each query."""
+    """Name of the file of prompts, or `synthetic`: seeded random tokens, different in each
+    query."""
     prompts_sha256: Sha256 | None = None  # SHA-256 of the file; null if synthetic.
     prompt_lengths: TokenLengths | None = None
     """Lengths of the prompts; null if all have `prompt_tokens`, or if unknown."""
     counts: TokenCounts
-    """Who counts the tokens: the engine (each token), the server (a total of each query), or an estimate from chunks of text."""
+    """Who counts the tokens: the engine (each token), the server (a total of each query), or an
+    estimate from chunks of text."""
     is_local: bool  # Whether the run started the engine itself.
     cached_tokens: Count | None
     """Largest number of prompt tokens that came from a cache; null if not reported."""
@@ -68,25 +76,30 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     template_tokens: Count | None = None
     """Prompt tokens of the chat template, which a server may cache; null if there is none."""
     hidden_reasoning_tokens: Count | None = None
-    """Largest number of reasoning tokens that were not streamed, so that TTFT includes them; null if none, or not reported."""
+    """Largest number of reasoning tokens that were not streamed, so that TTFT includes them; null
+    if none, or not reported."""
     speculative: str | None = None  # Speculative decoding, as the server reports it; null if none.
     accepted_ratio: Ratio | None = None
     """Share of the speculated tokens that were accepted; null if not reported."""
     ttft: Latency | None = None
-    """Time to first token, from handing over the prompt, or in scenario `poisson` from its scheduled arrival."""
+    """Time to first token, from handing over the prompt, or in scenario `poisson` from its
+    scheduled arrival."""
     tpot: Latency | None = None
-    """Time per output token of a query: (last - first) / (tokens after the first moment); null if there are none."""
+    """Time per output token of a query: (last - first) / (tokens after the first moment); null if
+    there are none."""
     itl: Latency | None = None
     """Inter-token latency: every gap between two tokens; null if tokens came together."""
     prefill_tokens_per_s: QuantityOrZero | None = None
     """Prompt tokens divided by the median time to first token (by the mean if lengths differ)."""
     decode_tokens_per_s: QuantityOrZero | None = None
-    """Inverse of the median `tpot`; if queries overlap, tokens divided by the timed part (in `concurrent` without ramp-up
-    and tail)."""
+    """Inverse of the median `tpot`; if queries overlap, tokens divided by the timed part (in
+    `concurrent` without ramp-up and tail)."""
     output_tokens_per_s: QuantityOrZero | None = None
-    """All generated tokens divided by the time of the queries; if queries overlap, divided by the same time as above."""
+    """All generated tokens divided by the time of the queries; if queries overlap, divided by the
+    same time as above."""
     user_tokens_per_s: QuantityOrZero | None = None
-    """Output tokens per second of one user after the first token: the mean of 1 / TPOT; null for queries of one token."""
+    """Output tokens per second of one user after the first token: the mean of 1 / TPOT; null for
+    queries of one token."""
     model: LanguageModel  # The language model.
     energy: GenerationEnergy | None = None  # Energy per token.
 

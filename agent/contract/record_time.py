@@ -1,7 +1,8 @@
 """The plausibility of a device's times, by the clock of the collector.
 
-A clock that claims to be synchronised may be years off, by a wrong time server or a dead battery. The stored time stays; statistics use the
-time of receipt instead, as for devices without a synchronised clock.
+A clock that claims to be synchronised may be years off, by a wrong time server or a dead battery.
+The stored time stays; statistics use the time of receipt instead, as for devices without a
+synchronised clock.
 """
 
 import msgspec
@@ -17,7 +18,8 @@ EARLIEST_NS = 1_672_531_200 * 1_000_000_000
 def off_by_ns(stated_ns: int, received_ns: int) -> int | None:
     """Return the error of a stated time that cannot be right, negative if it is behind; None for a possible time.
 
-    A time long before its receipt is possible: the device was offline. With a receipt before 2023 the collector's own clock is wrong.
+    A time long before its receipt is possible: the device was offline. With a receipt before 2023
+    the collector's own clock is wrong.
     """
     if received_ns < EARLIEST_NS:
         return None

@@ -77,9 +77,11 @@ def places_not_measured(run: RunRecord) -> list[int]:
 class RunFigures(NamedTuple):
     """The figures of a run; None: absent, or not measured (but estimated or published).
 
-    `started_at_ns` is the reported start, if plausible; `at_ns` is the same by a synchronised clock, else the receipt. `verdict` takes
-    siblings into account; `is_usable`: the run may be compared; `takes_a_minute`: it is long enough to show rare events.
-    `session_started_at_ns` is 0 without a session. `temperature_before_c` is the regressor of the trend. `values` are by `VALUE_COLUMNS`.
+    `started_at_ns` is the reported start, if plausible; `at_ns` is the same by a synchronised
+    clock, else the receipt. `verdict` takes siblings into account; `is_usable`: the run may be
+    compared; `takes_a_minute`: it is long enough to show rare events. `session_started_at_ns` is 0
+    without a session. `temperature_before_c` is the regressor of the trend. `values` are by
+    `VALUE_COLUMNS`.
     """
 
     row: int

@@ -63,7 +63,8 @@ class AccuracyMeasure(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
     """The case of a run, its model, data and machine (at any boot), and the kinds of its energy and accuracy, None if it has none.
 
-    `energy_provenance` is None for an energy that cannot be compared: not measured or replayed, or not positive.
+    `energy_provenance` is None for an energy that cannot be compared: not measured or replayed, or
+    not positive.
     """
 
     key: CaseKey

@@ -1,6 +1,7 @@
 """Messages that the fleet's service signs, so that a board obeys it and not the broker between them.
 
-The signature is over the exact bytes of `message`; `certificate` is the service's, signed by the fleet's authority, which each board has.
+The signature is over the exact bytes of `message`; `certificate` is the service's, signed by the
+fleet's authority, which each board has.
 """
 
 from typing import Annotated

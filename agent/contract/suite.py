@@ -44,7 +44,8 @@ class Mode:
     repeats: int | None = None
 
 
-# Idle power is measured only with a sensor; the measurement rules ask for at least 30 s, which the two short modes do not give.
+# Idle power is measured only with a sensor; the measurement rules ask for at least 30 s, which the
+# two short modes do not give.
 MODES: Mapping[str, Mode] = {
     "rapid": Mode(queries=64, seconds=0.0, warm_up_seconds=3.0, idle_seconds=5.0),
     "quick": Mode(queries=128, seconds=10.0, warm_up_seconds=10.0, idle_seconds=10.0),
@@ -57,7 +58,8 @@ MODES: Mapping[str, Mode] = {
 }
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 512, 128
-# A query of a language model takes seconds, so modes have fewer queries (a median needs 11, p90 64).
+# A query of a language model takes seconds, so modes have fewer queries (a median needs 11, p90
+# 64).
 GENERATION_QUERIES = {"rapid": 11, "quick": 11, "normal": 64, "full": 64, "sustained": 11}
 TOKEN_AXES = ("prompt_tokens", "output_tokens")
 # Settings for models of images; language models ignore them in the defaults.
@@ -74,7 +76,8 @@ AXES = (
 )
 # Keys that name a file or folder: relative to the suite's own.
 PATHS = ("data", "annotations", "predictions", "questions")
-# Keys that belong to some scenarios only. Without a scenario, the first of these keys that is set chooses its first scenario.
+# Keys that belong to some scenarios only. Without a scenario, the first of these keys that is set
+# chooses its first scenario.
 BELONGS: Mapping[str, tuple[Scenario, ...]] = {
     "deadline": ("steady",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",), "batch": ("offline",),
 }  # fmt: skip
@@ -90,7 +93,8 @@ class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     case: Annotated[list[Settings], msgspec.Meta(min_length=1)]
     defaults: Settings = Settings()
     matters_ratio: Matters | None = None
-    """Measure until it is decided how each case differs from the first, where a difference above this ratio matters."""
+    """Measure until it is decided how each case differs from the first, where a difference above
+    this ratio matters."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +191,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 class Suite:
     """The cases of one file, and the combinations that were left out because the runtime does not read the format.
 
-    With `matters_ratio`, the smallest ratio that matters, cases are measured until their differences from the first are decided.
+    With `matters_ratio`, the smallest ratio that matters, cases are measured until their
+    differences from the first are decided.
     """
 
     name: str
@@ -205,7 +210,8 @@ def expand(written: SuiteFile, folder: Path, models: str | None = None) -> Suite
     """Return the single cases of a suite; errors name the `models` of a command without a suite.
 
     Raises:
-        ConfigError: a case names no model or an unsupported file, the name of a file is not UTF-8, or no combination is left.
+        ConfigError: a case names no model or an unsupported file, the name of a file is not UTF-8,
+            or no combination is left.
     """
     cases: dict[bytes, Case] = {}
     left_out: list[str] = []

@@ -1,12 +1,14 @@
 """The daemon's program, `python -m edgemeter.agent.daemon OPTIONS`: see `daemon`.
 
-It blocks modules that its libraries import if they are present and that nothing here uses: 0.7 MB on a small board.
+It blocks modules that its libraries import if they are present and that nothing here uses: 0.7 MB
+on a small board.
 """
 
 import sys
 from typing import Any
 
-# `shutil` imports the first two for archives that are not used here, msgspec the third although Python has the same built in.
+# `shutil` imports the first two for archives that are not used here, msgspec the third although
+# Python has the same built in.
 UNUSED = ("bz2", "lzma", "typing_extensions")
 
 

@@ -1,8 +1,9 @@
 """The agent daemon: always connected, it delivers the records that other processes of the device put into the outbox.
 
-It publishes the device's birth, state and Will, and its handlers receive the server's messages. It shares a small board with the
-measurements, so it is a program of its own (`python -m edgemeter.agent.daemon OPTIONS`) that loads neither the command line nor the modules
-of a measurement: it takes 30 MB and 0.1% of a core.
+It publishes the device's birth, state and Will, and its handlers receive the server's messages. It
+shares a small board with the measurements, so it is a program of its own (`python -m
+edgemeter.agent.daemon OPTIONS`) that loads neither the command line nor the modules of a
+measurement: it takes 30 MB and 0.1% of a core.
 """
 
 import logging

@@ -19,8 +19,9 @@ IDLE_S = 60.0
 class Publish(Protocol):
     """Passes a message to the broker without waiting; may be called from any thread.
 
-    Returns False without a connection or if the queue is full. True is no promise: a dropped connection loses messages, so
-    a handler that needs an answer repeats the message when `connected` is called, or when the answer is overdue.
+    Returns False without a connection or if the queue is full. True is no promise: a dropped
+    connection loses messages, so a handler that needs an answer repeats the message when
+    `connected` is called, or when the answer is overdue.
     """
 
     def __call__(
@@ -38,9 +39,10 @@ class Publish(Protocol):
 class HandlerContext:
     """The context of a handler: its device, its data folder, and its connection to the broker.
 
-    `session` is the number under which this process reports; `config` is the configuration file, None for the usual places;
-    `report_challenge` reports the value that orders must repeat, with the device's state; `restart` ends the daemon cleanly, so that the
-    service manager restarts it; `log` returns the last lines of the daemon's log.
+    `session` is the number under which this process reports; `config` is the configuration file,
+    None for the usual places; `report_challenge` reports the value that orders must repeat, with
+    the device's state; `restart` ends the daemon cleanly, so that the service manager restarts it;
+    `log` returns the last lines of the daemon's log.
     """
 
     device: str
@@ -63,8 +65,8 @@ class HandlerContext:
 class Handler(Protocol):
     """Created once with its HandlerContext; every method is called from the daemon's main thread, one handler after the other.
 
-    An EdgemeterError is logged, and the daemon continues. No method may block longer than a second: the watchdog waits for the loop.
-    The default of every method does nothing.
+    An EdgemeterError is logged, and the daemon continues. No method may block longer than a second:
+    the watchdog waits for the loop. The default of every method does nothing.
     """
 
     topics: Sequence[str]
@@ -79,7 +81,10 @@ class Handler(Protocol):
         return
 
     def poll(self) -> float:
-        """Do the work that is due; return the seconds to the next poll. Also called at the start, after a message and on `wake`."""
+        """Do the work that is due; return the seconds to the next poll.
+
+        Also called at the start, after a message and on `wake`.
+        """
 
     def close(self) -> None:
         """Release resources, and end child processes."""

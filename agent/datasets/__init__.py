@@ -1,6 +1,9 @@
-"""Data sets: items and their ground truth. The protocol of a reader of ground truth, and the table of names; one file per format.
+"""Data sets: items and their ground truth.
 
-Others register theirs through the entry point group `edgemeter.readers`. A reader is not named by the user: it recognises its format.
+The protocol of a reader of ground truth, and the table of names; one file per format.
+
+Others register theirs through the entry point group `edgemeter.readers`. A reader is not named by
+the user: it recognises its format.
 """
 
 from collections.abc import Mapping
@@ -39,11 +42,11 @@ class Targets:
 class GroundTruth:
     """The ground truth that a reader read.
 
-    identity: represents the ground truth in the data set's hash: a file, or bytes
-    warnings: oddities, counted
-    named_by: whether the annotations (which may name part of a folder) or the folder decide which files belong to the data set
-    items: the items stored inside a file; without them each item is the file of its name
-    beside: files in the folder that hold the ground truth of its items and travel with them
+    identity: represents the ground truth in the data set's hash: a file, or bytes warnings:
+    oddities, counted named_by: whether the annotations (which may name part of a folder) or the
+    folder decide which files belong to the data set items: the items stored inside a file; without
+    them each item is the file of its name beside: files in the folder that hold the ground truth of
+    its items and travel with them
     """
 
     content: CocoDocument | ClassIndex | Targets
@@ -70,7 +73,8 @@ class Reader(Protocol):
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
         """Return whether these have its format, by names and, if they do not decide, by the first bytes; never raises.
 
-        Without annotations `folder` is one without photographs of its own, or a file with both items and ground truth.
+        Without annotations `folder` is one without photographs of its own, or a file with both
+        items and ground truth.
         """
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:

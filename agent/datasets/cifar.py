@@ -1,6 +1,7 @@
 """CIFAR-10's binary batches: photographs of 32 x 32 pixels with their classes, many in one file.
 
-A photograph is 3,073 bytes: its class, then all red, all green and all blue values, row by row from the top left.
+A photograph is 3,073 bytes: its class, then all red, all green and all blue values, row by row from
+the top left.
 Source: A. Krizhevsky, https://www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
 """
 

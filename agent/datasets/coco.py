@@ -89,7 +89,8 @@ class Category(msgspec.Struct, frozen=True, omit_defaults=True):
 class CocoAnnotation(msgspec.Struct, frozen=True):
     """One object: `bbox` is x, y, width, height in pixels; `area` is its outline's or, without one, its box's.
 
-    A box of width or height 0 or less stays an object, which no detection matches, as in COCO's evaluation.
+    A box of width or height 0 or less stays an object, which no detection matches, as in COCO's
+    evaluation.
     """
 
     id: Id
@@ -128,7 +129,8 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
     """Return the document in `path`, or its index from file name to class.
 
     Raises:
-        ConfigError: it cannot be read, is neither of the two, or contradicts itself; the message holds the place and the remedy.
+        ConfigError: it cannot be read, is neither of the two, or contradicts itself; the message
+            holds the place and the remedy.
     """
     content = read_bytes(path, "the annotations").removeprefix(BOM_UTF8)
     try:

@@ -1,8 +1,9 @@
 """A data set: a folder of photographs or arrays, the files that its ground truth names, or the items inside one file.
 
-Ground truth (`annotations`) is recognised by its content: COCO JSON; a JSON index `{"file": class}`; a text index `file class` (.txt,
-.csv, .tsv); YOLO labels (their folder, or data.yaml, or classes.txt); formats of other packages' readers. Class folders need none, or a
-list of their classes (.txt).
+Ground truth (`annotations`) is recognised by its content: COCO JSON; a JSON index `{"file":
+class}`; a text index `file class` (.txt, .csv, .tsv); YOLO labels (their folder, or data.yaml, or
+classes.txt); formats of other packages' readers. Class folders need none, or a list of their
+classes (.txt).
 """
 
 import hashlib
@@ -34,16 +35,15 @@ _MAY_BE_WIDE, _LOOKED_AT = (".png", ".tif", ".tiff"), 20
 class Dataset:
     """Items in a fixed order, with their ground truth, of which at most one kind is set: `truth`, `classes` or `targets`.
 
-    sha256: over the bytes of all items in order, and of the ground truth
-    truth: COCO's annotation document (a dict with images, annotations, categories), with `image_ids` in the order of `items`
-    classes: class index by item name, in the order of `items`; with `class_names` an index into these, and the model must have the same
-        names or as many
-    drawn_from: the number of items that the subset was drawn from
-    warnings: oddities of the annotations, counted
-    needed: the files without which it cannot be opened again: the items', or the whole folder's if no annotations list them
-    targets: another reader's ground truth by item name, in the order of `items`
-    rate_per_s: the frame rate of a video, whose frames are the items
-    copies: indices of items with the same content as an earlier one, each with the index of the first
+    sha256: over the bytes of all items in order, and of the ground truth truth: COCO's annotation
+    document (a dict with images, annotations, categories), with `image_ids` in the order of `items`
+    classes: class index by item name, in the order of `items`; with `class_names` an index into
+    these, and the model must have the same names or as many drawn_from: the number of items that
+    the subset was drawn from warnings: oddities of the annotations, counted needed: the files
+    without which it cannot be opened again: the items', or the whole folder's if no annotations
+    list them targets: another reader's ground truth by item name, in the order of `items`
+    rate_per_s: the frame rate of a video, whose frames are the items copies: indices of items with
+    the same content as an earlier one, each with the index of the first
     """
 
     name: str
@@ -77,16 +77,18 @@ def open_folder(
 ) -> Dataset:
     """Return the photographs of a folder, or its arrays if it has no photographs, sorted by name.
 
-    images: the folder, or a file that contains the items (a video). Its subfolders count only as class folders or if annotations name them
-    annotations: the items are those that they name, matched by base name, with a note, if the paths are another system's. Photographs
-        without ground truth are left out with a warning: a folder often holds more than one set (val2017, with annotations of 80)
-    subset: the number of items to draw by `seed`, the same on every machine; only these must exist
-    reader: reads the ground truth; by default the first that recognises it
+    images: the folder, or a file that contains the items (a video). Its subfolders count only as
+    class folders or if annotations name them annotations: the items are those that they name,
+    matched by base name, with a note, if the paths are another system's. Photographs without ground
+    truth are left out with a warning: a folder often holds more than one set (val2017, with
+    annotations of 80) subset: the number of items to draw by `seed`, the same on every machine;
+    only these must exist reader: reads the ground truth; by default the first that recognises it
     first: read only this many items, to see their kind; the hash then differs
 
     Raises:
-        ConfigError: there is no folder or no photograph in it, or the annotations are garbled or name photographs that do not exist,
-            a link is not to be followed, or a name is not UTF-8.
+        ConfigError: there is no folder or no photograph in it, or the annotations are garbled or
+            name photographs that do not exist, a link is not to be followed, or a name is not
+            UTF-8.
     """
     for folder in filter(None, (images, annotations)):
         links_out_of(folder)

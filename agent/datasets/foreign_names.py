@@ -26,7 +26,8 @@ ImageKey = int | str
 TEXT_ID = "id as text"
 # Label Studio puts eight random digits before file names.
 _LABEL_STUDIO = re.compile(r"[0-9a-f]{8}-(?=.)")
-# The ways to compare image ids, in this order. Ultralytics writes a file's stem, as a number if it is one, and `file_name` beside it.
+# The ways to compare image ids, in this order. Ultralytics writes a file's stem, as a number if it
+# is one, and `file_name` beside it.
 _READINGS = (
     "file_name",
     "ids",
@@ -117,7 +118,8 @@ def match_image_ids(
 ) -> tuple[dict[ImageKey, int], tuple[str, ...]]:
     """Return the image of each id in a file (`noun`, for messages), by the first reading that fits all of them, and a note on it.
 
-    `files` are the file names beside the ids. The id "7" may be an id, the stem of `7.jpg`, or of `007.jpg`.
+    `files` are the file names beside the ids. The id "7" may be an id, the stem of `7.jpg`, or of
+    `007.jpg`.
 
     Raises:
         ConfigError: no reading fits all ids, or several fit and differ.

@@ -124,9 +124,10 @@ class Coco:
 class VisualWakeWords:
     """Visual wake words: whether a COCO photograph shows a person, by MLPerf Tiny's rule, from COCO's annotations in a file `vww*.json`.
 
-    Class 1: a person's box (no crowd) covers more than 2.5% of the photograph. Class 0: no person is annotated. Photographs with only
-    smaller persons are left out. Source: the script that made MLPerf Tiny's data, `buildPersonDetectionDatabase.py` (Silicon Labs,
-    `platform_ml_models`, `areaRatio=.025`).
+    Class 1: a person's box (no crowd) covers more than 2.5% of the photograph. Class 0: no person
+    is annotated. Photographs with only smaller persons are left out. Source: the script that made
+    MLPerf Tiny's data, `buildPersonDetectionDatabase.py` (Silicon Labs, `platform_ml_models`,
+    `areaRatio=.025`).
     """
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:

@@ -1,7 +1,7 @@
 """Frames of a video, by OpenCV and its FFmpeg; one of the two modules that know OpenCV.
 
-The wheel `opencv-python-headless` (Apache-2.0) contains an FFmpeg under the LGPL, for x86-64 and aarch64, and decodes in software. Other
-builds of `cv2` work too.
+The wheel `opencv-python-headless` (Apache-2.0) contains an FFmpeg under the LGPL, for x86-64 and
+aarch64, and decodes in software. Other builds of `cv2` work too.
 """
 
 from collections.abc import Sequence

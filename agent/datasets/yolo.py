@@ -1,6 +1,7 @@
 """YOLO labels: a text file per photograph, a line per object: `class cx cy width height`, as ratios (0..1) of the photograph's sides.
 
-The class names are in `classes.txt`, one a line, or in `names` of a data.yaml in its usual forms (no YAML reader is needed).
+The class names are in `classes.txt`, one a line, or in `names` of a data.yaml in its usual forms
+(no YAML reader is needed).
 """
 
 import os
@@ -34,7 +35,8 @@ def read_class_names(path: Path) -> tuple[str, ...]:
     """Return the class names in order.
 
     Raises:
-        ConfigError: the file cannot be read, has no `names` in a known form, or leaves a number out.
+        ConfigError: the file cannot be read, has no `names` in a known form, or leaves a number
+            out.
     """
     lines = text_lines(path)
     is_yaml = path.suffix.lower() in (".yaml", ".yml")
@@ -186,7 +188,8 @@ def find_labels(images: Path, annotations: Path) -> YoloLabels:
     shared = {
         path: Path(os.path.commonpath((path.absolute(), images.absolute()))) for path in folders
     }
-    # Nobody named a folder of another name: a link to it does not lead out of what it shares with the photographs.
+    # Nobody named a folder of another name: a link to it does not lead out of what it shares with
+    # the photographs.
     folder = next(
         (
             path

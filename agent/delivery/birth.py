@@ -1,7 +1,7 @@
 """The birth message: the device's identity and equipment.
 
-Finding out needs libraries that the daemon should not keep in memory, so this runs in a separate process:
-`python -m edgemeter.agent.delivery.birth DEVICE FLEET SESSION [CONFIG]`.
+Finding out needs libraries that the daemon should not keep in memory, so this runs in a separate
+process: `python -m edgemeter.agent.delivery.birth DEVICE FLEET SESSION [CONFIG]`.
 """
 
 import logging
@@ -39,7 +39,10 @@ def read(device: str, fleet: str, session: int, settings: config.Config) -> mess
 
 
 def read_apart(device: str, fleet: str, session: int, path: str | None) -> messages.Birth:
-    """Return the birth of this device from a separate process; only its names if that fails. `path` is the configuration."""
+    """Return the birth of this device from a separate process; only its names if that fails.
+
+    `path` is the configuration.
+    """
     command = [
         sys.executable,
         "-m",

@@ -1,7 +1,8 @@
 """The largest message for one broker: its announced limit, or less if the broker or the line failed at a smaller message.
 
-Brokers announce more than they accept (AWS IoT Core), or cannot announce a limit (MQTT 3.1.1). `ANSWERS` lists what they do at
-a larger message. A broker of MQTT 3.1.1 may also acknowledge and drop it (mosquitto's message_size_limit): no receipt comes.
+Brokers announce more than they accept (AWS IoT Core), or cannot announce a limit (MQTT 3.1.1).
+`ANSWERS` lists what they do at a larger message. A broker of MQTT 3.1.1 may also acknowledge and
+drop it (mosquitto's message_size_limit): no receipt comes.
 """
 
 import logging
@@ -18,9 +19,9 @@ from edgemeter.agent.delivery.outbox_file import Answer, Refusal
 
 logger = logging.getLogger(__name__)
 
-# The answers of brokers to a message that is too large, by the reason of the lost connection or of the
-# refused message. Only 0x95 says so for certain; the others count if the message was alone on the way,
-# `CLOSED_TIMES` times, while smaller ones and none as large passed.
+# The answers of brokers to a message that is too large, by the reason of the lost connection or of
+# the refused message. Only 0x95 says so for certain; the others count if the message was alone on
+# the way, `CLOSED_TIMES` times, while smaller ones and none as large passed.
 ANSWERS: dict[str, Answer] = {
     mqtt_session.PACKET_TOO_LARGE: "0x95",
     # PUBACK: mosquitto's message_size_limit.
@@ -37,17 +38,20 @@ _CERTAIN = "0x95"
 _NO_RECEIPT = "no receipt"
 # A generous size of a packet's topic, properties and header.
 PACKET_OVERHEAD_BYTES = 1024
-# The largest size of a message after one that was too large: half of the records compress to a little more than half.
+# The largest size of a message after one that was too large: half of the records compress to a
+# little more than half.
 SMALLER_RATIO = 0.75
 # A line may fail by itself: a closed connection counts only after this many times.
 CLOSED_TIMES = 3
-# After this time the message that a broker did not accept is tried once more: its limit may have been raised, or it failed by itself.
+# After this time the message that a broker did not accept is tried once more: its limit may have
+# been raised, or it failed by itself.
 RETRY_S = 3600.0
 # Records above this share of the largest in a message that was lost are sent after the others.
 SUSPECT_RATIO = 0.5
 # Messages of several records are never larger, so that a single large record is not limited.
 BATCH_BYTES = 512 << 10
-# Messages that failed again after they had grown need this many times as many answers to grow again.
+# Messages that failed again after they had grown need this many times as many answers to grow
+# again.
 ANSWERS_PER_FAILURE = 8
 
 
@@ -71,10 +75,12 @@ class _Loss:
 class MessageLimit:
     """The limit of messages to `broker`; `lost` is called from the session's thread, the rest from the publisher's.
 
-    A message that was unanswered when the connection was lost reduces the size of messages with several records; answered ones let it grow
-    again, more slowly each time. Until then one message is sent at a time, so that the next loss shows the cause. The largest records of
-    a lost message are `deferred`: the others go first. A size can be the cause only if some of them are accepted.
-    An MQTT 5 broker answers a message with its PUBACK; of MQTT 3.1.1 only the receipts of all its records are an answer.
+    A message that was unanswered when the connection was lost reduces the size of messages with
+    several records; answered ones let it grow again, more slowly each time. Until then one message
+    is sent at a time, so that the next loss shows the cause. The largest records of a lost message
+    are `deferred`: the others go first. A size can be the cause only if some of them are accepted.
+    An MQTT 5 broker answers a message with its PUBACK; of MQTT 3.1.1 only the receipts of all its
+    records are an answer.
     """
 
     def __init__(self, outbox: Outbox, broker: str) -> None:
@@ -229,7 +235,8 @@ class MessageLimit:
         """Return the refusal of the smallest message that this broker did not accept."""
         certain = [refusal for refusal in self._refusals if refusal.answer == _CERTAIN]
         closed = sorted(refusal for refusal in self._refusals if refusal.answer != _CERTAIN)
-        # One message at least was tried again: several that were on the way when a broker was killed are no sign.
+        # One message at least was tried again: several that were on the way when a broker was
+        # killed are no sign.
         counts = range(CLOSED_TIMES, len(closed) + 1)
         count = next(
             (
@@ -319,7 +326,8 @@ class MessageLimit:
         self._defer([record for message in loss.unanswered for record in message.records])
         answer = ANSWERS.get(loss.reason)
         was_alone = [len(message.records) for message in loss.unanswered] == [1]
-        # A broker that is killed is no sign, whatever was on the way: a message as large has passed before.
+        # A broker that is killed is no sign, whatever was on the way: a message as large has passed
+        # before.
         is_suspicious = was_alone and 0 < self._passed_bytes < size_bytes
         if answer == _CERTAIN or (answer is not None and is_suspicious):
             self._add(Refusal(size_bytes, answer))

@@ -1,6 +1,7 @@
 """The outbox: every record is stored on the device's disk until a collector's receipt confirms it, and longer if there is room.
 
-One file per device, which several processes may open at once (not across a fork). Its size is limited: see `outbox_file`.
+One file per device, which several processes may open at once (not across a fork). Its size is
+limited: see `outbox_file`.
 """
 
 import contextlib
@@ -63,10 +64,12 @@ class Pending:
 
 
 class Outbox(Database):
-    """The outbox at `path`, created if absent, of at most about `limit_bytes`. Its methods may be called from any thread.
+    """The outbox at `path`, created if absent, of at most about `limit_bytes`.
 
-    Opening it starts a session: a number that no other opening has, on this device or on one with a copied or rewritten card.
-    So (device, session, seq) identifies one record for ever.
+    Its methods may be called from any thread.
+
+    Opening it starts a session: a number that no other opening has, on this device or on one with a
+    copied or rewritten card. So (device, session, seq) identifies one record for ever.
 
     Raises:
         ConfigError: the file is not an outbox, or of another version.
@@ -87,10 +90,12 @@ class Outbox(Database):
     def put(self, record: RunRecord) -> RunRecord:
         """Store `record` durably; return it with its session and its number (1, 2, 3, ... without gaps).
 
-        If there is no room, it deletes receipted records first, then the oldest raw traces, the oldest records last.
+        If there is no room, it deletes receipted records first, then the oldest raw traces, the
+        oldest records last.
 
         Raises:
-            UnavailableError: the disk is full or gone; the record is not stored and its number is not used.
+            UnavailableError: the disk is full or gone; the record is not stored and its number is
+                not used.
             TransientError: another process holds the file for too long; as above.
         """
         with self._lock:
@@ -106,7 +111,8 @@ class Outbox(Database):
     def _put(self, record: RunRecord) -> RunRecord:
         self._reserve.keep()
         if self._device not in {None, record.device}:
-            # The collector looks for gaps per device, so another device's records need a session of their own.
+            # The collector looks for gaps per device, so another device's records need a session of
+            # their own.
             self._begin_session()
         numbered = msgspec.structs.replace(record, session=self.session, seq=self._last_seq + 1)
         dropped = self._insert(numbered)
@@ -126,8 +132,9 @@ class Outbox(Database):
     ) -> list[Pending]:
         """Return the records to be sent, oldest first, of earlier sessions too; at least one if there is one.
 
-        `limit_bytes` counts their JSON; `after_row` continues after an earlier call; `device` selects one device's, `fleet` one
-        fleet's. Records whose timestamp may still be corrected are excluded.
+        `limit_bytes` counts their JSON; `after_row` continues after an earlier call; `device`
+        selects one device's, `fleet` one fleet's. Records whose timestamp may still be corrected
+        are excluded.
         """
         condition = "row NOT IN (SELECT row FROM unstamped)"
         query = f"{_SELECT} WHERE row > ? AND (? IS NULL OR device = ?) AND (? IS NULL OR fleet = ?) AND {condition} ORDER BY row LIMIT ?"
@@ -206,7 +213,10 @@ class Outbox(Database):
         return [fleet for (fleet,) in self.query(query, device)]
 
     def forget(self, receipt: Receipt) -> int:
-        """Mark the records that `receipt` names as delivered; return their number. They are deleted only for room."""
+        """Mark the records that `receipt` names as delivered; return their number.
+
+        They are deleted only for room.
+        """
         with self._lock:
             dropped = self._reserve.in_need(lambda: self._forget(receipt))
             if not self._reserve.is_whole():
@@ -214,7 +224,8 @@ class Outbox(Database):
             return dropped
 
     def _forget(self, receipt: Receipt) -> int:
-        # A few at a time: on a full disk there is room for a small change only, after which SQLite can reuse it.
+        # A few at a time: on a full disk there is room for a small change only, after which SQLite
+        # can reuse it.
         dropped = 0
         with self.mapped() as connection:
             # If a power cut undoes this, records are only sent again: no need to wait for the disk.
@@ -258,7 +269,8 @@ class Outbox(Database):
         ).rowcount
 
     def _give_back(self) -> None:
-        # The disk was full: an outbox that is empty now needs few pages, but still holds all that it ever had.
+        # The disk was full: an outbox that is empty now needs few pages, but still holds all that
+        # it ever had.
         with contextlib.suppress(UnavailableError, TransientError), self.mapped() as connection:
             outbox_file.delete_receipted(connection)
             if connection.execute("SELECT 1 FROM records LIMIT 1").fetchone() is None:
@@ -273,7 +285,8 @@ class Outbox(Database):
     def send_again(self, request: AgainRequest, device: str, fleet: str) -> int | None:
         """Mark the receipted records that `request` names as waiting; return the row of the first, None if there is none.
 
-        A request is answered once, whenever it arrives and after any restart: this is durable when the method returns.
+        A request is answered once, whenever it arrives and after any restart: this is durable when
+        the method returns.
         """
         return self._reserve.in_need(lambda: self._send_again(request, device, fleet))
 
@@ -371,7 +384,8 @@ class Outbox(Database):
         with self.transaction() as connection:
             connection.execute("UPDATE opened SET times = times + 1")
             times = int(connection.execute("SELECT times FROM opened").fetchone()[0])
-        # The counter alone repeats on a copied card, and random bits alone could repeat here; neither the counter nor a session is ever 0.
+        # The counter alone repeats on a copied card, and random bits alone could repeat here;
+        # neither the counter nor a session is ever 0.
         self.session = secrets.randbits(_RANDOM_BITS) << _COUNTER_BITS | (
             times % ((1 << _COUNTER_BITS) - 1) + 1
         )
@@ -400,7 +414,8 @@ class Outbox(Database):
                 and record.stamped_by == "device"
                 and record.environment.boot_id
             ):
-                # The monotonic clock stops while the machine is suspended, the time since boot does not.
+                # The monotonic clock stops while the machine is suspended, the time since boot does
+                # not.
                 suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(
                     time.CLOCK_MONOTONIC
                 )

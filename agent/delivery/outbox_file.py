@@ -12,7 +12,8 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.sqlite_file import FileFormat
 
-# The most space that SQLite needs before it can reuse free pages: a write-ahead log that is due for a checkpoint, and one more.
+# The most space that SQLite needs before it can reuse free pages: a write-ahead log that is due for
+# a checkpoint, and one more.
 RESERVE_BYTES = 4 << 20
 
 # On a disk of a few megabytes it is smaller.
@@ -66,7 +67,8 @@ class DiskReserve:
         try:
             self.path.unlink()
         except OSError:
-            # There was none; or nothing can be changed here, as on a card that has become read-only, or in another user's folder.
+            # There was none; or nothing can be changed here, as on a card that has become
+            # read-only, or in another user's folder.
             return False
         return True
 
@@ -74,7 +76,8 @@ class DiskReserve:
 # More is dropped than needed, so that not every further record has to make room.
 SLACK_RATIO = 0.05
 
-# Receipted records stay for days, in case a collector loses its ledger: while the file is below a share of its limit and the disk has room.
+# Receipted records stay for days, in case a collector loses its ledger: while the file is below a
+# share of its limit and the disk has room.
 KEPT_DAYS = 14.0
 KEPT_RATIO = 0.5
 KEPT_SLACK_RATIO = 0.005

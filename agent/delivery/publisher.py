@@ -1,7 +1,8 @@
 """The publisher: brings the outbox to a collector over MQTT; receipted records are not sent again unless a collector requests them.
 
-The broker's own acknowledgement does not count: no broker in use keeps acknowledged messages through every crash. A record
-is sent again after a reconnect, and when its receipt is overdue; the collector drops duplicates.
+The broker's own acknowledgement does not count: no broker in use keeps acknowledged messages
+through every crash. A record is sent again after a reconnect, and when its receipt is overdue; the
+collector drops duplicates.
 """
 
 import logging
@@ -67,10 +68,12 @@ class PublisherListener(Protocol):
 class Publisher:
     """Publishes the outbox's records of one device; use it as: connect or start, (put, wake)*, drain, close.
 
-    `birth` describes the device; `lasting` is whether the broker keeps its subscriptions and messages while it is away.
+    `birth` describes the device; `lasting` is whether the broker keeps its subscriptions and
+    messages while it is away.
 
-    A second process of the same device publishes under another client id, without birth, state and Will (see `DeviceLock`).
-    If both share an outbox both may send the same record: the collector drops one.
+    A second process of the same device publishes under another client id, without birth, state and
+    Will (see `DeviceLock`). If both share an outbox both may send the same record: the collector
+    drops one.
     """
 
     # The transport, and the clock (monotonic seconds).
@@ -122,7 +125,9 @@ class Publisher:
         self._was_offline = False
 
     def connect(self, timeout_s: float = mqtt_session.CONNECT_TIMEOUT_S) -> None:
-        """Connect; return when the broker has accepted this device. From then on the outbox is sent automatically.
+        """Connect; return when the broker has accepted this device.
+
+        From then on the outbox is sent automatically.
 
         Raises:
             UnavailableError: no broker answers within `timeout_s`.
@@ -150,7 +155,8 @@ class Publisher:
         """Wait until every record of this device that can be sent is receipted, at most `timeout_s`; return the number of the others.
 
         Raises:
-            UnavailableError: the broker refuses this device's records or its subscription (MQTT 5; a 3.1.1 broker does not report it).
+            UnavailableError: the broker refuses this device's records or its subscription (MQTT 5;
+                a 3.1.1 broker does not report it).
         """
         deadline = time.monotonic() + timeout_s
         self.wake()
@@ -427,7 +433,9 @@ class Publisher:
             self._wake.wait(pause_s)
 
     def step(self) -> float:
-        """Do the work that is due; return the seconds until the next. The thread calls it repeatedly.
+        """Do the work that is due; return the seconds until the next.
+
+        The thread calls it repeatedly.
 
         Raises:
             EdgemeterError: no broker answers, or the outbox cannot be used.

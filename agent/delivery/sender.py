@@ -1,7 +1,8 @@
 """Decides which records of the outbox are sent now, in which batches, which are repeated, and which wait.
 
-One record is sent as its JSON, several of one fleet (a topic) as a JSON array, either compressed (zlib) above a size; the first
-byte tells the form. Waiting records are sent together, so that a device that is behind catches up in few messages.
+One record is sent as its JSON, several of one fleet (a topic) as a JSON array, either compressed
+(zlib) above a size; the first byte tells the form. Waiting records are sent together, so that a
+device that is behind catches up in few messages.
 """
 
 import logging
@@ -25,7 +26,8 @@ BATCH_RECORDS = 100
 # Smaller than a record: a message of fewer records.
 COMPRESS_ABOVE_BYTES = 1 << 10
 
-# Measured on records with and without raw samples: higher levels take twice the time for a twentieth of the size.
+# Measured on records with and without raw samples: higher levels take twice the time for a
+# twentieth of the size.
 COMPRESSION_LEVEL = 3
 
 # The reason in a record that is delivered without its samples.
@@ -83,11 +85,13 @@ def retry_spread() -> float:
 
 
 class SendWindow:
-    """The sent records without a receipt, limited in number and bytes. All times are monotonic seconds given by the caller.
+    """The sent records without a receipt, limited in number and bytes.
 
-    Without any receipt, there is no collector: everything waits, longer each time, and starts again at the oldest record. If only some
-    records get no receipt, the collector rejected them: each of them is sent again, later and later, and does not
-    delay those behind it.
+    All times are monotonic seconds given by the caller.
+
+    Without any receipt, there is no collector: everything waits, longer each time, and starts again
+    at the oldest record. If only some records get no receipt, the collector rejected them: each of
+    them is sent again, later and later, and does not delay those behind it.
     """
 
     def __init__(
@@ -250,8 +254,8 @@ class SendWindow:
 class Sender:
     """Sends the records of `device` in `outbox`, within a window of unreceipted ones; for one thread.
 
-    If the broker refuses a record of a previous fleet of the device, such records are held back until the next connection. `too_large`
-    contains the rows that were skipped on this connection.
+    If the broker refuses a record of a previous fleet of the device, such records are held back
+    until the next connection. `too_large` contains the rows that were skipped on this connection.
     """
 
     def __init__(
@@ -353,7 +357,8 @@ class Sender:
             ]
             if waiting and not new:
                 self.window.skip(waiting[-1])
-            # Batches that do not fit into the broker's window stay behind the cursor until the next round.
+            # Batches that do not fit into the broker's window stay behind the cursor until the next
+            # round.
             for batch in list(self._batches(session, new))[:room]:
                 if batch.fits:
                     self.window.sent(batch.records, now_s, self._publish(session, batch))

@@ -1,9 +1,10 @@
 """Corrected timestamps: for records measured before the wall clock was synchronised, as on a board without a clock chip.
 
-Such a record is held back until the clock is synchronised; then its start is computed from the time since boot, which no step of the wall
-clock affects. It is changed only before it is sent: every copy of a sent record must be the same (a record without a time gets that of
-its first receipt afterwards, as the collector stored it). If the board was rebooted
-meanwhile, or the clock is never synchronised, it is sent as it is, and marked. The wait is limited once a boot, not once a
+Such a record is held back until the clock is synchronised; then its start is computed from the time
+since boot, which no step of the wall clock affects. It is changed only before it is sent: every
+copy of a sent record must be the same (a record without a time gets that of its first receipt
+afterwards, as the collector stored it). If the board was rebooted meanwhile, or the clock is never
+synchronised, it is sent as it is, and marked. The wait is limited once a boot, not once a
 connection: an unstable link without a time server delivers all the same.
 """
 
@@ -13,7 +14,8 @@ from typing import Any
 
 from edgemeter.agent.delivery.outbox import Outbox
 
-# After a boot or a network outage, time servers are asked and the clock is set; chrony and systemd-timesyncd take seconds.
+# After a boot or a network outage, time servers are asked and the clock is set; chrony and
+# systemd-timesyncd take seconds.
 PATIENCE_AFTER_BOOT_S = 120.0
 PATIENCE_ONLINE_S = 60.0
 POLL_S = 2.0
@@ -48,7 +50,10 @@ class Stamping:
         self._boot_clock_ns = boot_clock_ns
 
     def is_online(self) -> None:
-        """Note the end of a network outage: the clock may soon be set. Only the first time in a boot counts."""
+        """Note the end of a network outage: the clock may soon be set.
+
+        Only the first time in a boot counts.
+        """
         if self._outbox.has_unstamped():
             self._outbox.wait_for_clock(
                 self._boot_id() or "", self._since_boot_s() + PATIENCE_ONLINE_S

@@ -88,7 +88,8 @@ def _identity(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Findin
     )
     if "shared-machine" in notes:
         yield notes["shared-machine"]
-    # Source: proc_loadavg(5): the first number is the tasks that ran or waited, averaged over a minute.
+    # Source: proc_loadavg(5): the first number is the tasks that ran or waited, averaged over a
+    # minute.
     load = re.match(r"\d+\.\d+", machine.line("proc/loadavg") or "")
     if cores and load and float(load[0]) > BUSY_RATIO * cores:
         text = f"other processes are busy: load {load[0]} on {cores} cores in the last minute"

@@ -25,7 +25,8 @@ MARKS: Mapping[FindingState, tuple[str, str]] = {
     "absent": ("-", "dim"),
 }
 NEW_LINE = "\n"
-# Findings that the brief report shows even if they are fine; installed packages that are not runtimes; disturbances of runs.
+# Findings that the brief report shows even if they are fine; installed packages that are not
+# runtimes; disturbances of runs.
 NAMED = ("board", "processor", "memory", "accelerator", "power mode", "energy", "ledger", "broker")
 TOOLS = ("python", "edgemeter", "sandbox", "images")
 SHARED = ("virtualisation", "load")
@@ -34,7 +35,8 @@ SHARED = ("virtualisation", "load")
 def examine(*, broker: str | None, home: Path, settings: Config) -> list[Finding]:
     """Return all findings; this takes as long as importing the installed runtimes.
 
-    `broker` is the address to check or None, `settings` names its files and the sensors; `home` contains the outbox.
+    `broker` is the address to check or None, `settings` names its files and the sensors; `home`
+    contains the outbox.
     """
     # Imported late: a damaged MQTT library is a finding, and must not stop the doctor.
     from edgemeter.agent.doctor import check_delivery  # noqa: PLC0415 - as above
@@ -55,7 +57,8 @@ def _power(settings: Mapping[str, Mapping[str, str]], root: Path = ROOT) -> Iter
             usual: FindingState = (
                 "absent" if sensor.is_absent and not sensor.is_configured else "warn"
             )
-            # A run refuses wrong settings, but skips an unconfigured sensor that lacks its hardware.
+            # A run refuses wrong settings, but skips an unconfigured sensor that lacks its
+            # hardware.
             state: FindingState = (
                 "bad" if sensor.is_misconfigured and sensor.is_configured else usual
             )

@@ -27,7 +27,8 @@ class SetupPackage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Packages that belong together on a board and its system, and the commands that install them.
 
-    `models` are patterns of the board's model, `os` begins the name of its system, `accelerator` begins the name of the attached device.
+    `models` are patterns of the board's model, `os` begins the name of its system, `accelerator`
+    begins the name of the attached device.
     """
 
     os: str

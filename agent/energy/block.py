@@ -24,13 +24,15 @@ from edgemeter.agent.energy.idle_power import IdlePower, calm, idle_power
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
 
-# The idle stretch after the block is cut into parts; the last third is the idle power that the readings return to.
+# The idle stretch after the block is cut into parts; the last third is the idle power that the
+# readings return to.
 MOST_PARTS, REFERENCE_SHARE = 24, 2 / 3
 # A difference of more standard uncertainties than this is not chance.
 CHANCE, DIFFERENT = 3.0, 2.5
 # Readings are back at idle power when at most this share of the load is left.
 LEFT_RATIO = 0.01
-# A rise is complete after this many delays (and spacings of the readings), an exponential fall after this many time constants.
+# A rise is complete after this many delays (and spacings of the readings), an exponential fall
+# after this many time constants.
 RISE_DELAYS, RISE_SPACINGS, FALL_DELAYS, ROUNDS = 5.0, 3.0, 4.0, 12
 # Least relative uncertainty of the delay of a rise.
 DELAY_U_RATIO = 0.05
@@ -44,7 +46,8 @@ FEWEST_ON_EDGE, EDGE_SHARE = 4, (0.05, 0.85)
 class Tail:
     """The energy of the queries that the sensor shows after their end, with its standard uncertainty; and the load that runs on, mJ.
 
-    `idle_u_mj` is the part of the uncertainty that comes from idle power. `rise_ns` is how long the sensor takes to show a load.
+    `idle_u_mj` is the part of the uncertainty that comes from idle power. `rise_ns` is how long the
+    sensor takes to show a load.
     """
 
     energy_mj: float
@@ -77,7 +80,8 @@ def block_of(
 ) -> Block:
     """Return the block; `spacing_ns` is the time between two new values of the sensor.
 
-    The load of an `is_even` block begins and ends at the same level. Only then must the sensor be as late at the end as at the beginning.
+    The load of an `is_even` block begins and ends at the same level. Only then must the sensor be
+    as late at the end as at the beginning.
     """
     before, after = idle
     step_u_w = (
@@ -102,7 +106,8 @@ def block_of(
     # The idle stretch before the block has a tail too, that of the work before it.
     idling = idle_power(curve, calm(curve, before, skipped_ns, spacing_ns), calm_after, step_u_w)
     idle_w = 0.0 if idling is None else idling.mean_w
-    # An edge lies anywhere between two values, and a random moment more often in a long gap. Source: GUM 4.3.7.
+    # An edge lies anywhere between two values, and a random moment more often in a long gap.
+    # Source: GUM 4.3.7.
     edges_ms = [
         max(spacing_ns / 3, curve.gap_ns(moment_ns) / math.sqrt(12)) / NS_PER_MS
         for moment_ns in (timed.start_ns, timed.end_ns)

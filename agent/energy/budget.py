@@ -1,8 +1,10 @@
 """The uncertainty budget of an energy: every term by itself, as a standard uncertainty (k = 1) in mJ of the whole block.
 
-By the GUM, the squares of independent terms add up, and the expanded uncertainty is the root of their sum times k. k is 2 where the terms
-are well known. It is larger where the greatest term was estimated from little scatter (Student's t with the effective degrees of freedom
-of Welch and Satterthwaite, GUM G.4), so that 95 of 100 intervals hold the truth. An unknown term makes the whole unknown, not smaller.
+By the GUM, the squares of independent terms add up, and the expanded uncertainty is the root of
+their sum times k. k is 2 where the terms are well known. It is larger where the greatest term was
+estimated from little scatter (Student's t with the effective degrees of freedom of Welch and
+Satterthwaite, GUM G.4), so that 95 of 100 intervals hold the truth. An unknown term makes the whole
+unknown, not smaller.
 """
 
 import math
@@ -22,7 +24,8 @@ from edgemeter.agent.power import Description
 CONFIDENCE = math.erf(math.sqrt(2))
 # With as many degrees of freedom k is 2.00.
 ENOUGH_FREEDOM = 1e4
-# The number of blocks of readings whose means are compared. A sensor that looks when it is read allows more of them.
+# The number of blocks of readings whose means are compared. A sensor that looks when it is read
+# allows more of them.
 BLOCKS, FOLLOWED_BLOCKS = 15, 30
 FEWEST_IN_BLOCK, FEWEST_NEW_IN_BLOCK = 3.0, 2.0
 # Fewer blocks between random pauses do not show how they scatter.
@@ -51,7 +54,10 @@ def budget_of(
     breaks_ns: Times | None,
     energy_mj: float,
 ) -> dict[str, Term]:
-    """Return the budget; terms named `idle_*` belong to the net energy only. `breaks_ns` are the moments of random pauses."""
+    """Return the budget; terms named `idle_*` belong to the net energy only.
+
+    `breaks_ns` are the moments of random pauses.
+    """
     length_ms, idle = timed.length_ns / NS_PER_MS, block.idle
     gain, step_w = description.gain_u_ratio, description.resolution_w
     steady = Window(timed.start_ns + min(block.tail.rise_ns, timed.length_ns // 2), timed.end_ns)
@@ -98,8 +104,9 @@ def sampling(
 ) -> tuple[float, float | None]:
     """Return the standard uncertainty of the mean power, W, and its degrees of freedom, from differences of neighbouring blocks.
 
-    Slow changes hardly count, because the lines between readings follow them. A reading next to a gap has more weight in the trapezoids,
-    so it has more weight here. After a random pause a sensor with its own clock sees another part of each query.
+    Slow changes hardly count, because the lines between readings follow them. A reading next to a
+    gap has more weight in the trapezoids, so it has more weight here. After a random pause a sensor
+    with its own clock sees another part of each query.
     """
     inside = curve.inside(window)
     powers_w, times_ns = curve.apart_w[inside], curve.times_ns[inside]
@@ -128,7 +135,8 @@ def sampling(
     variance = float(np.mean(np.diff(means_w) ** 2)) / 2 * float(np.sum(sizes**2)) / n
     nodes_ns = np.concatenate(([window.start_ns], times_ns, [window.end_ns])).astype(np.float64)
     share = float(np.sum(((nodes_ns[2:] - nodes_ns[:-2]) / 2) ** 2)) / float(window.length_ns) ** 2
-    # Source: von Neumann's mean square successive difference; its variance among independent normal values.
+    # Source: von Neumann's mean square successive difference; its variance among independent normal
+    # values.
     blocks = sizes.size
     return math.sqrt(variance * share), max(1.0, 2 * (blocks - 1) ** 2 / (3 * blocks - 4))
 

@@ -15,16 +15,18 @@ from edgemeter.agent.power import Description, Reading
 
 # A counter that moved at this share of the reads moves faster than it is read.
 MOVES_AT_EVERY_READ = 0.9
-# If two random readings are equal more often than this, repeated values do not show a clock of the sensor.
+# If two random readings are equal more often than this, repeated values do not show a clock of the
+# sensor.
 COARSE_CHANCE = 0.25
 
 
 class Curve:
     """The energy since the first reading: straight lines between power samples (trapezoids), or between the moves of a counter.
 
-    `seen_w` are the powers as they were read, or those between the moves of a counter. If the readings show the rhythm of the `queries`
-    (`follows_queries`), `powers_w` are without it, and `apart_w` shows their scatter. Before the first and after the last reading the power
-    is constant.
+    `seen_w` are the powers as they were read, or those between the moves of a counter. If the
+    readings show the rhythm of the `queries` (`follows_queries`), `powers_w` are without it, and
+    `apart_w` shows their scatter. Before the first and after the last reading the power is
+    constant.
     """
 
     def __init__(
@@ -54,7 +56,8 @@ class Curve:
         moved = np.flatnonzero(steps_mj) + 1
         self.times_ns, self._energies_mj = read_ns, counts_mj
         if moved.size < MOVES_AT_EVERY_READ * steps_mj.size:
-            # A move happened some time between two reads. For the value before the first move, that time is unknown.
+            # A move happened some time between two reads. For the value before the first move, that
+            # time is unknown.
             self.times_ns, self._energies_mj = (
                 (read_ns[moved - 1] + read_ns[moved]) // 2,
                 counts_mj[moved],

@@ -11,7 +11,8 @@ from edgemeter.agent.energy.window import Window
 
 # The number of blocks of each idle stretch.
 BLOCKS = 3
-# Neighbouring blocks of an idle machine are correlated: they count as half as many independent ones.
+# Neighbouring blocks of an idle machine are correlated: they count as half as many independent
+# ones.
 ALIKE = 2.0
 FEWEST_NEW_VALUES = 4
 
@@ -20,8 +21,8 @@ FEWEST_NEW_VALUES = 4
 class IdlePower:
     """Idle power: the means of the stretches before and after (None without one) and of both, and its standard uncertainty, W.
 
-    `freedom` are the degrees of freedom of that uncertainty. `drift_u_w` is None if there is one stretch only, because the drift during
-    the block is then unknown.
+    `freedom` are the degrees of freedom of that uncertainty. `drift_u_w` is None if there is one
+    stretch only, because the drift during the block is then unknown.
     """
 
     before_w: float | None
@@ -56,7 +57,8 @@ def idle_power(
         mean_w=statistics.fmean(means_w),
         u_w=scatter_w * math.sqrt(ALIKE / blocks_w.size),
         freedom=blocks_w.size - 1,
-        # During the block idle power was within twice the range of the blocks (rectangular, GUM 4.3.7); a fall may go on by as much.
+        # During the block idle power was within twice the range of the blocks (rectangular, GUM
+        # 4.3.7); a fall may go on by as much.
         drift_u_w=max(
             float(np.ptp(blocks_w)) / math.sqrt(3),
             *(float(part_w[0] - part_w[-1]) for part_w in each_w),

@@ -27,8 +27,9 @@ COVERAGE_FACTOR = 2.0
 class EnergyRun:
     """The measured work: its timed part, idle stretches and number of inferences; `queries` if their times are known.
 
-    `accelerator` is the link of the device that computes; `attached` are all attached devices, as in the environment. Work other than a
-    run counts no inferences: then `inferences` is the number of its units, or 1.
+    `accelerator` is the link of the device that computes; `attached` are all attached devices, as
+    in the environment. Work other than a run counts no inferences: then `inferences` is the number
+    of its units, or 1.
     """
 
     timed: Window
@@ -99,7 +100,8 @@ def _energy(trace: SensorTrace, description: Description, run: EnergyRun) -> Ene
         return refusal
     has_own_clock = values > refusals.OWN_CLOCK_RATIO * new_values
     if not has_own_clock:
-        # A sensor without its own clock measures when it is read, so the phase of each reading in its query is known.
+        # A sensor without its own clock measures when it is read, so the phase of each reading in
+        # its query is known.
         curve = Curve(trace.readings, description, run.queries)
     idle_windows = run.idle_before, run.idle_after
     block = block_of(
@@ -124,7 +126,8 @@ def _energy_of_block(
     if own_mj <= 0:
         return "its readings leave no energy to the queries: they are too short beside the gaps between them"
     net_mj = None if idle is None else own_mj - idle.mean_w * own_ms
-    # A net energy must exceed three uncertainties of idle power and its own (k = 2), without the gain's, which only scales it.
+    # A net energy must exceed three uncertainties of idle power and its own (k = 2), without the
+    # gain's, which only scales it.
     hidden_mj = math.hypot(
         *(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name not in {"gain", "offset"})
     )
@@ -158,9 +161,9 @@ def _without_gaps(
 ) -> tuple[float, Term]:
     """Return the energy of the queries alone, and the uncertainty that comes from the gaps between them.
 
-    The work in the gaps is unknown, so their power is bounded: by idle power, and by the mean power of the queries if the gaps drew idle
-    power. A server may draw up to the highest power that was seen (rectangular, GUM 4.3.7). Readings in the gaps do not help, because the
-    sensor may be late.
+    The work in the gaps is unknown, so their power is bounded: by idle power, and by the mean power
+    of the queries if the gaps drew idle power. A server may draw up to the highest power that was
+    seen (rectangular, GUM 4.3.7). Readings in the gaps do not help, because the sensor may be late.
     """
     whole_ms, own_ms = run.timed.length_ns / NS_PER_MS, run.own_ms()
     gaps_ms = whole_ms - own_ms

@@ -1,9 +1,10 @@
 """The rhythm of the load: the times of the queries, and the part of each power reading that its phase in a query explains.
 
-A sensor that reads ten times a second sees bursts of inference at random phases, which cause most of the scatter of its readings. The
-agent knows the phase of every reading. It fits the dependence on the phase (some harmonics of the cycle from query to query, and whether
-a query was running) and subtracts it. The fit integrates to zero over whole queries, so the energy stays the same and its uncertainty
-falls several times. In the theory of sampling this is regression on a control variate.
+A sensor that reads ten times a second sees bursts of inference at random phases, which cause most
+of the scatter of its readings. The agent knows the phase of every reading. It fits the dependence
+on the phase (some harmonics of the cycle from query to query, and whether a query was running) and
+subtracts it. The fit integrates to zero over whole queries, so the energy stays the same and its
+uncertainty falls several times. In the theory of sampling this is regression on a control variate.
 Source: Cochran, Sampling Techniques, 3rd edition, chapter 7.
 """
 
@@ -42,7 +43,8 @@ def no_pauses() -> Times:
 class Queries:
     """The timed queries in order of time, int64 [n] each; `end_ns` is the end of the timed part.
 
-    `pauses_ns` are the beginning and end of each random pause, int64 [m, 2]. All times are monotonic.
+    `pauses_ns` are the beginning and end of each random pause, int64 [m, 2]. All times are
+    monotonic.
     """
 
     starts_ns: Times
@@ -77,8 +79,9 @@ class Queries:
 class Steadied:
     """Powers without the part that follows from the rhythm.
 
-    `apart_w` has each reading at its distance from the fit to all others. So its scatter shows the uncertainty of the energy even where the
-    fit is poor. Source: the jackknife of a regression estimator, Cochran, Sampling Techniques, 3rd edition, section 7.
+    `apart_w` has each reading at its distance from the fit to all others. So its scatter shows the
+    uncertainty of the energy even where the fit is poor. Source: the jackknife of a regression
+    estimator, Cochran, Sampling Techniques, 3rd edition, section 7.
     """
 
     powers_w: Array
@@ -150,7 +153,8 @@ def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadi
     if not residual_variance < (1 - LEAST_EXPLAINED) * variance:
         return None
     steadied = powers_w.copy()
-    # Each function of the basis integrates to zero over the timed part, so the energy stays the same.
+    # Each function of the basis integrates to zero over the timed part, so the energy stays the
+    # same.
     steadied[begin:end] -= basis @ coefficients
     apart = steadied.copy()
     apart[begin:end] += residuals * leverage / (1 - leverage)

@@ -13,7 +13,8 @@ from edgemeter.agent.power import Description
 
 # The fewest new values of the sensor that give an energy.
 FEWEST_NEW_VALUES = 10
-# The longest gap between readings: this many spacings of the sensor's values, or this share of the block if that is longer.
+# The longest gap between readings: this many spacings of the sensor's values, or this share of the
+# block if that is longer.
 GAP_SPACINGS, GAP_RATIO = 5.0, 0.1
 FEWEST_STUCK = 5
 # A value hangs if it would stay so long by chance with less than this probability.
@@ -24,7 +25,8 @@ NOTHING_RATIO = 0.01
 WHOLE = ("wall-ac", "board-input", "module")
 # If there are more readings than this for each new value, the sensor has its own clock.
 OWN_CLOCK_RATIO = 1.15
-# Queries may be in step with a clock of at most four ticks a query, if their phases agree more than this (1: all equal).
+# Queries may be in step with a clock of at most four ticks a query, if their phases agree more than
+# this (1: all equal).
 TICKS_PER_QUERY, IN_STEP = 4.0, 0.35
 # A sensor that is later than this many ticks of its clock averages over its past.
 AVERAGING_TICKS = 2.0
@@ -124,7 +126,8 @@ def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: floa
     stretches_ns = np.diff(
         np.concatenate(([timed.start_ns], curve.times_ns[curve.inside(timed)], [timed.end_ns]))
     )
-    # A counter counts on between two reads, but nothing is known before its first and after its last.
+    # A counter counts on between two reads, but nothing is known before its first and after its
+    # last.
     longest_ns = int(
         max(stretches_ns[0], stretches_ns[-1]) if curve.is_counter else stretches_ns.max()
     )
@@ -141,7 +144,8 @@ def in_step(queries: Queries | None, spacing_ns: float, delay_ns: float) -> str 
     if queries is None or delay_ns > AVERAGING_TICKS * spacing_ns:
         return None
     cycle_ns = (queries.end_ns - queries.starts_ns[0]) / queries.starts_ns.size
-    # The length of the mean of unit vectors: 1 where all queries start at multiples of the mean cycle, near 0 where they drift.
+    # The length of the mean of unit vectors: 1 where all queries start at multiples of the mean
+    # cycle, near 0 where they drift.
     phases = 2 * np.pi * (queries.starts_ns - queries.starts_ns[0]) / cycle_ns
     if cycle_ns > TICKS_PER_QUERY * spacing_ns or abs(np.exp(1j * phases).mean()) <= IN_STEP:
         return None

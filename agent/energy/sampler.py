@@ -1,7 +1,8 @@
 """Sampling: reading each power sensor during a run in a thread of its own, at random moments; and the series in the record.
 
-For a sensor `rapl` the record holds two series of equal length: `power.rapl` (unit W; `energy.rapl`, unit mJ, for a counter) and
-`power_at.rapl` (unit ns), the moment of each reading from the first timed query, negative before it.
+For a sensor `rapl` the record holds two series of equal length: `power.rapl` (unit W;
+`energy.rapl`, unit mJ, for a counter) and `power_at.rapl` (unit ns), the moment of each reading
+from the first timed query, negative before it.
 """
 
 import logging
@@ -19,7 +20,8 @@ from edgemeter.agent.power import Description, PowerSensor, Reading
 
 logger = logging.getLogger(__name__)
 
-# For a read that does not return: others take a period at most, and network calls have their own timeouts.
+# For a read that does not return: others take a period at most, and network calls have their own
+# timeouts.
 STOP_TIMEOUT_S = 10.0
 # The largest difference of a span from the period, as a share of the period.
 SPAN_SPREAD = 0.25
@@ -41,8 +43,9 @@ class SensorTrace:
 class ReadSchedule:
     """The moments of readings: a random one in each of consecutive spans, which are a period long on average.
 
-    The spans differ in length, because spans of the same length have two faults. A load of nearly that period could alias. And a sensor
-    whose own clock has that period could renew its value between every two readings, so that no repeated value shows the clock.
+    The spans differ in length, because spans of the same length have two faults. A load of nearly
+    that period could alias. And a sensor whose own clock has that period could renew its value
+    between every two readings, so that no repeated value shows the clock.
     """
 
     def __init__(self, start_ns: int, period_ns: int, draw: random.Random) -> None:
@@ -64,7 +67,8 @@ class ReadSchedule:
 class Sampler:
     """Reads every sensor of a mapping (name: sensor) from `start` to `stop`; it does not close them.
 
-    `wait` waits up to some seconds for the event that ends the reading, and returns whether it is set.
+    `wait` waits up to some seconds for the event that ends the reading, and returns whether it is
+    set.
     """
 
     def __init__(

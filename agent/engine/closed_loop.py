@@ -1,7 +1,8 @@
 """One query after the other, each started when the last is complete: single_stream, and offline with its batches.
 
-Source: MLPerf Inference, SingleStream and Offline. The throughput of offline is over the whole window, because copying a batch in is part
-of the work there. Random pauses between queries are in no latency and no throughput.
+Source: MLPerf Inference, SingleStream and Offline. The throughput of offline is over the whole
+window, because copying a batch in is part of the work there. Random pauses between queries are in
+no latency and no throughput.
 """
 
 import random
@@ -22,12 +23,14 @@ GIVE_UP_FAILURES = 10
 class Pauses:
     """The random pauses of a timed part that is expected to take `seconds` from now, if the plan has pauses.
 
-    A sensor with its own clock may see the same part of each query, if queries are in step with it. After a pause of a random length up to
-    that of a query, it sees any part with equal probability. So the readings between two pauses are one of many independent draws, whose
-    scatter shows the uncertainty of their mean.
+    A sensor with its own clock may see the same part of each query, if queries are in step with it.
+    After a pause of a random length up to that of a query, it sees any part with equal probability.
+    So the readings between two pauses are one of many independent draws, whose scatter shows the
+    uncertainty of their mean.
 
-    Pauses take at most about half a percent of the timed part. A pause spins, because sleeping would change clocks and caches and make the
-    next query slower. `due_ns` is the earliest moment of the next pause.
+    Pauses take at most about half a percent of the timed part. A pause spins, because sleeping
+    would change clocks and caches and make the next query slower. `due_ns` is the earliest moment
+    of the next pause.
     """
 
     def __init__(self, plan: TimingPlan, seconds: float, clock: Callable[[], int]) -> None:
@@ -61,8 +64,8 @@ def seconds(plan: TimingPlan) -> float:
 def run(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
     """Run queries sequentially until both `queries` and `seconds` of the plan are reached.
 
-    After a failed query comes a pause if the server asks for one, which does not count. The number of queries, with failed ones, is a
-    multiple of `pass_queries`.
+    After a failed query comes a pause if the server asks for one, which does not count. The number
+    of queries, with failed ones, is a multiple of `pass_queries`.
 
     Raises:
         MeasurementError: most queries fail.

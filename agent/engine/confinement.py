@@ -26,7 +26,8 @@ _COMPANIONS = (
     "metadata.yaml", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "merges.txt",
     "generation_config.json",
 )  # fmt: skip
-# A location in ONNX's TensorProto.external_data: the key `location`, then the value with its length, below 128.
+# A location in ONNX's TensorProto.external_data: the key `location`, then the value with its
+# length, below 128.
 _LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 # Labels and lists of classes, which some readers look for up to two folders above the photographs.
@@ -43,7 +44,8 @@ def grant_for(case: Case) -> SandboxGrant:
     """Return the grant of a run of this case; each run can also read the system and write its scratch folder.
 
     Raises:
-        ConfigError: a server's file cannot be read, there is no file of a plug-in, or a link is not to be followed (`links`).
+        ConfigError: a server's file cannot be read, there is no file of a plug-in, or a link is not
+            to be followed (`links`).
     """
     model = Path(case.model)
     # For a name that is too long, the system reports an error.
@@ -93,7 +95,8 @@ def is_on_cpu(case: Case) -> bool:
 def model_grant(model: Path, runtime: str) -> SandboxGrant:
     """Return the grant for loading a model: its files, and the bus of a Coral.
 
-    A Coral gets another id when its firmware is loaded. Its library hears of that from the kernel, over the host's network only.
+    A Coral gets another id when its firmware is loaded. Its library hears of that from the kernel,
+    over the host's network only.
     """
     is_coral = runtime == "edgetpu"
     is_unused = is_coral and any(UNUSED_CORAL in text for text in edge_tpus(Machine()))
@@ -125,7 +128,8 @@ def model_files(model: Path) -> Iterator[Path]:
 def _followed(files: Iterable[Path]) -> Iterator[Path]:
     """Yield files beside a model, without links to what no format reads; raises ConfigError as `check_target`.
 
-    Links within the folder count too, because the run sees single files of it, and it may be a home.
+    Links within the folder count too, because the run sees single files of it, and it may be a
+    home.
     """
     for file in files:
         if not file.is_symlink():

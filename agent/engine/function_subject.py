@@ -1,8 +1,9 @@
 """A function in the process of its caller, with the clock, warm-up and statistics of every run.
 
-Other runs have a process of their own; here the caller's threads, imports and garbage are part of the process. The first calls are checked
-for threads that go on, changed inputs, stored results and garbage; the facts go to rules of the verdict. A call that only starts work lasts
-until its results are ready (`call_results`).
+Other runs have a process of their own; here the caller's threads, imports and garbage are part of
+the process. The first calls are checked for threads that go on, changed inputs, stored results and
+garbage; the facts go to rules of the verdict. A call that only starts work lasts until its results
+are ready (`call_results`).
 """
 
 import gc
@@ -42,12 +43,15 @@ from edgemeter.agent.runtimes.call_results import (
 
 # Inputs up to this size are compared before and after the first calls.
 COMPARED_BYTES = 64_000_000
-# A first call that takes this many times as long, and more than a millisecond, compiles something or stores its result.
+# A first call that takes this many times as long, and more than a millisecond, compiles something
+# or stores its result.
 LONG_FIRST, LONG_FIRST_NS = 10, 1_000_000
-# Reading the clock twice takes at most 1% of a query. Shorter calls are put together, so that it takes 0.1%.
+# Reading the clock twice takes at most 1% of a query. Shorter calls are put together, so that it
+# takes 0.1%.
 SHORTEST_IN_CLOCKS, BATCHED_IN_CLOCKS = 100, 1000
 CLOCK_TRIALS = 200
-# How often garbage in cycles is collected between queries; the collector is off while they are timed.
+# How often garbage in cycles is collected between queries; the collector is off while they are
+# timed.
 COLLECTED_EVERY_NS = 100_000_000
 _SHARED = (type(None), bool, int, float, complex, str, bytes, frozenset, type)
 
@@ -86,7 +90,8 @@ def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.Meas
     """Measure a function in this process; `emit` is called in its thread, never between two clock reads.
 
     Raises:
-        ConfigError: it cannot be called with these inputs, or a call leaves its work to be done later.
+        ConfigError: it cannot be called with these inputs, or a call leaves its work to be done
+            later.
         MeasurementError: a call failed.
     """
     try:
@@ -115,7 +120,8 @@ class FunctionSubject(Subject):
         """Call the function a few times, and note facts about its calls.
 
         Raises:
-            ConfigError: it is a coroutine, does not take these arguments, or its results cannot be waited for.
+            ConfigError: it is a coroutine, does not take these arguments, or its results cannot be
+                waited for.
         """
         target = self._target
         refuse_coroutine_function(target.function)

@@ -24,13 +24,15 @@ from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.runtimes.adapter import LibraryCandidate
 
-# Larger models are not loaded for a check: that takes as long as in a run, and memory that another run may need.
+# Larger models are not loaded for a check: that takes as long as in a run, and memory that another
+# run may need.
 TRIED_BYTES = 256_000_000
 # The time limit of a check; on a small board the import of a library takes some of it.
 TRIED_S = 20.0
 # The number of items of the data that are opened.
 TRIED_ITEMS = 8
-# A replay has no library, a server is another machine's, and the others open an accelerator that another run may be using.
+# A replay has no library, a server is another machine's, and the others open an accelerator that
+# another run may be using.
 NOT_OPENED = ("replay", "server", "served", "edgetpu", "tensorrt")
 _NICENESS = 5
 
@@ -81,8 +83,9 @@ def inspect(model: Path, runtime: str) -> Loaded:
 def why_not(case: Case) -> EdgemeterError | None:
     """Return why the case cannot be run, as far as opening its model and data shows; None if no reason was found.
 
-    The process has a low priority, because another run may be in progress. Models above `TRIED_BYTES`, language models and models on an
-    accelerator are not loaded, nor is code: their header, their settings and the library's list of backends are checked.
+    The process has a low priority, because another run may be in progress. Models above
+    `TRIED_BYTES`, language models and models on an accelerator are not loaded, nor is code: their
+    header, their settings and the library's list of backends are checked.
     """
     if case.runtime in NOT_OPENED:
         return None

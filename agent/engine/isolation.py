@@ -40,7 +40,8 @@ LAST_LINE = 300
 # An event with its samples is much shorter; a process that sends more is not to be trusted.
 LONGEST_EVENT = 1 << 30
 _LAST_BYTES = 1 << 16
-# A part of a run may take this long beyond its plan: compilers take minutes, but a user's code or a driver may never return.
+# A part of a run may take this long beyond its plan: compilers take minutes, but a user's code or a
+# driver may never return.
 OVERTIME_S = 600.0
 BYTECODE_S = 120.0
 
@@ -92,8 +93,8 @@ def ask(
 ) -> _Answer:
     """Return the one answer of `python -m MODULE ARGUMENTS`, which reads `request` and runs in the sandbox.
 
-    `advice` names the process, and the remedy for a crash. Raises the EdgemeterError that the process reports, MeasurementError, or
-    TransientError after `limit_s`.
+    `advice` names the process, and the remedy for a crash. Raises the EdgemeterError that the
+    process reports, MeasurementError, or TransientError after `limit_s`.
     """
     pipe = subprocess.PIPE
     with bubblewrap.started(

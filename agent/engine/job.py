@@ -34,7 +34,8 @@ from edgemeter.agent.sandbox.user_code import raised
 SHORTEST_CURVE_S = 60.0
 Request = TypeVar("Request")
 encode = msgspec.json.Encoder().encode
-# Runtime and backend of a function that is measured in its caller's process; every other run has a process of its own.
+# Runtime and backend of a function that is measured in its caller's process; every other run has a
+# process of its own.
 FUNCTION_RUNTIME, IN_PROCESS = PYTHON, "in-process"
 
 
@@ -78,8 +79,9 @@ class OutputTensor(msgspec.Struct, frozen=True, kw_only=True):
 class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     """One run to measure; `spawned_ns` is the monotonic clock just before the process was started.
 
-    With `idle` the run idles before and after the timed part, unless that is clearly shorter than `energy_from_s`, so that no sensor would
-    give an energy. With `pauses` a closed loop of such a run has random pauses.
+    With `idle` the run idles before and after the timed part, unless that is clearly shorter than
+    `energy_from_s`, so that no sensor would give an energy. With `pauses` a closed loop of such a
+    run has random pauses.
     """
 
     case: Case
@@ -125,9 +127,10 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Encounter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A run waits for the others that are timed at the same time; the reply on standard input is a `Window`.
 
-    It is sent three times: when the model is loaded (the window means nothing); when the run is warm, with the least time to be timed and
-    the time that its queries would take alone (the window is when all are to be timed); and with the window in which the run was `timed`
-    (the window is when all of them were timed).
+    It is sent three times: when the model is loaded (the window means nothing); when the run is
+    warm, with the least time to be timed and the time that its queries would take alone (the window
+    is when all are to be timed); and with the window in which the run was `timed` (the window is
+    when all of them were timed).
     """
 
     seconds: float = 0.0

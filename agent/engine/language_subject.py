@@ -46,7 +46,10 @@ class TextAnswer:
 
 
 class LanguageSubject(Subject):
-    """A loaded generator with the prompts of a case. The same number has the same prompt in every run."""
+    """A loaded generator with the prompts of a case.
+
+    The same number has the same prompt in every run.
+    """
 
     has_tokens = True
 
@@ -278,7 +281,8 @@ def without_unstreamed(timed: TimedQueries, answers: dict[int, TextAnswer]) -> T
 def with_cached(answers: dict[int, TextAnswer]) -> dict[int, TextAnswer]:
     """Return the answers with 0 for an unknown number of cached tokens, if any answer has one: servers omit a 0.
 
-    Source: vLLM's entrypoints/openai (`if self.enable_prompt_tokens_details and num_cached_tokens`).
+    Source: vLLM's entrypoints/openai (`if self.enable_prompt_tokens_details and
+    num_cached_tokens`).
     """
     counts = [answer.generated.cached_tokens for answer in answers.values()]
     if counts.count(None) in (0, len(counts)):

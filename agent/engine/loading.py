@@ -63,7 +63,10 @@ class LoadedModel:
 
 
 def open_data(case: Case, first: int | None = None) -> "Dataset | None":
-    """Return the data of a case, None without; `first` as of `open_folder`. Raises ConfigError if they cannot be used."""
+    """Return the data of a case, None without; `first` as of `open_folder`.
+
+    Raises ConfigError if they cannot be used.
+    """
     if case.data is None:
         return None
     from edgemeter.agent.datasets.dataset import open_folder  # noqa: PLC0415 - a run without data needs none of it
@@ -87,7 +90,8 @@ def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) 
     """Return the model of a case, loaded, with its card and its data, or only the `first` items of these.
 
     Raises:
-        EdgemeterError: the runtime or a library is missing, the file is broken, or model and data do not fit.
+        EdgemeterError: the runtime or a library is missing, the file is broken, or model and data
+            do not fit.
     """
     loaded = runtime.load(Path(case.model), options_of(case))
     if case.sha256 and loaded.sha256:

@@ -78,7 +78,8 @@ def measure_subject(
             )
         loaded_mb = resident_mb(subject.process)
         first_ns = Stopwatch(subject).first() if subject.first_ns is None else subject.first_ns
-        # Modules whose bytecode could not be written are compiled in each cold start. `torch.ops` has an attribute of any name.
+        # Modules whose bytecode could not be written are compiled in each cold start. `torch.ops`
+        # has an attribute of any name.
         cached = [getattr(module, "__cached__", None) for module in [*sys.modules.values()]]
         compiled = sum(isinstance(path, str) and not Path(path).exists() for path in cached)
         emit(job.Phase(name="prepare"))
@@ -119,10 +120,12 @@ def time_queries(
 ) -> tuple[TimedQueries, int, dict[str, Any]]:
     """Warm up, idle, time the queries of the job's scenario, idle.
 
-    With `meet`, the queries are timed at the same time as those of other runs, and only those in the common window count.
+    With `meet`, the queries are timed at the same time as those of other runs, and only those in
+    the common window count.
 
     Returns:
-        The timed queries, the duration of a warm query (ns), and the fields of a measured run about the time around them.
+        The timed queries, the duration of a warm query (ns), and the fields of a measured run about
+        the time around them.
     """
     case = work.case
     seconds, run = LOOPS[case.scenario]
@@ -150,7 +153,8 @@ def time_queries(
             timed = timed.within(meet(job.Encounter(timed=scenario.window(case.scenario, timed))))
         grown_mb = None
         if subject.kept_bytes is not None:
-            # Number, start, end and latency of each query are kept, and its arrival in an open loop.
+            # Number, start, end and latency of each query are kept, and its arrival in an open
+            # loop.
             moments_bytes = timed.latency_ns.nbytes * (4 if timed.arrivals_ns is None else 5)
             grown_mb = resident_mb() - before_mb - (subject.kept_bytes + moments_bytes) / 1e6
     surroundings = {

@@ -122,7 +122,8 @@ class ModelSubject(Subject):
         """Return the model, whether its outputs are repeatable, and its accuracy."""
         loaded = self.runtime.with_late_facts(self.model.loaded)
         model, data = replace(self.model, loaded=loaded), self.model.data
-        # The last answer of a server may be an error; it is read once, and then the answer before it.
+        # The last answer of a server may be an error; it is read once, and then the answer before
+        # it.
         outputs = loading.describe_outputs(loaded.outputs, until_answered(self.runtime.outputs))
         evaluated = evaluate(
             self.work, model, self.inputs, self.kept, emit, is_by_item=self.is_by_item

@@ -1,8 +1,9 @@
 """Whether timed outputs are repeatable: those of a few queries are compared with outputs for the same inputs afterwards.
 
-Outputs of a model are the same if rounding explains the difference, or if their predictions are the same. Greedy generation on this device
-gives the same text. A server may not: for a batch, or after cached tokens, it sums in another order. But for a query that is asked alone,
-twice, it gives one answer.
+Outputs of a model are the same if rounding explains the difference, or if their predictions are the
+same. Greedy generation on this device gives the same text. A server may not: for a batch, or after
+cached tokens, it sums in another order. But for a query that is asked alone, twice, it gives one
+answer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,15 +18,19 @@ from edgemeter.agent.runtimes import Array
 if TYPE_CHECKING:
     from edgemeter.agent.generators import Generated, GeneratorAbilities
 
-# Rounding explains a difference of this share: float kernels may sum in another order (threads, atomics on a GPU, fp16 inside).
+# Rounding explains a difference of this share: float kernels may sum in another order (threads,
+# atomics on a GPU, fp16 inside).
 SAME_RATIO = 1e-3
-# Outputs that differ in order or number only (suppression inside the model, near a threshold) must hold the same predictions.
+# Outputs that differ in order or number only (suppression inside the model, near a threshold) must
+# hold the same predictions.
 SAME_PREDICTION_RATIO = 0.99
-# A channel whose values are all smaller than this share of the tensor's largest is noise beside the others.
+# A channel whose values are all smaller than this share of the tensor's largest is noise beside the
+# others.
 _FLOOR_RATIO = 1e-3
 REPEATED_PROMPTS = 2
 SERVER_REPETITIONS = 2
-# `varying`: a server that is asked alone, twice, gives two answers, and neither is known to be right.
+# `varying`: a server that is asked alone, twice, gives two answers, and neither is known to be
+# right.
 Outcome = Literal["same", "varying", "differing"]
 
 
@@ -88,8 +93,9 @@ def _is_rounding(array: Array, other: Array) -> bool:
 def _largest(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the largest value of each channel, to be broadcast against `values`.
 
-    Boxes in pixels and scores of 0..1 may share a tensor: relative to the overall largest, a wrong score would be rounding. Channels
-    lie along the shortest axis; a tensor of fewer than three dimensions has none.
+    Boxes in pixels and scores of 0..1 may share a tensor: relative to the overall largest, a wrong
+    score would be rounding. Channels lie along the shortest axis; a tensor of fewer than three
+    dimensions has none.
     """
     overall = values.max()
     sides = [(size, axis) for axis, size in enumerate(values.shape) if size > 1]
@@ -112,8 +118,8 @@ def check_answers(
 ) -> OutputCheck:
     """Compare a few timed answers, by the numbers of their queries, with those that `repeat` gets, each alone.
 
-    Queries with the fewest cached tokens are repeated, because nothing is cached then: an engine may sum a long batch in another order than
-    its parts.
+    Queries with the fewest cached tokens are repeated, because nothing is cached then: an engine
+    may sum a long batch in another order than its parts.
     """
     fewest = min(answer.cached_tokens or 0 for answer in timed.values())
     numbers = [number for number, answer in timed.items() if (answer.cached_tokens or 0) == fewest]

@@ -1,9 +1,10 @@
 """The pass over the data after timing: predictions, whether they equal the timed ones, their accuracy, and the accuracy gate.
 
-The gate, `GATE_RATIO`, is 0.9 of the reference on the model card. MLPerf Inference requires 99% or 99.9% of the fp32 model and MLPerf
-Mobile 93-98%, on full validation sets and of models tuned to pass. Models in use are quantised by an exporter and scored on tens or
-hundreds of photographs: yolov8n, exported to int8 by Ultralytics, keeps 0.91 of its fp32 AP on 80 photographs, and a sample of that size
-alone moves an AP by several per cent.
+The gate, `GATE_RATIO`, is 0.9 of the reference on the model card. MLPerf Inference requires 99% or
+99.9% of the fp32 model and MLPerf Mobile 93-98%, on full validation sets and of models tuned to
+pass. Models in use are quantised by an exporter and scored on tens or hundreds of photographs:
+yolov8n, exported to int8 by Ultralytics, keeps 0.91 of its fp32 AP on 80 photographs, and a sample
+of that size alone moves an AP by several per cent.
 """
 
 import time
@@ -38,7 +39,8 @@ from edgemeter.agent.engine.subject import Emit
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.tasks import OF_OBJECTS, BoxExtents, ObjectResults
 
-# Without scoring, the fewest inputs that are run again: constant outputs show only in several of them.
+# Without scoring, the fewest inputs that are run again: constant outputs show only in several of
+# them.
 FEWEST_INPUTS = 4
 _TIMED_VIDEO = (
     "a video is only timed: give its frames as photographs with annotations to score them"
@@ -145,8 +147,8 @@ def evaluate(
 ) -> Evaluation:
     """Run the data set (or only the items of the output check) once more, and score the predictions.
 
-    If `is_by_item`, `prepared[i]` is all of item i of the data. Otherwise (batches, items of several calls) these calls are checked by
-    themselves, before the data set.
+    If `is_by_item`, `prepared[i]` is all of item i of the data. Otherwise (batches, items of
+    several calls) these calls are checked by themselves, before the data set.
     """
     # A video has no ground truth.
     scoring = (
@@ -191,7 +193,8 @@ def evaluate(
             with_needed_value(model.work.score(), model.card) if scoring and model.work else None
         )
     except AnswerError as error:
-        # The timed queries stay measured, but queries that a server does not answer are neither compared nor scored.
+        # The timed queries stay measured, but queries that a server does not answer are neither
+        # compared nor scored.
         unanswered = f"the server did not answer a repeated query: {one_line(error)[:140]}."
     return Evaluation(
         preprocess_ns=np.array(before, np.int64),
@@ -263,7 +266,8 @@ def _compared(
 ) -> Outcome:
     """Compare timed outputs with repeated ones: if their values differ, by the boxes that both have.
 
-    For a classifier the values decide, because two photographs of one class have the same prediction.
+    For a classifier the values decide, because two photographs of one class have the same
+    prediction.
     """
 
     def common_predictions() -> float | None:
@@ -304,7 +308,8 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
     """Return the accuracy of the job's model on its data set.
 
     Raises:
-        EdgemeterError: the model, the runtime or the data cannot be used, or there is no ground truth.
+        EdgemeterError: the model, the runtime or the data cannot be used, or there is no ground
+            truth.
     """
     case = work.case
     runtime = runtimes.create(case.runtime)

@@ -1,7 +1,8 @@
 """The kernel's accounts of this process: the cores that it may use, its resident memory, and the scheduling of its threads.
 
-Clock ticks of 10 ms cannot show whether 64 queries of 0.2 ms were disturbed; the scheduler's counters are in nanoseconds.
-psutil has neither these nor the peak memory, and would add its own memory to the measurement.
+Clock ticks of 10 ms cannot show whether 64 queries of 0.2 ms were disturbed; the scheduler's
+counters are in nanoseconds. psutil has neither these nor the peak memory, and would add its own
+memory to the measurement.
 Source: Linux Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat; getrusage(2), ru_nivcsw.
 """
 
@@ -21,7 +22,8 @@ def check_affinity(cpus: Collection[int]) -> None:
     """Check that this process may use all of `cpus`.
 
     Raises:
-        ConfigError: some are absent, or not available to this process (because of a container, or a parent's affinity).
+        ConfigError: some are absent, or not available to this process (because of a container, or a
+            parent's affinity).
     """
     allowed = os.sched_getaffinity(0)
     absent = sorted(set(cpus) - allowed)
@@ -68,7 +70,10 @@ class SchedulingCounters:
 
 
 def read_scheduling(proc: str = "/proc") -> SchedulingCounters:
-    """Return the counters up to now. Takes a few reads of small files: never call it between two clock reads."""
+    """Return the counters up to now.
+
+    Takes a few reads of small files: never call it between two clock reads.
+    """
     thread_counts = [
         counts for path in Path(proc).glob("self/task/*/schedstat") if (counts := _counts(path))
     ]

@@ -1,6 +1,7 @@
 """Queries by a schedule, whether the model is ready or not: poisson (`scenarios/poisson`) and steady (`scenarios/steady`).
 
-A model in this process answers one query after the other; a server answers several at the same time.
+A model in this process answers one query after the other; a server answers several at the same
+time.
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,8 @@ from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
 from edgemeter.agent.engine.subject import ARRIVAL
 
 LEAD_NS = 1_000_000
-# A run that cannot keep the rate ends after twice the length of the schedule, but a median needs 11 queries.
+# A run that cannot keep the rate ends after twice the length of the schedule, but a median needs 11
+# queries.
 GIVE_UP_RATIO = 2
 FEWEST = 11
 # Frames that wait longer than this after the schedule, or than the deadline, are dropped.
@@ -54,8 +56,8 @@ def _in_turn(
 ) -> tuple[int, int]:
     """Ask the query of each arrival after the one before has ended; return the beginning, and the number of queries.
 
-    With `takes_newest`, all but the newest of the waiting arrivals are dropped. After `give_up_ns` no query starts, except to reach the
-    `fewest`.
+    With `takes_newest`, all but the newest of the waiting arrivals are dropped. After `give_up_ns`
+    no query starts, except to reach the `fewest`.
     """
     number = begun = 0
     with no_collection():

@@ -18,14 +18,16 @@ from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
 
 Emit = Callable[[job.Event], None]
-# The user of a query that arrives by a schedule, at the same time as others, on a connection of its own.
+# The user of a query that arrives by a schedule, at the same time as others, on a connection of its
+# own.
 ARRIVAL = -1
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """The facts that a subject adds to the record after timing: fields of `MeasuredRun` by their names, and raw samples.
 
-    `queries` are those that count; `preprocess_ns` and `postprocess_ns` are durations in the pass over the data.
+    `queries` are those that count; `preprocess_ns` and `postprocess_ns` are durations in the pass
+    over the data.
     """
 
     queries: TimedQueries
@@ -49,10 +51,12 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subject(ABC):
-    """The thing that is measured. Timed queries have the numbers 0, 1, ..., warm-up queries -1, -2, ...
+    """The thing that is measured.
 
-    The calls come in the order load, prepare, (bind, the bare call, finish)*, ready, (bind, the bare call, finish)*, results, close. The
-    clock is read just before and after the bare call.
+    Timed queries have the numbers 0, 1, ..., warm-up queries -1, -2, ...
+
+    The calls come in the order load, prepare, (bind, the bare call, finish)*, ready, (bind, the
+    bare call, finish)*, results, close. The clock is read just before and after the bare call.
     """
 
     # Whether it answers several queries at once.
@@ -67,7 +71,8 @@ class Subject(ABC):
     first_ns: int | None = None
     # Whether the first query compiles.
     compiles_at_call = False
-    # The size of the answers that are kept; None if the memory growth of this process is not the subject's.
+    # The size of the answers that are kept; None if the memory growth of this process is not the
+    # subject's.
     kept_bytes: int | None = None
     # The process whose memory is measured; None: this one.
     process: int | None = None

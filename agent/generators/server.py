@@ -11,17 +11,21 @@ Describe the server in a TOML file, such as `model.server`. Only `url` is requir
     extra = { ignore_eos = true }      # further fields of each query
     timeout_s = 600                    # longest time without a token
 
-- Timed: from the request on an open connection to the line with a token. TTFT includes network and queue.
-- Lengths: llama-server gets tokens, so lengths are exact. Other servers get text, and count tokens themselves (`usage`), or the tokens
-  are estimated from pieces of text. For exact lengths give vLLM `extra = { ignore_eos = true, min_tokens = true }`.
-- Caches: llama-server's prompt cache is off. For other servers, an untimed prompt before each query displaces the cached one, except in
-  `poisson` and `concurrent`.
-Protocol: llama-server states the tokens of each line. The energy of an untimed prompt is left out; with `poisson` and `concurrent` it
-would be load. Tokens that a server joins in one piece have one moment. A server that caches several prompts counts its hits. With
-`poisson` and `concurrent` each user has a connection of its own, opened on arrival, or before the timed queries and kept open.
-`min_tokens = true` becomes the number of tokens that the case asks for. A sample is tests/fixtures/generators/server.server.
-Tested with: llama-server b11434 and that of xllamacpp 2026.10.11549; vLLM 0.32.0 on a CPU, llama-cpp-python 0.3.36, transformers serve
-5.24, LiteRT-LM 0.18.1 (chats only); not Ollama, LM Studio, TensorRT-LLM, SGLang, RKLLM.
+- Timed: from the request on an open connection to the line with a token. TTFT includes network and
+  queue.
+- Lengths: llama-server gets tokens, so lengths are exact. Other servers get text, and count tokens
+  themselves (`usage`), or the tokens are estimated from pieces of text. For exact lengths give vLLM
+  `extra = { ignore_eos = true, min_tokens = true }`.
+- Caches: llama-server's prompt cache is off. For other servers, an untimed prompt before each query
+  displaces the cached one, except in `poisson` and `concurrent`.
+Protocol: llama-server states the tokens of each line. The energy of an untimed prompt is left out;
+with `poisson` and `concurrent` it would be load. Tokens that a server joins in one piece have one
+moment. A server that caches several prompts counts its hits. With `poisson` and `concurrent` each
+user has a connection of its own, opened on arrival, or before the timed queries and kept open.
+`min_tokens = true` becomes the number of tokens that the case asks for. A sample is
+tests/fixtures/generators/server.server. Tested with: llama-server b11434 and that of xllamacpp
+2026.10.11549; vLLM 0.32.0 on a CPU, llama-cpp-python 0.3.36, transformers serve 5.24, LiteRT-LM
+0.18.1 (chats only); not Ollama, LM Studio, TensorRT-LLM, SGLang, RKLLM.
 """
 
 import json

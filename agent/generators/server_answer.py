@@ -18,8 +18,9 @@ from edgemeter.agent.generators.server_lines import Line, Timings, Usage
 class ReceivedAnswer:
     """The received part of one query's answer.
 
-    A piece with text is stamped as one token, or with the count in its line. If only the total is known, which comes last, the tokens are
-    distributed over the pieces at the end. The last piece with text is the end of the answer, even if the count comes later.
+    A piece with text is stamped as one token, or with the count in its line. If only the total is
+    known, which comes last, the tokens are distributed over the pieces at the end. The last piece
+    with text is the end of the answer, even if the count comes later.
     """
 
     def __init__(self, stamp: Stamp, limit: int) -> None:
@@ -109,8 +110,8 @@ class ReceivedAnswer:
     def _shared_tokens(self) -> tuple[int, ...]:
         """Return the tokens of each piece by the server's total; empty if the stamps were right.
 
-        The token that ends a text has no piece, and is not timed. Other tokens without a piece are distributed by the lengths of the
-        pieces; hidden reasoning came before the first piece.
+        The token that ends a text has no piece, and is not timed. Other tokens without a piece are
+        distributed by the lengths of the pieces; hidden reasoning came before the first piece.
         """
         counted, hidden = self.output_tokens, self.hidden_reasoning_tokens
         if counted is None or self._timings:

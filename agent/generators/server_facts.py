@@ -29,7 +29,10 @@ class ServerFile(ServerAddress, frozen=True, kw_only=True, forbid_unknown_fields
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """The facts about a server; None is unknown. `context_tokens` is the longest query that it accepts."""
+    """The facts about a server; None is unknown.
+
+    `context_tokens` is the longest query that it accepts.
+    """
 
     model: str
     version: str = "unknown"

@@ -151,7 +151,8 @@ DAILY_S = 86_400.0
 AT_MOST_EVERY_S = 600.0
 REFUSED_EVERY_S = 60.0
 
-# A board that just started, or a slow one, may need longer than this: the next try comes after a pause with twice the time, and so on.
+# A board that just started, or a slow one, may need longer than this: the next try comes after a
+# pause with twice the time, and so on.
 COLLECT_TIMEOUT_S, LONGEST_COLLECT_TIMEOUT_S = 120.0, 1920.0
 PAUSE_S = 60.0
 TOUCH_S = 3600.0
@@ -160,8 +161,8 @@ TOUCH_S = 3600.0
 DISK_STEPS = (0.02, 0.05, 0.1, 0.2)
 
 
-# Checked once a minute without a child process: clock synchronisation, level of free disk space, expiry of the certificate, and a Raspberry
-# Pi's throttle flags. A change is reported at once.
+# Checked once a minute without a child process: clock synchronisation, level of free disk space,
+# expiry of the certificate, and a Raspberry Pi's throttle flags. A change is reported at once.
 ImportantState = tuple[bool | None, int | None, int | None, tuple[str | None, ...]]
 
 

@@ -51,14 +51,16 @@ def read_board_serial(machine: Machine = THIS_MACHINE) -> BoardSerial:
 def differs_from_board(board: BoardSerial, machine: Machine = THIS_MACHINE) -> bool:
     """Return whether this board is certainly another than `board`.
 
-    A number that cannot be read (some need root) or is random proves nothing: then the board counts as the same.
+    A number that cannot be read (some need root) or is random proves nothing: then the board counts
+    as the same.
     """
     if board.path is None:
         return False
     serial = _serial(machine, board.path)
     if serial is not None:
         return serial != board.serial
-    # The number is absent, not unreadable: a Pi's card in a board without a device tree, an eMMC's image on a card.
+    # The number is absent, not unreadable: a Pi's card in a board without a device tree, an eMMC's
+    # image on a card.
     return not (machine.root / board.path).exists() and read_board_serial(machine).source not in {
         "made",
         "installation",
@@ -154,7 +156,8 @@ RENEW_AT_RATIO = 2 / 3
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """The stored identity of a device: `claim` is the id of its enrolment token; times are the server's.
 
-    `board` is the board that created it; `service` is where it renews its certificate and fetches content, https://HOST:PORT.
+    `board` is the board that created it; `service` is where it renews its certificate and fetches
+    content, https://HOST:PORT.
     """
 
     device: Name
@@ -174,8 +177,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class IdentityFiles:
     """The files of an identity in the agent's `home`.
 
-    `key`, `certificate` and `ca` (the fleet's authority) are PEM, `identity` is JSON. `next_key` is the key of a certificate that was
-    requested and has not arrived; `joined` is the marker that the first boot waits for.
+    `key`, `certificate` and `ca` (the fleet's authority) are PEM, `identity` is JSON. `next_key` is
+    the key of a certificate that was requested and has not arrived; `joined` is the marker that the
+    first boot waits for.
     """
 
     def __init__(self, home: Path) -> None:

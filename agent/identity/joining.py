@@ -37,7 +37,8 @@ logger = logging.getLogger(__name__)
 
 JOIN_TIMEOUT_S = 600.0
 _TRIES = 3
-# The secret of a join file; its value is a string on one line, as both `join_file_text` and people write it.
+# The secret of a join file; its value is a string on one line, as both `join_file_text` and people
+# write it.
 _SECRET = re.compile(
     rb"""^([ \t]*token[ \t]*=[ \t]*)("(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')""", re.MULTILINE
 )
@@ -66,7 +67,8 @@ def join_fleet(
     if identity is None or (join_file.token and token_id(join_file.token) != identity.claim):
         identity = _enrol(join_file, files, machine, timeout_s)
     configure(files, config, identity)
-    # The token is used: if it were wiped after the marker is made, a power cut in between would leave it on the card for ever.
+    # The token is used: if it were wiped after the marker is made, a power cut in between would
+    # leave it on the card for ever.
     try:
         wipe_secrets(path)
     except EdgemeterError as error:
@@ -87,7 +89,8 @@ def take_certificate(
     """Store the certificate of an accepting answer for the key in `files.next_key`, or the device's own key; return the device's name.
 
     Raises:
-        ConfigError: the fleet did not accept; the answer contains no certificate, or one for another key.
+        ConfigError: the fleet did not accept; the answer contains no certificate, or one for
+            another key.
         UnavailableError: a file cannot be written.
     """
     if answer.state != "accepted":
@@ -285,10 +288,12 @@ def _serial(files: IdentityFiles, machine: Machine) -> BoardSerial:
 def wipe_secrets(path: Path) -> bool:
     """Overwrite the secrets in `path` in place, then delete their lines; return whether there were any.
 
-    A file system may still have copies elsewhere (flash moves rewritten data): a used token is worthless.
+    A file system may still have copies elsewhere (flash moves rewritten data): a used token is
+    worthless.
 
     Raises:
-        UnavailableError: the file cannot be written: its medium is read-only, or it belongs to another user.
+        UnavailableError: the file cannot be written: its medium is read-only, or it belongs to
+            another user.
     """
     with os_error_as(
         UnavailableError,

@@ -1,7 +1,7 @@
 """A new certificate for a known device.
 
-After two thirds of the present one's lifetime, or if the card was copied or moved to another board, which creates its own
-key and asks for a name with the certificate that it came with.
+After two thirds of the present one's lifetime, or if the card was copied or moved to another board,
+which creates its own key and asks for a name with the certificate that it came with.
 """
 
 import functools

@@ -31,7 +31,8 @@ class _NewestService(msgspec.Struct, frozen=True, kw_only=True):
 class ServiceSignature:
     """Verifies messages of the service by the fleet's authority, which came with the join file.
 
-    A renewed certificate of the service is trusted at once, and its earlier one no longer: the newest is stored on the disk.
+    A renewed certificate of the service is trusted at once, and its earlier one no longer: the
+    newest is stored on the disk.
     """
 
     def __init__(self, files: IdentityFiles) -> None:

@@ -108,7 +108,8 @@ def carry_out(
 UNIT = "edgemeter-agent.service"
 PATIENCE_S = 30.0
 
-# Secrets that a log may contain: values after such a word, PEM keys, user and password in a URL, long tokens.
+# Secrets that a log may contain: values after such a word, PEM keys, user and password in a URL,
+# long tokens.
 _SECRETS = (
     re.compile(
         r"-----BEGIN [^-]*PRIVATE KEY-----.*?(-----END [^-]*PRIVATE KEY-----|\Z)", re.DOTALL

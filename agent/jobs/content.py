@@ -184,7 +184,8 @@ class ContentFetcher:
         """Continue; return None when all of `contents` are complete, else the seconds to the next poll.
 
         Raises:
-            UnavailableError: there is no space or no address, or the server refuses, or sends another file.
+            UnavailableError: there is no space or no address, or the server refuses, or sends
+                another file.
         """
         missing = next((content for content in contents if not self._store.is_here(content)), None)
         if missing is None:

@@ -1,7 +1,8 @@
 """The process that carries one order out: `python -m edgemeter.agent.jobs.execute`, with a task on its standard input.
 
-It reports its progress on standard output; a line on its standard input acknowledges the report of a run's start. When its standard input
-closes, the daemon has ended: the process ends with all its children, and the journal shows that the job was interrupted.
+It reports its progress on standard output; a line on its standard input acknowledges the report of
+a run's start. When its standard input closes, the daemon has ended: the process ends with all its
+children, and the journal shows that the job was interrupted.
 """
 
 import contextlib

@@ -54,7 +54,8 @@ def decode_note(line: bytes) -> Doing | None:
 logger = logging.getLogger(__name__)
 
 _LINE_CHARACTERS = 300
-# The time that a starting run waits for its report; nothing is sent later, which might disturb a timed query.
+# The time that a starting run waits for its report; nothing is sent later, which might disturb a
+# timed query.
 ANSWER_NS = 5_000_000_000
 
 

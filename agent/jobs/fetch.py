@@ -25,7 +25,8 @@ def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
     """Download the content to its final path.
 
     Raises:
-        TransientError: the connection broke, or the file cannot be written now, or another process writes it; the part stays.
+        TransientError: the connection broke, or the file cannot be written now, or another process
+            writes it; the part stays.
         UnavailableError: the server refuses, or has another file, or the hash is wrong twice.
         ConfigError: the address or its certificates cannot be used.
     """

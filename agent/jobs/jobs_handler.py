@@ -77,7 +77,10 @@ INTERRUPTED = "interrupted by a restart"
 
 
 class JobsHandler:
-    """Carries out the service's orders; see `Handler`. `execute` and `begin_fetch` start processes, `signature` verifies orders."""
+    """Carries out the service's orders; see `Handler`.
+
+    `execute` and `begin_fetch` start processes, `signature` verifies orders.
+    """
 
     def __init__(
         self,
@@ -116,7 +119,8 @@ class JobsHandler:
             self._report_activity(None)
 
     def received(self, message: Message) -> None:
-        # A command that the service has not signed for this device changes nothing and gets no answer.
+        # A command that the service has not signed for this device changes nothing and gets no
+        # answer.
         signed = self._check.command(message.payload)
         if signed is None:
             return
@@ -296,7 +300,8 @@ class JobsHandler:
             self._repeated.begin(entry.place, work)
             return 0.0
         if isinstance(work, orders.Update):
-            # Requested first, so that no kill loses it: the supervisor ignores a second request for the same order.
+            # Requested first, so that no kill loses it: the supervisor ignores a second request for
+            # the same order.
             update_order.carry_out(entry.order, self._context.home)
             self._journal.begins(entry.place, self._boot_id)
             return 0.0

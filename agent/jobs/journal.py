@@ -1,7 +1,8 @@
 """The journal: the orders of this device, the progress of each, and the reports that the service has not acknowledged yet.
 
-An order is stored here, on the disk, before any work on it; so it is carried out once, however often it arrives and whenever the power
-fails. The process that carries an order out writes the result here itself: its measurements count even if the daemon has died.
+An order is stored here, on the disk, before any work on it; so it is carried out once, however
+often it arrives and whenever the power fails. The process that carries an order out writes the
+result here itself: its measurements count even if the daemon has died.
 """
 
 import sqlite3
@@ -25,7 +26,8 @@ from edgemeter.agent.contract.orders import (
 )
 
 JOURNAL_FILE = "jobs.sqlite"
-# This many ended and acknowledged orders are kept, so that a repeated one is answered and not carried out again.
+# This many ended and acknowledged orders are kept, so that a repeated one is answered and not
+# carried out again.
 KEPT_EXECUTIONS = 2000
 # A doctor's or log's output is long: it is kept for this many orders once the service has it.
 KEPT_TEXTS = 20
@@ -69,7 +71,8 @@ FORMAT = FileFormat(
 class JournalEntry:
     """The present state of an order; `is_measured` when its last run is in the outbox.
 
-    `repeats` names the job that this device repeats, None if the service ordered it; `next_ns` is when a repetition is due.
+    `repeats` names the job that this device repeats, None if the service ordered it; `next_ns` is
+    when a repetition is due.
     """
 
     place: int

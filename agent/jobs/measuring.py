@@ -89,8 +89,8 @@ def expand_order(
     """Return the cases of a suite from `order_suite.read`; `folder` is created with links to the models by their names.
 
     Raises:
-        ConfigError: a case names a model that is neither in the order nor shipped, or photographs that are not in the order, or there is
-            nothing to measure.
+        ConfigError: a case names a model that is neither in the order nor shipped, or photographs
+            that are not in the order, or there is nothing to measure.
     """
     for name, path in models.items():
         (folder / name).symlink_to(path.resolve())
@@ -134,7 +134,8 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
     """Measure the suite of the order; every record is in the outbox, and its run noted, before the next run begins.
 
     Raises:
-        EdgemeterError: the suite is refused, also without a sandbox for its models, or nothing could be measured.
+        EdgemeterError: the suite is refused, also without a sandbox for its models, or nothing
+            could be measured.
     """
     if context.settings.unconfined_orders == "refuse" and (gap := no_sandbox()):
         raise UnavailableError(

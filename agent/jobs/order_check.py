@@ -1,9 +1,11 @@
 """Verifies orders: signed by the fleet's service, for this device, in answer to its present challenge.
 
-A recorded order answers an earlier challenge: neither a clock nor a number on the disk is needed, so a board without a
-clock, after a power cut or with last year's card image refuses it too. Within the life of a challenge, the journal knows the order.
-An order that the broker kept while the agent was killed or offline is not obeyed either, but is no sign of an attack: for a minute after
-the service learns a new challenge, its answers to this agent's last ones, which are on the disk, are not counted as refused.
+A recorded order answers an earlier challenge: neither a clock nor a number on the disk is needed,
+so a board without a clock, after a power cut or with last year's card image refuses it too. Within
+the life of a challenge, the journal knows the order. An order that the broker kept while the agent
+was killed or offline is not obeyed either, but is no sign of an attack: for a minute after the
+service learns a new challenge, its answers to this agent's last ones, which are on the disk, are
+not counted as refused.
 """
 
 import logging
@@ -31,7 +33,8 @@ logger = logging.getLogger(__name__)
 CHALLENGE_S = 3600.0
 # An order that was sent before the service knew the new challenge arrives within this time.
 GRACE_S = 60.0
-# Each signature is verified by a process: this many wrong ones at once, then one a second. The service sends again.
+# Each signature is verified by a process: this many wrong ones at once, then one a second. The
+# service sends again.
 MOST_WRONG = 30
 TITLE = "an order"
 # Two quick restarts leave an order on its way that answers the challenge before the last.
@@ -95,7 +98,8 @@ class OrderCheck:
         """Return the order or acknowledgement in the payload, None if the state is reported again instead, for the service to send one.
 
         Raises:
-            ConfigError: it is refused: not signed by the service, for another device, or recorded earlier.
+            ConfigError: it is refused: not signed by the service, for another device, or recorded
+                earlier.
             UnavailableError: there is no openssl.
         """
         try:

@@ -1,6 +1,7 @@
 """Repeated orders: measurements that this device makes each day or at an interval, through restarts and weeks without a connection.
 
-A time that passed while the power was off is made up for once. While the wall clock may be wrong nothing starts.
+A time that passed while the power was off is made up for once. While the wall clock may be wrong
+nothing starts.
 """
 
 import platform
@@ -132,9 +133,10 @@ class ClockTrust:
     ) -> None:
         self._synchronised = synchronised
         self._rtc = rtc
-        # The kernel sets its clock by CMOS or hypervisor before any driver is loaded; a virtual machine or container shows no chip. A clock
-        # that was never set shows 1970. Source: read_persistent_clock64 in Linux arch/x86/kernel/rtc.c.
-        # One that was never set shows 1970. Source: read_persistent_clock64 in Linux arch/x86/kernel/rtc.c.
+        # The kernel sets its clock by CMOS or hypervisor before any driver is loaded; a virtual
+        # machine or container shows no chip. A clock that was never set shows 1970. Source:
+        # read_persistent_clock64 in Linux arch/x86/kernel/rtc.c. One that was never set shows 1970.
+        # Source: read_persistent_clock64 in Linux arch/x86/kernel/rtc.c.
         self._is_set_at_boot = arch in {"x86_64", "i386", "i586", "i686"}
         self._was_synchronised = False
         # A correct clock is later than the time of this file.

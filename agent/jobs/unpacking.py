@@ -1,7 +1,7 @@
 """Unpacks a data set's archive: plain new files in a new folder.
 
-The whole archive is refused, before anything is written, for a link, a path that leads out of it, a duplicate name, or more bytes than the
-archive has.
+The whole archive is refused, before anything is written, for a link, a path that leads out of it, a
+duplicate name, or more bytes than the archive has.
 """
 
 import shutil

@@ -1,6 +1,7 @@
 """The rows of a ledger and how records are packed into them, for both databases.
 
-A chunk is a compressed JSON array of records, stored as received, so that fields of newer versions survive.
+A chunk is a compressed JSON array of records, stored as received, so that fields of newer versions
+survive.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +23,10 @@ _Read = TypeVar("_Read")
 
 
 class Arrival(NamedTuple):
-    """The row of a received record, its JSON text and its topic. A tuple, because there are many."""
+    """The row of a received record, its JSON text and its topic.
+
+    A tuple, because there are many.
+    """
 
     run: RunRow
     payload: bytes
@@ -45,7 +49,8 @@ class ArrivedBatch(NamedTuple):
 
 
 REMOVED = b"{}"  # Replaces an excluded or deleted record in a chunk.
-# A chunk built here is closed at this size; a message of many records becomes one chunk, and a larger record has its own.
+# A chunk built here is closed at this size; a message of many records becomes one chunk, and a
+# larger record has its own.
 CHUNK_TEXT_BYTES = 256 << 10
 # Records are limited in size when they arrive: a longer chunk is damaged.
 _LONGEST_TEXT_BYTES = 1 << 30
@@ -201,7 +206,10 @@ Source = ArrivedBatch | list[Arrival]
 
 
 class Committed(NamedTuple):
-    """The outcome of a commit. `held` are the keys (fleet, device, session, seq) that the ledger now contains, new or not."""
+    """The outcome of a commit.
+
+    `held` are the keys (fleet, device, session, seq) that the ledger now contains, new or not.
+    """
 
     inserted: int = 0
     duplicates: int = 0

@@ -1,7 +1,8 @@
 """The ledger: the store of runs, measured on this machine or received by a collector.
 
-A collector sends a receipt only for committed records. `SqliteLedger` is a file of one machine; `PostgresLedger` is a database server
-shared by several collectors. This module has the statements that both understand.
+A collector sends a receipt only for committed records. `SqliteLedger` is a file of one machine;
+`PostgresLedger` is a database server shared by several collectors. This module has the statements
+that both understand.
 """
 
 import operator
@@ -77,7 +78,10 @@ class LedgerPart:
 
 @dataclass(frozen=True, slots=True)
 class LedgerStats:
-    """A ledger in numbers. Times are None if it is empty; `growth_bytes_per_day` is the mean of the days before the newest record.
+    """A ledger in numbers.
+
+    Times are None if it is empty; `growth_bytes_per_day` is the mean of the days before the newest
+    record.
 
     `safety` states on how many disks a record is when its receipt is sent.
     """
@@ -105,7 +109,9 @@ class LedgerStats:
 
 
 class Ledger(ABC):
-    """An open ledger; `where` is its path or address in words. Use one object per thread; readers and writers do not block each other.
+    """An open ledger; `where` is its path or address in words.
+
+    Use one object per thread; readers and writers do not block each other.
 
     Every method may block for the time of a database's transaction, and raises:
         ConfigError: it is damaged, of another version, or not accessible in this way.
@@ -154,8 +160,8 @@ class Ledger(ABC):
     ) -> Committed:
         """Commit the arrivals in one transaction, durable when this returns; return the outcome.
 
-        A record whose number belongs to another record is quarantined, as are the `rejections`; `changes` are the devices'
-        reports about themselves.
+        A record whose number belongs to another record is quarantined, as are the `rejections`;
+        `changes` are the devices' reports about themselves.
         """
 
     @abstractmethod
@@ -262,8 +268,8 @@ class Ledger(ABC):
     ) -> bool:
         """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
 
-        If `after` is given and is not the present position, another collector has drained, or it was set back: it is unchanged, and False
-        is returned.
+        If `after` is given and is not the present position, another collector has drained, or it
+        was set back: it is unchanged, and False is returned.
         """
         from edgemeter.agent.ledger import quarantine  # noqa: PLC0415 - a list of runs reads neither
 

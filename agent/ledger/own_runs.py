@@ -1,7 +1,8 @@
 """This machine's own runs: each is stored in its ledger when it ends, so that no measurement is lost with the terminal.
 
-The ledger is the one in $EDGEMETER_HOME, which `report`, `trend` and `compare` read by default; a collector on this machine uses the same
-file. A run that is also delivered has the numbers of the outbox here too, so that a collector's ledger has it once.
+The ledger is the one in $EDGEMETER_HOME, which `report`, `trend` and `compare` read by default; a
+collector on this machine uses the same file. A run that is also delivered has the numbers of the
+outbox here too, so that a collector's ledger has it once.
 """
 
 import os
@@ -29,7 +30,8 @@ _NAMED = 2
 class OwnRuns:
     """Stores runs in the ledger at `path`, in at most `limit_bytes`.
 
-    No failure ends a measurement: `finish` tries again to store a run, and `error` is the reason if it cannot.
+    No failure ends a measurement: `finish` tries again to store a run, and `error` is the reason if
+    it cannot.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:

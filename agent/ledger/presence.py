@@ -1,6 +1,7 @@
 """Presence: the devices, their state, whether they need attention, and missing record numbers.
 
-It comes from retained messages of devices and of the fleet's service. The outbox numbers a session's records 1, 2, 3, ... without gaps.
+It comes from retained messages of devices and of the fleet's service. The outbox numbers a
+session's records 1, 2, 3, ... without gaps.
 """
 
 from collections.abc import Iterable
@@ -15,8 +16,9 @@ from edgemeter.agent.contract.messages import Birth, DeviceState
 
 _Report = TypeVar("_Report")
 
-# A late Will of an earlier session does not apply to the present one; a revocation applies to every session. A message that a broker
-# repeats after a restart, or that several collectors of a group receive, does not count as a change.
+# A late Will of an earlier session does not apply to the present one; a revocation applies to every
+# session. A message that a broker repeats after a restart, or that several collectors of a group
+# receive, does not count as a change.
 _STATE = """INSERT INTO presence (fleet, device, state, session, changed_ns) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (fleet, device) DO UPDATE SET state = excluded.state, session = excluded.session, changed_ns = excluded.changed_ns
 WHERE (excluded.state IN ('online', 'revoked') OR presence.session IS NULL OR presence.session = excluded.session)

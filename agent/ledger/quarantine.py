@@ -13,7 +13,8 @@ from edgemeter.agent.contract.messages import TOPIC_ROOT, decoder_of
 PAYLOAD_LIMIT_BYTES = 1 << 20
 ROWS_LIMIT = 10_000
 TOTAL_LIMIT_BYTES = 64 << 20
-# Above a limit, entries are dropped down to this share of it, so that a flood does not cost a deletion at every commit.
+# Above a limit, entries are dropped down to this share of it, so that a flood does not cost a
+# deletion at every commit.
 KEPT_RATIO = 0.9
 MOST_OF_A_MESSAGE = 100  # More rejected records of one message become one entry: the message.
 
@@ -25,8 +26,9 @@ ON CONFLICT (digest) DO UPDATE SET times = quarantine.times + 1, last_ns = exclu
 FROM_DEVICES = f"substr(topic, 1, {len(TOPIC_ROOT) + 1}) = '{TOPIC_ROOT}/'"
 _TOTAL = f"SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine WHERE {FROM_DEVICES}"  # noqa: S608 - our own words
 
-# The share of an entry is the part of the limits that its device uses with it and its newer ones. Entries are kept by rising share until
-# the limits are reached. The sender is the topic without its last part.
+# The share of an entry is the part of the limits that its device uses with it and its newer ones.
+# Entries are kept by rising share until the limits are reached. The sender is the topic without its
+# last part.
 _DROP = f"""DELETE FROM quarantine WHERE row IN (
     SELECT row FROM (
         SELECT row,
@@ -44,8 +46,8 @@ _DROP = f"""DELETE FROM quarantine WHERE row IN (
 )"""  # noqa: S608 - our own words
 
 
-# The part that is wrong: the topic, a reported state or health, the compression or list of records, a record, or its origin (another
-# device's topic, a number that no outbox assigns).
+# The part that is wrong: the topic, a reported state or health, the compression or list of records,
+# a record, or its origin (another device's topic, a number that no outbox assigns).
 RejectionKind = Literal["topic", "presence", "payload", "record", "origin"]
 
 
@@ -100,8 +102,9 @@ def of_one_message(rejections: Sequence[Rejection], payload: bytes) -> list[Reje
 def add(statements: Statements, rejections: Sequence[Rejection]) -> None:
     """Add `rejections`, within the caller's transaction; beyond the limits entries are dropped, oldest first.
 
-    Those of the device with the most entries or bytes are dropped first, so that no device displaces the others. A sink's rejection is
-    never dropped: it is a few words about a record in the ledger.
+    Those of the device with the most entries or bytes are dropped first, so that no device
+    displaces the others. A sink's rejection is never dropped: it is a few words about a record in
+    the ledger.
     """
     if not rejections:
         return

@@ -1,7 +1,8 @@
 """Retention: the removal of data for age or size; raw samples are removed before records.
 
-Whole chunks are removed, oldest first. Records that an active sink does not have yet stay, whatever their age. The numbers of removed
-records are kept as ranges, so that a repeated one does not count as new. A file does not shrink; free space is reused.
+Whole chunks are removed, oldest first. Records that an active sink does not have yet stay, whatever
+their age. The numbers of removed records are kept as ranges, so that a repeated one does not count
+as new. A file does not shrink; free space is reused.
 """
 
 import sqlite3
@@ -16,14 +17,18 @@ from edgemeter.agent.ledger.chunks import coalesce, without_samples
 from edgemeter.agent.ledger.run_row import judge_siblings
 
 SLICE_CHUNKS = 50
-# Local runs are removed a tenth of the limit at a time, so that a full ledger is not rearranged at every run.
+# Local runs are removed a tenth of the limit at a time, so that a full ledger is not rearranged at
+# every run.
 _OWN_ROOM_SHARE = 10
 _TOUCHING = "FROM forgotten WHERE device = ? AND session = ? AND last >= ? AND first <= ?"
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long and how much is kept; None is unlimited. A record is removed only once the sink named `sink` has it."""
+    """How long and how much is kept; None is unlimited.
+
+    A record is removed only once the sink named `sink` has it.
+    """
 
     records_days: float | None = None
     samples_days: float | None = None
@@ -74,7 +79,8 @@ def apply_retention(
 def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
     """Remove the oldest of this machine's own runs, within the caller's transaction: raw samples first, then records.
 
-    Received records are not removed; the newest run stays whole. Some more than needed is removed, as room for further runs.
+    Received records are not removed; the newest run stays whole. Some more than needed is removed,
+    as room for further runs.
     """
     query = (
         "SELECT chunk, last_row, length(body), has_samples FROM chunks WHERE is_own ORDER BY chunk"
@@ -149,7 +155,10 @@ def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_
 
 
 def remove_rows(statements: Statements, last_row: int) -> int:
-    """Remove the rows up to `last_row`; return how many. The remaining siblings are judged again."""
+    """Remove the rows up to `last_row`; return how many.
+
+    The remaining siblings are judged again.
+    """
     query = "SELECT DISTINCT session_started_at_ns, case_number FROM runs WHERE row <= ? AND session_started_at_ns IS NOT NULL"
     touched = statements.execute(query, (last_row,)).fetchall()
     removed: int = statements.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount

@@ -32,7 +32,8 @@ DROP TABLE subjects;
 def make_rows_anew(statements: Statements, tables: str) -> None:
     """Replace the rows and subjects in `tables`, within the caller's transaction.
 
-    A record that this version does not accept has no row, so no view reads it; the quarantine names it for all of them.
+    A record that this version does not accept has no row, so no view reads it; the quarantine names
+    it for all of them.
     """
     for statement in (_BEGINNING + tables).split(";\n"):
         if statement.strip():

@@ -1,8 +1,9 @@
 """The history of a ledger's runs: notes, exclusions, inclusions and deletions; by whom, when and why.
 
-An excluded or deleted run has no row, so no statistic, page or export reads it. Its number is remembered, like those that
-retention removes: a device that delivers the record again gets a receipt, and the record does not return. The record of an excluded run
-is kept until it is included again or deleted.
+An excluded or deleted run has no row, so no statistic, page or export reads it. Its number is
+remembered, like those that retention removes: a device that delivers the record again gets a
+receipt, and the record does not return. The record of an excluded run is kept until it is included
+again or deleted.
 """
 
 import re
@@ -36,7 +37,8 @@ RunState = Literal["counted", "excluded"]
 # The conditions that filter a list, each a column of the rows.
 NARROWED = ("device", "fleet", "model", "runtime", "precision")
 _COLUMN = {name: "runs.device" if name == "device" else name for name in NARROWED}
-# Shorter beginnings of an id are accepted by `edgemeter runs` only: elsewhere they could be a mistyped file.
+# Shorter beginnings of an id are accepted by `edgemeter runs` only: elsewhere they could be a
+# mistyped file.
 ID = re.compile(r"[A-Za-z0-9-]{4,}")
 _NAMED = 5  # Candidates that are listed for an ambiguous id.
 _EVENT_COLUMNS = ("number", "action", "id", "device", "model", "author", "at_ns", "text")
@@ -121,7 +123,8 @@ class LedgerRuns:
 
         With `rows`, only the runs of these rows; excluded runs have none.
         """
-        # A name with a suffix that is not a model's name is a file name, which is not a column: read records until enough match.
+        # A name with a suffix that is not a model's name is a file name, which is not a column:
+        # read records until enough match.
         is_file = (
             bool(PurePath(conditions.get("model", "")).suffix)
             and conditions["model"] not in self.models()
@@ -214,7 +217,10 @@ class LedgerRuns:
         return None
 
     def entry(self, run_id: str, *, with_samples: bool = False) -> HeldRecord:
-        """Return the stored record of a run; the row of an excluded one is 0. Raises ConfigError if it cannot be read."""
+        """Return the stored record of a run; the row of an excluded one is 0.
+
+        Raises ConfigError if it cannot be read.
+        """
         for row, *_ in self.ledger.query(_ROWS, run_id):
             for entry in self._entries(row, with_samples=with_samples):
                 return entry
@@ -236,7 +242,10 @@ class LedgerRuns:
     def withdraw(
         self, run_id: str, action: Literal["excluded", "deleted"], author: str, reason: str
     ) -> list[tuple[str, int, int]]:
-        """Remove a run from every statistic; return its numbers (device, session, seq). The record of a deleted run is gone for good."""
+        """Remove a run from every statistic; return its numbers (device, session, seq).
+
+        The record of a deleted run is gone for good.
+        """
         from edgemeter.agent.ledger.retention import remember  # noqa: PLC0415 - a list of runs needs it not
 
         numbers = []
@@ -276,7 +285,8 @@ class LedgerRuns:
         for number, _, received_ns, body in self.ledger.query(f"{_EXCLUDED} AND id = ?", run_id):
             (payload,) = unpack_chunk(bytes(body))
             record = decode(payload)
-            # If interrupted in between, the run is still excluded, and the same call includes it again.
+            # If interrupted in between, the run is still excluded, and the same call includes it
+            # again.
             with self.ledger.writing() as statements:
                 recall(statements, record.device, record.session or 0, record.seq or 0)
             committed = self.ledger.commit(

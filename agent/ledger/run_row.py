@@ -37,8 +37,9 @@ RUN_TYPES = {
     **dict.fromkeys(VALUE_COLUMNS, "REAL"), "chunk": "INTEGER", "place": "INTEGER",
 }  # fmt: skip
 RUN_COLUMNS = tuple(RUN_TYPES)
-# A ledger with another number was written by another version of Edgemeter. A test computes it from the rows of records, so that it changes
-# with the tables, with the parts of a subject, and with the code that computes a figure or a fact.
+# A ledger with another number was written by another version of Edgemeter. A test computes it from
+# the rows of records, so that it changes with the tables, with the parts of a subject, and with the
+# code that computes a figure or a fact.
 ROWS_VERSION = 1483409220
 _MAY_BE_ABSENT = {"rules", "session_started_at_ns", "temperature_before_c", "job", *VALUE_COLUMNS}
 _DEFINITIONS = [
@@ -67,7 +68,8 @@ SUBJECTS_SCHEMA = f"""CREATE TABLE subjects (
 );
 """
 ADD_SUBJECT = f"INSERT INTO subjects VALUES (?, {', '.join('?' * len(SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
-# The runs that can have siblings, of these sessions and cases. CROSS JOIN makes SQLite look each up, and read no others.
+# The runs that can have siblings, of these sessions and cases. CROSS JOIN makes SQLite look each
+# up, and read no others.
 SIBLINGS = """SELECT session_started_at_ns, case_number, row, latency_p50_ms, siblings_p50_ms, siblings
 FROM (VALUES {sessions}) AS touched CROSS JOIN runs WHERE session_started_at_ns = column1 AND case_number = column2
 AND is_usable = 1 AND latency_p50_ms > 0 ORDER BY session_started_at_ns, case_number, row"""

@@ -1,6 +1,7 @@
 """The ledger in a SQLite file: of this machine's own runs, or of a collector that does not share its ledger.
 
-One `SqliteLedger` is one connection: use one object per thread. Readers and the one writer do not block each other (WAL).
+One `SqliteLedger` is one connection: use one object per thread. Readers and the one writer do not
+block each other (WAL).
 """
 
 import itertools
@@ -36,10 +37,13 @@ if TYPE_CHECKING:
 
 
 class SqliteLedger(sqlite_file.Database, Ledger):
-    """The ledger file at `path`; access `write` creates it if absent, `read` changes nothing. For its methods see `Ledger`.
+    """The ledger file at `path`; access `write` creates it if absent, `read` changes nothing.
+
+    For its methods see `Ledger`.
 
     Raises:
-        ConfigError: the file is not a ledger, or of another version (or absent, with access `read`).
+        ConfigError: the file is not a ledger, or of another version (or absent, with access
+            `read`).
         UnavailableError: it cannot be opened, or the disk is full.
     """
 

@@ -6,7 +6,8 @@ from edgemeter.agent.machine.machine import Machine
 
 CORAL_USB, CORAL_PCIE, HAILO, NVME, HAT = "Coral USB", "Coral PCIe", "Hailo", "NVMe", "HAT"
 UNUSED_CORAL = "1a6e:089a"
-# The USB Coral changes its id when its firmware is loaded, at the first inference. Source: Linux USB id list; observed on boards.
+# The USB Coral changes its id when its firmware is loaded, at the first inference. Source: Linux
+# USB id list; observed on boards.
 USB_ACCELERATORS = {
     UNUSED_CORAL: f"{CORAL_USB} ({UNUSED_CORAL}, not used since it was plugged in)",
     "18d1:9302": f"{CORAL_USB} (18d1:9302)",

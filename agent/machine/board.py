@@ -1,6 +1,7 @@
 """The identity of the machine: board, system on chip, processor, firmware, power mode; and whether it is a guest.
 
-Signs of a virtual machine or container are those of systemd-detect-virt that an ordinary user can read in files.
+Signs of a virtual machine or container are those of systemd-detect-virt that an ordinary user can
+read in files.
 """
 
 import re

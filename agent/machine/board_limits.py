@@ -1,7 +1,7 @@
 """Upper bounds for a board, an accelerator or a card: memory bandwidth and operations a second, each with its source.
 
-The figures are in `board_limits.toml`, which is read when needed. If one line covers a family, they are those of its largest member, sparse
-and in the fastest mode, so that no member can exceed them.
+The figures are in `board_limits.toml`, which is read when needed. If one line covers a family, they
+are those of its largest member, sparse and in the fastest mode, so that no member can exceed them.
 """
 
 import re
@@ -12,7 +12,8 @@ from typing import Literal
 import msgspec
 
 BOARD_LIMITS = Path(__file__).with_name("board_limits.toml")
-# Words in a device's name that do not change its bounds; any other word may be an accelerator, or a second device.
+# Words in a device's name that do not change its bounds; any other word may be an accelerator, or a
+# second device.
 _HARMLESS = re.compile(
     r"nvidia|raspberry|pi|jetson|geforce|rockchip|orange|radxa|google|lenovo|dell|hp|laptop|desktop|pc|pro|max|plus|super|ti|usb|m\.2|pcie|"
     r"board|kit|devkit|developer|dev|reference|engineering|compute|module|model|series|[\d.]+(?:gi?b|w|g)|gi?b|ram|lpddr\w*|ssd|nvme|1x|"
@@ -59,8 +60,9 @@ class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def type_for(self, bits: float | None) -> Literal["int4", "int8", "fp16", "fp32"] | None:
         """Return the type whose peak bounds numbers of `bits` (None: the fastest type); None if no type does.
 
-        A wider type is never faster than a narrower one, so the bound of the narrower one holds for it too, unless the accelerator has
-        integers only. Up to 5 bits, with the scale of a block, count as 4.
+        A wider type is never faster than a narrower one, so the bound of the narrower one holds for
+        it too, unless the accelerator has integers only. Up to 5 bits, with the scale of a block,
+        count as 4.
         """
         by_type = self.most_gop_per_s
         if (
@@ -79,7 +81,8 @@ class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class NamedLimits(msgspec.Struct, frozen=True):
     """The bounds of a device by its name: the board, and an accelerator or a card with it.
 
-    `is_complete` is False if the name has other words: it may name several devices, or a part with unknown bounds.
+    `is_complete` is False if the name has other words: it may name several devices, or a part with
+    unknown bounds.
     """
 
     board: BoardLimit | None = None

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 # The kernel starts with this error bound, and increases it from each correction on.
-# Source: NTP_PHASE_LIMIT in Linux include/linux/timex.h; systemd's ntp_synced() uses the same limit.
+# Source: NTP_PHASE_LIMIT in Linux include/linux/timex.h; systemd's ntp_synced() uses the same
+# limit.
 UNSYNCHRONISED_MS = 16_000.0
 # The offset is in nanoseconds when this bit of the status is set. Source: STA_NANO in adjtimex(2).
 IN_NANOSECONDS = 0x2000
 
 
 class _Timex(ctypes.Structure):
-    """The first fields of the C library's struct timex, and room for the others. Source: adjtimex(2)."""
+    """The first fields of the C library's struct timex, and room for the others.
+
+    Source: adjtimex(2).
+    """
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -60,7 +64,8 @@ def synchronised(
 ) -> bool | None:
     """Return whether the wall clock is synchronised (NTP, chrony, PTP); None if unknown.
 
-    If the kernel's state is unknown (in some sandboxes, and in recordings), systemd-timesyncd's mark shows it, but its absence does not.
+    If the kernel's state is unknown (in some sandboxes, and in recordings), systemd-timesyncd's
+    mark shows it, but its absence does not.
     """
     state = ask_kernel(machine)
     if state is not None:

@@ -33,7 +33,8 @@ FIRST_S = 0.25
 def inspect(when: When, machine: Machine = THIS_MACHINE, *, pid: int | None = None) -> Condition:
     """Return the machine's condition; the clock is that of the core of process `pid`.
 
-    During a run only quantities that may change within seconds are read; before and after it also those that take longer to read.
+    During a run only quantities that may change within seconds are read; before and after it also
+    those that take longer to read.
     """
     now_hz, highest_hz = cpu_clocks_hz(machine, None if pid is None else load.core_of(machine, pid))
     quick = Condition(
@@ -54,8 +55,9 @@ def inspect(when: When, machine: Machine = THIS_MACHINE, *, pid: int | None = No
 class ConditionWatcher:
     """Inspects the machine every period, from a thread, while the process `pid` is measured.
 
-    If the timed part is too short for the kernel's clock ticks, the load is counted from an earlier `mark`. `served` returns the processes
-    of the model's server, `neighbours` those of runs at the same time; neither counts as other processes.
+    If the timed part is too short for the kernel's clock ticks, the load is counted from an earlier
+    `mark`. `served` returns the processes of the model's server, `neighbours` those of runs at the
+    same time; neither counts as other processes.
     """
 
     def __init__(

@@ -12,7 +12,8 @@ from edgemeter.agent.machine.board import detect_virtualisation
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import governor
 
-# Distributions whose version may change a figure: the runtimes, and libraries that prepare inputs and score outputs.
+# Distributions whose version may change a figure: the runtimes, and libraries that prepare inputs
+# and score outputs.
 LIBRARIES = (
     "ai-edge-litert", "tflite-runtime", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn", "torch",
     "executorch", "openvino", "ncnn", "tensorrt", "hailort", "numpy", "pillow", "opencv-python",
@@ -23,7 +24,10 @@ OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 
 
 def read(machine: Machine = THIS_MACHINE) -> Environment:
-    """Return the environment; unknown values are None. On a Pi or Jetson it runs one or two commands."""
+    """Return the environment; unknown values are None.
+
+    On a Pi or Jetson it runs one or two commands.
+    """
     return Environment(
         board=board.model(machine),
         arch=machine.arch,

@@ -1,6 +1,7 @@
 """Processor time by consumer (the measured process, the agent, others, the hypervisor), the busiest other process, and memory.
 
-/proc is read without psutil, so that a recorded tree can replace the machine, and garbled files read as None.
+/proc is read without psutil, so that a recorded tree can replace the machine, and garbled files
+read as None.
 """
 
 from collections import Counter
@@ -11,16 +12,18 @@ from pathlib import Path
 from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.machine.machine import Machine, whole_number
 
-# The kernel charges a whole clock tick (10 ms) to the process that runs at that moment, so a share is off by about a tick at each end: by
-# 4% for this number of ticks over all cores.
+# The kernel charges a whole clock tick (10 ms) to the process that runs at that moment, so a share
+# is off by about a tick at each end: by 4% for this number of ticks over all cores.
 FEWEST_TICKS = 50
 # One busy core of a four-core board is 25%, a desktop that redraws a few per cent.
 LOAD_RATIO = 0.10
-# Limits of the load in a watched block beyond that while idle: as a share of all cores, as a share of the block's load, and in ticks.
+# Limits of the load in a watched block beyond that while idle: as a share of all cores, as a share
+# of the block's load, and in ticks.
 EXCESS_RATIO = 0.02
 EXCESS_OF_BLOCK_RATIO = 0.10
 EXCESS_TICKS = 10
-# Processes with a smaller share of the processor time are not named; the busy one may be invisible from a container.
+# Processes with a smaller share of the processor time are not named; the busy one may be invisible
+# from a container.
 LEAST_NAMED = 0.01
 
 
@@ -28,8 +31,8 @@ LEAST_NAMED = 0.01
 class ProcessorUsage:
     """Processor time since boot in clock ticks, over all cores.
 
-    `own` belongs to the measured process (None: it has ended), `agent` to the agent and its finished children, `served` to the model's
-    server and its finished children (None: not visible).
+    `own` belongs to the measured process (None: it has ended), `agent` to the agent and its
+    finished children, `served` to the model's server and its finished children (None: not visible).
     """
 
     total: int
@@ -64,7 +67,8 @@ def read_usage(
     counts = [count for field in fields[1:9] if (count := whole_number(field)) is not None]
     if fields[:1] != ["cpu"] or len(counts) < 5:
         return None
-    # user, nice, system, idle, iowait, irq, softirq, steal: guest time is part of user. Source: proc_stat(5).
+    # user, nice, system, idle, iowait, irq, softirq, steal: guest time is part of user. Source:
+    # proc_stat(5).
     stolen = counts[7] if len(counts) > 7 else 0
     total = sum(counts)
     measured = [
@@ -160,7 +164,8 @@ def read_memory(machine: Machine) -> MemInfo:
 class ProcessTable:
     """Clock ticks up to a moment, of all cores and of each process by pid and start, because pids are reused.
 
-    `children` has the ticks of the finished children of each process, `parents` the pids of parents.
+    `children` has the ticks of the finished children of each process, `parents` the pids of
+    parents.
     """
 
     total: int
@@ -246,7 +251,8 @@ def by_whom(worst: OtherProcess | None, load_ratio: float) -> str:
 class OtherLoad:
     """The load of processes other than the watching one and its descendants, as shares of all cores, 0..1.
 
-    `idle_ratio` is the larger one of both idle stretches. None: a stretch was too short for clock ticks.
+    `idle_ratio` is the larger one of both idle stretches. None: a stretch was too short for clock
+    ticks.
     """
 
     block_ratio: float | None
@@ -258,7 +264,8 @@ class OtherLoad:
 def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
     """Return the load of others in a watched block; the four `tables` bound both idle stretches and the block, `pid` watches.
 
-    The energy above idle is wrong by the difference of that load between block and idle, so the limit is lower than for latencies.
+    The energy above idle is wrong by the difference of that load between block and idle, so the
+    limit is lower than for latencies.
     """
     begun, start, end, over = tables
     block_ratio = others_ratio(start, end, pid)

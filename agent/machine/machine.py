@@ -56,7 +56,8 @@ class Machine:
     def text(self, path: str | Path) -> str | None:
         """Return the text of a file below the root, without surrounding white space and NULs; None if it is empty or unreadable."""
         try:
-            # Some drivers return EAGAIN while their part of the chip is off; a pipe or a device must not block us.
+            # Some drivers return EAGAIN while their part of the chip is off; a pipe or a device
+            # must not block us.
             descriptor = os.open(self.root / path, os.O_RDONLY | os.O_NONBLOCK)
         except (OSError, ValueError):
             return None

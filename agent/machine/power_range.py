@@ -1,7 +1,8 @@
 """Bounds of the power at the input of a machine, by its board: a value outside them has a wrong unit or shunt.
 
-`highest_w` is the most that its supply or input can give, with all attached devices; `lowest_w` is about half of its lowest known idle
-power, without a display. A factor of 10 in the shunt or of 1000 in the unit exceeds the bounds; HATs, drives and accelerators do not.
+`highest_w` is the most that its supply or input can give, with all attached devices; `lowest_w` is
+about half of its lowest known idle power, without a display. A factor of 10 in the shunt or of 1000
+in the unit exceeds the bounds; HATs, drives and accelerators do not.
 Source: ratings of the makers' supplies and power modes, in each line of `board_limits.toml`.
 """
 
@@ -13,7 +14,8 @@ import msgspec
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.machine.board_limits import BOARD_LIMITS
 
-# Power at the wall over power at the board. Source: the least efficiency of old linear adapters, and of supplies at low load, is 70%.
+# Power at the wall over power at the board. Source: the least efficiency of old linear adapters,
+# and of supplies at low load, is 70%.
 WALL_RATIO = 1.4
 # Allowance for a single reading, because of inrush and noise.
 READING_RATIO = 3.0

@@ -1,7 +1,8 @@
 """The processes and the memory of a server at an address of this machine: the process that listens, and its descendants.
 
-The kernel lists listening sockets in /proc/net/tcp and tcp6, and the open sockets of a process in /proc/PID/fd, which only its user and
-root may read, and no sandboxed process. Source: Linux Documentation/filesystems/proc.rst.
+The kernel lists listening sockets in /proc/net/tcp and tcp6, and the open sockets of a process in
+/proc/PID/fd, which only its user and root may read, and no sandboxed process. Source: Linux
+Documentation/filesystems/proc.rst.
 """
 
 import socket

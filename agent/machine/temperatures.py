@@ -7,7 +7,8 @@ from edgemeter.agent.machine.machine import Machine
 
 # Sensors inside processors without a thermal zone (AMD), or finer than it (Intel).
 CPU_SENSORS = frozenset({"coretemp", "k10temp", "zenpower"})
-# A Jetson's power management chip has no thermometer: its driver returns one of these. Source: tegrastats of all JetPacks.
+# A Jetson's power management chip has no thermometer: its driver returns one of these. Source:
+# tegrastats of all JetPacks.
 FAKE_PMIC_C = (50.0, 100.0)
 # A sensor that is switched off reads -256; no supported board works beyond these.
 LOWEST_C, HIGHEST_C = -60.0, 200.0

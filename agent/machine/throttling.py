@@ -12,7 +12,8 @@ from edgemeter.agent.base.flags import any_known
 from edgemeter.agent.machine import board
 from edgemeter.agent.machine.machine import Machine, whole_number
 
-# Raspberry Pi, get_throttled; the same bits 16 higher: since boot. Source: raspberrypi.com documentation of vcgencmd.
+# Raspberry Pi, get_throttled; the same bits 16 higher: since boot. Source: raspberrypi.com
+# documentation of vcgencmd.
 UNDER_VOLTAGE = 1 << 0
 HELD_BACK = 1 << 1 | 1 << 2 | 1 << 3
 SINCE_BOOT = 16

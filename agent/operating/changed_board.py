@@ -1,9 +1,12 @@
 """A board that is set to power modes and governors for a measurement, and then restored, whatever ends the measurement.
 
-The restore record, a file of root, has the original settings. It is on the disk from before the first write until the board is restored. If
-the process is killed, the next command restores the board. Power modes overwrite clocks, so the record of a sweep of modes has clocks too.
-Only the process with the run lock changes or restores a board; nvpmodel, which may outlive a killed process, inherits the lock.
-Source: Linux Documentation/admin-guide/pm/cpufreq.rst, Documentation/ABI/testing/sysfs-class-devfreq.
+The restore record, a file of root, has the original settings. It is on the disk from before the
+first write until the board is restored. If the process is killed, the next command restores the
+board. Power modes overwrite clocks, so the record of a sweep of modes has clocks too. Only the
+process with the run lock changes or restores a board; nvpmodel, which may outlive a killed process,
+inherits the lock.
+Source: Linux Documentation/admin-guide/pm/cpufreq.rst,
+Documentation/ABI/testing/sysfs-class-devfreq.
 """
 
 import os
@@ -27,7 +30,8 @@ from edgemeter.agent.operating.board_settings import RECORD, SettingError
 
 MODE = "power_mode"
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
-# 17000000.gpu (JetPack 6), .ga10b (5), .gv11b and .gp10b (Xavier, TX2), 57000000.gpu (Nano), gpu-gpc-0 (Thor).
+# 17000000.gpu (JetPack 6), .ga10b (5), .gv11b and .gp10b (Xavier, TX2), 57000000.gpu (Nano),
+# gpu-gpc-0 (Thor).
 GPU = r"gpu|\.g[apv]\d+b"
 REMEDY = '`sudo -E "$(command -v edgemeter)" doctor` restores them'
 
@@ -86,11 +90,15 @@ def read_settings(machine: Machine, *, has_modes: bool) -> dict[str, str]:
 
 
 class ChangedBoard:
-    """The board with its original settings, from which each point is set. The next point undoes changes by others."""
+    """The board with its original settings, from which each point is set.
+
+    The next point undoes changes by others.
+    """
 
     def __init__(self, machine: Machine, record: RestoreRecord) -> None:
         self._machine, self._record = machine, record
-        # The mode and governor that are set (None: while they are being set), and the settings after that.
+        # The mode and governor that are set (None: while they are being set), and the settings
+        # after that.
         self._state: tuple[str | None, str | None] | None = (record.original.get(MODE), None)
         self._left = self._read()
 
@@ -144,8 +152,8 @@ def restore(machine: Machine, record: RestoreRecord) -> None:
         SettingError: some settings cannot be written; the others are.
     """
     problems = dict.fromkeys(record.original, "")
-    # Sorted by name: the mode, then governors and limits before the clock of `userspace`. Twice, because the kernel refuses a highest clock
-    # below the present lowest one.
+    # Sorted by name: the mode, then governors and limits before the clock of `userspace`. Twice,
+    # because the kernel refuses a highest clock below the present lowest one.
     for name in (*sorted(problems), *sorted(problems.keys() - {MODE})):
         try:
             if name == MODE:
@@ -175,7 +183,10 @@ def put_back(machine: Machine, record: RestoreRecord) -> None:
 def changed_board(
     home: Path, points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE
 ) -> Iterator[ChangedBoard]:
-    """Yield the board, which is restored at the end; the caller holds the run lock. Raises UnavailableError if it cannot be set."""
+    """Yield the board, which is restored at the end; the caller holds the run lock.
+
+    Raises UnavailableError if it cannot be set.
+    """
     if why := restore_leftover(home, machine, holds_run_lock=True):
         raise UnavailableError(why)
     if is_slowed_to_cool(machine):

@@ -1,7 +1,8 @@
 """Power sensors: what measures watts. The protocol, and the table of names.
 
-A sensor is one file here, one line in `SENSORS` and one recorded fixture under `tests/fixtures/power/`.
-Others register theirs through the entry point group `edgemeter.power`, or are named as `FILE.py:NAME`.
+A sensor is one file here, one line in `SENSORS` and one recorded fixture under
+`tests/fixtures/power/`. Others register theirs through the entry point group `edgemeter.power`, or
+are named as `FILE.py:NAME`.
 """
 
 import inspect
@@ -37,12 +38,13 @@ SENSORS: Mapping[str, str] = {
 ENTRY_POINTS = "edgemeter.power"
 # The folder that stands for / where a sensor reads files; another one in tests.
 ROOT = Path("/")
-# Settings of any sensor: its gain as a factor, the relative standard uncertainty (k = 1) of the gain, its drift with temperature, and the
-# largest delay of the sensor.
+# Settings of any sensor: its gain as a factor, the relative standard uncertainty (k = 1) of the
+# gain, its drift with temperature, and the largest delay of the sensor.
 USER_SETTINGS = ("gain", "gain_u_ratio", "gain_drift_ratio", "delay_ms")
 # The annotations of settings; a sensor of another package may have none, or strings.
 _TEXTS = (str, str | None, "str", "str | None", inspect.Parameter.empty)
-# Entries of `excludes` for sensors that do not see devices on the board's USB ports, or in its PCIe and M.2 slots.
+# Entries of `excludes` for sensors that do not see devices on the board's USB ports, or in its PCIe
+# and M.2 slots.
 USB_DEVICES = "USB devices"
 PCIE_DEVICES = "PCIe devices"
 
@@ -55,11 +57,12 @@ class AbsentError(UnavailableError):
 class Description:
     """The description of a sensor: which part of the machine it sees, how often and how finely.
 
-    `gain_u_ratio` is the relative standard uncertainty of its gain (k = 1); None means unknown, not zero. `gain_drift_ratio` is how far the
-    gain may drift with temperature, in either direction, relative to it. `delay_ms` is how late its readings may be at most.
-    `resolution_w` is the step of a power reading, `resolution_mj` that of an energy counter.
-    `offset_u_w` is the standard uncertainty of its zero, where the driver knows it.
-    `warnings` are reasons to doubt its figures; `blocked` is why its present set-up gives no energy, with the remedy.
+    `gain_u_ratio` is the relative standard uncertainty of its gain (k = 1); None means unknown, not
+    zero. `gain_drift_ratio` is how far the gain may drift with temperature, in either direction,
+    relative to it. `delay_ms` is how late its readings may be at most. `resolution_w` is the step
+    of a power reading, `resolution_mj` that of an energy counter. `offset_u_w` is the standard
+    uncertainty of its zero, where the driver knows it. `warnings` are reasons to doubt its figures;
+    `blocked` is why its present set-up gives no energy, with the remedy.
     """
 
     id: str
@@ -89,8 +92,8 @@ class Rail:
 class Reading:
     """One reading: `power_w` of a power sensor, `energy_mj` since some start of a counter; stamped at mid-read, monotonic.
 
-    A counter may also give its present power in `power_w`: for display, not for the energy. `rails` are the parts
-    that the sensor sees; they need not add up to the whole.
+    A counter may also give its present power in `power_w`: for display, not for the energy. `rails`
+    are the parts that the sensor sees; they need not add up to the whole.
     """
 
     taken_ns: int
@@ -100,9 +103,12 @@ class Reading:
 
 
 class PowerSensor(Protocol):
-    """Reads one sensor, in a thread of its own; a read may block for a period. A child process must not inherit open files.
+    """Reads one sensor, in a thread of its own; a read may block for a period.
 
-    Constructed, without reading anything, with its configuration as keywords (strings), and with `root` where it has that parameter.
+    A child process must not inherit open files.
+
+    Constructed, without reading anything, with its configuration as keywords (strings), and with
+    `root` where it has that parameter.
     """
 
     def describe(self) -> Description:
@@ -233,7 +239,8 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
     """Check the table [sensors.NAME] of a configuration, whatever the machine has.
 
     Raises:
-        ConfigError: no sensor has that name, or it does not know a setting, or one is neither text nor number.
+        ConfigError: no sensor has that name, or it does not know a setting, or one is neither text
+            nor number.
     """
     kind = settings.get("type", name)
     wrong = next((key for key, value in settings.items() if not is_setting(value)), None)

@@ -21,7 +21,8 @@ NEVER_FOUND = frozenset({"replay"})
 NO_SENSOR = "no power sensor on this machine"
 # Sensors that two processes would disturb, each with the setting without which it opens nothing.
 EXCLUSIVE = {"um25c": "port", "joulescope": None, "fnirsi": None}
-# How long a counter is watched to measure its power; more would be better, but too long for a listing.
+# How long a counter is watched to measure its power; more would be better, but too long for a
+# listing.
 COUNTER_S = 1.0
 
 
@@ -29,8 +30,8 @@ COUNTER_S = 1.0
 class DetectedSensor:
     """One supported sensor: its description if present, else the reason; `is_absent` is false where it is present but unreadable.
 
-    `is_chosen_unasked` is false of one that a run uses only when it was named; `is_configured` of one that has no settings of the user's;
-    `is_misconfigured` marks one whose settings are wrong.
+    `is_chosen_unasked` is false of one that a run uses only when it was named; `is_configured` of
+    one that has no settings of the user's; `is_misconfigured` marks one whose settings are wrong.
     """
 
     name: str
@@ -88,7 +89,8 @@ def detect_sensors(
 def choose_sensor(detected: Iterable[DetectedSensor]) -> tuple[str | None, str]:
     """Return the name of the sensor with the widest scope, and why; or None and why there is none.
 
-    One that is blocked from giving an energy yields to one that is not. A configured one that gives nothing is named with its reason.
+    One that is blocked from giving an energy yields to one that is not. A configured one that gives
+    nothing is named with its reason.
     """
     sensors = list(detected)
     present = [
@@ -200,8 +202,8 @@ def open_sensors(
 ) -> Iterator[tuple[dict[str, PowerSensor], str]]:
     """Open the `requested` sensors (NAME[,NAME] or none), else the `usual` ones, else the widest; also yield the reason for the choice.
 
-    Where the widest is taken, one that is configured and gives nothing is a MissingSensor beside it, so that the record holds why another
-    took its place.
+    Where the widest is taken, one that is configured and gives nothing is a MissingSensor beside
+    it, so that the record holds why another took its place.
 
     Raises:
         UnavailableError: a sensor that was asked for by name is not here.

@@ -1,7 +1,7 @@
 """Attached devices outside a sensor's scope: a run on such a device has no energy, and runs on other devices get a note.
 
-Rails and processors' counters lie behind the branches to USB ports, M.2 and PCIe slots, and HATs. A sensor in the board's supply sees
-them all.
+Rails and processors' counters lie behind the branches to USB ports, M.2 and PCIe slots, and HATs. A
+sensor in the board's supply sees them all.
 """
 
 import re
@@ -19,7 +19,8 @@ _LEFT_OUT = {
     "USB": frozenset({USB_DEVICES, "mainboard"}),
     "PCIe": frozenset({PCIE_DEVICES, "HATs", "carrier board", "mainboard"}),
 }
-# By the beginning of an attached device's name: the name by which a sensor excludes it, and names that already cover it.
+# By the beginning of an attached device's name: the name by which a sensor excludes it, and names
+# that already cover it.
 _DRAWS = {
     CORAL_USB: (USB_DEVICES, _LEFT_OUT["USB"]),
     CORAL_PCIE: (PCIE_DEVICES, _LEFT_OUT["PCIe"]),
@@ -35,7 +36,8 @@ _ON_PCIE = frozenset({"pci", "pcie", "apex"})
 def accelerator_link(runtime: RuntimeInfo, attached: Sequence[str]) -> Link | None:
     """Return the link of the runtime's accelerator, None without one; `attached` is as in the environment.
 
-    A back-end that is named for the Edge TPU only is on USB, unless the only attached Coral is on PCIe.
+    A back-end that is named for the Edge TPU only is on USB, unless the only attached Coral is on
+    PCIe.
     """
     words = set(re.findall(r"[a-z]+", f"{runtime.name} {runtime.backend}".lower()))
     if words & _ON_USB:

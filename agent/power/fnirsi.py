@@ -7,15 +7,18 @@ The gain is assumed to be within 2%. Unless you are root, the meter needs a udev
     [sensors.fnirsi]
     # device = "/dev/hidraw0"       # default: recognised by its USB numbers
 
-Protocol: there are 100 samples a second, in steps of 10 uV and 10 uA; a reading is the mean of those since the last one. A packet of 64
-bytes holds 0xAA, its kind (0x04: measurements), four samples of 15 bytes, one byte, and a CRC-8, which is not checked, because USB has
-its own. A sample is voltage and current, little-endian, then data lines and temperature. Samples are 10 ms apart by the meter's own
-clock, so the time of a sample follows from its place. FNB58 and FNB48S send packets by themselves, and stop unless they are asked to go
-on every second. FNB48, C1 and a meter with unknown numbers answer each request with one packet. They are asked again after each one, so
-that an answer always waits, and a reading is the mean of two.
-Source: packets, commands and the rate of requests (1 s, or 3 ms at the soonest) as published with the logger fnirsi-usb-power-data-logger
-(MIT); the pause between the first commands as in fnirsi-usb-tool, whose author saw meters hang without it.
-Tested with: packets of this form, and a pseudo-terminal that plays both kinds of meter.
+Protocol: there are 100 samples a second, in steps of 10 uV and 10 uA; a reading is the mean of
+those since the last one. A packet of 64 bytes holds 0xAA, its kind (0x04: measurements), four
+samples of 15 bytes, one byte, and a CRC-8, which is not checked, because USB has its own. A sample
+is voltage and current, little-endian, then data lines and temperature. Samples are 10 ms apart by
+the meter's own clock, so the time of a sample follows from its place. FNB58 and FNB48S send packets
+by themselves, and stop unless they are asked to go on every second. FNB48, C1 and a meter with
+unknown numbers answer each request with one packet. They are asked again after each one, so that an
+answer always waits, and a reading is the mean of two.
+Source: packets, commands and the rate of requests (1 s, or 3 ms at the soonest) as published with
+the logger fnirsi-usb-power-data-logger (MIT); the pause between the first commands as in
+fnirsi-usb-tool, whose author saw meters hang without it. Tested with: packets of this form, and a
+pseudo-terminal that plays both kinds of meter.
 """
 
 import os

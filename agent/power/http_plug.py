@@ -1,7 +1,8 @@
 """The common part of plugs and relays that measure power and answer over HTTP on the local network.
 
-A plug sees everything that it feeds, including the loss in the power supply. Several measuring channels are added up unless `channel`
-names one. The energy counters are not used, because their steps (0.21 Wh, which is 766 J, or 1 Wh) are too coarse.
+A plug sees everything that it feeds, including the loss in the power supply. Several measuring
+channels are added up unless `channel` names one. The energy counters are not used, because their
+steps (0.21 Wh, which is 766 J, or 1 Wh) are too coarse.
 """
 
 import base64
@@ -23,8 +24,8 @@ TIMEOUT_S = 3.0
 PERIOD_MS = 1000.0
 # More than three phases of 400 A: a larger reading is garbled.
 HIGHEST_W = 1e6
-# Limits of 2% and 0.1 W, taken as rectangular: standard uncertainties. Source: the makers' classes, 1 to 2%, and that of Tasmota's
-# chips (HLW8012, BL0937, CSE7766) once calibrated.
+# Limits of 2% and 0.1 W, taken as rectangular: standard uncertainties. Source: the makers' classes,
+# 1 to 2%, and that of Tasmota's chips (HLW8012, BL0937, CSE7766) once calibrated.
 GAIN_U_RATIO, OFFSET_U_W = 0.0115, 0.058
 LARGEST_RESPONSE_BYTES = 1 << 20
 _HASHES = {"md5": hashlib.md5, "sha-256": hashlib.sha256}

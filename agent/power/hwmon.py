@@ -1,7 +1,8 @@
 """Chips with a power reading in /sys/class/hwmon: INA2xx current monitors, POWER-Z USB-C meters, graphics cards.
 
-To connect a current monitor, load its driver: `echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device`. The driver assumes a
-shunt of 10 mOhm, but most boards have 100 mOhm. Set `shunt_ohm` as printed on it, such as 0.1 for R100: without it there is no energy. If
+To connect a current monitor, load its driver: `echo ina219 0x40 | sudo tee
+/sys/bus/i2c/devices/i2c-1/new_device`. The driver assumes a shunt of 10 mOhm, but most boards have
+100 mOhm. Set `shunt_ohm` as printed on it, such as 0.1 for R100: without it there is no energy. If
 the meter is wired the wrong way round, set `gain = -1`. Most chips also need `scope`.
 
     [sensors.hwmon]
@@ -10,14 +11,18 @@ the meter is wired the wrong way round, set `gain = -1`. Most chips also need `s
     shunt_ohm = 0.1            # printed on the shunt of a current monitor (R100)
     scope = "board-input"      # what the chip measures; for a current monitor your wiring decides
 
-The gain's uncertainty defaults to 2% for a current monitor, and to 0.5% if the shunt is inside the chip. For other chips it is unknown.
+The gain's uncertainty defaults to 2% for a current monitor, and to 0.5% if the shunt is inside the
+chip. For other chips it is unknown.
 
-Protocol: a POWER-Z KM002C or KM003C needs Linux 6.7. The stock overlay `i2c-sensor,ina219` does nothing. Voltage times current is the power
-of current monitors (INA219/220/226/230/231/234/260, SY24655, INA228/237/238/700/780, SQ52206) and of POWER-Z, because the INA219's power
-register has no sign and those of the others have coarser steps. Other chips are read by their powerN or energyN, except a Jetson's INA3221
-and batteries. An energy counter is read where there is one; that of a current monitor has no sign, so it is read only while current flows
-forwards. A current at the last step of a chip's range is no reading. The 2% are the sum of a 1% shunt and 0.5 to 1% of the chip.
-Source: Linux Documentation/hwmon, Documentation/gpu/amdgpu/thermal.rst, Documentation/ABI/testing/sysfs-driver-intel-{i915,xe}-hwmon and
+Protocol: a POWER-Z KM002C or KM003C needs Linux 6.7. The stock overlay `i2c-sensor,ina219` does
+nothing. Voltage times current is the power of current monitors (INA219/220/226/230/231/234/260,
+SY24655, INA228/237/238/700/780, SQ52206) and of POWER-Z, because the INA219's power register has no
+sign and those of the others have coarser steps. Other chips are read by their powerN or energyN,
+except a Jetson's INA3221 and batteries. An energy counter is read where there is one; that of a
+current monitor has no sign, so it is read only while current flows forwards. A current at the last
+step of a chip's range is no reading. The 2% are the sum of a 1% shunt and 0.5 to 1% of the chip.
+Source: Linux Documentation/hwmon, Documentation/gpu/amdgpu/thermal.rst,
+Documentation/ABI/testing/sysfs-driver-intel-{i915,xe}-hwmon and
 drivers/hwmon/{ina2xx,ina238,powerz}.c; the chips' data sheets.
 Tested with: a capture of an INA219 in a UPS, and trees of the drivers' form.
 """
@@ -265,7 +270,8 @@ def _channels(chip: HwmonChip, confirmed_ohm: float | None) -> list[HwmonChannel
     if facts.voltage is None:
         if chip.name == "ina3221" or chip.text("device/type") in SUPPLIES:
             return []
-        # In order of names, energies come before powers, and `_average` before `_input`, which is newer and replaces it.
+        # In order of names, energies come before powers, and `_average` before `_input`, which is
+        # newer and replaces it.
         matches = {
             match[1]: match
             for path in list_folder(chip.folder, "channels")

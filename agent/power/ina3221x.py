@@ -1,10 +1,11 @@
 """INA3221 monitors of a Jetson with JetPack 4, read through NVIDIA's driver `ina3221x`.
 
-Where: /sys/bus/i2c/drivers/ina3221x/*/iio:deviceN. AGX Xavier, TX1 and TX2 have several. rail_name_K, in_powerK_input in mW,
-in_voltageK_input in mV, in_currentK_input in mA; K = 0, 1, 2.
-Timing: by the number of processors online and their clocks, the driver switches between one conversion of 140 us per read and a mean of
-64 conversions over three channels. The slower of the two, 422 ms for a fresh value, is assumed. Resolution: 40 uV over a shunt of 5 mOhm,
-which is 8 mA or 40 mW at 5 V. The gain's uncertainty defaults to 5% (k = 1), because nobody has measured it.
+Where: /sys/bus/i2c/drivers/ina3221x/*/iio:deviceN. AGX Xavier, TX1 and TX2 have several.
+rail_name_K, in_powerK_input in mW, in_voltageK_input in mV, in_currentK_input in mA; K = 0, 1, 2.
+Timing: by the number of processors online and their clocks, the driver switches between one
+conversion of 140 us per read and a mean of 64 conversions over three channels. The slower of the
+two, 422 ms for a fresh value, is assumed. Resolution: 40 uV over a shunt of 5 mOhm, which is 8 mA
+or 40 mW at 5 V. The gain's uncertainty defaults to 5% (k = 1), because nobody has measured it.
 Source: L4T 4.9 drivers/staging/iio/meter/ina3221.c.
 Tested with: trees of this form.
 """

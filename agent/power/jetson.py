@@ -1,7 +1,7 @@
 """The common part of the sensors that read a Jetson's monitors in sysfs; `jetson_rails` defines which rails make the total of a board.
 
-The gain's uncertainty defaults to 5% (k = 1), see `jetson_rails`. If only root may read the files, run as root, or `sudo chmod a+r` the
-files that the error names.
+The gain's uncertainty defaults to 5% (k = 1), see `jetson_rails`. If only root may read the files,
+run as root, or `sudo chmod a+r` the files that the error names.
 """
 
 import dataclasses
@@ -39,7 +39,10 @@ class JetsonChannel:
     disabled_by: Path | None = None
 
     def power_w(self) -> float:
-        """Return the power now; negative where the offset or the current is. Raises as `read_number`."""
+        """Return the power now; negative where the offset or the current is.
+
+        Raises as `read_number`.
+        """
         if self.disabled_by is not None:
             raise UnavailableError(
                 f"{str(self.disabled_by)!r} is 0: `echo 1 | sudo tee {self.disabled_by}` lets the chip measure it"

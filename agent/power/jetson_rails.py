@@ -1,11 +1,13 @@
 """A Jetson's rails: which of them add up to its total, which lie inside others, and what that total leaves out.
 
-Every reader of a Jetson (hwmon, IIO, jtop, a log of tegrastats) passes the rails by name and gets the total. A rail that is not part of
-the total is shown and never added: on AGX Orin `VDDQ_VDD2_1V8AO` lies inside `VIN_SYS_5V0`. If a rail of the total is missing, or no row
-of the table fits, there is no total.
+Every reader of a Jetson (hwmon, IIO, jtop, a log of tegrastats) passes the rails by name and gets
+the total. A rail that is not part of the total is shown and never added: on AGX Orin
+`VDDQ_VDD2_1V8AO` lies inside `VIN_SYS_5V0`. If a rail of the total is missing, or no row of the
+table fits, there is no total.
 
-Source: NVIDIA Jetson Linux Developer Guide r36.4.3 and 32.6.1, the pages on power; L4T 32.6.1 device trees for TX1 and TX2 NX. Shunts:
-Linux arch/arm64/boot/dts/nvidia (Tegra234: 5 mOhm on p3767, 2 mOhm on p3701).
+Source: NVIDIA Jetson Linux Developer Guide r36.4.3 and 32.6.1, the pages on power; L4T 32.6.1
+device trees for TX1 and TX2 NX. Shunts: Linux arch/arm64/boot/dts/nvidia (Tegra234: 5 mOhm on
+p3767, 2 mOhm on p3701).
 """
 
 import math
@@ -25,8 +27,9 @@ from edgemeter.agent.power.values import plausible_power_w
 SHUNT_STEP_UV = 40.0
 # It counts up to 163.8 mV.
 SHUNT_LAST_UV = 163_800.0
-# Nobody has measured the gain of these modules against a reference; 5% (k = 1) is a cautious default, wide enough for the deviations
-# that Shalavi et al. (arXiv 2306.13107) report of calibrated boards. `gain_u_ratio` in the settings replaces it.
+# Nobody has measured the gain of these modules against a reference; 5% (k = 1) is a cautious
+# default, wide enough for the deviations that Shalavi et al. (arXiv 2306.13107) report of
+# calibrated boards. `gain_u_ratio` in the settings replaces it.
 GAIN_U_RATIO = 0.05
 # Parts may exceed the whole by this, because they are not read at the same time.
 PARTS_RATIO = 1.1
@@ -41,8 +44,8 @@ NOT_CONNECTED = re.compile(r"NC[ _]?\d*", re.IGNORECASE)
 class JetsonBoard:
     """A family of Jetsons with the same rails in the total.
 
-    `total` maps the rails that add up to the usual voltage of each, which gives the step where a reader has none (None: unknown).
-    `parts` lie inside the total; `words` occur in its device tree.
+    `total` maps the rails that add up to the usual voltage of each, which gives the step where a
+    reader has none (None: unknown). `parts` lie inside the total; `words` occur in its device tree.
     """
 
     name: str

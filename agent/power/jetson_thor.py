@@ -1,11 +1,12 @@
 """Input of a Jetson Thor, measured by the INA238 of its carrier board.
 
-It sees carrier and USB devices, but not the loss in the power supply. Resolution and gain are unknown: NVIDIA publishes neither
-the shunt nor the range.
+It sees carrier and USB devices, but not the loss in the power supply. Resolution and gain are
+unknown: NVIDIA publishes neither the shunt nor the range.
 
-Where: the rails VDD_GPU, VDD_CPU_SOC_MSS and VIN_SYS_5V0 of the module are shown too; they are part of the input. It is the hwmon folder
-with the name `ina238`, `power1_input` in uW, labelled VIN. Most kernels give no label: then the only INA238 of a Thor is used. A Thor is
-recognised by its device tree, or by the rail VDD_CPU_SOC_MSS of its INA3221. Rails near zero may be negative.
+Where: the rails VDD_GPU, VDD_CPU_SOC_MSS and VIN_SYS_5V0 of the module are shown too; they are part
+of the input. It is the hwmon folder with the name `ina238`, `power1_input` in uW, labelled VIN.
+Most kernels give no label: then the only INA238 of a Thor is used. A Thor is recognised by its
+device tree, or by the rail VDD_CPU_SOC_MSS of its INA3221. Rails near zero may be negative.
 Source: Linux drivers/hwmon/ina238.c and Documentation/hwmon/ina238.rst.
 Tested with: trees of this form.
 """

@@ -1,16 +1,17 @@
 """Joulescope JS110 and JS220, read by their maker's library.
 
-It adds up the energy itself, so nothing between two readings is lost. Set `gain_u_ratio` from the instrument's certificate; otherwise it
-is unknown.
+It adds up the energy itself, so nothing between two readings is lost. Set `gain_u_ratio` from the
+instrument's certificate; otherwise it is unknown.
 
 Install: `pip install 'edgemeter[joulescope]'` (x86_64 and aarch64) and the maker's udev rules.
 
     [sensors.joulescope]
     # device = "u/js220/000123"     # default: the only one that is connected
 
-Protocol: the instrument samples 1 or 2 million times a second and publishes its sum twice a second. Topics s/stats/value and
-s/sstats/value of the library's entry point `statistics`; accumulators.energy in J, and the mean power of the last half second. The
-library is pyjoulescope_driver (Apache-2.0), without a wheel for armv7l.
+Protocol: the instrument samples 1 or 2 million times a second and publishes its sum twice a second.
+Topics s/stats/value and s/sstats/value of the library's entry point `statistics`;
+accumulators.energy in J, and the mean power of the last half second. The library is
+pyjoulescope_driver (Apache-2.0), without a wheel for armv7l.
 Tested with: the library without an instrument, and recorded values of this form.
 """
 

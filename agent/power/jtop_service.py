@@ -1,15 +1,15 @@
 """The service of jetson-stats (jtop), where you already run it.
 
-Install: `pip install 'edgemeter[jtop]'` in the minor version of the board's service (AGPL-3.0). The other Jetson sensors read the
-same chips without it. Use it if only root may read the chips: the service runs as root, and you join the group `jtop`. The gain's standard
-uncertainty defaults to 5%.
+Install: `pip install 'edgemeter[jtop]'` in the minor version of the board's service (AGPL-3.0). The
+other Jetson sensors read the same chips without it. Use it if only root may read the chips: the
+service runs as root, and you join the group `jtop`. The gain's standard uncertainty defaults to 5%.
 
     [sensors.jtop]
     interval_s = 1.0
 
-Protocol: `power` of each rail is read, never `avg`, which is a running mean of all time since the service began. `jetson_rails` makes the
-total: not the service's `tot`, which on AGX Orin counts VDDQ_VDD2_1V8AO twice. The service's first client sets its period, whatever
-`interval_s` is.
+Protocol: `power` of each rail is read, never `avg`, which is a running mean of all time since the
+service began. `jetson_rails` makes the total: not the service's `tot`, which on AGX Orin counts
+VDDQ_VDD2_1V8AO twice. The service's first client sets its period, whatever `interval_s` is.
 Resolution: 40 uV over the board's usual shunt, at the present voltage.
 Tested with: a module that plays its interface, and what an Orin Nano's service answered.
 """

@@ -1,19 +1,22 @@
 """NVIDIA GPUs in servers, read by NVML.
 
-It sees the GPU's board, not the rest of the machine. The energy counter is used where there is one (Volta and later), otherwise the
-power. A100 and H100 measure their power only a quarter of the time, so use long runs.
+It sees the GPU's board, not the rest of the machine. The energy counter is used where there is one
+(Volta and later), otherwise the power. A100 and H100 measure their power only a quarter of the
+time, so use long runs.
 
 Install: `pip install 'edgemeter[nvidia]'`.
 
     [sensors.nvml]
     # gpu = "0"                     # number or UUID; default: 0
 
-Protocol: a counter that contradicts the power is replaced by the power, with a warning. An A100 or H100 measures 25 of each 100 ms. The
-counter is in mJ since the driver was loaded, updated about every 100 ms. Opening compares it with the power over a second; it has to
-contradict three times in a row, such as 37 W where the power is 182 W. Without a counter, the instant power is read, else the mean of a
-second. Long windows and random phases average the gaps out.
-Source: NVML API reference; Yang, Adamek, Armour, arXiv 2312.02741 (error within 5%, proportional). Library: nvidia-ml-py (BSD).
-Tested with: the library's interface played in tests; on a GPU by a test that skips without one.
+Protocol: a counter that contradicts the power is replaced by the power, with a warning. An A100 or
+H100 measures 25 of each 100 ms. The counter is in mJ since the driver was loaded, updated about
+every 100 ms. Opening compares it with the power over a second; it has to contradict three times in
+a row, such as 37 W where the power is 182 W. Without a counter, the instant power is read, else the
+mean of a second. Long windows and random phases average the gaps out.
+Source: NVML API reference; Yang, Adamek, Armour, arXiv 2312.02741 (error within 5%, proportional).
+Library: nvidia-ml-py (BSD). Tested with: the library's interface played in tests; on a GPU by a
+test that skips without one.
 """
 
 import time
@@ -32,7 +35,8 @@ PERIOD_MS, AVERAGED_MS, W_PER_MW = 100.0, 1000.0, 1e-3
 GAIN_U_RATIO = 0.029
 EXCLUDES = ("processor", "host memory", "mainboard", "disks", "fans", "power-supply loss")
 Source = Literal["counter", "instant", "averaged"]
-# The counter is compared with the power this often, over this many readings: it may lag an update, and the power misses part of the time.
+# The counter is compared with the power this often, over this many readings: it may lag an update,
+# and the power misses part of the time.
 TRIES, COMPARED, DIFFERS_RATIO = 3, 10, 0.3
 
 

@@ -1,14 +1,16 @@
 """Power-management chip of a Raspberry Pi 5, Compute Module 5 or 500, read by `vcgencmd`.
 
-It adds up twelve rails behind the board's regulators. It misses the loss in the regulators, and whatever takes the 5 V directly: USB
-devices (a USB Coral too), HATs, NVMe drives, the fan. The gain's error is unknown. A reading takes 23 ms.
+It adds up twelve rails behind the board's regulators. It misses the loss in the regulators, and
+whatever takes the 5 V directly: USB devices (a USB Coral too), HATs, NVMe drives, the fan. The
+gain's error is unknown. A reading takes 23 ms.
 
 Install `raspi-utils` or `libraspberrypi-bin`. Unless you are root, join the group `video`.
 
-Protocol: `vcgencmd pmic_read_adc` prints current and voltage of each rail; they are paired by name, because the numbers in brackets
-differ. `EXT5V` (the 5 V input) and `BATT` (the clock's battery) have a voltage only. Early firmware calls `0V8_SW` `0V8_SYS`. A step of
-the core's current is 8.93 mA, about 8 mW; of the other rails' 0.976 mA (both seen in captures). The DDR rails read exactly 0 at low load.
-The rails are read one after the other within the 23 ms of the firmware's time.
+Protocol: `vcgencmd pmic_read_adc` prints current and voltage of each rail; they are paired by name,
+because the numbers in brackets differ. `EXT5V` (the 5 V input) and `BATT` (the clock's battery)
+have a voltage only. Early firmware calls `0V8_SW` `0V8_SYS`. A step of the core's current is 8.93
+mA, about 8 mW; of the other rails' 0.976 mA (both seen in captures). The DDR rails read exactly 0
+at low load. The rails are read one after the other within the 23 ms of the firmware's time.
 Tested with: captures of Raspberry Pi 5 at idle and under load, and of older boards' refusals.
 """
 
@@ -34,7 +36,8 @@ from edgemeter.agent.power.values import as_unavailable, plausible_power_w
 
 COMMAND = ("vcgencmd", "pmic_read_adc")
 PERIOD_MS = 100.0
-# Source: steps between values in captures (VDD_CORE carries most of the power and has the coarsest step: 8.93 mA at about 0.9 V).
+# Source: steps between values in captures (VDD_CORE carries most of the power and has the coarsest
+# step: 8.93 mA at about 0.9 V).
 RESOLUTION_W = 0.008
 RAILS = (
     "3V7_WL_SW", "3V3_SYS", "1V8_SYS", "DDR_VDD2", "DDR_VDDQ", "1V1_SYS",

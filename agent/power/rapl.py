@@ -1,14 +1,16 @@
 """Energy counters inside Intel and AMD processors (RAPL), read through Linux powercap.
 
-It sees processors and memory, or the whole platform where the counter `psys` works. The gain's error is unknown. Since Linux 5.10 only
-root may read the counters. To open them to all, add this line to /etc/udev/rules.d/70-rapl.rules and reboot:
+It sees processors and memory, or the whole platform where the counter `psys` works. The gain's
+error is unknown. Since Linux 5.10 only root may read the counters. To open them to all, add this
+line to /etc/udev/rules.d/70-rapl.rules and reboot:
 
     SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"
 
-Where: /sys/class/powercap/intel-rapl:N/{name,energy_uj,max_energy_range_uj}; AMD uses the same names. `package-N` zones add up. `core`
-and `uncore` lie inside a package and are left out; `dram` does not and is added. `psys` is used alone if it counts at least as much as
-the packages. `intel-rapl-mmio` is the package a second time and is left out. The counters wrap at max_energy_range_uj, about every 20
-minutes at 200 W. CVE-2020-8694 is why only root may read.
+Where: /sys/class/powercap/intel-rapl:N/{name,energy_uj,max_energy_range_uj}; AMD uses the same
+names. `package-N` zones add up. `core` and `uncore` lie inside a package and are left out; `dram`
+does not and is added. `psys` is used alone if it counts at least as much as the packages.
+`intel-rapl-mmio` is the package a second time and is left out. The counters wrap at
+max_energy_range_uj, about every 20 minutes at 200 W. CVE-2020-8694 is why only root may read.
 Tested with: trees of this form.
 """
 
@@ -31,11 +33,13 @@ from edgemeter.agent.power.values import as_unavailable
 
 # The counters move every millisecond; this is how often we read.
 PERIOD_MS = 100.0
-# Source: Intel SDM vol. 4, MSR_RAPL_POWER_UNIT: a step is at most 2**-14 J on processors with powercap; AMD's is 2**-16 J.
+# Source: Intel SDM vol. 4, MSR_RAPL_POWER_UNIT: a step is at most 2**-14 J on processors with
+# powercap; AMD's is 2**-16 J.
 STEP_MJ = 1000 / 2**14
 # More than any socket draws: a counter that seems to is one that was reset, not one that wrapped.
 HIGHEST_W = 5000.0
-# psys is there but dead on many machines: it counts when it moves at least this much as the packages do.
+# psys is there but dead on many machines: it counts when it moves at least this much as the
+# packages do.
 PSYS_RATIO = 0.9
 PSYS_CHECK_S = 0.05
 ZONE = re.compile(r"^intel-rapl:\d+(:\d+)?$")

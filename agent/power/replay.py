@@ -1,16 +1,18 @@
 """Replays a recorded power trace, for demonstrations and tests.
 
-Protocol: `path` is CSV with the header `t_s,power_w`, or JSON, in which only `t_s` and `power_w` are required:
+Protocol: `path` is CSV with the header `t_s,power_w`, or JSON, in which only `t_s` and `power_w`
+are required:
 
-    {"id": "ina226-pi4", "scope": "board-input", "excludes": ["power-supply loss"], "period_ms": 100,
-     "resolution_w": 0.025, "gain_u_ratio": 0.02, "t_s": [0.0, 0.1, 0.2], "power_w": [3.1, 3.2, 3.0]}
+    {"id": "ina226-pi4", "scope": "board-input", "excludes": ["power-supply loss"], "period_ms":
+     100, "resolution_w": 0.025, "gain_u_ratio": 0.02, "t_s": [0.0, 0.1, 0.2], "power_w": [3.1, 3.2,
+     3.0]}
 
     [sensors.replay]
     path = "trace.json"
     # scope = "board-input"         # default: the recording's
 
-It starts with the first reading and begins again at its end; between its points the power is interpolated.
-Tested with: recordings of this form.
+It starts with the first reading and begins again at its end; between its points the power is
+interpolated. Tested with: recordings of this form.
 """
 
 import csv

@@ -1,6 +1,7 @@
 """Shelly plugs and relays that measure power, of any generation, read over HTTP.
 
-The power is a mean of about a second. Some models show nothing below a few watts: try yours with a known load first.
+The power is a mean of about a second. Some models show nothing below a few watts: try yours with a
+known load first.
 
     [sensors.shelly]
     address = "192.0.2.7"
@@ -8,11 +9,13 @@ The power is a mean of about a second. Some models show nothing below a few watt
     # user = "admin"
     # password_file = "/etc/edgemeter/shelly"
 
-Protocol: Gen2 and later answer `GET /rpc/Shelly.GetStatus` with one object for each component (`switch:0`, `pm1:0`, `em1:0`, `em:0`,
-`cover:0`, `light:0`): `apower` or `act_power` in W. Gen1 answers `GET /status` with `meters` and `emeters`: `power` in W. The energy
-counter has steps of 0.21 Wh (766 J) and is not used.
-Source: Shelly Gen2 Device API, Switch, PM1, EM, EM1, Cover; Shelly Gen1 API, /status. Accuracy as the maker states it: 1% class.
-Tested with: recorded answers of both generations, and a server that plays them.
+Protocol: Gen2 and later answer `GET /rpc/Shelly.GetStatus` with one object for each component
+(`switch:0`, `pm1:0`, `em1:0`, `em:0`, `cover:0`, `light:0`): `apower` or `act_power` in W. Gen1
+answers `GET /status` with `meters` and `emeters`: `power` in W. The energy counter has steps of
+0.21 Wh (766 J) and is not used.
+Source: Shelly Gen2 Device API, Switch, PM1, EM, EM1, Cover; Shelly Gen1 API, /status. Accuracy as
+the maker states it: 1% class. Tested with: recorded answers of both generations, and a server that
+plays them.
 """
 
 import re

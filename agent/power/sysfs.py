@@ -70,8 +70,9 @@ def read_number(path: Path | str) -> int:
 class NumberFile:
     """A file with an integer that is read repeatedly; if it is the kernel's, it stays open as long as this object lives.
 
-    Read from its beginning such a file gives a new value; when its device or driver goes it gives an error for ever, and is opened again.
-    Elsewhere another file may take its place without an error: there it is opened for each reading.
+    Read from its beginning such a file gives a new value; when its device or driver goes it gives
+    an error for ever, and is opened again. Elsewhere another file may take its place without an
+    error: there it is opened for each reading.
     """
 
     def __init__(self, path: Path) -> None:
@@ -204,7 +205,8 @@ class HwmonChip:
             content = (self.folder / "device/of_node" / name).read_bytes()
         except OSError:
             return None
-        # Source: device tree specification, a cell is 32 bits, big-endian; ti,ina2xx.yaml: shunt-resistor is in microohms.
+        # Source: device tree specification, a cell is 32 bits, big-endian; ti,ina2xx.yaml:
+        # shunt-resistor is in microohms.
         return int.from_bytes(content, "big") if len(content) == 4 and any(content) else None
 
 

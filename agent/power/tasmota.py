@@ -1,6 +1,7 @@
 """Plugs with Tasmota firmware that measure power, read over HTTP.
 
-The plug shows whole watts: enter `WattRes 1` on its console for a decimal. It is as accurate as its calibration by `PowerSet`.
+The plug shows whole watts: enter `WattRes 1` on its console for a decimal. It is as accurate as its
+calibration by `PowerSet`.
 
     [sensors.tasmota]
     address = "192.0.2.8"
@@ -8,11 +9,12 @@ The plug shows whole watts: enter `WattRes 1` on its console for a decimal. It i
     # user = "admin"
     # password_file = "/etc/edgemeter/tasmota"
 
-Protocol: `GET /cm?cmnd=Status%208` answers `StatusSNS.ENERGY.Power` in W (`Status%2010` in the same form; firmware before 6 `StatusPWR`);
-with several channels or phases a list. MQTT telemetry comes every 300 s unless it was changed, so the plug is polled. The energy counter
-has steps of 1 Wh (3600 J) and is not used.
-Source: Tasmota documentation, Commands (Status, WattRes, TelePeriod) and Power Monitoring Calibration.
-Tested with: recorded answers, and a server that plays them.
+Protocol: `GET /cm?cmnd=Status%208` answers `StatusSNS.ENERGY.Power` in W (`Status%2010` in the same
+form; firmware before 6 `StatusPWR`); with several channels or phases a list. MQTT telemetry comes
+every 300 s unless it was changed, so the plug is polled. The energy counter has steps of 1 Wh (3600
+J) and is not used.
+Source: Tasmota documentation, Commands (Status, WattRes, TelePeriod) and Power Monitoring
+Calibration. Tested with: recorded answers, and a server that plays them.
 """
 
 import re
@@ -33,7 +35,8 @@ class Tasmota(HttpPlug):
     _command: str | None = None
 
     def _fetched(self) -> bytes:
-        # Tasmota takes the password in the query; only its newest versions know HTTP authentication.
+        # Tasmota takes the password in the query; only its newest versions know HTTP
+        # authentication.
         credentials = (
             f"user={quote(self.user)}&password={quote(self.password())}&"
             if self.password_file

@@ -2,17 +2,19 @@
 
 The gain is assumed to be within 2%.
 
-Install: `pip install 'edgemeter[serial]'`. Unless you are root, join the group `dialout`. Bind a Bluetooth meter first, with the address
-from `bluetoothctl devices`: `sudo rfcomm bind 0 00:15:A6:00:00:00`.
+Install: `pip install 'edgemeter[serial]'`. Unless you are root, join the group `dialout`. Bind a
+Bluetooth meter first, with the address from `bluetoothctl devices`: `sudo rfcomm bind 0
+00:15:A6:00:00:00`.
 
     [sensors.um25c]
     port = "/dev/rfcomm0"
 
-Protocol: a UM25C has steps of 1 mV and 0.1 mA, the others of 10 mV and 1 mA. The byte 0xF0 asks for a block of 130 bytes, big-endian:
-model, voltage, current, power, then temperatures, counters and settings that are not used. Power is voltage times current, which is finer
-than the block's own figure; if the two disagree the block is garbled.
-Source: the block's layout as published by the sigrok project, "RDTech UM series". Library: pyserial (BSD).
-Tested with: blocks of this layout, and a pseudo-terminal that plays the meter.
+Protocol: a UM25C has steps of 1 mV and 0.1 mA, the others of 10 mV and 1 mA. The byte 0xF0 asks for
+a block of 130 bytes, big-endian: model, voltage, current, power, then temperatures, counters and
+settings that are not used. Power is voltage times current, which is finer than the block's own
+figure; if the two disagree the block is garbled.
+Source: the block's layout as published by the sigrok project, "RDTech UM series". Library: pyserial
+(BSD). Tested with: blocks of this layout, and a pseudo-terminal that plays the meter.
 """
 
 import struct

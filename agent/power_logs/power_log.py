@@ -1,8 +1,10 @@
 """The energy of a finished run from the log of a power meter: tegrastats with times, nvidia-smi's CSV, or any CSV.
 
-The energy is the area below straight lines between the readings (trapezoids). The log does not show the power between two readings, so the
-interval holds any power between those of neighbouring readings. It also has the digits that powers and timestamps lack, but not the error
-of the meter. Gaps of more than three times the usual distance do not count; if less than nine tenths are covered, there is no energy.
+The energy is the area below straight lines between the readings (trapezoids). The log does not show
+the power between two readings, so the interval holds any power between those of neighbouring
+readings. It also has the digits that powers and timestamps lack, but not the error of the meter.
+Gaps of more than three times the usual distance do not count; if less than nine tenths are covered,
+there is no energy.
 """
 
 import csv
@@ -32,14 +34,15 @@ from edgemeter.agent.base.stamps import (
 from edgemeter.agent.power import Rail, jetson_rails
 
 GAP_RATIO, LEAST_COVERED_RATIO = 3.0, 0.9
-# Larger powers without a unit may be mW; larger voltages are those of mains, where volts times amperes are no power.
+# Larger powers without a unit may be mW; larger voltages are those of mains, where volts times
+# amperes are no power.
 LARGE_W, LARGE_V = 1000.0, 60.0
 WATTS = {"w": 1.0, "watt": 1.0, "watts": 1.0, "mw": 1e-3, "milliwatts": 1e-3, "uw": 1e-6, "kw": 1e3}
 SCALES = {**WATTS, "v": 1.0, "mv": 1e-3, "a": 1.0, "ma": 1e-3, "ua": 1e-6}
 CLOCK = re.compile(r"(\d\d:\d\d)(:\d\d(?:\.\d+)?)?")
 
-# `VDD_IN 4873mW/4900mW`: a rail of tegrastats with its power now and its mean, mW; some releases have a third number. The numbers of
-# `RAM 2147/7620MB (lfb 2x4MB)` are no powers.
+# `VDD_IN 4873mW/4900mW`: a rail of tegrastats with its power now and its mean, mW; some releases
+# have a third number. The numbers of `RAM 2147/7620MB (lfb 2x4MB)` are no powers.
 RAIL = re.compile(
     r"""
     (?<![@\w]) (?P<name>[A-Z][A-Z0-9_]*) [ ]
@@ -81,7 +84,8 @@ OTHER_UNIT = re.compile(
     r"(?:[\[(]\s*|_)(?:[munk]?(?:a|v|j|ah|wh|as|ws|va|var)|%)\s*[\])]?$", re.IGNORECASE
 )
 BRACKETS = re.compile(r"\s*[\[(].*")
-# Headings of columns that name the device of a row: GPUs of nvidia-smi, whose powers are added up, and others, which are refused.
+# Headings of columns that name the device of a row: GPUs of nvidia-smi, whose powers are added up,
+# and others, which are refused.
 GPUS = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
 DEVICES = (
     "device",
@@ -504,7 +508,8 @@ def _integral(
 ) -> tuple[float, float, float, float]:
     """Return the energy within a window and its bounds, J, and the covered time, s."""
     powers_w = np.array([power_w for _, power_w in readings])
-    # With a coarse clock several readings have one time: their mean counts, and their lowest and highest powers for the bounds.
+    # With a coarse clock several readings have one time: their mean counts, and their lowest and
+    # highest powers for the bounds.
     at_s, groups = np.unique([moment.at_s for moment, _ in readings], return_index=True)
     mean_w = np.add.reduceat(powers_w, groups) / np.diff(np.append(groups, powers_w.size))
     low_w, high_w = np.minimum.reduceat(powers_w, groups), np.maximum.reduceat(powers_w, groups)
@@ -520,7 +525,8 @@ def _integral(
     energy_j = lengths_s @ np.interp((first_s + last_s) / 2, at_s, mean_w)
     low_j = lengths_s @ np.minimum(low_w[:-1], low_w[1:])[counts]
     high_j = lengths_s @ np.maximum(high_w[:-1], high_w[1:])[counts]
-    # Powers are off by half their last digit, times by one of theirs, which cancels between equal powers.
+    # Powers are off by half their last digit, times by one of theirs, which cancels between equal
+    # powers.
     changes_w = np.abs(np.diff(mean_w))[counts]
     off_j = step_w / 2 * lengths_s.sum() + step_s * (changes_w.sum() + np.abs(ends_w).sum())
     return float(energy_j), float(low_j - off_j), float(high_j + off_j), float(lengths_s.sum())

@@ -1,11 +1,14 @@
 """LiteRT's profiler, through the C API of the library in the ai-edge-litert wheel: one event per operator, in whole us.
 
-Neither the Python interpreter nor `litert-benchmark` has a profiler; the CompiledModel of `libLiteRt.so` beside them does. The plain
-queries go through the interpreter, as in `edgemeter run`: same file, kernels and threads. Operators delegated to XNNPACK have its kernels'
-names and durations without a start. Durations are cut to whole us, so about half a us per operator is lost. A wrong call of the C API can
-crash the process: use a child process.
-Source: litert/c/litert_{environment,model,options,opaque_options,compiled_model,tensor_buffer,profiler}.h of LiteRT 2.x; the options are
-TOML texts as litert/c/options/litert_{runtime,cpu}_options.cc write them. Tested with ai-edge-litert 2.3.0, x86_64.
+Neither the Python interpreter nor `litert-benchmark` has a profiler; the CompiledModel of
+`libLiteRt.so` beside them does. The plain queries go through the interpreter, as in `edgemeter
+run`: same file, kernels and threads. Operators delegated to XNNPACK have its kernels' names and
+durations without a start. Durations are cut to whole us, so about half a us per operator is lost. A
+wrong call of the C API can crash the process: use a child process.
+Source:
+litert/c/litert_{environment,model,options,opaque_options,compiled_model,tensor_buffer,profiler}.h
+of LiteRT 2.x; the options are TOML texts as litert/c/options/litert_{runtime,cpu}_options.cc write
+them. Tested with ai-edge-litert 2.3.0, x86_64.
 """
 
 import ctypes
@@ -30,7 +33,8 @@ _WRITE = 1
 _KERNELS_BUILTIN = 2
 # A tensor type is only passed from one call to the next; this is far larger than any.
 _TENSOR_TYPE_BYTES = 512
-# An event's first fields are the same in all versions, its size is not: we fill the buffer and see how much the library overwrites.
+# An event's first fields are the same in all versions, its size is not: we fill the buffer and see
+# how much the library overwrites.
 _EVENT_MOST_BYTES = 512
 _FILL = 0xA5
 _HEAD = struct.Struct("<Qi4xQQ")

@@ -37,8 +37,8 @@ class ProfileEvent(msgspec.Struct, frozen=True, kw_only=True):
 class Profiler(Protocol):
     """Runs a model under its runtime's profiler, in its own process and from one thread: made once, then record*, events.
 
-    `model` runs beside it without the profiler; `inputs`, of one query, are for the warm-up. Raises UnavailableError if this build of the
-    library has no profiler, or none for this backend.
+    `model` runs beside it without the profiler; `inputs`, of one query, are for the warm-up. Raises
+    UnavailableError if this build of the library has no profiler, or none for this backend.
     """
 
     def __init__(self, case: Case, model: LoadedModel, inputs: list[Array]) -> None: ...

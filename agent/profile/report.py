@@ -1,6 +1,7 @@
 """A profile as a table: the share of the time in each operator.
 
-Operators are ranked by the median over the inferences, so that one delayed inference does not change the order.
+Operators are ranked by the median over the inferences, so that one delayed inference does not
+change the order.
 """
 
 import statistics
@@ -25,7 +26,8 @@ US_PER_MS = 1000.0
 class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     """One operator over all recorded inferences, or all operators of one type; self time, without operators that it called.
 
-    `p50_ms` is the median of its time per inference, all calls together; `share_ratio` is the medians' share.
+    `p50_ms` is the median of its time per inference, all calls together; `share_ratio` is the
+    medians' share.
     """
 
     name: str
@@ -38,8 +40,9 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
 class Profile(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A profile.
 
-    `coverage_ratio` is the share of the median inference's wall time spent in operators; `slowdown_ratio` is how much slower the median
-    inference is with the profiler than without, in turns in the same process.
+    `coverage_ratio` is the share of the median inference's wall time spent in operators;
+    `slowdown_ratio` is how much slower the median inference is with the profiler than without, in
+    turns in the same process.
     """
 
     model: str

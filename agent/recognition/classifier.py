@@ -13,8 +13,9 @@ _NAMES = re.compile(
 _NO_NAMES = re.compile(r"ssd|rcnn|detr|yolo|seg|pose|deeplab|feature|embed")
 # With or without a background.
 _IMAGENET = (1000, 1001)
-# Fine-tuning and MLPerf Tiny shrink whole photographs by averaging before they train; ImageNet's evaluation crops. The reference model of
-# visual wake words classifies 58 of 72 COCO photographs correctly this way, 56 cropped and 49 shrunk without smoothing.
+# Fine-tuning and MLPerf Tiny shrink whole photographs by averaging before they train; ImageNet's
+# evaluation crops. The reference model of visual wake words classifies 58 of 72 COCO photographs
+# correctly this way, 56 cropped and 49 shrunk without smoothing.
 _SHRUNK = "photographs are shrunk whole and smoothly, the usual for a TensorFlow classifier of other classes than ImageNet's; set input.resize"
 
 

@@ -13,7 +13,8 @@ from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.vision.decoders import DECODERS, family_of
 from edgemeter.agent.vision.decoders.family import Triple
 
-# Ultralytics' suffixes of models for other tasks, whose first output columns look like a detector's.
+# Ultralytics' suffixes of models for other tasks, whose first output columns look like a
+# detector's.
 _OTHER_TASK = re.compile(r"yolo[a-z0-9]*[-_](seg|pose|obb)(?![a-z])")
 # Ultralytics' names of tasks, in metadata and file names, and ours.
 _TASKS = {
@@ -161,7 +162,8 @@ def family_in(name: str, description: SelfDescription) -> str | None:
         ),
         None,
     )
-    # Ultralytics also exports YOLO26 and YOLOv10 without the end-to-end head; most of its exports without a known name have YOLOv8's head.
+    # Ultralytics also exports YOLO26 and YOLOv10 without the end-to-end head; most of its exports
+    # without a known name have YOLOv8's head.
     return "yolov8" if named in (None, "yolo26") and description.is_end_to_end is False else named
 
 

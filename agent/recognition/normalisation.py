@@ -9,7 +9,8 @@ from edgemeter.agent.recognition.metadata import SelfDescription
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision.decoders.family import Pictures, Triple
 
-# An input quantised for normalised pixels keeps at least this many of the 256 pixel values distinct.
+# An input quantised for normalised pixels keeps at least this many of the 256 pixel values
+# distinct.
 _FEWEST_STEPS = 64
 _SETTLED_BY = "a wrong guess costs accuracy; set input.mean and input.sd"
 

@@ -93,10 +93,12 @@ def card_for(
 ) -> tuple[Card, tuple[Guess, ...]]:
     """Return the card next to the model, or a recognised one, with its guesses.
 
-    `categories` are the names in the annotations used for scoring; their number decides where shapes are ambiguous.
+    `categories` are the names in the annotations used for scoring; their number decides where
+    shapes are ambiguous.
 
     Raises:
-        ConfigError: the card is wrong, or there is none and the model cannot be recognised; the message lists what to write.
+        ConfigError: the card is wrong, or there is none and the model cannot be recognised; the
+            message lists what to write.
     """
     path = card_path(model)
     if not path.exists():
@@ -127,7 +129,8 @@ def recognise(
     """Return a card for the model with its guesses; `categories` as in `card_for`.
 
     Raises:
-        ConfigError: the model's family cannot be recognised; the message lists the keys that a card needs.
+        ConfigError: the model's family cannot be recognised; the message lists the keys that a card
+            needs.
     """
     description, loaded = read_self_description(loaded.metadata), with_batch_of_1(loaded)
     address, model = model, named_path(model, loaded)
@@ -343,7 +346,8 @@ def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
             return info, "NHWC"
         if info.shape[-3] == 3:
             return info, "NCHW"
-        # tf2onnx and torch.onnx can leave all sides open; then NCHW, the usual order in ONNX, is the better guess.
+        # tf2onnx and torch.onnx can leave all sides open; then NCHW, the usual order in ONNX, is
+        # the better guess.
         if info.shape[1:] == (None, None, None):
             return info, "NCHW"
     declared = [list(info.shape) for info in loaded.inputs]
@@ -393,7 +397,10 @@ def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
 
 
 def _side_of(shapes: Sequence[Shape]) -> int | None:
-    """Return the side of the square input (32, 64 .. 2048 pixels) whose YOLO grid has as many cells as an output has anchors."""
+    """Return the side of the square input (32, 64 ..
+
+    2048 pixels) whose YOLO grid has as many cells as an output has anchors.
+    """
     # The longer axis holds the anchors; if one is open, the other holds the classes.
     longest = {
         max(shape[1] or 0, shape[2] or 0)

@@ -1,7 +1,8 @@
 """Runtimes, which run models: their base class, and the table of names.
 
-A runtime is one file here, one line in `RUNTIMES` and one fixture under `tests/fixtures/runtimes/`. Packages register runtimes in the entry
-point group `edgemeter.runtimes`; a runtime in a file is named `FILE.py:NAME`.
+A runtime is one file here, one line in `RUNTIMES` and one fixture under `tests/fixtures/runtimes/`.
+Packages register runtimes in the entry point group `edgemeter.runtimes`; a runtime in a file is
+named `FILE.py:NAME`.
 """
 
 from abc import ABC, abstractmethod
@@ -43,7 +44,8 @@ ENTRY_POINTS = "edgemeter.runtimes"
 class Options:
     """The options of a runtime: threads, its backend (provider, delegate), and further settings.
 
-    `sha256` is the hash from the suite, the command or the model's card; outside a sandbox, formats with code need one.
+    `sha256` is the hash from the suite, the command or the model's card; outside a sandbox, formats
+    with code need one.
     """
 
     threads: int = 1
@@ -56,7 +58,8 @@ class Options:
 class TensorInfo:
     """One input or output as the model declares it.
 
-    An open dimension is None. `scale` and `zero_point` are the tensor's affine quantisation (real = scale x (q - zero_point)), if any.
+    An open dimension is None. `scale` and `zero_point` are the tensor's affine quantisation (real =
+    scale x (q - zero_point)), if any.
     """
 
     name: str
@@ -70,13 +73,16 @@ class TensorInfo:
 class Loaded:
     """The facts that a runtime learns when it loads a model.
 
-    `metadata` has the file's texts by name (ONNX metadata_props, TorchScript's extra files, TFLite metadata and labels). `facts` are
-    further facts for the record (the clock of an Edge TPU, the number of operators on it). `import_ns` and `load_ns` are the durations of
-    importing the library, and of reading and compiling the model. `precision` is that of its tensors (fp32, fp16, int8, or int8-dynamic, in
-    which only weights are integers), None if unknown. `threads_reason` is why the number of threads is unknown.
+    `metadata` has the file's texts by name (ONNX metadata_props, TorchScript's extra files, TFLite
+    metadata and labels). `facts` are further facts for the record (the clock of an Edge TPU, the
+    number of operators on it). `import_ns` and `load_ns` are the durations of importing the
+    library, and of reading and compiling the model. `precision` is that of its tensors (fp32, fp16,
+    int8, or int8-dynamic, in which only weights are integers), None if unknown. `threads_reason` is
+    why the number of threads is unknown.
 
-    A model from code has its `name`, and hash and size of all its files. `first_ns` is the duration of the first call, which loading makes
-    on inputs of the declared shapes with an open batch of 1. `compiles_at_call`: the first call compiles.
+    A model from code has its `name`, and hash and size of all its files. `first_ns` is the duration
+    of the first call, which loading makes on inputs of the declared shapes with an open batch of 1.
+    `compiles_at_call`: the first call compiles.
     """
 
     package: str
@@ -100,7 +106,8 @@ class Loaded:
 class Runtime(ABC):
     """Runs one model in this process; used from one thread; constructed without arguments and without importing its library.
 
-    The calls come in the order load, (bind, call, outputs)*, close; close may be called twice, and after a failed load.
+    The calls come in the order load, (bind, call, outputs)*, close; close may be called twice, and
+    after a failed load.
     """
 
     @abstractmethod
@@ -108,16 +115,18 @@ class Runtime(ABC):
         """Import the library, load the model, allocate its tensors.
 
         Raises:
-            UnavailableError: the library is not installed (names the extra), or the backend is not on this machine.
-            ConfigError: the file is not a model of this runtime, is broken, or needs something that this machine lacks.
+            UnavailableError: the library is not installed (names the extra), or the backend is not
+                on this machine.
+            ConfigError: the file is not a model of this runtime, is broken, or needs something that
+                this machine lacks.
         """
 
     @abstractmethod
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy `inputs` (dtype and shape as the model declares) to where the runtime reads them; return the bare call.
 
-        The call is timed: it only runs the model, and returns when the results are ready (accelerator synchronised). It may be called
-        repeatedly.
+        The call is timed: it only runs the model, and returns when the results are ready
+        (accelerator synchronised). It may be called repeatedly.
 
         Raises:
             ConfigError: an input has the wrong shape or dtype.
@@ -144,7 +153,9 @@ class Runtime(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A received answer. Outside the clock, `end` closes a connection of its own; then `outputs` may be called.
+    """A received answer.
+
+    Outside the clock, `end` closes a connection of its own; then `outputs` may be called.
 
     If it `is_unlike` the answers before, `outputs` must be called, because it may be an error.
     """
@@ -155,7 +166,10 @@ class Answered:
 
 
 class ConcurrentRuntime(Runtime):
-    """A runtime that answers several queries at once: a model behind a server. Calls of `bind` also return `Answered`."""
+    """A runtime that answers several queries at once: a model behind a server.
+
+    Calls of `bind` also return `Answered`.
+    """
 
     @abstractmethod
     def bind_concurrent(
@@ -163,9 +177,10 @@ class ConcurrentRuntime(Runtime):
     ) -> Callable[[], Answered]:
         """Return the bare call of one query.
 
-        It is called in a thread of its own. The queries of a `user` (0, 1, ...) come one after the other, on a connection that is open when
-        this returns and stays open until the runtime closes. A call without a user opens a connection of its own, and may be called in
-        several threads at once. The same list of inputs comes many times, so its request may be cached.
+        It is called in a thread of its own. The queries of a `user` (0, 1, ...) come one after the
+        other, on a connection that is open when this returns and stays open until the runtime
+        closes. A call without a user opens a connection of its own, and may be called in several
+        threads at once. The same list of inputs comes many times, so its request may be cached.
 
         Raises:
             ConfigError: see `Runtime.bind`.

@@ -1,7 +1,8 @@
 """Shared code of the runtimes' adapters.
 
-It imports their libraries, checks options and inputs, has the rule for files with code, and reads metadata: texts in a zip, or the
-`metadata.yaml` (task, size, class names) that Ultralytics writes next to OpenVINO and ncnn models.
+It imports their libraries, checks options and inputs, has the rule for files with code, and reads
+metadata: texts in a zip, or the `metadata.yaml` (task, size, class names) that Ultralytics writes
+next to OpenVINO and ncnn models.
 """
 
 import os
@@ -23,7 +24,8 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 from edgemeter.agent.sandbox.bubblewrap import is_inside
 
-# The loader's message about a missing system library of a wheel, and Debian's packages of the usual ones.
+# The loader's message about a missing system library of a wheel, and Debian's packages of the usual
+# ones.
 _MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*): cannot open shared object file")
 _PACKAGES = {
     "libgomp.so.1": "libgomp1",
@@ -61,7 +63,8 @@ class RuntimeLibrary:
     def loaded(self, **fields: Any) -> Loaded:
         """Return a `Loaded` with these fields and the library's own.
 
-        If an accelerator chooses the precision of floats (`gpu,auto`), that of the file is not that of the run.
+        If an accelerator chooses the precision of floats (`gpu,auto`), that of the file is not that
+        of the run.
         """
         if str(fields["backend"]).endswith(",auto") and fields.get("precision") in _FLOATS:
             fields["precision"] = "unknown"
@@ -84,7 +87,8 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
     Raises:
         UnavailableError: none is installed, or the installed one cannot be imported.
     """
-    # Before the clock: some libraries import it too. A session, which reads this file, does not need it.
+    # Before the clock: some libraries import it too. A session, which reads this file, does not
+    # need it.
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - as above
 
     broken = ""
@@ -93,7 +97,8 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
         try:
             module = import_module(candidate.module)
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
-            # If the error does not name the module or its package, something that it needs is missing.
+            # If the error does not name the module or its package, something that it needs is
+            # missing.
             if not isinstance(error, ModuleNotFoundError) or not f"{candidate.module}.".startswith(
                 f"{error.name}."
             ):
@@ -125,7 +130,8 @@ def _distribution(
 ) -> tuple[str, str]:
     """Return name and version of the distribution; a vendor's build may have another name, then the module's version counts.
 
-    If several of those `installed` have the module, the last one overwrote the others: it is the one with the module's version.
+    If several of those `installed` have the module, the last one overwrote the others: it is the
+    one with the module's version.
     """
     top = import_module(candidate.module.partition(".")[0])
     module_version = str(

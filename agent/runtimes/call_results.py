@@ -1,4 +1,7 @@
-"""The results of a user's call: their arrays, and functions that wait for them. It imports no library that the user has not imported."""
+"""The results of a user's call: their arrays, and functions that wait for them.
+
+It imports no library that the user has not imported.
+"""
 
 import dataclasses
 import inspect

@@ -1,13 +1,16 @@
 """Edge TPU: TensorFlow Lite models compiled for a Coral (`*_edgetpu.tflite`).
 
 - Library: `pip install 'edgemeter[coral]'` and [a libedgetpu that fits it](../install.md).
-- Backend: `usb`, `pci`, `usb:N`, `pci:N` or `:N`. Default: any Edge TPU. The record adds the clock: `usb:0,std`.
-- Setting: `performance` is the clock of a USB Coral: `low`, `medium`, `high` or `max`. With the std library, `max` means `high`.
+- Backend: `usb`, `pci`, `usb:N`, `pci:N` or `:N`. Default: any Edge TPU. The record adds the clock:
+  `usb:0,std`.
+- Setting: `performance` is the clock of a USB Coral: `low`, `medium`, `high` or `max`. With the std
+  library, `max` means `high`.
 - Timed: `invoke`.
 
-Tested with: ai-edge-litert 2.3.0 and a delegate library that the test compiles. A model without a compiled operator is refused. The
-record has the version and package of libedgetpu, the device, and how many operators run on the Edge TPU and on the CPU. A compiled
-operator stands for many of the original model. `invoke` returns when the results are in memory.
+Tested with: ai-edge-litert 2.3.0 and a delegate library that the test compiles. A model without a
+compiled operator is refused. The record has the version and package of libedgetpu, the device, and
+how many operators run on the Edge TPU and on the CPU. A compiled operator stands for many of the
+original model. `invoke` returns when the results are in memory.
 """
 
 import ctypes
@@ -41,7 +44,10 @@ _PERFORMANCES = ("low", "medium", "high", "max")
 
 @dataclass(frozen=True, slots=True)
 class EdgeTpuLibrary:
-    """The loaded library. `clock` is None if it is unknown, `package` if no Debian package holds the file."""
+    """The loaded library.
+
+    `clock` is None if it is unknown, `package` if no Debian package holds the file.
+    """
 
     clock: EdgeTpuClock | None
     package: str | None

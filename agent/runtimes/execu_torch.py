@@ -3,11 +3,12 @@
 - Library: `pip install 'edgemeter[executorch]'`. `edgemeter fleet release` cannot include it.
 - Backend: the export fixes it, as `xnnpack` or `portable`, whose kernels are 100 times slower.
 - Setting: `method` of the program. Default: `forward`.
-- Limits: an open shape runs at its upper bound, and weights in a separate file (.ptd) are not supported.
+- Limits: an open shape runs at its upper bound, and weights in a separate file (.ptd) are not
+  supported.
 - Timed: `execute` of a loaded method.
 
-Tested with: executorch 1.5.1 and torch 2.13.0, x86-64. `set_inputs` is timed too if the program plans the memory of its inputs;
-`get_outputs` is not.
+Tested with: executorch 1.5.1 and torch 2.13.0, x86-64. `set_inputs` is timed too if the program
+plans the memory of its inputs; `get_outputs` is not.
 """
 
 import time
@@ -29,7 +30,8 @@ from edgemeter.agent.runtimes.adapter import (
 )
 
 _TORCH = (LibraryCandidate("torch", ("torch",)),)
-# `executorch.runtime` gives the same classes, but imports the exporter with it, which takes seconds.
+# `executorch.runtime` gives the same classes, but imports the exporter with it, which takes
+# seconds.
 _BINDINGS = (LibraryCandidate("executorch.extension.pybindings._C", ("executorch",)),)
 # Source: schema/scalar_type.fbs; bfloat16 is unknown to numpy.
 _DTYPES = {

@@ -1,13 +1,15 @@
 """Hailo: compiled models (.hef) on a Hailo-8, 8L or 10H.
 
-- Library: `pip install 'edgemeter[vision]'`, and HailoRT 4.18 or newer, which is on no package index. On Raspberry Pi OS run
-  `sudo apt install hailo-all` (10H: `hailo-h10-all`) and use a venv with `--system-site-packages`.
+- Library: `pip install 'edgemeter[vision]'`, and HailoRT 4.18 or newer, which is on no package
+  index. On Raspberry Pi OS run `sudo apt install hailo-all` (10H: `hailo-h10-all`) and use a venv
+  with `--system-site-packages`.
 - Backend: `hailo` (any device, the default), or an id that `hailortcli scan` prints.
 - Timed: `ConfiguredInferModel.run`, with transfers and HailoRT's post-processing.
 
-Tested with: no hardware. It has to be seen there whether a call is as fast as a pipeline of one frame, and whether `VDevice.release`
-frees the device. Inputs and outputs have the formats of the file, mostly uint8 with scale and zero point; shapes are 1, H, W, C. Boxes
-after HailoRT's own suppression (by class only) are float32 [1, classes, 5, boxes]: y_min, x_min, y_max, x_max, score.
+Tested with: no hardware. It has to be seen there whether a call is as fast as a pipeline of one
+frame, and whether `VDevice.release` frees the device. Inputs and outputs have the formats of the
+file, mostly uint8 with scale and zero point; shapes are 1, H, W, C. Boxes after HailoRT's own
+suppression (by class only) are float32 [1, classes, 5, boxes]: y_min, x_min, y_max, x_max, score.
 """
 
 import struct

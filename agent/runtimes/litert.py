@@ -1,16 +1,21 @@
 """LiteRT: TensorFlow Lite models (.tflite) on a CPU, GPU or NPU.
 
-- Library: `pip install 'edgemeter[litert]'`. On 32-bit Arm: `edgemeter[tflite]`, for Python up to 3.11 with numpy 1.
-- CPU backends: `xnnpack`, `builtin` (no delegate) or `reference` (slow loops, to compare outputs with). Default: the library's choice,
-  which the record names.
-- Accelerators: `gpu` (Vulkan) and `npu` (with the vendor's package) use CompiledModel, and so does `cpu-compiled`. A model that does not
-  fit an accelerator whole is refused. With `gpu,cpu` or `npu,cpu` it is split, and the record counts the operators on each.
+- Library: `pip install 'edgemeter[litert]'`. On 32-bit Arm: `edgemeter[tflite]`, for Python up to
+  3.11 with numpy 1.
+- CPU backends: `xnnpack`, `builtin` (no delegate) or `reference` (slow loops, to compare outputs
+  with). Default: the library's choice, which the record names.
+- Accelerators: `gpu` (Vulkan) and `npu` (with the vendor's package) use CompiledModel, and so does
+  `cpu-compiled`. A model that does not fit an accelerator whole is refused. With `gpu,cpu` or
+  `npu,cpu` it is split, and the record counts the operators on each.
 - Setting: a GPU computes in fp32 unless you set `precision = "auto"`. An NPU always uses `auto`.
-- Timed: `invoke` or `run_by_index`. On `gpu` and `npu`, reading the outputs is timed too, because the call returns early.
+- Timed: `invoke` or `run_by_index`. On `gpu` and `npu`, reading the outputs is timed too, because
+  the call returns early.
 
-Tested with: ai-edge-litert 2.3.0 (a GPU in software, by hand an NVIDIA H200) and tflite-runtime 2.14.0. tflite-runtime 2.14 runs
-quantised models without XNNPACK by default, ai-edge-litert 2.3 with it. Inputs are copied before the timed part, outputs after it. A
-GPU's run returned after 0.1 of 75 ms. `reference` is some forty times slower. A package for an NPU is ai-edge-litert-sdk-qualcomm.
+Tested with: ai-edge-litert 2.3.0 (a GPU in software, by hand an NVIDIA H200) and tflite-runtime
+2.14.0. tflite-runtime 2.14 runs quantised models without XNNPACK by default, ai-edge-litert 2.3
+with it. Inputs are copied before the timed part, outputs after it. A GPU's run returned after 0.1
+of 75 ms. `reference` is some forty times slower. A package for an NPU is
+ai-edge-litert-sdk-qualcomm.
 """
 
 import re
@@ -72,7 +77,8 @@ class LiteRt(Runtime):
         self.check(model, options)
         is_compiled = options.backend in BACKENDS
         library = adapter.load_library(CANDIDATES[:1] if is_compiled else CANDIDATES, "litert")
-        # For a compiled model, an interpreter that runs nothing shows facts about tensors that the library does not report.
+        # For a compiled model, an interpreter that runs nothing shows facts about tensors that the
+        # library does not report.
         kernels = _KERNELS["builtin" if is_compiled else options.backend or "xnnpack"]
         make = (
             library.module.Interpreter
@@ -138,7 +144,8 @@ class LiteRt(Runtime):
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into the interpreter; return its `invoke`, or a compiled model's run."""
-        # Checking against the model for each query would evict more of the caches (+0.1% for a model of 0.6 ms).
+        # Checking against the model for each query would evict more of the caches (+0.1% for a
+        # model of 0.6 ms).
         forms = [(array.shape, array.dtype) for array in inputs]
         try:
             if forms != self._forms:

@@ -21,7 +21,8 @@ _CPU = "cpu-compiled"
 BACKENDS = (_CPU, "gpu", "gpu,cpu", "npu", "npu,cpu")
 # The operator in a file for parts that were compiled for an NPU.
 _DISPATCH = "DISPATCH_OP"
-# Only the library's log has numbers; the GPU's delegate has a line for each kind of operator that it leaves to the CPU.
+# Only the library's log has numbers; the GPU's delegate has a line for each kind of operator that
+# it leaves to the CPU.
 _ON_GPU = re.compile(
     r"(\d+|No) operations will run on the GPU, and (?:the remaining|all) (\d+) operations will run on the CPU"
 )
@@ -31,7 +32,8 @@ _LEFT = re.compile(
 )
 _ABSENT = re.compile(r"No adapters found|Failed to initialize WebGPU environment")
 _SOFTWARE = " (software)"
-# Source: vulkan_core.h. VkPhysicalDeviceProperties begins with five 32-bit numbers, the last of which is the type, and a name of 256 bytes.
+# Source: vulkan_core.h. VkPhysicalDeviceProperties begins with five 32-bit numbers, the last of
+# which is the type, and a name of 256 bytes.
 _INSTANCE_CREATE_INFO, _TYPE_CPU = 1, 4
 
 
@@ -50,7 +52,8 @@ class CompiledGraph:
 
         Raises:
             UnavailableError: there is no such accelerator, or it takes no operator.
-            ConfigError: operators would be left to the CPU, which is not allowed, or the model cannot be compiled.
+            ConfigError: operators would be left to the CPU, which is not allowed, or the model
+                cannot be compiled.
         """
         self._accelerator = (options.backend or _CPU).partition(",")[0]
         self._infos, self._indices = loaded.outputs, indices

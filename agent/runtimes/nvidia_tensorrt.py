@@ -1,13 +1,14 @@
 """TensorRT: serialised engines (.engine, .plan) on an NVIDIA GPU or a Jetson.
 
-- Library: `pip install 'edgemeter[tensorrt]'`, 8.6 or newer. On a Jetson use JetPack's, in a venv with `--system-site-packages`.
+- Library: `pip install 'edgemeter[tensorrt]'`, 8.6 or newer. On a Jetson use JetPack's, in a venv
+  with `--system-site-packages`.
 - Backend: `cuda`.
-- Files: engines of trtexec or Ultralytics. They run only on the GPU model and the TensorRT version that built them, and they
-  [contain code](../install.md#sandbox).
+- Files: engines of trtexec or Ultralytics. They run only on the GPU model and the TensorRT version
+  that built them, and they [contain code](../install.md#sandbox).
 - Timed: `execute_async_v3` and the wait for its stream, without copies.
 
-Tested with: a stand-in for TensorRT and CUDA, by the contract. Code for the host inside an engine stays locked. Open sizes are those of
-the inputs.
+Tested with: a stand-in for TensorRT and CUDA, by the contract. Code for the host inside an engine
+stays locked. Open sizes are those of the inputs.
 """
 
 import ctypes

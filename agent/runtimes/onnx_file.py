@@ -1,8 +1,10 @@
 """Reads facts from an .onnx file that ONNX Runtime does not report: scale and zero point of integer inputs and outputs, and the precision.
 
-An input of DequantizeLinear, or an output of QuantizeLinear, has the scale and zero point of that node, if these are single constants in
-the file. Weights are skipped: a protobuf library would copy them into memory that a run measures.
-Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto (field numbers), https://protobuf.dev/programming-guides/encoding.
+An input of DequantizeLinear, or an output of QuantizeLinear, has the scale and zero point of that
+node, if these are single constants in the file. Weights are skipped: a protobuf library would copy
+them into memory that a run measures.
+Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto (field numbers),
+https://protobuf.dev/programming-guides/encoding.
 """
 
 import struct
@@ -21,7 +23,8 @@ _DIMENSION, _TYPE, _FLOATS, _INTEGERS, _NAME, _RAW = 1, 2, 4, 5, 8, 9
 _FORMATS = {1: "<f", 2: "<B", 3: "<b", 4: "<H", 5: "<h", 6: "<i", 7: "<q"}
 _QUANTISED = ("int8", "uint8", "int16", "uint16")
 _FLOAT, _FLOAT16, _DOUBLE, _BFLOAT16 = 1, 10, 11, 16
-# Operators that compute on integers with fixed scales, and those that quantise the values of each query.
+# Operators that compute on integers with fixed scales, and those that quantise the values of each
+# query.
 _QUANTISES = {"QuantizeLinear", "QLinearConv", "QLinearMatMul"}
 _DYNAMIC = {"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "DequantizeLinear"}
 _VARINT, _BYTES, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}
@@ -32,7 +35,8 @@ Span = tuple[int, int]
 class OnnxFile:
     """Facts from a file; if it cannot be read, `precision` is None and no tensor is quantised.
 
-    `quantised` has scale and zero point by the name of a tensor (real = scale x (q - zero_point)); `precision` is as in `Loaded`.
+    `quantised` has scale and zero point by the name of a tensor (real = scale x (q - zero_point));
+    `precision` is as in `Loaded`.
     """
 
     quantised: Mapping[str, tuple[float, int]]

@@ -1,16 +1,20 @@
 """ONNX Runtime: ONNX models (.onnx, .ort) on the CPU or an execution provider.
 
-- Library: `pip install 'edgemeter[onnx]'`, or a vendor's build such as onnxruntime-gpu. Telemetry is off.
-- Backend: execution providers in order of preference, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn. Default:
-  `cpu`. A provider that is absent or runs no operator is an error. The record shows the operators on each provider.
-- Settings: `graph_optimisation` is `none`, `basic`, `extended`, `layout` or `all` (the default). `session.*` and `ep.*` are passed on:
-  `session.disable_cpu_ep_fallback = "1"` allows no operator on the CPU. Options of a provider follow its name:
-  `tensorrt.trt_fp16_enable = "1"`.
+- Library: `pip install 'edgemeter[onnx]'`, or a vendor's build such as onnxruntime-gpu. Telemetry
+  is off.
+- Backend: execution providers in order of preference, by full name or as cpu, cuda, tensorrt,
+  xnnpack, acl, openvino, qnn. Default: `cpu`. A provider that is absent or runs no operator is an
+  error. The record shows the operators on each provider.
+- Settings: `graph_optimisation` is `none`, `basic`, `extended`, `layout` or `all` (the default).
+  `session.*` and `ep.*` are passed on: `session.disable_cpu_ep_fallback = "1"` allows no operator
+  on the CPU. Options of a provider follow its name: `tensorrt.trt_fp16_enable = "1"`.
 - Timed: `InferenceSession.run`, with copies to and from an accelerator.
 
-Tested with: onnxruntime 1.31.1 on the CPU, and with OpenVINO as its provider there. ORT_DISABLE_TELEMETRY overrides telemetry. Operators
-are recorded since 1.24, and a precision other than fp32 as `tensorrt,tf32` or `qnn,auto`. `session.intra_op.allow_spinning = "0"` lets
-idle threads sleep, as they do with xnnpack, which has threads of its own. Making the output arrays is timed.
+Tested with: onnxruntime 1.31.1 on the CPU, and with OpenVINO as its provider there.
+ORT_DISABLE_TELEMETRY overrides telemetry. Operators are recorded since 1.24, and a precision other
+than fp32 as `tensorrt,tf32` or `qnn,auto`. `session.intra_op.allow_spinning = "0"` lets idle
+threads sleep, as they do with xnnpack, which has threads of its own. Making the output arrays is
+timed.
 """
 
 import re
@@ -43,10 +47,12 @@ _SHORT = {
     for name in ("CPU", "CUDA", "Tensorrt", "Xnnpack", "ACL", "OpenVINO", "QNN")
 }
 _NAMES = {provider: name for name, provider in _SHORT.items()}
-# Providers with threads of their own; left to itself OpenVINO takes 8, XNNPACK 1. A load_config could hold others.
+# Providers with threads of their own; left to itself OpenVINO takes 8, XNNPACK 1. A load_config
+# could hold others.
 _THREADS = {"openvino": "num_of_threads", "xnnpack": "intra_op_num_threads"}
 _REFUSED = {*_THREADS.values(), "load_config"}
-# Settings with which a provider computes in less than f32. Source: onnxruntime.ai/docs/execution-providers.
+# Settings with which a provider computes in less than f32. Source:
+# onnxruntime.ai/docs/execution-providers.
 _LOWER: Mapping[str, Mapping[str, str]] = {
     "cpu": {},
     "xnnpack": {},
@@ -62,7 +68,8 @@ _OPTIMISATIONS = {"none": "ORT_DISABLE_ALL"} | {
 # ONNX element types with other names in numpy.
 _DTYPES = {"float": "float32", "double": "float64", "string": "object"}
 _TENSOR = re.compile(r"tensor\((\w+)\)")
-# The text before the reason of an error: its number, the file, then the line of the C++ source with the function's signature.
+# The text before the reason of an error: its number, the file, then the line of the C++ source with
+# the function's signature.
 _ERROR_HEAD = re.compile(
     r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed:|\S+\.(?:cc|h):\d+ .*?\) (?=[A-Z])"
 )
@@ -73,7 +80,8 @@ class OnnxRuntime(Runtime):
     """Runs an ONNX model with ONNX Runtime."""
 
     def __init__(self, profile_prefix: str = "") -> None:
-        # The beginning of the file that ONNX Runtime's profiler writes; nothing is measured with it, because it slows the model.
+        # The beginning of the file that ONNX Runtime's profiler writes; nothing is measured with
+        # it, because it slows the model.
         self._profile_prefix = profile_prefix
         self.session: Any = None
         self._inputs: tuple[TensorInfo, ...] = ()
@@ -166,7 +174,8 @@ class OnnxRuntime(Runtime):
         import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
 
         check_inputs(inputs, self._inputs)
-        # The inputs are copied to the same memory each time, after the outputs are freed, because new addresses cost providers time.
+        # The inputs are copied to the same memory each time, after the outputs are freed, because
+        # new addresses cost providers time.
         self._last, feeds = None, self._feeds
         for info, array in zip(self._inputs, inputs, strict=True):
             if info.name in feeds and feeds[info.name].shape == array.shape:

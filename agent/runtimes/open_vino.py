@@ -2,11 +2,13 @@
 
 - Library: `pip install 'edgemeter[openvino]'`.
 - Backend: the device, `cpu` (the default), `gpu`, `gpu.1` or `npu`.
-- Settings: `precision` is `f32` (the default on a CPU), `f16`, `bf16` or `auto`. With `auto` OpenVINO may compute in half precision,
-  which changes predictions; the record names it: `cpu,bf16`. Properties in capitals are passed on: `ENABLE_CPU_PINNING = "NO"`.
+- Settings: `precision` is `f32` (the default on a CPU), `f16`, `bf16` or `auto`. With `auto`
+  OpenVINO may compute in half precision, which changes predictions; the record names it:
+  `cpu,bf16`. Properties in capitals are passed on: `ENABLE_CPU_PINNING = "NO"`.
 - Timed: `InferRequest.infer` in one stream with all threads.
 
-Tested with: openvino 2026.4.1 on the CPU. AUTO, MULTI and HETERO are refused because nobody would know what ran. Outputs are not copied.
+Tested with: openvino 2026.4.1 on the CPU. AUTO, MULTI and HETERO are refused because nobody would
+know what ran. Outputs are not copied.
 """
 
 import time
@@ -25,7 +27,8 @@ _DTYPES = {
     "f32": "float32", "f16": "float16", "f64": "float64", "boolean": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
     "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
 }  # fmt: skip
-# The first byte of an ONNX file is the tag of a field of ModelProto; OpenVINO would try all its readers on anything else.
+# The first byte of an ONNX file is the tag of a field of ModelProto; OpenVINO would try all its
+# readers on anything else.
 _ONNX_TAGS = b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca"
 
 

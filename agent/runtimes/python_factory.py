@@ -1,19 +1,21 @@
 """Python: a model of any framework, returned by your function `FILE.py:make` or `package.module:make`.
 
-- Factory: `make` gets each `--option KEY=VALUE` as text, and `threads` and `backend` if it has these parameters. It returns a callable
-  and its inputs, such as `{"image": ("float32", (1, 3, 224, 224))}`, or a `PythonModel` of `edgemeter.plugin`.
-- Call: it takes a numpy array for each input. Edgemeter waits for results of PyTorch, JAX and TensorFlow; for another library give
-  `PythonModel(wait=...)`.
-- Cold start: `import` is the module, `load` the factory and `first` the first call. If the first call compiles, `compile` is the
-  time by which it exceeds later calls.
+- Factory: `make` gets each `--option KEY=VALUE` as text, and `threads` and `backend` if it has
+  these parameters. It returns a callable and its inputs, such as `{"image": ("float32", (1, 3, 224,
+  224))}`, or a `PythonModel` of `edgemeter.plugin`.
+- Call: it takes a numpy array for each input. Edgemeter waits for results of PyTorch, JAX and
+  TensorFlow; for another library give `PythonModel(wait=...)`.
+- Cold start: `import` is the module, `load` the factory and `first` the first call. If the first
+  call compiles, `compile` is the time by which it exceeds later calls.
 - Identity: a hash of the source, the weights and the other files that were used.
 - `edgemeter fleet run` cannot measure a function.
 
-Tested with: PyTorch 2.13.0 and JAX 0.10.2 on the CPU. The first call is on noise (integers: 0) if shapes are declared. Files count if
-options name them or they are next to the code, until the end of the first call, with open shapes until the end of loading. Hidden files do
-not count, and a folder of more than 1000 files or 16 GB counts only as `weights`. None in a shape is an open size. A `PythonModel` can also
-state weights, class names and more. Orders carry no code. The model's name is `name` of its metadata, else that of the weights or of the
-factory.
+Tested with: PyTorch 2.13.0 and JAX 0.10.2 on the CPU. The first call is on noise (integers: 0) if
+shapes are declared. Files count if options name them or they are next to the code, until the end of
+the first call, with open shapes until the end of loading. Hidden files do not count, and a folder
+of more than 1000 files or 16 GB counts only as `weights`. None in a shape is an open size. A
+`PythonModel` can also state weights, class names and more. Orders carry no code. The model's name
+is `name` of its metadata, else that of the weights or of the factory.
 """
 
 import gc
@@ -144,10 +146,12 @@ class PythonFactory(Runtime):
         python_model = self._loaded()
         check_inputs(inputs, python_model.inputs)
         if self._leaves_garbage and time.monotonic_ns() > self._collected_ns + _COLLECTED_EVERY_NS:
-            # The collector is off while queries are timed, so garbage in cycles is collected between them.
+            # The collector is off while queries are timed, so garbage in cycles is collected
+            # between them.
             gc.collect()
             self._collected_ns = time.monotonic_ns()
-        # Freed before the copies are made, so that these reuse the memory of the last query, as in a user's loop.
+        # Freed before the copies are made, so that these reuse the memory of the last query, as in
+        # a user's loop.
         self._last, self._arguments = None, ()
         copies = [np.array(array, order="C") for array in inputs]
         self._arguments = arguments = (
@@ -199,7 +203,10 @@ class PythonFactory(Runtime):
         return arrays
 
     def close(self) -> None:
-        """Release the model. An error of its `close` is logged, because the run is already measured."""
+        """Release the model.
+
+        An error of its `close` is logged, because the run is already measured.
+        """
         python_model, self._model, self._last, self._arguments = self._model, None, None, ()
         if python_model is not None and python_model.close is not None:
             try:

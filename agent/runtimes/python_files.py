@@ -18,7 +18,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.sandbox.bubblewrap import is_narrow
 
-# A larger folder in an option is probably a data set; at 40 MB/s its hash would take 7 minutes in each process.
+# A larger folder in an option is probably a data set; at 40 MB/s its hash would take 7 minutes in
+# each process.
 _MOST_FILES, _MOST_BYTES = 1000, 16 * 10**9
 _OPEN = open
 
@@ -26,13 +27,15 @@ _OPEN = open
 class NotedFiles:
     """Records the files that Python opens for reading while it is entered, because code may read files that only it names.
 
-    It replaces `open`. It is not a function, because that would become a method as an attribute of a class.
+    It replaces `open`. It is not a function, because that would become a method as an attribute of
+    a class.
     """
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
         self._is_noting = False
-        # An audit hook cannot be removed, and would add 0.4 us to each `id()` of the timed part. Python 3.10 has the accessor.
+        # An audit hook cannot be removed, and would add 0.4 us to each `id()` of the timed part.
+        # Python 3.10 has the accessor.
         self._owners = [
             owner for owner in (builtins, io, getattr(pathlib, "_NormalAccessor", None)) if owner
         ]

@@ -32,20 +32,22 @@ _IN_PROCESS = "in-process"
 class PythonModel:
     """A model of a framework, as a factory returns it.
 
-    call: takes one argument per input, in their order, as `place` returned them; returns arrays or tensors, in any nesting of tuples,
-        lists, mappings and dataclasses. It may return before they are computed: the engine waits.
-    inputs: what it takes (name, shape with None for open sizes, dtype), or a mapping as in a pair.
-    outputs: as far as they are declared; may be empty: then the first call shows them.
-    place: puts one input (numpy array) where the model reads it, untimed; default: as it is.
-    wait: waits until a result is computed; default: by the result's type (PyTorch, JAX, TensorFlow), as for measured functions.
-    arrays: turns a result into numpy arrays in order; default: by type (torch, jax, tensorflow, numpy, dataclass, mapping).
-    backend: how it computes, for the record: `eager,cpu`, `jit,cpu`, `compile,cuda:0`.
-    compiles: whether the first call compiles; a backend that begins with jit, compile or function does.
-    packages: the distributions that compute, first the main one; their versions are the record's, and facts.
-    weights: files hashed into the identity (sha256), in order.
+    call: takes one argument per input, in their order, as `place` returned them; returns arrays or
+        tensors, in any nesting of tuples, lists, mappings and dataclasses. It may return before
+        they are computed: the engine waits. inputs: what it takes (name, shape with None for open
+        sizes, dtype), or a mapping as in a pair. outputs: as far as they are declared; may be
+        empty: then the first call shows them. place: puts one input (numpy array) where the model
+        reads it, untimed; default: as it is. wait: waits until a result is computed; default: by
+        the result's type (PyTorch, JAX, TensorFlow), as for measured functions. arrays: turns a
+        result into numpy arrays in order; default: by type (torch, jax, tensorflow, numpy,
+        dataclass, mapping). backend: how it computes, for the record: `eager,cpu`, `jit,cpu`,
+        `compile,cuda:0`. compiles: whether the first call compiles; a backend that begins with jit,
+        compile or function does. packages: the distributions that compute, first the main one;
+        their versions are the record's, and facts. weights: files hashed into the identity
+        (sha256), in order.
     metadata: texts of the model, as of `Loaded.metadata` (class names, task).
-    precision: as of `Loaded.precision`; default: that of its parameters where they can be seen, else unknown.
-    close: releases it.
+    precision: as of `Loaded.precision`; default: that of its parameters where they can be seen,
+    else unknown. close: releases it.
     """
 
     call: Callable[..., object]
@@ -128,7 +130,10 @@ def _size(size: Any) -> int | None:
 
 
 def target_of(model: Path, options: Options) -> PythonTarget:
-    """Return the target; the factory of a plain Python file is `make`. Raises ConfigError if there is none, or its source is absent."""
+    """Return the target; the factory of a plain Python file is `make`.
+
+    Raises ConfigError if there is none, or its source is absent.
+    """
     check_options("python", Options(threads=options.threads))
     is_plain = model.suffix == ".py" and model.is_file()
     target = PythonTarget("make", file=model) if is_plain else python_target.parse(str(model))

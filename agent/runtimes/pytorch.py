@@ -1,16 +1,18 @@
 """PyTorch: TorchScript archives (.pt, .pth, .torchscript) and exported programs (.pt2), on the CPU or a CUDA device.
 
-- Library: `pip install 'edgemeter[torch]'` ([without CUDA](../install.md)); on a Jetson, NVIDIA's build. Detectors with operators of
-  torchvision also need torchvision.
+- Library: `pip install 'edgemeter[torch]'` ([without CUDA](../install.md)); on a Jetson, NVIDIA's
+  build. Detectors with operators of torchvision also need torchvision.
 - Backend: `cpu` (the default), `cuda` or `cuda:N`.
 - Setting: `onednn = "off"` uses PyTorch's own kernels.
-- Files: both formats [contain code](../install.md#sandbox). Weights alone (`torch.save`) are no model: export it.
+- Files: both formats [contain code](../install.md#sandbox). Weights alone (`torch.save`) are no
+  model: export it.
 - Timed: the call in inference mode, on CUDA with the synchronisation after it.
 
-Tested with: torch 2.13.0 and 2.15.0 on the CPU. Pickles of tensors are loaded with `weights_only`. `onednn` holds for the whole process.
-TorchScript declares no shapes, so such a model takes any array. Exceptions: an archive whose config.txt has `shape` (Ultralytics writes
-one), and one whose `forward` takes a List[Tensor] (scripted detectors of torchvision and D2Go), which gets a list of one picture.
-torchvision's operators are nms, roi_align ...
+Tested with: torch 2.13.0 and 2.15.0 on the CPU. Pickles of tensors are loaded with `weights_only`.
+`onednn` holds for the whole process. TorchScript declares no shapes, so such a model takes any
+array. Exceptions: an archive whose config.txt has `shape` (Ultralytics writes one), and one whose
+`forward` takes a List[Tensor] (scripted detectors of torchvision and D2Go), which gets a list of
+one picture. torchvision's operators are nms, roi_align ...
 """
 
 import contextlib
@@ -67,7 +69,8 @@ def read_archive(model: Path) -> TorchArchive:
     start = model_file.head(model)
     try:
         with zipfile.ZipFile(model) as archive:
-            # Members are in a folder with the archive's name, except for programs of PyTorch 2.5 to 2.7.
+            # Members are in a folder with the archive's name, except for programs of PyTorch 2.5 to
+            # 2.7.
             names = {name.partition("/")[2] or name: name for name in archive.namelist()}
             names = (
                 names
@@ -144,7 +147,8 @@ class PyTorch(Runtime):
         started_ns = time.monotonic_ns()
         try:
             with warnings.catch_warnings():
-                # TorchScript is deprecated (a FutureWarning in PyTorch 2.15), which concerns the author of the model.
+                # TorchScript is deprecated (a FutureWarning in PyTorch 2.15), which concerns the
+                # author of the model.
                 for category in (DeprecationWarning, FutureWarning):
                     warnings.filterwarnings(
                         "ignore", message=r".*torch\.jit\.|.*TorchScript", category=category
@@ -263,7 +267,8 @@ def _load_program(
     )
     if device != "cpu":
         program = import_module("torch.export.passes").move_to_device_pass(program, device)
-    # Guards are Python text from the file, compiled when they are checked; the shapes are checked by `bind`.
+    # Guards are Python text from the file, compiled when they are checked; the shapes are checked
+    # by `bind`.
     return program.module(check_guards=False), inputs, outputs
 
 

@@ -13,8 +13,9 @@ Describe the server in a TOML file, such as `yolo.server`. Its model card is `yo
 - Timed: from the ready request on an open connection to the last byte of the answer.
 - Switch off the server's response cache. FP16 and BF16 need `binary`; BYTES is refused.
 
-Tested with: Triton 2.51 (JSON, binary) and MLServer 1.7.1 (JSON), not KServe nor OpenVINO Model Server. An arrival (`poisson`) opens a
-connection of its own, within its latency. FP16 and BF16 are given as float32. A sample is tests/fixtures/runtimes/served.server.
+Tested with: Triton 2.51 (JSON, binary) and MLServer 1.7.1 (JSON), not KServe nor OpenVINO Model
+Server. An arrival (`poisson`) opens a connection of its own, within its latency. FP16 and BF16 are
+given as float32. A sample is tests/fixtures/runtimes/served.server.
 """
 
 import time
@@ -52,7 +53,8 @@ class ServedModel(ConcurrentRuntime):
         self._users: dict[int, ModelServer] = {}
         self._payloads: dict[tuple[int, ...], tuple[Sequence[Array], Payload]] = {}
         self._ready_bytes = 0
-        # The size of the last answer to each request that was decoded, by the identity of the request.
+        # The size of the last answer to each request that was decoded, by the identity of the
+        # request.
         self._decoded: dict[int, int] = {}
         # The last answer that is not suspicious, and one that must be decoded.
         self._last: Answered | None = None
@@ -82,7 +84,8 @@ class ServedModel(ConcurrentRuntime):
         if is_on_this_machine(file.url):
             facts["server_machine"] = "this"
         if link.sock is None:
-            # The server closes the connection after each answer, so each query opens one, within the clock.
+            # The server closes the connection after each answer, so each query opens one, within
+            # the clock.
             facts["connection"] = "closed by the server after each answer"
         return Loaded(
             package=description.server,

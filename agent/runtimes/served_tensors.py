@@ -63,7 +63,8 @@ def served_tensor(
 ) -> ServedTensor:
     """Return a declared tensor; raises ConfigError if its type cannot be sent or read.
 
-    `json_remedy` is empty unless tensors are sent as JSON; then it is the remedy for types that JSON cannot represent.
+    `json_remedy` is empty unless tensors are sent as JSON; then it is the remedy for types that
+    JSON cannot represent.
     """
     if datatype not in DTYPES:
         remedy = (
@@ -191,7 +192,10 @@ def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
 
 
 def json_document(content: bytes, kind: Any) -> Any:
-    """Return an answer as `kind`; raises AnswerError if it has another form. NaN, which is not in JSON, is accepted."""
+    """Return an answer as `kind`; raises AnswerError if it has another form.
+
+    NaN, which is not in JSON, is accepted.
+    """
     try:
         try:
             document = msgspec.json.decode(content)

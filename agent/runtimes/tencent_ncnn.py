@@ -2,13 +2,14 @@
 
 - Library: `pip install 'edgemeter[ncnn]'`.
 - Backend: `cpu` (the default), `vulkan` or `vulkan:N`.
-- Settings: `precision` is `fp32` (the default), `fp16`, `bf16` or `auto`. With `auto` ncnn may compute in half precision; the record
-  names it: `cpu,fp16`. `input_shape = "1x3x640x640"` gives the input's shape if no file does.
+- Settings: `precision` is `fp32` (the default), `fp16`, `bf16` or `auto`. With `auto` ncnn may
+  compute in half precision; the record names it: `cpu,fp16`. `input_shape = "1x3x640x640"` gives
+  the input's shape if no file does.
 - Timed: making, feeding and reading an Extractor.
 
-Tested with: ncnn 1.0.20261020 on the CPU. Outputs are float32, in the order out0, out1 ... if they are named so. A model without an input
-shape, in the file or in Ultralytics' `metadata.yaml` next to it, takes any array. An Extractor is made for each call, because it keeps
-what it computed.
+Tested with: ncnn 1.0.20261020 on the CPU. Outputs are float32, in the order out0, out1 ... if they
+are named so. A model without an input shape, in the file or in Ultralytics' `metadata.yaml` next to
+it, takes any array. An Extractor is made for each call, because it keeps what it computed.
 """
 
 import re

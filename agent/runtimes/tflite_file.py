@@ -1,7 +1,9 @@
 """Reads a .tflite file without running it: its custom operators, the names and precision of its tensors, its metadata.
 
-Each offset is checked, so that a truncated file gives an error in one line. The library's C++ code does not check them.
-Source: tensorflow/lite/schema/schema.fbs and metadata_schema.fbs (numbers of the fields), flatbuffers.dev/internals (layout).
+Each offset is checked, so that a truncated file gives an error in one line. The library's C++ code
+does not check them.
+Source: tensorflow/lite/schema/schema.fbs and metadata_schema.fbs (numbers of the fields),
+flatbuffers.dev/internals (layout).
 """
 
 import struct
@@ -24,7 +26,8 @@ _NORMALISATION = 1
 class TfliteFile:
     """Facts from a .tflite file; `inputs` and `outputs` are names in its signature by index of the tensor.
 
-    `custom_uses` counts each custom operator in the graphs, `builtin_uses` all others. `precision` is as in `Loaded`.
+    `custom_uses` counts each custom operator in the graphs, `builtin_uses` all others. `precision`
+    is as in `Loaded`.
     """
 
     custom_uses: Mapping[str, int]

@@ -1,7 +1,8 @@
 """The sandbox of a process that opens other people's models, pictures and code: bubblewrap (`bwrap`), which Flatpak uses.
 
-The process sees the system's programs, Python, the granted paths and a scratch folder; its processes, its loopback and its /tmp are its
-own. System calls are not filtered: files and hosts outside do not exist for it. Source: bwrap(1), user_namespaces(7).
+The process sees the system's programs, Python, the granted paths and a scratch folder; its
+processes, its loopback and its /tmp are its own. System calls are not filtered: files and hosts
+outside do not exist for it. Source: bwrap(1), user_namespaces(7).
 """
 
 import os
@@ -37,7 +38,8 @@ _NAMES_AND_TLS = (
     "/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services", "/run/systemd/resolve",
     "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki",
 )  # fmt: skip
-# Accelerators: NVIDIA (Jetson and WSL too), DRM, Coral on PCIe, Intel, AMD, Hailo, Rockchip, Vivante, Qualcomm, MediaTek, Arm, Axelera.
+# Accelerators: NVIDIA (Jetson and WSL too), DRM, Coral on PCIe, Intel, AMD, Hailo, Rockchip,
+# Vivante, Qualcomm, MediaTek, Arm, Axelera.
 _ACCELERATORS = (
     "nvidia*", "nvhost*", "nvmap", "nvgpu", "nvsciipc", "host1x-fence", "dxg", "dri", "apex_*", "accel", "kfd", "dma_heap", "hailo*",
     "rknpu", "mpp_service", "rga", "galcore", "adsprpc*", "fastrpc*", "apusys", "mali*", "ethosu*", "kgsl-3d0", "metis*", "davinci*",
@@ -73,7 +75,8 @@ _NAMESPACES = (
 _CAPABILITIES = ("--cap-drop", "ALL", "--cap-add", "CAP_DAC_OVERRIDE")
 _READ, _WRITE, _DEVICE = "--ro-bind-try", "--bind", "--dev-bind-try"
 _MOST_LINKS, _MOST_PROCESSES = 40, 4096
-# Bubblewrap reads the table of mounts for each: 500 take 0.3 s, 1000 take 1.4 s, 2000 take 6 s, and from 3000 on it has too many words.
+# Bubblewrap reads the table of mounts for each: 500 take 0.3 s, 1000 take 1.4 s, 2000 take 6 s, and
+# from 3000 on it has too many words.
 _MOST_READ = 1000
 _ENDING_S = 10.0
 
@@ -82,8 +85,8 @@ _ENDING_S = 10.0
 class SandboxGrant:
     """The needs of one job beyond the system, Python and its scratch folder: readable and writable paths, and devices.
 
-    With `network` it uses the host's; otherwise the process has only a loopback of its own. `links` are those of `read` that nobody
-    named: they lead out of the folder of a model or data set.
+    With `network` it uses the host's; otherwise the process has only a loopback of its own. `links`
+    are those of `read` that nobody named: they lead out of the folder of a model or data set.
     """
 
     read: tuple[Path, ...] = ()
@@ -107,7 +110,8 @@ class SandboxProcess(interrupts.OwnedProcess[bytes]):
 
     def __init__(self, command: Sequence[str], *, is_confined: bool, **options: Any) -> None:
         self.is_confined = is_confined
-        # Before the process exists: a parent that waits for a core afterwards would read its clock too late.
+        # Before the process exists: a parent that waits for a core afterwards would read its clock
+        # too late.
         self.spawned_ns = time.monotonic_ns()
         super().__init__(command, **options)
 
@@ -159,9 +163,11 @@ def started(
 ) -> Iterator[SandboxProcess]:
     """Start `python -m MODULE ARGUMENTS` in the sandbox, if there is one; the end of the block ends it and all its children.
 
-    `scratch` is a folder of the caller instead of a temporary one; `stdin`, `stdout` and `stderr` are those of `subprocess.Popen`.
+    `scratch` is a folder of the caller instead of a temporary one; `stdin`, `stdout` and `stderr`
+    are those of `subprocess.Popen`.
     """
-    # A program that a conversion starts is inside the sandbox already, and within the conversion's limits; it cannot set others.
+    # A program that a conversion starts is inside the sandbox already, and within the conversion's
+    # limits; it cannot set others.
     is_confined = not is_inside() and no_sandbox() is None
     with scratch_folder() if scratch is None else nullcontext(scratch) as folder:
         command = [sys.executable, "-m", module, *arguments]
@@ -310,8 +316,8 @@ def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
         words += [kind, path, path]
     for device in (*devices, *(["/dev/bus/usb"] if grant.usb else [])):
         words += [_DEVICE, device, device]
-    # libcuda names its threads below /proc, and fails if it cannot; other processes could undo their order for the out-of-memory killer
-    # there.
+    # libcuda names its threads below /proc, and fails if it cannot; other processes could undo
+    # their order for the out-of-memory killer there.
     has_nvidia = any(device.startswith("/dev/nv") for device in devices)
     settings = (
         [f"/proc/{name}" for name in sorted(os.listdir("/proc")) if not name.isdigit()]  # noqa: PTH208 - names
@@ -382,7 +388,8 @@ def _above(path: str, mounts: Mapping[str, str]) -> str | None:
 def _limits(grant: SandboxGrant) -> list[str]:
     """Leave a tenth of the memory and half of the free disk to others; if memory runs out, the kernel kills this process first.
 
-    A conversion writes files of any size, on another disk than its scratch folder, and may use swap, which would spoil a run's figures.
+    A conversion writes files of any size, on another disk than its scratch folder, and may use
+    swap, which would spoil a run's figures.
     """
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 9 // 10
     free = os.statvfs(tempfile.gettempdir())
@@ -467,7 +474,8 @@ def _environment(scratch: Path, *, is_confined: bool) -> Mapping[str, str]:
         if _VARIABLES.fullmatch(name) and not _SECRET.search(name)
     }
     folders = dict.fromkeys(_FOLDERS, str(scratch))
-    # The user's own packages were located in the real home. A module of the working directory must not shadow a library.
+    # The user's own packages were located in the real home. A module of the working directory must
+    # not shadow a library.
     fixed = {
         "PYTHONUSERBASE": site.getuserbase(),
         "LOGNAME": "edgemeter",
@@ -478,7 +486,10 @@ def _environment(scratch: Path, *, is_confined: bool) -> Mapping[str, str]:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the living child processes of a process. Source: proc_pid_stat(5): the parent follows the state."""
+    """Return the living child processes of a process.
+
+    Source: proc_pid_stat(5): the parent follows the state.
+    """
     children = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -34,7 +34,8 @@ def plugin_class(kind: str, address: str, protocol: type) -> Any:
     """Return the class `FILE.py:NAME`, None for a name without a file; `kind` is for the error.
 
     Raises:
-        EdgemeterError: as `attribute_of`, or it is not a class with the methods of the protocol, or not a subclass of a base class.
+        EdgemeterError: as `attribute_of`, or it is not a class with the methods of the protocol, or
+            not a subclass of a base class.
     """
     target = python_target.of_file(address)
     if target is None:

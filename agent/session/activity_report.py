@@ -11,7 +11,10 @@ LONGEST_TEXT = 300
 
 
 class ActivityReport:
-    """Calls `report`, which may not block, when a run begins. The end of the session is not reported."""
+    """Calls `report`, which may not block, when a run begins.
+
+    The end of the session is not reported.
+    """
 
     def __init__(
         self, suite: str, report: Callable[[Measuring], None], order: str | None = None

@@ -34,9 +34,11 @@ def check(suite: Suite, *, opens: bool = False) -> dict[int, EdgemeterError]:
     """Check a suite before the first run, and return the `refusals` of cases that this machine cannot measure.
 
     Raises:
-        ConfigError: a model, a data set or a core is missing, a runtime or task is unknown, or a model has another hash than in the suite;
-            or the board has no such power mode or governor.
-        UnavailableError: this machine can measure none of the cases, or its settings cannot be changed.
+        ConfigError: a model, a data set or a core is missing, a runtime or task is unknown, or a
+            model has another hash than in the suite; or the board has no such power mode or
+            governor.
+        UnavailableError: this machine can measure none of the cases, or its settings cannot be
+            changed.
     """
     for case in suite.cases:
         check_affinity(case.cpus)
@@ -120,7 +122,8 @@ def refusals(
 ) -> dict[int, EdgemeterError]:
     """Return, by indices of cases, why this machine cannot measure them.
 
-    With `opens`, each model and its data are opened once, in a process of its own; otherwise no library is imported.
+    With `opens`, each model and its data are opened once, in a process of its own; otherwise no
+    library is imported.
     """
     opened: dict[bytes, EdgemeterError | None] = {}
     refused = {}

@@ -35,7 +35,8 @@ IDLE_S = 10.0
 class WatchedEnergy:
     """The result of an `EnergyWatch`: its duration and energies.
 
-    `idle_s` is how long the machine idled before and after; `other_load` is the load of other processes.
+    `idle_s` is how long the machine idled before and after; `other_load` is the load of other
+    processes.
     """
 
     seconds: float
@@ -47,9 +48,11 @@ class WatchedEnergy:
 class EnergyWatch:
     """Measures the energy of a `with` block; the machine idles for `idle_s` before and after.
 
-    `power` names sensors (NAME[,NAME]); the default is the sensor with the widest scope. Without `idle_s` the machine idles for 10 s, or
-    for as long as the slowest sensor needs. `units` is the number of work units in the block; energies are given per unit. `report` gets
-    the needs of the sensors before the machine idles. After the block `seen` has the result, unless the block raised an error.
+    `power` names sensors (NAME[,NAME]); the default is the sensor with the widest scope. Without
+    `idle_s` the machine idles for 10 s, or for as long as the slowest sensor needs. `units` is the
+    number of work units in the block; energies are given per unit. `report` gets the needs of the
+    sensors before the machine idles. After the block `seen` has the result, unless the block raised
+    an error.
 
     Raises:
         UnavailableError: there is no power sensor, or not the one that was named.

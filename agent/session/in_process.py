@@ -22,7 +22,8 @@ from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 from edgemeter.agent.session.session import OnEvent, measure_run
 from edgemeter.agent.settings.case_keys import checked_settings
 
-# The settings of a case that apply to a function; others are about models, data or a separate process.
+# The settings of a case that apply to a function; others are about models, data or a separate
+# process.
 SETTINGS = ("mode", "seconds", "idle_seconds", "name", "seed")
 
 
@@ -42,7 +43,8 @@ def measure_function(
 ) -> RunRecord:
     """Return the record of a run of a function, measured while no other run is in progress on this board.
 
-    `report` is told of a wait for another run. `options` has device, fleet, power sensors and the `config` file.
+    `report` is told of a wait for another run. `options` has device, fleet, power sensors and the
+    `config` file.
 
     Raises:
         EdgemeterError: the function cannot be measured, or failed.

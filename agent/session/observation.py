@@ -18,7 +18,8 @@ PERIOD_S = 1.0
 class Observation:
     """Observes one run by its events; `seen` are the conditions before, during and after it, in that order.
 
-    `served` returns the processes of the model's server, `neighbours` those of runs at the same time.
+    `served` returns the processes of the model's server, `neighbours` those of runs at the same
+    time.
     """
 
     seen: list[Condition]

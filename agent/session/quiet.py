@@ -12,7 +12,8 @@ LONGEST_S = 20.0
 WINDOW_S = 0.5
 # On one core, the first window has too few clock ticks.
 MOST_WINDOWS_UNSEEN = 3
-# A board has settled when its hottest sensor moves by at most `STEADY_C` in `READINGS` readings, one a second.
+# A board has settled when its hottest sensor moves by at most `STEADY_C` in `READINGS` readings,
+# one a second.
 STEADY_C, READINGS = 1.0, 5
 SETTLE_LIMIT_S = 60.0
 

@@ -1,7 +1,7 @@
 """The energies of a measured or recorded run, and per token of generated text.
 
-No sensor separates prefill and decoding within one run. A run with one output token gives the energy of prefill, and
-`contract.decode_energy` is a difference between two runs.
+No sensor separates prefill and decoding within one run. A run with one output token gives the
+energy of prefill, and `contract.decode_energy` is a difference between two runs.
 """
 
 from collections.abc import Sequence

@@ -38,7 +38,8 @@ PRECISION_RATIO = 0.05  # Default half width of the interval of a figure.
 def in_round(items: Sequence[_Item], number: int) -> Sequence[_Item]:
     """Return the items in the order of round `number` (from 0): AB BA BA AB ..., so that drift favours none of them.
 
-    Source: the Thue-Morse sequence, which also balances curved drift, and has no period that something else could have.
+    Source: the Thue-Morse sequence, which also balances curved drift, and has no period that
+    something else could have.
     """
     return items[::-1] if number.bit_count() % 2 else items
 
@@ -144,7 +145,8 @@ class PlannedCase:
 def figures_to_know(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     """Return the names of the figures that decide the number of runs: speed, and energy if measured.
 
-    The throughput of one call after the other adds nothing to the median latency, but a few slow calls move it.
+    The throughput of one call after the other adds nothing to the median latency, but a few slow
+    calls move it.
     """
     if any(run.generation for run in runs):
         return TTFT, TPOT, ENERGY
@@ -154,7 +156,8 @@ def figures_to_know(runs: Sequence[RunRecord]) -> tuple[str, ...]:
 def precision_reach(precision_ratio: float, session_sd: float) -> float:
     """Return the largest half width of an interval, as the logarithm of a ratio.
 
-    More runs do not reduce the difference between sessions, so the part of the runs alone may be half of the precision at most.
+    More runs do not reduce the difference between sessions, so the part of the runs alone may be
+    half of the precision at most.
     """
     reach, of_sessions = math.log1p(precision_ratio), REACH * session_sd
     return max(reach, math.hypot(reach / 2, of_sessions))
@@ -193,9 +196,10 @@ def _runs_needed(values: Sequence[float], reach: float, session_sd: float) -> in
 class RunPlan:
     """Yields the runs one by one; `note` takes the outcome of each before the next.
 
-    A round has one run of each case that needs another, and sets the board to each operating point once. With `matters_ratio`, the smallest
-    ratio that matters, the cases are compared: all are in each round, so that each run has its pair, until their differences from the first
-    are decided. Two of the cases may be the same.
+    A round has one run of each case that needs another, and sets the board to each operating point
+    once. With `matters_ratio`, the smallest ratio that matters, the cases are compared: all are in
+    each round, so that each run has its pair, until their differences from the first are decided.
+    Two of the cases may be the same.
     """
 
     def __init__(self, cases: Sequence[Case], matters_ratio: float | None = None) -> None:

@@ -41,7 +41,10 @@ from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
 @dataclass(frozen=True, slots=True)
 class RunBegins:
-    """Run `place` (from 1) of `total` begins; all are expected to take `planned_s`. `beside` are labels of cases at the same time."""
+    """Run `place` (from 1) of `total` begins; all are expected to take `planned_s`.
+
+    `beside` are labels of cases at the same time.
+    """
 
     case: Case
     repeat: int
@@ -82,8 +85,9 @@ def measure(
 ) -> Generator[RunRecord | EdgemeterError, None, None]:
     """Measure the runs of the plan, and yield each record as `keep` returned it, or the error of its run.
 
-    Errors for cases that this machine cannot measure come first. Without a plan, each case is measured until it is precise enough or its
-    difference is decided. The board is set to the operating point of each run and restored at the end: close the generator.
+    Errors for cases that this machine cannot measure come first. Without a plan, each case is
+    measured until it is precise enough or its difference is decided. The board is set to the
+    operating point of each run and restored at the end: close the generator.
 
     Raises:
         ConfigError: as `check`.

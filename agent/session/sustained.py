@@ -1,9 +1,10 @@
 """A long run over time: latency, clock, temperature and power by intervals, and when it left the level of its first minute.
 
-A run throttles from the first of three consecutive intervals in which the median latency exceeds the level by more than 5% and four times
-the scatter of the level, or the clock is more than 5% below it. Of 2,000 seeded series of 180 intervals whose medians scatter by 1%, 2%, 3%
-and 5% around one level, 0, 0.15%, 2.1% and 4.5% count as throttled. A step up by 20% in the middle is found in 100%, 100%, 98% and 81%,
-nearly always in its interval.
+A run throttles from the first of three consecutive intervals in which the median latency exceeds
+the level by more than 5% and four times the scatter of the level, or the clock is more than 5%
+below it. Of 2,000 seeded series of 180 intervals whose medians scatter by 1%, 2%, 3% and 5% around
+one level, 0, 0.15%, 2.1% and 4.5% count as throttled. A step up by 20% in the middle is found in
+100%, 100%, 98% and 81%, nearly always in its interval.
 """
 
 import statistics

@@ -1,7 +1,8 @@
 """Several models at once: each alone, then each pair and all of them at the same time, in rounds of balanced order (AB BA BA AB ...).
 
-Every run has a fresh process, as elsewhere. Runs at the same time load and warm up, wait for each other, and begin at one moment of the
-monotonic clock. Only queries that lie wholly within the overlap count: from the latest first query to the earliest end of a last one.
+Every run has a fresh process, as elsewhere. Runs at the same time load and warm up, wait for each
+other, and begin at one moment of the monotonic clock. Only queries that lie wholly within the
+overlap count: from the latest first query to the earliest end of a last one.
 """
 
 import itertools
@@ -39,7 +40,8 @@ from edgemeter.agent.session.quiet import QuietMoment
 from edgemeter.agent.session.run_plan import has_failed, in_round, is_worthless, planned_s
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
-# The time between agreement and beginning, in which inputs are bound, garbage is collected, and sensors start.
+# The time between agreement and beginning, in which inputs are bound, garbage is collected, and
+# sensors start.
 LEAD_S = 0.5
 # The members of a group, by index, that run at the same time.
 Block = tuple[int, ...]
@@ -105,7 +107,10 @@ def blocks_of(members: int) -> list[tuple[int, ...]]:
 
 @dataclass(slots=True)
 class _TogetherGroup:
-    """Cases that run together. A run with others becomes a record at the end of its round, when its slow-down is known."""
+    """Cases that run together.
+
+    A run with others becomes a record at the end of its round, when its slow-down is known.
+    """
 
     cases: Sequence[Case]
     hashes: Mapping[str, str]

@@ -1,4 +1,6 @@
-"""Tasks: the inputs of a model, and the scores of its predictions. The protocol and the table of names; one file per task.
+"""Tasks: the inputs of a model, and the scores of its predictions.
+
+The protocol and the table of names; one file per task.
 
 Packages register tasks in the entry point group `edgemeter.tasks`; a card names one as `task`.
 """
@@ -26,7 +28,8 @@ TASKS: Mapping[str, str] = {
     "semantic-segmentation": "edgemeter.agent.tasks.pixels:SemanticSegmentation",
 }
 ENTRY_POINTS = "edgemeter.tasks"
-# Tasks that find objects with scores: if two outputs differ, the objects decide whether they are the same.
+# Tasks that find objects with scores: if two outputs differ, the objects decide whether they are
+# the same.
 OF_OBJECTS = frozenset({"detection", "pose", "segmentation"})
 # How much of an accuracy is computed.
 Parts = Literal["all", "value"]
@@ -38,11 +41,13 @@ Outputs = Sequence[Array]
 class Task(Protocol):
     """Prepares inputs and scores outputs for one model on one data set; constructed with card, loaded model and data set.
 
-    For each item: `prepare`, (the inferences), `predict`; at the end `score` once. An item is one call of the model or several (windows of
-    a recording, tiles of a picture); `predict` joins their outputs, and keeps the predictions for the score. `same_predictions` is called
-    after `prepare` of the item, and keeps nothing.
+    For each item: `prepare`, (the inferences), `predict`; at the end `score` once. An item is one
+    call of the model or several (windows of a recording, tiles of a picture); `predict` joins their
+    outputs, and keeps the predictions for the score. `same_predictions` is called after `prepare`
+    of the item, and keeps nothing.
 
-    A class in a file may have a `reader`, the class that reads its ground truth (`datasets.Reader`).
+    A class in a file may have a `reader`, the class that reads its ground truth
+    (`datasets.Reader`).
     """
 
     def __init__(self, model: Card, loaded: Loaded, data: "Dataset") -> None: ...
@@ -50,8 +55,8 @@ class Task(Protocol):
     def prepare(self, index: int) -> Sequence[Inputs]:
         """Return the calls for item `index` of the data set, at least one; decodes the file.
 
-        A call has the model's inputs by their declared names, with the declared dtype, shape and quantisation. The order matters only for
-        models that declare no inputs (TorchScript).
+        A call has the model's inputs by their declared names, with the declared dtype, shape and
+        quantisation. The order matters only for models that declare no inputs (TorchScript).
 
         Raises:
             ConfigError: the task cannot use the item, which is named.
@@ -69,7 +74,8 @@ class Task(Protocol):
     ) -> float | None:
         """Return the share (0..1) of the predictions for item `index` that two raw outputs have in common; None if both are empty.
 
-        It is used for tasks of `OF_OBJECTS`, and to compare a conversion with its source; otherwise values are compared.
+        It is used for tasks of `OF_OBJECTS`, and to compare a conversion with its source; otherwise
+        values are compared.
         """
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
@@ -99,7 +105,8 @@ def prepared(task: Task, index: int, loaded: Loaded) -> list[list[Array]]:
     """Return the inputs that the task prepares for item `index`, call by call, in the model's order.
 
     Raises:
-        ConfigError: the file cannot be read, or the task's inputs are not those that the model declares.
+        ConfigError: the file cannot be read, or the task's inputs are not those that the model
+            declares.
     """
     calls = [
         _in_order(inputs, [info.name for info in loaded.inputs]) for inputs in task.prepare(index)

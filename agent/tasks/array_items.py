@@ -1,7 +1,7 @@
 """Items that are arrays, and the model's inputs from them.
 
-An item is a `.npy` file, a `.npz` file with an array for each input, a file of raw values (MLPerf Tiny's `.bin`), or an array within a file
-of many. Real values are quantised as the input declares.
+An item is a `.npy` file, a `.npz` file with an array for each input, a file of raw values (MLPerf
+Tiny's `.bin`), or an array within a file of many. Real values are quantised as the input declares.
 """
 
 from typing import Any

@@ -14,7 +14,8 @@ from edgemeter.agent.vision.decoders import DECODERS, create, family_of
 
 # The most names that an error shows.
 _SHOWN = 3
-# A class axis may also have a background, boxes, boxes and objectness, coefficients of masks, keypoints, or distances.
+# A class axis may also have a background, boxes, boxes and objectness, coefficients of masks,
+# keypoints, or distances.
 _FURTHER = (0, 1, 4, 5, 36, 55, 64)
 # By id, 1 to 90; ten ids are not used. Source: COCO's instances_val2017.json, `categories`.
 _BY_ID = (
@@ -49,11 +50,13 @@ def category_ids(
 ) -> tuple[int | None, ...]:
     """Return the category id of each class of the model; None for a class without a category in the annotations.
 
-    `outputs` are those of the model, for the error; `groupings` are categories that only group others.
+    `outputs` are those of the model, for the error; `groupings` are categories that only group
+    others.
 
-    Classes are matched by name if the model's labels name every category; 80, 90 or 91 classes without labels get COCO's names. Otherwise
-    they are matched by index, if there are as many classes as categories, or if 90 classes have COCO's ids 1..90, or 91 have 0..90 (DETR).
-    Labels that contradict the index are an error, and so are ids that are not COCO's.
+    Classes are matched by name if the model's labels name every category; 80, 90 or 91 classes
+    without labels get COCO's names. Otherwise they are matched by index, if there are as many
+    classes as categories, or if 90 classes have COCO's ids 1..90, or 91 have 0..90 (DETR). Labels
+    that contradict the index are an error, and so are ids that are not COCO's.
 
     Raises:
         ConfigError: the classes cannot be matched; the message holds both counts.
@@ -113,7 +116,8 @@ def _misfit(
     families = " or ".join(f'"{family}"' for family in _families(model, outputs, len(names)))
     lines = f"family = {families}, and under [output] classes = {len(names)} and labels = [{first_names}] in the order of its classes"
     if not families:
-        # No family reads these outputs with that number of classes, so the card can only name the model's own classes.
+        # No family reads these outputs with that number of classes, so the card can only name the
+        # model's own classes.
         lines = f'family = "{model.family}", and under [output] classes = {count} and labels = [a name for each, {first_names} among them]'
     matched = [number for number in named if number is not None]
     unmatched = [category["name"] for category in categories if category["id"] not in matched]

@@ -26,7 +26,10 @@ def coco_accuracy(
     parts: Parts = "all",
     copies: Copies = NO_COPIES,
 ) -> Accuracy | None:
-    """Return the accuracy over these images; None if they have no objects. `sha256` is that of the data set; `copies` are by image id."""
+    """Return the accuracy over these images; None if they have no objects.
+
+    `sha256` is that of the data set; `copies` are by image id.
+    """
     figures = scored.figures(image_ids)
     value = figures.overall.pop("ap")
     if value is None:

@@ -1,6 +1,7 @@
 """COCO's figures over any of the images, in one range of area: precision and recall are counts of the matches there.
 
-Precision is computed only at hits (matches with an object that counts), because it is highest there.
+Precision is computed only at hits (matches with an object that counts), because it is highest
+there.
 """
 
 from dataclasses import dataclass
@@ -45,10 +46,13 @@ class CountedDetections:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Matches in the counting order. A detection counts in the ranges of its area, unless its match says otherwise.
+    """Matches in the counting order.
 
-    `hits` are the bits at which it matches an object that counts. At bits of `added` it counts because of a hit, although its area lies
-    outside the range; at bits of `removed` it does not count, because its object is ignored.
+    A detection counts in the ranges of its area, unless its match says otherwise.
+
+    `hits` are the bits at which it matches an object that counts. At bits of `added` it counts
+    because of a hit, although its area lies outside the range; at bits of `removed` it does not
+    count, because its object is ignored.
     """
 
     position: Integers
@@ -61,8 +65,9 @@ class Matches:
 class AreaRange:
     """The hits in a range of area, by segment (threshold and category) and in the counting order, ready for counts over any of the images.
 
-    Detections, objects and hits have the number of their image. Detections count by their area; besides, `changes` (1 or -1) count because
-    of matches. A hit has the number of the detections and changes up to it, and a segment that of the changes before it.
+    Detections, objects and hits have the number of their image. Detections count by their area;
+    besides, `changes` (1 or -1) count because of matches. A hit has the number of the detections
+    and changes up to it, and a segment that of the changes before it.
     """
 
     def __init__(
@@ -167,19 +172,22 @@ class Counts:
 def _precision(ends: Integers, counted: Integers, objects: Integers) -> Floats:
     """Return precision [threshold, recall, category with objects]: the best at this recall or a higher one, 0 if the recall is not reached.
 
-    `ends` are the hits up to the end of each segment, `counted` the counted detections up to each hit.
+    `ends` are the hits up to the end of each segment, `counted` the counted detections up to each
+    hit.
     """
     hits = np.diff(ends, prepend=0)
     rank = np.arange(1.0, len(counted) + 1)
     rank -= np.repeat((ends - hits).astype(np.float64), hits)
-    # Complex numbers are compared by their real part first: so a maximum does not reach beyond its segment.
+    # Complex numbers are compared by their real part first: so a maximum does not reach beyond its
+    # segment.
     keyed = np.zeros(len(counted) + 1, np.complex128)
     keyed.real[:-1] = np.repeat(np.arange(len(hits), 0.0, -1.0), hits)
     np.divide(rank, counted + np.spacing(1), out=keyed.imag[:-1])
     best: Floats = np.maximum.accumulate(keyed[::-1])[::-1].imag
     categories = np.flatnonzero(objects)
     count = objects[categories].astype(np.float64)
-    # The fewest hits that reach each recall. COCO divides; a product may be off by one, so it is corrected.
+    # The fewest hits that reach each recall. COCO divides; a product may be off by one, so it is
+    # corrected.
     recalls = RECALL_THRESHOLDS[:, np.newaxis]
     least = np.ceil(recalls * count)
     least -= (least - 1) / count >= recalls

@@ -1,7 +1,8 @@
 """COCO's average precision: detections are matched with the objects once; the figures over any of the images are then counts of matches.
 
-The figures equal those of pycocotools, which matches anew for every threshold, range of area and set of images. Here one integer holds a
-bit for each of the ten thresholds in each range of area, so that one pass over the candidates matches at all of them.
+The figures equal those of pycocotools, which matches anew for every threshold, range of area and
+set of images. Here one integer holds a bit for each of the ten thresholds in each range of area, so
+that one pass over the candidates matches at all of them.
 """
 
 from collections import Counter
@@ -43,7 +44,8 @@ _LARGEST_TABLE = 1 << 22
 class ObjectKind:
     """The compared aspect of an object: our metric, its key in COCO's documents, and the figures in COCO's order.
 
-    Each of the `recalls` has the most detections of a class in an image that count, and its thresholds; `areas` are ranges in pixels.
+    Each of the `recalls` has the most detections of a class in an image that count, and its
+    thresholds; `areas` are ranges in pixels.
     """
 
     metric: str
@@ -191,7 +193,8 @@ class CocoAp:
     def votes(self) -> dict[int, Counter[int]]:
         """Return how often each category is detected as each other: by the category of the best detection on an object, that of the object.
 
-        The overlap is at least a half. Detections are matched whatever their category, so that exchanged categories show.
+        The overlap is at least a half. Detections are matched whatever their category, so that
+        exchanged categories show.
         """
         truth = {
             **self.truth,
@@ -253,8 +256,8 @@ class CocoAp:
     def _matched(self, overlaps: _Overlaps) -> Matches:
         """Match detections with objects as COCO does, the best detection of each pair of image and category first.
 
-        A detection takes the object that it overlaps most, of equal ones the later. It takes an ignored object only if no other is left.
-        A crowd matches any number of detections.
+        A detection takes the object that it overlaps most, of equal ones the later. It takes an
+        ignored object only if no other is left. A crowd matches any number of detections.
         """
         objects, ranges = self._objects, len(self.kind.areas)
         detection = np.cumsum(np.diff(overlaps.position, prepend=-1) != 0) - 1
@@ -269,7 +272,8 @@ class CocoAp:
         several = several[
             np.lexsort((-target[several], -overlaps.iou[several], detection[several]))
         ]
-        # A detection on several objects comes twice, first for the objects that count, then for the ignored ones.
+        # A detection on several objects comes twice, first for the objects that count, then for the
+        # ignored ones.
         edge = np.concatenate([only, several, several])
         allowed = np.concatenate(
             [
@@ -371,14 +375,16 @@ def _match_greedily(
 ) -> Bits:
     """Return the bits at which each candidate becomes a match: those allowed at which neither its detection nor its object is used yet.
 
-    Detections A and B (A has the higher score) overlap one object; the bits are the thresholds 0.60, 0.55 and 0.50:
+    Detections A and B (A has the higher score) overlap one object; the bits are the thresholds
+    0.60, 0.55 and 0.50:
 
         candidate   overlap  allowed  object used  match
         A - object    0.52     001        000       001
         B - object    0.63     111        001       110
 
-    B gets the object at 0.55 and 0.60, because A has it at 0.50. Pairs of image and category do not affect each other: so the first
-    candidates of all pairs are decided together, as arrays, in the next round all second ones, and so on.
+    B gets the object at 0.55 and 0.60, because A has it at 0.50. Pairs of image and category do not
+    affect each other: so the first candidates of all pairs are decided together, as arrays, in the
+    next round all second ones, and so on.
     """
     candidates = np.arange(len(pair))
     first_of_pair = np.maximum.accumulate(np.where(np.diff(pair, prepend=-1) != 0, candidates, 0))

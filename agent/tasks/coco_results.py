@@ -44,7 +44,8 @@ class ScoredResults:
 def score_results(predictions: Path, annotations: Path) -> ScoredResults:
     """Return the accuracy of keypoints, masks or boxes, the first that both files have.
 
-    As in pycocotools, images without predictions count, and the area of a mask or pose with a box is that of the box.
+    As in pycocotools, images without predictions count, and the area of a mask or pose with a box
+    is that of the box.
 
     Raises:
         ConfigError: a file cannot be read or is garbled, or images or categories cannot be matched.
@@ -135,8 +136,8 @@ def _categorised(
 ) -> tuple[CocoAp, tuple[str, ...]]:
     """Return the predictions with the category ids of the annotations, and a note if ids were translated.
 
-    Predictions with unknown ids may number the categories from 0 or 1, in the order of their ids. The detected objects decide; if they
-    leave a doubt, an error is raised.
+    Predictions with unknown ids may number the categories from 0 or 1, in the order of their ids.
+    The detected objects decide; if they leave a doubt, an error is raised.
     """
     names = {category["id"]: category["name"] for category in scored.truth["categories"]}
     ids, predicted = sorted(names), sorted(set(scored.rows[:, 6].tolist()))

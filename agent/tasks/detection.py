@@ -32,7 +32,8 @@ BEST_BOXES, NOISE_SCORE = 10, 0.05
 LEAST_EXTENT_PX = 2.0
 # COCO's loosest match.
 SAME_IOU = 0.5
-# The most detections of a class in a photograph that COCO counts. Source: cocoapi `cocoeval.py`, `maxDets`.
+# The most detections of a class in a photograph that COCO counts. Source: cocoapi `cocoeval.py`,
+# `maxDets`.
 COUNTED = 100
 # The similarity (0..1) of one object, by index, with all of another output: float32 [n].
 Similarity = Callable[[Detections, int, Detections], NDArray[np.float32]]

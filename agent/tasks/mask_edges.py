@@ -26,7 +26,8 @@ def edges_of_outline(outline: Sequence[Sequence[float]] | Rle, height: int, widt
     """Return the edges of an outline: polygons (pixels of the image), or a run-length code, whose runs may be a list or a text.
 
     Raises:
-        ValueError: there is no polygon, one has an x without y, or the code does not fill the image.
+        ValueError: there is no polygon, one has an x without y, or the code does not fill the
+            image.
     """
     if not isinstance(outline, Rle):
         if not outline or any(len(polygon) % 2 for polygon in outline):

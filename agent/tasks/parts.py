@@ -42,8 +42,8 @@ def without_parts(
 ) -> tuple[float, ...]:
     """Return the figure without each part of the items in turn; an item and its copies are in one part.
 
-    Two models on the same items get the same parts, so that their difference can be bounded pair by pair. Empty if there are too few items,
-    or if the items without some part have nothing to find.
+    Two models on the same items get the same parts, so that their difference can be bounded pair by
+    pair. Empty if there are too few items, or if the items without some part have nothing to find.
     """
     distinct = _distinct(members, copies)
     if len(distinct) < PARTS:
@@ -121,7 +121,8 @@ class Share:
 class Jackknifed:
     """Any figure of items, with bounds by a delete-a-group jackknife.
 
-    The figure lies within `limits`. It `is_mean` if it is an average over items of values from 0 to 1 (for a rate: or above).
+    The figure lies within `limits`. It `is_mean` if it is an average over items of values from 0 to
+    1 (for a rate: or above).
     """
 
     value: Figure
@@ -133,7 +134,8 @@ class Jackknifed:
     ) -> Bounded:
         """Return the bounds of the figure over these items (`noun`, for messages); none if there are too few, or all are equal.
 
-        The bootstrap is not used, because it draws images twice, which narrows COCO's AP, and takes five times as long.
+        The bootstrap is not used, because it draws images twice, which narrows COCO's AP, and takes
+        five times as long.
         """
         value, values = self.value(members), without_parts(members, self.value, copies)
         parts = f"{PARTS} parts of the {noun}"
@@ -212,8 +214,9 @@ def between(
 ) -> tuple[float, float]:
     """Return the bounds (95%) of a figure within `limits`, by Student's t with the given degrees of freedom.
 
-    They are computed on the scale of the log odds between the limits, or of the logarithm without an upper limit, because near a limit the
-    distribution is skewed away from it. Bounds of a figure at a limit are cut there.
+    They are computed on the scale of the log odds between the limits, or of the logarithm without
+    an upper limit, because near a limit the distribution is skewed away from it. Bounds of a figure
+    at a limit are cut there.
     """
     lowest, highest = limits
     below, above = value - lowest, highest - value

@@ -1,8 +1,9 @@
 """Semantic segmentation: the class of every pixel.
 
-Predictions are scored by intersection over union, as the mean over classes (mIoU). As in the usual evaluations, scores are interpolated to
-the photograph's pixels before the best class is taken. If the model gives classes itself, a pixel has that of the nearest cell. Pixels with
-255 in their map, or a class below the model's first, do not count.
+Predictions are scored by intersection over union, as the mean over classes (mIoU). As in the usual
+evaluations, scores are interpolated to the photograph's pixels before the best class is taken. If
+the model gives classes itself, a pixel has that of the nearest cell. Pixels with 255 in their map,
+or a class below the model's first, do not count.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,8 @@ from edgemeter.agent.vision.decoders.masks import taps
 from edgemeter.agent.vision.preprocess import values_of_first
 
 Floats = NDArray[np.float32]
-# The number of rows that are interpolated together: all classes of a whole photograph may not fit into a board's memory.
+# The number of rows that are interpolated together: all classes of a whole photograph may not fit
+# into a board's memory.
 _BLOCK = 32
 
 

@@ -13,7 +13,8 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Annotations = Sequence[Mapping[str, Any]]
 
-# The scatter of annotators for each keypoint, relative to a person's size. Source: cocoapi `cocoeval.py`, `kpt_oks_sigmas`.
+# The scatter of annotators for each keypoint, relative to a person's size. Source: cocoapi
+# `cocoeval.py`, `kpt_oks_sigmas`.
 SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000
 
 
@@ -21,7 +22,8 @@ SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87,
 class Compared:
     """Detections [n] and annotations [m], of which COCO ignores some; `similarity` takes indices of both.
 
-    `batch` is the number of pairs to compare at a time: all pairs of a crowd would not fit into memory.
+    `batch` is the number of pairs to compare at a time: all pairs of a crowd would not fit into
+    memory.
     """
 
     area: Floats
@@ -67,8 +69,9 @@ def compared_boxes(rows: Floats, _: Sequence[Any], annotations: Annotations) -> 
 def compared_masks(_: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
     """Compare masks, which `shapes` and annotations have as edges.
 
-    The edges of all objects lie on one line, each object on a stretch of its own. The number of object pixels before any point of the line
-    is interpolated, so the pixels that a detection shares with an object are sums of differences at the detection's edges.
+    The edges of all objects lie on one line, each object on a stretch of its own. The number of
+    object pixels before any point of the line is interpolated, so the pixels that a detection
+    shares with an object are sums of differences at the detection's edges.
     """
     is_crowd = _crowds(annotations)
     edges, counts, areas = _edges(shapes)

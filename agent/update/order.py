@@ -28,7 +28,8 @@ def check(update: Update, release: InstalledRelease | None = RUNNING_RELEASE) ->
     """Check that the order can be carried out, before anything is downloaded.
 
     Raises:
-        ConfigError: the version is older than the running one, or failed here before, and the order does not allow that.
+        ConfigError: the version is older than the running one, or failed here before, and the order
+            does not allow that.
         UnavailableError: no supervisor runs to switch releases.
     """
     if release is None:
@@ -55,11 +56,14 @@ def check(update: Update, release: InstalledRelease | None = RUNNING_RELEASE) ->
 
 
 def carry_out(order: Order, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
-    """Pass the update to the supervisor; may be called again for the same order. Its content is complete, in `home`.
+    """Pass the update to the supervisor; may be called again for the same order.
+
+    Its content is complete, in `home`.
 
     Raises:
         ConfigError: as `check`, or it is not an update.
-        UnavailableError: there is no supervisor to switch releases, or the update request cannot be written.
+        UnavailableError: there is no supervisor to switch releases, or the update request cannot be
+            written.
     """
     update = order.work
     if not isinstance(update, Update):

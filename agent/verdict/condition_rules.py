@@ -15,7 +15,8 @@ STEAL_RATIO = 0.02
 SWAPPED_MB = 16.0
 # The event counter of a Jetson that counts a supply voltage that is too low.
 UNDER_VOLTAGE_COUNTER = "oc1"
-# On a quiet machine threads wait less than 0.1% of the time. Latency grows by about the share that they wait.
+# On a quiet machine threads wait less than 0.1% of the time. Latency grows by about the share that
+# they wait.
 WAITED_RATIO = 0.03
 # A thread that holds Python's lock costs as much as one that holds the core.
 OTHER_THREADS_RATIO = 0.03

@@ -1,7 +1,7 @@
 """Rules on the outputs: a speed counts only where the model works.
 
-Some need no reference: outputs that are not numbers, constant outputs, implausible scores. The others compare with the accuracy that the
-model should reach.
+Some need no reference: outputs that are not numbers, constant outputs, implausible scores. The
+others compare with the accuracy that the model should reach.
 """
 
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO, Accuracy
@@ -9,22 +9,27 @@ from edgemeter.agent.engine.job import MeasuredRun, Scored
 from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.rule import Rule, RuleEvidence
 
-# The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; less than half of that shows a fault.
+# The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; less than
+# half of that shows a fault.
 IMPLAUSIBLE = 0.05
 # With fewer objects (or photographs to classify) an accuracy near 0 may be chance.
 FEW = 50
 # A working detector exceeds this score on some photograph.
 LOWEST_SCORE = 0.05
-# A quantised score may exceed 1 by some steps, the product of two by more; a larger value is not a score.
+# A quantised score may exceed 1 by some steps, the product of two by more; a larger value is not a
+# score.
 NO_SCORE = 2.0
 # The fewest different inputs with the same outputs that make these constant.
 DIFFERENT_INPUTS = 4
-# The share of photographs whose best boxes have no extent. If pixels are read as 0..1, some boxes at the upper left keep theirs.
+# The share of photographs whose best boxes have no extent. If pixels are read as 0..1, some boxes
+# at the upper left keep theirs.
 NEARLY_ALL = 0.8
-# An int8 score has 256 steps. If fewer than 8 are in use, ties decide the ranking of boxes, and so the AP.
+# An int8 score has 256 steps. If fewer than 8 are in use, ties decide the ranking of boxes, and so
+# the AP.
 FEW_SCORES = 8
 MANY_BOXES = 100
-# Exporters quantise an output of 0..1 in steps of 1/256 to 1/128; at 1/64 a box of a 640 px input moves by 10 px a step.
+# Exporters quantise an output of 0..1 in steps of 1/256 to 1/128; at 1/64 a box of a 640 px input
+# moves by 10 px a step.
 COARSE_SHARE = 1 / 64
 LOWEST_STEP = {"int8": -128, "uint8": 0}
 
@@ -40,7 +45,10 @@ def not_finite(facts: Facts) -> RuleEvidence | None:
 
 
 def constant_output(facts: Facts) -> RuleEvidence | None:
-    """Photographs only: a detector that suppresses in its graph rightly finds nothing in noise. A replay returns what was recorded."""
+    """Photographs only: a detector that suppresses in its graph rightly finds nothing in noise.
+
+    A replay returns what was recorded.
+    """
     run, answers = facts.outputs_of, facts.outputs_of.answers
     photographs = run.dataset.images if isinstance(run, MeasuredRun) else run.images
     if (

@@ -25,8 +25,9 @@ class RuleEvidence:
 class Rule:
     """A rule with its effect on the verdict.
 
-    `sentence` is a template for the numbers and the subject of a violation. A part in brackets is left out if one of its values is missing.
-    `check` returns None if the rule is not violated, or its facts are unknown.
+    `sentence` is a template for the numbers and the subject of a violation. A part in brackets is
+    left out if one of its values is missing. `check` returns None if the rule is not violated, or
+    its facts are unknown.
     """
 
     name: str

@@ -10,16 +10,20 @@ from edgemeter.agent.engine.job import IN_PROCESS
 from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.rule import Rule, RuleEvidence
 
-# Six times the growth of healthy runs in 10 to 60 s: -1.5 to 2.5 MB (LiteRT, ONNX Runtime, TorchScript, PyTorch eager and compiled, JAX).
+# Six times the growth of healthy runs in 10 to 60 s: -1.5 to 2.5 MB (LiteRT, ONNX Runtime,
+# TorchScript, PyTorch eager and compiled, JAX).
 GROWN_MB = 16.0
-# A leak grows in each third of a run. Healthy runs grew by at most 2.5 MB in all three together, mostly in the first. At the second limit,
-# 4 GB are full within four hours.
+# A leak grows in each third of a run. Healthy runs grew by at most 2.5 MB in all three together,
+# mostly in the first. At the second limit, 4 GB are full within four hours.
 GROWN_IN_THIRD_MB, GROWN_IN_HOUR_MB = 1.0, 1000.0
 _SOFTWARE_GPU = re.compile(r"\(software\)|llvmpipe|lavapipe|swiftshader", re.IGNORECASE)
 
 
 def rate_not_sustained(facts: Facts) -> RuleEvidence | None:
-    """Beyond the rate the queue grows, and latency with the length of the run. A camera drops frames instead, which is an answer."""
+    """Beyond the rate the queue grows, and latency with the length of the run.
+
+    A camera drops frames instead, which is an answer.
+    """
     load = facts.run.load
     if load is None or load.is_sustained is not False or facts.run.steady is not None:
         return None
@@ -148,7 +152,10 @@ def not_reported(facts: Facts) -> RuleEvidence | None:
 
 
 def memory_grows(facts: Facts) -> RuleEvidence | None:
-    """A model that keeps what it computes fills the memory. A library may keep more memory when a larger input comes."""
+    """A model that keeps what it computes fills the memory.
+
+    A library may keep more memory when a larger input comes.
+    """
     run, memory = facts.run, facts.run.memory
     if memory.grown_mb is None or "timed_shapes" in run.runtime.facts:
         return None

@@ -20,8 +20,8 @@ APART = "apart-from-siblings"
 def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
     """Return the runs in their order; a run whose p50 is an outlier among its siblings is disturbed.
 
-    Siblings are the runs of a case in a session. A record is published when its run ends, before its siblings exist, so readers of several
-    runs judge them.
+    Siblings are the runs of a case in a session. A record is published when its run ends, before
+    its siblings exist, so readers of several runs judge them.
     """
     judged = list(runs)
     sessions: dict[Hashable, list[int]] = {}

@@ -96,7 +96,8 @@ def verdict_lines(
 ) -> list[str]:
     """Return a line for each violated rule, the most severe first, and lines with the number of runs that are disturbed or do not count.
 
-    A line is such as `disturbed: other processes used 40% to 80% of the cores while timing (2 of 3 runs). Close them and run again.`
+    A line is such as `disturbed: other processes used 40% to 80% of the cores while timing (2 of 3
+    runs). Close them and run again.`
     """
     by_rule: dict[tuple[Effect, str], list[Violation]] = {}
     for verdict in verdicts:

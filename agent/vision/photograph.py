@@ -24,7 +24,8 @@ _WIDE = re.compile(r"(L|LA|RGB|RGBA|RGBX|I);16\w*")
 _AT_MOST_16_BIT = ("PNG", "PPM")
 # The largest that is read: of 16,384 x 16,384 pixels the decoded photograph takes a gigabyte.
 LARGEST_PIXELS = 2**28
-# Files of 16 bits a channel whose values use at most this many bits are nearly black in the upper 8; with more they may just be dark.
+# Files of 16 bits a channel whose values use at most this many bits are nearly black in the upper
+# 8; with more they may just be dark.
 _NARROW_BITS = 14
 
 
@@ -38,10 +39,12 @@ def pillow() -> Any:
 def read(path: Path) -> Any:
     """Return the photograph as an RGB image of Pillow's, upright by its EXIF orientation.
 
-    Of 16 bits a channel the upper 8 count, in grey as in colour; alpha is dropped, CMYK becomes RGB without a colour profile.
+    Of 16 bits a channel the upper 8 count, in grey as in colour; alpha is dropped, CMYK becomes RGB
+    without a colour profile.
 
     Raises:
-        ConfigError: the file is not an image that can be read, or its values have no known range (named).
+        ConfigError: the file is not an image that can be read, or its values have no known range
+            (named).
     """
     with _opened(path) as photo:
         photo.load()

@@ -105,7 +105,8 @@ class Placement:
 def placement_of(photo: tuple[int, int], image: ImageInput) -> Placement:
     """Return the placement of a photograph of this width and height.
 
-    Source of the letterbox's rounding: Ultralytics (`LetterBox`), whose published AP was measured with it.
+    Source of the letterbox's rounding: Ultralytics (`LetterBox`), whose published AP was measured
+    with it.
     """
     photo_width, photo_height = photo
     full = (0.0, 0.0, float(photo_width), float(photo_height))
@@ -170,7 +171,8 @@ class Preprocessor:
     def resized(self, photo: Any, placement: Placement) -> Pixels:
         """Return the placed part of the photograph: uint8 [h, w, 3], RGB.
 
-        `centre-crop` and `stretch-smooth` smooth, as in the training of classifiers; the others do not.
+        `centre-crop` and `stretch-smooth` smooth, as in the training of classifiers; the others do
+        not.
         """
         size = (placement.width, placement.height)
         if self._wanted.resize in ("centre-crop", "stretch-smooth"):

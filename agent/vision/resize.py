@@ -1,8 +1,9 @@
 """Bilinear resize without smoothing, bit for bit as OpenCV's INTER_LINEAR on uint8; by OpenCV itself if it gives the same bits.
 
-We have our own because Pillow's bilinear resize smooths, the same photograph must give the same tensor on every device, and OpenCV is more
-than twice the size of numpy and has no wheels for 32-bit ARM. With `pip install opencv-python-headless` it is several times as fast; builds
-with vendors' kernels may round differently, so OpenCV is tried first.
+We have our own because Pillow's bilinear resize smooths, the same photograph must give the same
+tensor on every device, and OpenCV is more than twice the size of numpy and has no wheels for 32-bit
+ARM. With `pip install opencv-python-headless` it is several times as fast; builds with vendors'
+kernels may round differently, so OpenCV is tried first.
 """
 
 import logging
@@ -35,7 +36,8 @@ _TRIALS = (
 def resize_bilinear(pixels: Pixels, width: int, height: int) -> Pixels:
     """Return the picture (uint8 [h, w, channels]) in the new size: uint8 [height, width, channels].
 
-    A fourth channel only makes each pixel one 32-bit number, which is faster, and is dropped; the others are then planes in memory.
+    A fourth channel only makes each pixel one 32-bit number, which is faster, and is dropped; the
+    others are then planes in memory.
     """
     old_height, old_width, channels = pixels.shape
     columns, coarse, fine = _columns(old_width, width, channels)

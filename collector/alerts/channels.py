@@ -21,7 +21,8 @@ from edgemeter.collector.alerts.firing import Alert, common_facts, page_address
 from edgemeter.collector.alerts.rules import Channel
 
 POST_TIMEOUT_S = 10.0
-# Alertmanager ends an alert that is not repeated within this time. Source: three intervals of edgemeter-alerts.timer.
+# Alertmanager ends an alert that is not repeated within this time. Source: three intervals of
+# edgemeter-alerts.timer.
 ALERTMANAGER_S = 900
 # A part of an address that is at least this long may be a secret.
 _SECRET_LENGTH = 5
@@ -32,8 +33,8 @@ def sent_messages(
 ) -> Iterator[Sequence[Alert]]:
     """Send alerts in their present state to a channel, one message per iteration; yield the alerts of each accepted message.
 
-    A message of Apprise (BSD-2) contains as many alerts as the service accepts, with the title of the first. Each has a link to its series
-    and period on the fleet's `page`.
+    A message of Apprise (BSD-2) contains as many alerts as the service accepts, with the title of
+    the first. Each has a link to its series and period on the fleet's `page`.
 
     Raises:
         ConfigError: the channel's address cannot be read, or is invalid.

@@ -1,7 +1,8 @@
 """One check: evaluate the rules, store the changes, and send each channel the alerts that it does not know, in one thread each.
 
-A channel is sent the difference between an alert's state and the state that it last received, which is stored once it has answered:
-a killed check loses nothing, and nothing is sent twice unless the answer was lost.
+A channel is sent the difference between an alert's state and the state that it last received, which
+is stored once it has answered: a killed check loses nothing, and nothing is sent twice unless the
+answer was lost.
 """
 
 import threading
@@ -33,7 +34,8 @@ from edgemeter.collector.trend.watch_file import (
     watch_file_beside,
 )
 
-# For how long a channel starts messages in one check, and how long it waits at least for the last answer.
+# For how long a channel starts messages in one check, and how long it waits at least for the last
+# answer.
 SENDING_S, ANSWER_S = 20.0, 20.0
 # A process that was suspended can still read answers that have arrived.
 LAST_S = 1.0
@@ -68,7 +70,9 @@ class AlertCheck(NamedTuple):
 def check_alerts(
     stores: Sequence[str], rules: AlertRules, clock: Callable[[], int], *, is_test: bool = False
 ) -> AlertCheck:
-    """Check the rules once on the runs in `stores`; the alerts are those of the first one. A test alert goes to all channels.
+    """Check the rules once on the runs in `stores`; the alerts are those of the first one.
+
+    A test alert goes to all channels.
 
     Raises:
         TransientError: another check is in progress, or the store is locked.
@@ -121,7 +125,8 @@ def _send(
     def send(channel: Channel) -> None:
         messages = sent_messages(channel, due[channel], page, now_ns)
         try:
-            # A process that was suspended for longer than others wait for its lock sends nothing: they may have sent it.
+            # A process that was suspended for longer than others wait for its lock sends nothing:
+            # they may have sent it.
             while time.monotonic() < until_s and (accepted := next(messages, None)):
                 notified.extend(
                     (alert.state, now_ns, alert.number, channel.name) for alert in accepted
@@ -154,7 +159,8 @@ def settled(
 ) -> list[tuple[AlertEvent, Alert]]:
     """Return how alerts change, given the present firings.
 
-    A finding keeps its alert, also as part of an event; an alert that has `joined` continues in another, without a notification.
+    A finding keeps its alert, also as part of an event; an alert that has `joined` continues in
+    another, without a notification.
     """
     open_alerts = {alert.number: alert for alert in alerts if alert.state == "open"}
     by_finding = {

@@ -51,7 +51,8 @@ class AlertFinding:
 class Alert:
     """A firing rule, for one finding or an event of several; once a check has stored it, with its number and opening time.
 
-    An alert that `is_explained` by another is not notified: it stays open if it is, and does not open otherwise.
+    An alert that `is_explained` by another is not notified: it stays open if it is, and does not
+    open otherwise.
     """
 
     rule: str

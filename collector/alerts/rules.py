@@ -1,4 +1,7 @@
-"""Rules and channels of alerts: a TOML file. `sample_alerts.toml` next to this file shows every key."""
+"""Rules and channels of alerts: a TOML file.
+
+`sample_alerts.toml` next to this file shows every key.
+"""
 
 import os
 from pathlib import Path
@@ -30,7 +33,10 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The condition that opens an alert. The sample shows the fields of each kind; an absent selector matches everything."""
+    """The condition that opens an alert.
+
+    The sample shows the fields of each kind; an absent selector matches everything.
+    """
 
     name: _Name
     kind: RuleKind
@@ -94,7 +100,8 @@ def read_rules(path: Path) -> AlertRules:
     """Return the rules in `path`.
 
     Raises:
-        ConfigError: it cannot be read, has an invalid or unknown key, or a rule names an unknown channel or metric.
+        ConfigError: it cannot be read, has an invalid or unknown key, or a rule names an unknown
+            channel or metric.
     """
     rules = read_toml(path, AlertRules, "rules")
     for fault in faults(rules):

@@ -51,9 +51,13 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> ViewTable:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart. `legend` is (name, colour, shape) of each series, which `series` names in the rows; `brushes`: it selects a period.
+    """One chart.
 
-    `facts` are `data-...` attributes by which a page filters it; `kind` is a class of the style sheet.
+    `legend` is (name, colour, shape) of each series, which `series` names in the rows; `brushes`:
+    it selects a period.
+
+    `facts` are `data-...` attributes by which a page filters it; `kind` is a class of the style
+    sheet.
     """
 
     title: str

@@ -1,7 +1,7 @@
 """The chart of the cases' cost against accuracy, with both intervals.
 
-The page's script (`recount` in `web/page.js`) draws overlapping marks as one: with their number, one interval, and their
-names on demand. A drawing without scripts has every mark.
+The page's script (`recount` in `web/page.js`) draws overlapping marks as one: with their number,
+one interval, and their names on demand. A drawing without scripts has every mark.
 """
 
 import re

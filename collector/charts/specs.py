@@ -1,6 +1,7 @@
 """The specifications of charts; cost against accuracy is in `scatter`.
 
-Rows have the columns that the chart's function names; the page's script (`web/page.js`) follows `run` to a run and `anchor` to a row.
+Rows have the columns that the chart's function names; the page's script (`web/page.js`) follows
+`run` to a run and `anchor` to a row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +28,8 @@ def over_time(
 ) -> Spec:
     """Return values over days: rows of `started_at_ns`, `value`, `low`, `high`, `verdict`, `run`.
 
-    `levels` are stretches of `start`, `end` (ms since 1970) and `value`; `events` are vertical marks of `at` (ms), `text`, `kind` and
-    `number`. `span_ns` is shared by several charts.
+    `levels` are stretches of `start`, `end` (ms since 1970) and `value`; `events` are vertical
+    marks of `at` (ms), `text`, `kind` and `number`. `span_ns` is shared by several charts.
     """
     # A label near an end is placed inside, where half of it would stick out.
     axis = {"format": _MOMENTS, "labelFlush": 40}
@@ -173,7 +174,8 @@ def run_time_line(
 ) -> Spec:
     """Return one run on one axis, of time if times are known: rows of `at_s`, `latency_ms`, `power_w`, `sensor`, `query`.
 
-    `bands` (`start`, `end` in s, `name`, `text`) shade idle and warm-up, with the machine's conditions.
+    `bands` (`start`, `end` in s, `name`, `text`) shade idle and warm-up, with the machine's
+    conditions.
     """
     x = {
         "field": "at_s",
@@ -246,7 +248,8 @@ def over_the_run(
 ) -> Spec:
     """Return one or two quantities (field, title) of a long run over its time: rows of `at_s`, `end_s` and the fields.
 
-    The first, on the left, `has_bars` or is a line; a vertical line marks the beginning of throttling.
+    The first, on the left, `has_bars` or is a line; a vertical line marks the beginning of
+    throttling.
     """
     at = {
         "field": "at_s",

@@ -1,7 +1,7 @@
 """Vega's JavaScript, bundled once and cached, and charts drawn as SVG, for files that are read without scripts.
 
-A process keeps the memory of drawing, so a server draws no chart: the browser does. Only this module imports the library. Nothing is
-downloaded: the package contains all JavaScript.
+A process keeps the memory of drawing, so a server draws no chart: the browser does. Only this
+module imports the library. Nothing is downloaded: the package contains all JavaScript.
 """
 
 import contextlib
@@ -62,7 +62,8 @@ def bundle_name() -> str:
 def svg(chart: Chart) -> str:
     """Return the chart as SVG without a style sheet, in light colours; the page has its title."""
     svg_text = str(_library().vegalite_to_svg(_standing_alone(chart), vl_version=VEGA_LITE))
-    # Vega numbers its ids consecutively; ours are the same for the same chart, and differ between the charts of a page.
+    # Vega numbers its ids consecutively; ours are the same for the same chart, and differ between
+    # the charts of a page.
     chart_hash = hashlib.sha256(json.dumps(chart.document()).encode()).hexdigest()[:8]
     numbers: dict[str, int] = {}
     return re.sub(

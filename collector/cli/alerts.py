@@ -24,7 +24,9 @@ from edgemeter.collector.runs.cases import grouped
     short_help="Evaluate alert rules and notify people.",
 )
 def alerts() -> None:
-    """Evaluate alert rules and notify people. Each channel is notified once when an alert opens and once when it closes.
+    """Evaluate alert rules and notify people.
+
+    Each channel is notified once when an alert opens and once when it closes.
 
     Example: edgemeter trend alerts check --rules alerts.toml
     """
@@ -46,7 +48,9 @@ def alerts() -> None:
 )
 @store_option
 def check(rules_file: Path | None, stores: tuple[str, ...], *, is_test: bool) -> None:
-    """Evaluate the rules once and notify the channels. Run it from cron; it fails while anything is undelivered.
+    """Evaluate the rules once and notify the channels.
+
+    Run it from cron; it fails while anything is undelivered.
 
     Example: edgemeter trend alerts check --rules alerts.toml
     """
@@ -84,7 +88,9 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_test: bool) ->
 @click.option("--all", "with_closed", is_flag=True, help="Include closed alerts.")
 @format_option('{"alerts": [...]}, each with its findings and channels')
 def listing(stores: tuple[str, ...], *, with_closed: bool, form: Format) -> None:
-    """List the open alerts. The list shows the last notification of each channel, and why a newer one failed.
+    """List the open alerts.
+
+    The list shows the last notification of each channel, and why a newer one failed.
 
     Example: edgemeter trend alerts list --all
     """

@@ -92,7 +92,8 @@ DEPLOY_FILES = Path(__file__).parents[1] / "deploy"
 def deploy_files(folder: Path) -> None:
     """Write configuration files for a deployment.
 
-    These are mosquitto.conf with its ACL, a compose file (broker, InfluxDB, Grafana, collector), and a systemd unit.
+    These are mosquitto.conf with its ACL, a compose file (broker, InfluxDB, Grafana, collector),
+    and a systemd unit.
 
     Example: edgemeter collector deploy-files ./deploy
     """
@@ -162,7 +163,8 @@ def init_influx(
 ) -> None:
     """Create a bucket in InfluxDB, a token to write it, and a token to read it.
 
-    Example: edgemeter collector init-influx --influx http://influx.example:8086 --influx-token-file admin.token --keep-days 365
+    Example: edgemeter collector init-influx --influx http://influx.example:8086 --influx-token-file
+    admin.token --keep-days 365
     """
     from edgemeter.collector.influx.bucket import set_up_influx
 
@@ -194,7 +196,9 @@ def init_influx(
 )
 @format_option("", "table", "json")
 def init_ledger(*, ledger: LedgerPlace, form: Format) -> None:
-    """Prepare a PostgreSQL database for a ledger. Missing tables are created, and roles get the least privilege.
+    """Prepare a PostgreSQL database for a ledger.
+
+    Missing tables are created, and roles get the least privilege.
 
     Run it as the owner of the database; the collectors may be running.
 
@@ -327,7 +331,8 @@ def up(
         try:
             for part in parts:
                 part.start()
-            # Freeze the objects that exist now: a collection that walks them delays every receipt by 25 to 60 ms.
+            # Freeze the objects that exist now: a collection that walks them delays every receipt
+            # by 25 to 60 ms.
             gc.collect()
             gc.freeze()
             states = [

@@ -73,10 +73,12 @@ def compare_results(
 ) -> ComparedSides:
     """Return the comparison of results: of two sides case by case, of more sides in order, if each has one case.
 
-    If the first of two has no run, as in a project's first comment, it is empty if it `may_lack_baseline`.
+    If the first of two has no run, as in a project's first comment, it is empty if it
+    `may_lack_baseline`.
 
     Raises:
-        ConfigError: a side cannot be read or has no run; a run is on two sides; or one of more than two sides has several cases.
+        ConfigError: a side cannot be read or has no run; a run is on two sides; or one of more than
+            two sides has several cases.
     """
     if may_lack_baseline and len(sides) == 2:
         parse_selection(sides[0])
@@ -123,8 +125,8 @@ def measure_sides(
 ) -> MeasuredSides:
     """Measure the models among the sides in turn, here or on the boards of the option `on`, and return the comparison in order.
 
-    The other sides are runs of one case; its settings apply to the models unless an option is given. Notes before the first
-    run are passed to `report`.
+    The other sides are runs of one case; its settings apply to the models unless an option is
+    given. Notes before the first run are passed to `report`.
 
     Raises:
         EdgemeterError: a side or an option is wrong, or no two sides can be compared.
@@ -196,7 +198,8 @@ def measure_cases(
             )
             of_side = book.summaries("all") if book.cases else []
             left_out += book.left_out()
-            # A case that changed meanwhile, for example to another power mode, is compared as it was first.
+            # A case that changed meanwhile, for example to another power mode, is compared as it
+            # was first.
             compared += of_side[:1]
             if not of_side:
                 errors = [

@@ -76,7 +76,9 @@ def datacenter(
     days: DaysCounted,
     form: Format,
 ) -> None:
-    """Compare the energy of a device and a server. The result has the break-even points over ranges of utilisation, PUE and network.
+    """Compare the energy of a device and a server.
+
+    The result has the break-even points over ranges of utilisation, PUE and network.
 
     Example: edgemeter references datacenter --device pi-1 --model yolov8n --rate 2 --grid DE
     """

@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 @quiet_option
 @format_option()
 def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
-    """Measure the shipped models, deliver, compare and report. Every installed runtime is used, and the results go by MQTT.
+    """Measure the shipped models, deliver, compare and report.
+
+    Every installed runtime is used, and the results go by MQTT.
 
     Run it again to measure more runs of each model; the earlier ones are kept.
 
-    Without edgemeter[collector] the results go straight into the ledger; without edgemeter[report] there is only the table.
+    Without edgemeter[collector] the results go straight into the ledger; without edgemeter[report]
+    there is only the table.
 
     Example: edgemeter collector demo --output report.html
     """

@@ -35,7 +35,9 @@ REJECTED_SHOWN = 20
 @ledger_option
 @format_option()
 def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
-    """List devices with presence and missing records. The ledger of another collector may have the missing records.
+    """List devices with presence and missing records.
+
+    The ledger of another collector may have the missing records.
 
     Example: edgemeter collector devices
     """
@@ -154,7 +156,9 @@ def drain(
 )
 @format_option('{"changes": [...]}')
 def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> None:
-    """List changes of devices, confirmed steps and annotations. Changes concern firmware, kernel, agent, runtime and so on.
+    """List changes of devices, confirmed steps and annotations.
+
+    Changes concern firmware, kernel, agent, runtime and so on.
 
     Example: edgemeter collector changes --influx http://influx.example:8086
     """
@@ -252,7 +256,9 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
 @click.argument("file", type=PATH)
 @ledger_option
 def backup(file: Path, ledger: LedgerPlace | None) -> None:
-    """Copy the ledger to FILE, and its annotations to FILE.watch. The copy is consistent and checked, and the collector may be running.
+    """Copy the ledger to FILE, and its annotations to FILE.watch.
+
+    The copy is consistent and checked, and the collector may be running.
 
     Example: edgemeter collector backup /backups/ledger-2026-11-20.sqlite
     """
@@ -269,7 +275,8 @@ def backup(file: Path, ledger: LedgerPlace | None) -> None:
 def restore(file: Path, ledger: LedgerPlace | None) -> None:
     """Restore the backup FILE as the ledger.
 
-    Nothing is overwritten. Get later records from the devices with `edgemeter collector request-again`.
+    Nothing is overwritten. Get later records from the devices with `edgemeter collector
+    request-again`.
 
     Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite
     """
@@ -309,10 +316,12 @@ def request_again(
     *,
     form: Format,
 ) -> None:
-    """Ask devices to send their records again. Use it after a ledger was lost or restored from a backup. Default: all devices.
+    """Ask devices to send their records again.
 
-    Devices keep acknowledged records for 14 days, or less if space is short. Offline devices answer when they connect. The running
-    collector stores the records that it lacks.
+    Use it after a ledger was lost or restored from a backup. Default: all devices.
+
+    Devices keep acknowledged records for 14 days, or less if space is short. Offline devices answer
+    when they connect. The running collector stores the records that it lacks.
 
     Example: edgemeter collector request-again --since 2026-11-01 --broker broker.example
     """

@@ -61,11 +61,13 @@ def judge(
 ) -> None:
     """Judge published figures: impossible, unclear or plausible, and why.
 
-    FILE is TOML with a [[case]] for each measurement, or CSV whose headings are the names of fields. Without FILE, the shipped figures
-    and the TOML files in $EDGEMETER_HOME/references are judged. Each figure is checked against the memory, the compute units and the
-    supply of its board, and shown next to your own runs. None enters a statistic.
+    FILE is TOML with a [[case]] for each measurement, or CSV whose headings are the names of
+    fields. Without FILE, the shipped figures and the TOML files in $EDGEMETER_HOME/references are
+    judged. Each figure is checked against the memory, the compute units and the supply of its
+    board, and shown next to your own runs. None enters a statistic.
 
-    Example: edgemeter references judge --claim "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s"
+    Example: edgemeter references judge --claim "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20
+    tokens/s"
     """
     if file and claim is not None:
         raise click.UsageError("give a FILE or --claim, not both")

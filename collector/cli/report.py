@@ -66,8 +66,8 @@ def report(
 ) -> None:
     """Write an HTML page, CSV, JSON or bundles, chosen by the suffix of --output.
 
-    SOURCE is the same as --ledger. Except for the page, it may also be a run's id, a bundle, a folder, or a selection:
-    'ledger.sqlite?model=yolov8n&since=2026-10-01'.
+    SOURCE is the same as --ledger. Except for the page, it may also be a run's id, a bundle, a
+    folder, or a selection: 'ledger.sqlite?model=yolov8n&since=2026-10-01'.
 
     Example: edgemeter report ledger.sqlite -o runs.csv
     """

@@ -71,7 +71,9 @@ def runs(
     is_deleted: bool,
     **options: str | None,
 ) -> None:
-    """List, show, note, exclude and delete runs. The newest is listed first. The beginning of an id is enough.
+    """List, show, note, exclude and delete runs. The newest is listed first.
+
+    The beginning of an id is enough.
 
     Example: edgemeter runs --model yolov8n --since 2026-11-01
     """
@@ -125,7 +127,9 @@ def runs(
     "json",
 )
 def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -> None:
-    """Show the case of a run with its notes and history. The figures are over all its runs in that session.
+    """Show the case of a run with its notes and history.
+
+    The figures are over all its runs in that session.
 
     An excluded run is shown alone. For a run at a steady rate you also see why it missed frames.
 
@@ -246,7 +250,9 @@ def include(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
 def delete(
     run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *, is_confirmed: bool
 ) -> None:
-    """Delete runs for good. Their records are gone, and no device brings them back. The history keeps who did it, when and why.
+    """Delete runs for good. Their records are gone, and no device brings them back.
+
+    The history keeps who did it, when and why.
 
     Example: edgemeter runs delete 3f2a1b9c --reason "wrong model"
     """
@@ -358,7 +364,8 @@ def show_list(listed: Sequence[ListedRun], form: Format) -> None:
         name: REDUNDANT if len(set(names[name])) == 1 else rank
         for name, rank in (("device", 3), ("threads", 0))
     }
-    # On a narrow terminal, the identity of runs stays; constant columns, and those of `runs show`, go.
+    # On a narrow terminal, the identity of runs stays; constant columns, and those of `runs show`,
+    # go.
     columns = [
         *(
             TableColumn(

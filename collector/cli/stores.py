@@ -173,7 +173,10 @@ def opened_runs(ledger: LedgerPlace | None, *, is_written: bool = False) -> Iter
 
 
 def ledger_file(ledger: LedgerPlace | None, instead: str) -> Path:
-    """Return the file of the ledger; `instead` is what to do with a database. Raises ConfigError if it is a database."""
+    """Return the file of the ledger; `instead` is what to do with a database.
+
+    Raises ConfigError if it is a database.
+    """
     path = chosen_ledger(ledger)
     if not isinstance(path, Path):
         raise ConfigError(

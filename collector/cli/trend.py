@@ -70,7 +70,10 @@ def chosen_metrics(
 def _history_of(
     where: Sequence[str], selection: watch.SeriesSelection
 ) -> tuple[History, list[SeriesKey]]:
-    """Return a history, and the selected series; for one device, the runs of others are not read. Raises ConfigError without any."""
+    """Return a history, and the selected series; for one device, the runs of others are not read.
+
+    Raises ConfigError without any.
+    """
     history = History(open_store(*where), selection.device)
     if not any(map(selection.takes, history.series())):
         # Only all series together have the list of known names.
@@ -145,16 +148,20 @@ def trend(
     with_members: bool,
     **selected: str | None,
 ) -> None:
-    """Find changes over time on each device and case. The list shows size, interval, first day, and what changed on the device that day.
+    """Find changes over time on each device and case.
 
-    A change of several devices by the same cause, or of several series of one device, is listed once, as an event.
+    The list shows size, interval, first day, and what changed on the device that day.
+
+    A change of several devices by the same cause, or of several series of one device, is listed
+    once, as an event.
 
     Example: edgemeter trend --figure energy --device pi-7
     """
     if context.invoked_subcommand is not None:
         return
 
-    # The data of a million runs stays in use until the command ends: garbage collection would take long and find nothing.
+    # The data of a million runs stays in use until the command ends: garbage collection would take
+    # long and find nothing.
     gc.disable()
     context.call_on_close(gc.enable)
     where = chosen_stores(stores)
@@ -230,7 +237,9 @@ def annotate(
     form: Format,
     **about: Any,
 ) -> None:
-    """Mark the start of an expected new level. With --remark add a remark only; without TEXT list the annotations.
+    """Mark the start of an expected new level.
+
+    With --remark add a remark only; without TEXT list the annotations.
 
     Example: edgemeter trend annotate --device pi-7 --day 2026-11-02 "new power supply"
     """

@@ -21,8 +21,8 @@ _AT_ONCE = 500
 class AccuracySummary:
     """Accuracy of the case's model, from the newest scored run; a deterministic model has the same in every run.
 
-    `low` and `high` (95%) are over the images; None without an interval. `run` and `row` are the id and the row of that run
-    in the `store`; `read` returns its record.
+    `low` and `high` (95%) are over the images; None without an interval. `run` and `row` are the id
+    and the row of that run in the `store`; `read` returns its record.
     """
 
     metric: str

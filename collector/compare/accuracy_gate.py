@@ -11,7 +11,8 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped, named
 from edgemeter.collector.runs.relation import are_alike
 
-# The fields that a case shares with its accuracy reference: the same model on inputs of one size, whatever the load.
+# The fields that a case shares with its accuracy reference: the same model on inputs of one size,
+# whatever the load.
 _gated: Callable[[CaseKey], tuple[object, ...]] = attrgetter(
     "model", "served_model", "provenance", "task", "input_values"
 )
@@ -43,7 +44,8 @@ def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | No
 def most_precise(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary]]:
     """Return the candidate baselines of a gate by model: the two best of each kind, so that no case is compared with itself.
 
-    `not_ranked` gives the same result for them as for all cases, but faster with thousands of cases.
+    `not_ranked` gives the same result for them as for all cases, but faster with thousands of
+    cases.
     """
     kinds = grouped(
         ((_gated(case.key), *case.accuracy.measure), case)

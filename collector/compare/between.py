@@ -1,7 +1,8 @@
 """Two sides: each case of a new side compared with the same case of a baseline, or the only case of each with the other.
 
-Cases are the same if their whole identity is equal on the same device, or on the same board if no device is on both sides. A missing
-baseline is not replaced by another. Only the results of a change may differ: the model's file, and the versions of runtime and agent.
+Cases are the same if their whole identity is equal on the same device, or on the same board if no
+device is on both sides. A missing baseline is not replaced by another. Only the results of a change
+may differ: the model's file, and the versions of runtime and agent.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -41,7 +42,9 @@ def between(
     matters_ratio: float = MATTERS_RATIO,
     days: DaysCounted = "current",
 ) -> ComparedSides:
-    """Return the comparison of two sides, for each case's level at the end or all `days`. Raises ConfigError if both have a run.
+    """Return the comparison of two sides, for each case's level at the end or all `days`.
+
+    Raises ConfigError if both have a run.
 
     If no case is on both sides and each side has one, these two are compared.
     """

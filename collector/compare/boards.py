@@ -25,8 +25,8 @@ _BETTER = {entry.name: entry.better for entry in FIGURES}
 def fold_boards(comparison: Comparison) -> Comparison:
     """Return the comparison with one row for the boards of a type (three and more) whose cases are equal except for the device.
 
-    The figures of such a row are over its boards, each of which counts once; `boards` are the combined rows, slowest first.
-    Boards of unknown type stay as they are, as does the reference.
+    The figures of such a row are over its boards, each of which counts once; `boards` are the
+    combined rows, slowest first. Boards of unknown type stay as they are, as does the reference.
     """
     alike = grouped((_alike(index, row), row) for index, row in enumerate(comparison.rows))
     rows = [

@@ -49,9 +49,10 @@ def book_of(store: RunStore, progress: Progress = lambda *_: None) -> "CaseBook"
 class BookedCase:
     """One case: its identity, the board that it last ran on, and the counts of its runs.
 
-    `throttled` counts among those that report it (`throttling_known`). Invalid runs do not enter the figures. `refused` are the runs that
-    cannot be compared, each with its index among all. `level` is the summary of the runs at the current level, `all_days` of all
-    usable ones; None without a usable run.
+    `throttled` counts among those that report it (`throttling_known`). Invalid runs do not enter
+    the figures. `refused` are the runs that cannot be compared, each with its index among all.
+    `level` is the summary of the runs at the current level, `all_days` of all usable ones; None
+    without a usable run.
     """
 
     key: CaseKey

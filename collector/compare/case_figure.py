@@ -25,8 +25,9 @@ from edgemeter.collector.runs.case_runs import CaseRuns
 class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A figure of a case: `value` with its 95% bounds, None with too few runs, over a number of runs.
 
-    The value is the geometric mean over the units that count (runs, days or devices), for shares and accuracies the mean. `u` is the
-    expanded uncertainty (95%) of the meter, which repeating a run does not reduce. A figure with a value of 0 has no ratio.
+    The value is the geometric mean over the units that count (runs, days or devices), for shares
+    and accuracies the mean. `u` is the expanded uncertainty (95%) of the meter, which repeating a
+    run does not reduce. A figure with a value of 0 has no ratio.
     """
 
     value: float

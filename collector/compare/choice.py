@@ -1,7 +1,7 @@
 """The choice among interchangeable cases: which meet the requirements, the cheapest of them, and which do not differ from it.
 
-All statements of one choice are decided together (Holm): each requirement of each case, with half of the 5% if there are any, and the
-cheapest against each other case that meets all of them.
+All statements of one choice are decided together (Holm): each requirement of each case, with half
+of the 5% if there are any, and the cheapest against each other case that meets all of them.
 """
 
 import itertools
@@ -71,7 +71,8 @@ class Requirement:
 class ChoiceCandidate:
     """A case that may be chosen, with a unique name; `out` is why it is excluded whatever the requirements.
 
-    `against_best` is the decision on the chosen figure against the recommended case; None for that case, and without a comparison.
+    `against_best` is the decision on the chosen figure against the recommended case; None for that
+    case, and without a comparison.
     """
 
     case: CaseSummary
@@ -105,8 +106,8 @@ def choose(
 ) -> Choice:
     """Return the choice among summarised cases; `cheapest` is the name of a judged figure, by default energy, else latency.
 
-    With several tasks, data sets or scenarios, the choice is among the kind of which most cases have the requested figures; among
-    several such kinds, the one with the most cases.
+    With several tasks, data sets or scenarios, the choice is among the kind of which most cases
+    have the requested figures; among several such kinds, the one with the most cases.
 
     Raises:
         UnavailableError: there is no case.

@@ -1,10 +1,12 @@
 """The columns of a comparison: one row has everything, the same in JSON and in CSV.
 
-A row is flat; `case` is its name in the result. Names are snake_case and end in their unit; a name without one is a text, a count or a
-ratio. Every figure is the mean over the `runs` of the case that count, with bounds of 95% over runs (`*_low*`, `*_high*`), for accuracies
-over images. A decided figure has its change against the reference with the deciding interval, the outcome, the confidence
-and about how many more runs would decide it. `reference_*` describes the reference. A list (marks, reasons, run ids) is an
-array in JSON and joined by ` | ` in CSV; absent is null in JSON and empty in CSV.
+A row is flat; `case` is its name in the result. Names are snake_case and end in their unit; a name
+without one is a text, a count or a ratio. Every figure is the mean over the `runs` of the case that
+count, with bounds of 95% over runs (`*_low*`, `*_high*`), for accuracies over images. A decided
+figure has its change against the reference with the deciding interval, the outcome, the confidence
+and about how many more runs would decide it. `reference_*` describes the reference. A list (marks,
+reasons, run ids) is an array in JSON and joined by ` | ` in CSV; absent is null in JSON and empty
+in CSV.
 """
 
 from collections.abc import Callable, Mapping
@@ -184,8 +186,8 @@ def flat(row: ComparedCase) -> dict[str, Plain]:
 def to_json(comparison: Comparison) -> str:
     """Return the comparison as JSON.
 
-    It is `{"rows": [...], "left_out": [{"run": id, "reason": text}, ...]}`, with the `choice`, the `gate` and the `answer` of power modes,
-    if there are any.
+    It is `{"rows": [...], "left_out": [{"run": id, "reason": text}, ...]}`, with the `choice`, the
+    `gate` and the `answer` of power modes, if there are any.
     """
     document: dict[str, object] = {
         "rows": [flat(row) for row in comparison.rows],

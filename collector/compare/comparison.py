@@ -88,13 +88,16 @@ class Gate:
 
 @dataclass(frozen=True)
 class ComparedCase:
-    """A case with its reference; the reference of a reference is itself. `name` is unique among the compared cases.
+    """A case with its reference; the reference of a reference is itself.
 
-    `choice` is the rule by which the reference was selected, `not_ranked` why its speed is not ranked, `changed` the differences of the
-    two.
-    `boards` are the cases combined in a row of several boards (`boards.py`), empty for a single board. `limited` are the
-    findings of a gate on it, `chosen_by` is the figure of a choice with its decision. Of thousands of cases most are never
-    shown: facts about a case are computed on demand.
+    `name` is unique among the compared cases.
+
+    `choice` is the rule by which the reference was selected, `not_ranked` why its speed is not
+    ranked, `changed` the differences of the two.
+    `boards` are the cases combined in a row of several boards (`boards.py`), empty for a single
+    board. `limited` are the findings of a gate on it, `chosen_by` is the figure of a choice with
+    its decision. Of thousands of cases most are never shown: facts about a case are computed on
+    demand.
     """
 
     case: CaseSummary
@@ -183,7 +186,8 @@ class ComparedCase:
 class Comparison:
     """The cases, those of the reference first; and every run or case that is left out, with the reason.
 
-    `choice` is the choice among the cases, `gate` the findings on the limits of a change; None if not requested.
+    `choice` is the choice among the cases, `gate` the findings on the limits of a change; None if
+    not requested.
     """
 
     reference: str
@@ -206,7 +210,8 @@ def compare(
 ) -> Comparison:
     """Return the comparison of all runs with those of `reference`: a device of this name, or else a role.
 
-    `matters_ratio` is the smallest ratio that counts, `days` selects the current level of each case or all its days.
+    `matters_ratio` is the smallest ratio that counts, `days` selects the current level of each case
+    or all its days.
 
     Raises:
         UnavailableError: there is no run.

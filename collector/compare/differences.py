@@ -31,7 +31,8 @@ from edgemeter.collector.compare.summary import OF_TEXT, CaseSummary
 from edgemeter.collector.runs.figure_names import JUDGED
 from edgemeter.collector.runs.relation import why_other_load
 
-# Figures of whole queries in a record; for generated text they compare only if the answers have equal lengths.
+# Figures of whole queries in a record; for generated text they compare only if the answers have
+# equal lengths.
 _OF_WHOLE_QUERIES = ("latency.", "throughput_per_s", "energy.")
 Key = TypeVar("Key", bound=Hashable)
 

@@ -1,8 +1,9 @@
 """The gate of a change: how much figures may get worse, and whether they pass, fail or are inconclusive.
 
-A limit passes if the whole interval of the change is within it, fails if the whole interval is beyond it, and is inconclusive
-otherwise. All limits of all cases are decided together (Holm). A lost case fails. If a limit is smaller than the smallest difference that
-matters, it replaces it for that change.
+A limit passes if the whole interval of the change is within it, fails if the whole interval is
+beyond it, and is inconclusive otherwise. All limits of all cases are decided together (Holm). A
+lost case fails. If a limit is smaller than the smallest difference that matters, it replaces it for
+that change.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Limits as people write them, parsed with the table of figures.
 
-`p99<=33ms, ap>=.74, energy<=60mJ, board=Raspberry Pi 5` are requirements for a case; `slower:3%,energy:5%,ap:0.5` is how
-much a change may make figures worse.
+`p99<=33ms, ap>=.74, energy<=60mJ, board=Raspberry Pi 5` are requirements for a case;
+`slower:3%,energy:5%,ap:0.5` is how much a change may make figures worse.
 """
 
 import re
@@ -103,7 +103,10 @@ GATE_EXAMPLE = "slower:3%,energy:5%,ap:0.5"
 
 @dataclass(frozen=True, slots=True)
 class GateLimit:
-    """How much worse a figure may get: a ratio, or for accuracies and shares a difference (0..1). `text` is how it was written."""
+    """How much worse a figure may get: a ratio, or for accuracies and shares a difference (0..1).
+
+    `text` is how it was written.
+    """
 
     figure: str
     by: float
@@ -209,7 +212,10 @@ def _gate_limit(part: str, text: str) -> GateLimit:
 def selected(
     summaries: "Sequence[CaseSummary]", conditions: Sequence[CaseCondition]
 ) -> "list[CaseSummary]":
-    """Return the cases that match all conditions; the beginning of a board's name is enough. Raises ConfigError if a value selects none."""
+    """Return the cases that match all conditions; the beginning of a board's name is enough.
+
+    Raises ConfigError if a value selects none.
+    """
     cases = list(summaries)
     for condition in conditions:
         texts = [

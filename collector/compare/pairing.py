@@ -57,8 +57,9 @@ class References:
     def pair(self, case: CaseSummary) -> tuple[CaseSummary, str] | str:
         """Return the reference of `case` and the rule that selected it; or the reason why there is none.
 
-        The fields that must be equal are in `case_identity.FIELDS`. Among several, the same precision on the same runtime comes first, then
-        the same class of precision, then the highest precision; then the same runtime, ok before disturbed, the fewest marks, the lowest
+        The fields that must be equal are in `case_identity.FIELDS`. Among several, the same
+        precision on the same runtime comes first, then the same class of precision, then the
+        highest precision; then the same runtime, ok before disturbed, the fewest marks, the lowest
         p50.
         """
         shared = likeness(case.key)

@@ -72,7 +72,8 @@ class CaseSurroundings:
 class CaseSummary:
     """One case: its usable runs that count, and facts about them, by the names of the table of figures; computed on demand.
 
-    If there are three ok runs, only those count; else all. `segment` is since when its runs count and why, None if all do.
+    If there are three ok runs, only those count; else all. `segment` is since when its runs count
+    and why, None if all do.
     """
 
     def __init__(

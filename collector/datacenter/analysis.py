@@ -13,8 +13,9 @@ from edgemeter.collector.datacenter.sides import Band, ComparedSide, exactly
 class AnalysisCell:
     """One cell: a utilisation (None: net, independent of it) and one estimate of the network.
 
-    `winner` (edge, datacenter or either) holds over the whole bands; by the best estimates the edge wins from a PUE of `pue_from` on.
-    `other` is the energy of the datacenter with the network, `carbon_g` that of a million inferences.
+    `winner` (edge, datacenter or either) holds over the whole bands; by the best estimates the edge
+    wins from a PUE of `pue_from` on. `other` is the energy of the datacenter with the network,
+    `carbon_g` that of a million inferences.
     """
 
     utilisation_ratio: float | None

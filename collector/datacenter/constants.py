@@ -111,7 +111,8 @@ def read_constants(override: Path | None = None) -> Constants:
                 if file
             ]
         for name, section in overrides[0].items() if overrides else ():
-            # Networks and grids are tables of entries, the others are entries: an entry is replaced as a whole.
+            # Networks and grids are tables of entries, the others are entries: an entry is replaced
+            # as a whole.
             is_table = isinstance(section, dict) and all(
                 isinstance(entry, dict) for entry in section.values()
             )

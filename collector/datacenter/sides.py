@@ -21,9 +21,11 @@ from edgemeter.collector.datacenter.constants import StatedServer
 from edgemeter.collector.runs.cases import EnergyClass, named, names_of
 from edgemeter.collector.runs.relation import relation
 
-# A server saturated by batches is compared with a device with one query at a time, so these need not be equal.
+# A server saturated by batches is compared with a device with one query at a time, so these need
+# not be equal.
 FREE = ("scenario", "target_per_s", "deadline", "concurrency")
-# A server without a meter at its plug is measured at its processor and its GPU: the two do not overlap, so they are added.
+# A server without a meter at its plug is measured at its processor and its GPU: the two do not
+# overlap, so they are added.
 OTHER_HALF: Mapping[str, Scope] = {"cpu-package": "gpu-board", "gpu-board": "cpu-package"}
 
 
@@ -50,7 +52,8 @@ def exactly(value: float) -> Band:
 class ComparedSide:
     """A side: energies and the rate are per inference, for a language model per request; `full_mj` is gross, at full speed.
 
-    `idle_w` and `net_mj` are None where idle power was not measured. `load` and `max_w`, the power at full load, are a server's.
+    `idle_w` and `net_mj` are None where idle power was not measured. `load` and `max_w`, the power
+    at full load, are a server's.
     """
 
     name: str
@@ -99,7 +102,8 @@ def choose_sides(
 ) -> ChosenSides:
     """Return the sides: a stated server has precedence over measured ones.
 
-    Raises ConfigError if no case matches, or several do; UnavailableError, which names what to measure, if a side lacks an energy.
+    Raises ConfigError if no case matches, or several do; UnavailableError, which names what to
+    measure, if a side lacks an energy.
     """
     notes: list[str] = []
     case = _edge_case(summaries, request, notes)
@@ -296,7 +300,8 @@ def _net(case: CaseSummary, gross: CaseFigure, idle_w: Band | None) -> Band | No
     resolved = case.figures.get("energy_net_mj")
     if idle_w is None or resolved:
         return _band(resolved, resolved.u) if resolved and idle_w else None
-    # Net energy disappears in the noise of idle power: it is the rest of the gross energy, and may be nothing.
+    # Net energy disappears in the noise of idle power: it is the rest of the gross energy, and may
+    # be nothing.
     remainder_mj = max(0.0, gross.value - idle_w.value / case.figures[THROUGHPUT].value * 1000)
     return Band(0.0, remainder_mj, remainder_mj + (gross.u or gross.value))
 

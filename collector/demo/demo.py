@@ -27,7 +27,9 @@ SETTLE_S = 30.0
 
 
 def run_demo(folder: Path, report: Callable[[str], None], *, delivers: bool) -> Path:
-    """Measure and store the runs, delivered by MQTT if it `delivers`; return the ledger. `folder` receives suites, outbox and ledger.
+    """Measure and store the runs, delivered by MQTT if it `delivers`; return the ledger.
+
+    `folder` receives suites, outbox and ledger.
 
     Raises:
         UnavailableError: no runtime is installed.
@@ -205,7 +207,8 @@ def _suite(
     name: str, models: Sequence[Path], language: Sequence[Path], repeats: int, *, has_power: bool
 ) -> str:
     scenes = models[0].parent.parent / "scenes"
-    # A sensor needs 10 s or more for an energy; without one, the mode's queries are enough for a p99.
+    # A sensor needs 10 s or more for an energy; without one, the mode's queries are enough for a
+    # p99.
     lasting = "seconds = 10.2\nidle_seconds = 2.0" if has_power else "seconds = 0.5"
     length = f'mode = "normal"\n{lasting}\nrepeats = {repeats}'
     # The case that generates text; its queries have many steps, so there are few.

@@ -1,7 +1,8 @@
 """A simulated fleet: 40 boards over 90 days, made from one real run, to show a fleet, its trend and a degraded board.
 
-None of its numbers was measured. Its fleet is called `simulated`, every device and board is named so, and the provenance of every group of
-figures is `replayed`: it is never compared with a measurement. Its true changes are below, for tests to find again.
+None of its numbers was measured. Its fleet is called `simulated`, every device and board is named
+so, and the provenance of every group of figures is `replayed`: it is never compared with a
+measurement. Its true changes are below, for tests to find again.
 """
 
 import math
@@ -22,7 +23,8 @@ FLEET = "simulated"
 DAYS = 90
 # The spread of equal parts, of days, and of runs of one day (ratios, one standard deviation).
 UNIT_SPREAD, DAY_SPREAD, METER_U = 0.02, 0.008, 0.01
-# The degraded board draws more power, the update slows its type down, the lost board is silent from its day on.
+# The degraded board draws more power, the update slows its type down, the lost board is silent from
+# its day on.
 DEGRADED, SICK_RATIO = "simulated-pi5-07", 1.10
 UPDATE_DAY, UPDATE_RATIO, FIRMWARES = 60, 1.06, ("2026-05-11", "2026-08-20")
 LOST, LOST_DAY = "simulated-orin-05", 75
@@ -186,7 +188,8 @@ def _model(template: RunRecord, precision: str) -> Model:
 
 def _latency(latencies_ms: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> Latency:
     ordered = np.sort(latencies_ms)
-    # By hand, for thousands of runs: of 256 values p50 is halfway between ranks 128 and 129, p90 between 230 and 231.
+    # By hand, for thousands of runs: of 256 values p50 is halfway between ranks 128 and 129, p90
+    # between 230 and 231.
     p50_ms, p90_ms = float(ordered[127:129].mean()), float(ordered[229:231].mean())
     return Latency(
         count=QUERIES,

@@ -1,7 +1,7 @@
 """Runs as a table for other programs, as CSV.
 
-The columns follow the record's schema; figures and tags have the same names in InfluxDB. CSV follows RFC 4180, header first: absent is
-empty, floats keep every digit, a list is JSON.
+The columns follow the record's schema; figures and tags have the same names in InfluxDB. CSV
+follows RFC 4180, header first: absent is empty, floats keep every digit, a list is JSON.
 """
 
 import csv
@@ -65,7 +65,10 @@ def every_column() -> tuple[RunColumn, ...]:
 
 
 def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
-    """Return the columns called `names`, in that order; None are the default ones. Raises ConfigError if there is no such column."""
+    """Return the columns called `names`, in that order; None are the default ones.
+
+    Raises ConfigError if there is no such column.
+    """
     columns = {column.name: column for column in every_column()}
     if names is None:
         figures = {name for entry in FIGURES for name in (entry.name, *entry.bound_names)}

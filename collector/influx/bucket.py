@@ -1,7 +1,8 @@
 """The bucket for points, through influxdb-client (`pip install 'edgemeter[influx]'`), and its set-up.
 
-Measured on InfluxDB 2.7.12: a batch with a malformed point is rejected as a whole (400); of a batch with points that do not fit the bucket
-the others are stored (422). InfluxDB 1.8 and 3 accept the same writes and have no organisations.
+Measured on InfluxDB 2.7.12: a batch with a malformed point is rejected as a whole (400); of a batch
+with points that do not fit the bucket the others are stored (422). InfluxDB 1.8 and 3 accept the
+same writes and have no organisations.
 """
 
 import os
@@ -27,7 +28,8 @@ from edgemeter.collector.influx.points import MEASUREMENT
 TIMEOUT_MS = 30_000
 DAY_S = 24 * 3600
 
-# The error of a server that stored the rest. It counts one of several causes: the number may be too small, never too large.
+# The error of a server that stored the rest. It counts one of several causes: the number may be too
+# small, never too large.
 _DROPPED = re.compile(r"\bdropped=(\d+)")
 
 
@@ -70,7 +72,8 @@ def write_all_but_rejected(
         try:
             post(lines[part.start : part.stop])
         except PointsRejectedError as error:
-            # After an outage longer than the bucket's retention, thousands are rejected for one cause.
+            # After an outage longer than the bucket's retention, thousands are rejected for one
+            # cause.
             dropped = _DROPPED.search(str(error))
             if len(part) == 1 or (dropped and int(dropped[1]) == len(part)):
                 rejected |= dict.fromkeys(part, str(error))
@@ -81,10 +84,12 @@ def write_all_but_rejected(
 
 
 class Bucket:
-    """The bucket of `config`; used from one thread at a time. `name` is that of its position in the ledger.
+    """The bucket of `config`; used from one thread at a time.
 
-    Every method may block for its timeout, and raises ConfigError if the token or a name is wrong, and TransientError if no server
-    responds, or not now.
+    `name` is that of its position in the ledger.
+
+    Every method may block for its timeout, and raises ConfigError if the token or a name is wrong,
+    and TransientError if no server responds, or not now.
 
     Raises:
         UnavailableError: influxdb-client is not installed.
@@ -107,7 +112,10 @@ class Bucket:
         self._post([])
 
     def write(self, lines: Sequence[str]) -> dict[int, str]:
-        """Store points; return why some are rejected, by their index. Writing a point again does not change it."""
+        """Store points; return why some are rejected, by their index.
+
+        Writing a point again does not change it.
+        """
         return write_all_but_rejected(lines, self._post)
 
     def delete(self, device: str, at_ns: int) -> None:
@@ -223,10 +231,12 @@ def set_up_influx(
 ) -> list[str]:
     """Set up the bucket of `config`, whose token must have the permissions; return what exists now, in one sentence each.
 
-    Points are kept for `keep_days`, None: for ever. A new token for each right is written to its file, unless that exists.
+    Points are kept for `keep_days`, None: for ever. A new token for each right is written to its
+    file, unless that exists.
 
     Raises:
-        ConfigError: a permission is missing, a name is rejected, or a token's file cannot be written.
+        ConfigError: a permission is missing, a name is rejected, or a token's file cannot be
+            written.
         TransientError: no InfluxDB responds, or not now.
     """
     with closing(Bucket(config)) as bucket:

@@ -1,7 +1,7 @@
 """The drain: writes the ledger to a bucket in batches, in order, with retries; the position is stored in the ledger.
 
-A failed batch is written again, later in smaller parts, so that a slow server makes progress too. Only points that the server rejects for
-good are skipped, and quarantined.
+A failed batch is written again, later in smaller parts, so that a slow server makes progress too.
+Only points that the server rejects for good are skipped, and quarantined.
 """
 
 import logging
@@ -61,9 +61,10 @@ class _Batch:
 class Drain:
     """Drains the ledger at `ledger_place` to `bucket` in its own thread; `start` once, then `stop`.
 
-    `trouble` is why it makes no progress, else None; `rejected` counts the records that the server rejected, except for expired ones, which
-    is not their fault; `sink_name` is the name of its position in the ledger. With `status_every_s` it also writes the presence and
-    health of devices, and its lag.
+    `trouble` is why it makes no progress, else None; `rejected` counts the records that the server
+    rejected, except for expired ones, which is not their fault; `sink_name` is the name of its
+    position in the ledger. With `status_every_s` it also writes the presence and health of devices,
+    and its lag.
     """
 
     def __init__(
@@ -160,14 +161,16 @@ class Drain:
         following = self._next(ledger, self._position)
         while not self._stopping.is_set() and (batch := following):
             writing = self._posting.submit(self._bucket.write, batch.lines)
-            # The next batch is made while the server stores this one. The read ends before anything is saved: SQLite immediately refuses a
-            # write within a read that commits have overtaken.
+            # The next batch is made while the server stores this one. The read ends before anything
+            # is saved: SQLite immediately refuses a write within a read that commits have
+            # overtaken.
             try:
                 following = self._next(ledger, batch.last_row)
             finally:
                 rejected = writing.result()
-            # If this batch took longer than the lease, the next owner writes the same points. If the position was set back, or the status
-            # is due, the next pass continues from the position.
+            # If this batch took longer than the lease, the next owner writes the same points. If
+            # the position was set back, or the status is due, the next pass continues from the
+            # position.
             if (
                 not self._has_lease(ledger)
                 or not self._note(ledger, batch, rejected)
@@ -279,7 +282,8 @@ class Drain:
 
 
 def _point(received_ns: int, raw: msgspec.Raw) -> tuple[str, RecordReference]:
-    # A record with an impossible time has that of its receipt: otherwise it would be beyond the bucket's retention, or stay for years.
+    # A record with an impossible time has that of its receipt: otherwise it would be beyond the
+    # bucket's retention, or stay for years.
     run = placed(decode(raw), received_ns)
     return point_line(run), RecordReference(
         run.fleet, run.device, run.session or 0, run.seq or 0, run.id
@@ -287,7 +291,9 @@ def _point(received_ns: int, raw: msgspec.Raw) -> tuple[str, RecordReference]:
 
 
 def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:
-    """Return a drain to `influx` that also writes presence, health and lag. A server that is down now is retried.
+    """Return a drain to `influx` that also writes presence, health and lag.
+
+    A server that is down now is retried.
 
     Raises:
         ConfigError: InfluxDB refuses the credentials, or there is no such bucket.
@@ -298,7 +304,8 @@ def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:
     try:
         bucket.check()
     except TransientError as error:
-        # With nothing to drain, nothing else would report it yet; the drain itself reports another problem only.
+        # With nothing to drain, nothing else would report it yet; the drain itself reports another
+        # problem only.
         drain.trouble = str(error)
         logger.warning("not drained: %s", error)
     except EdgemeterError:

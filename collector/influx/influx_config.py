@@ -1,7 +1,7 @@
 """The bucket that a ledger is drained to: the URL, and the token from a file or the environment.
 
-`http://HOST:8086[?org=ORG&bucket=BUCKET]` is an InfluxDB 2, or a server that accepts its writes: 3, and 1.8 with the bucket
-`DATABASE/POLICY` and the token `USER:PASSWORD`.
+`http://HOST:8086[?org=ORG&bucket=BUCKET]` is an InfluxDB 2, or a server that accepts its writes: 3,
+and 1.8 with the bucket `DATABASE/POLICY` and the token `USER:PASSWORD`.
 """
 
 import os

@@ -1,6 +1,7 @@
 """The points of runs as line protocol: measurement `run`, a tag set for each case on a device, a field for each figure.
 
-The fields are the table of figures with bounds and uncertainties, and `FACTS`: the identity of the run, and the meaning of its figures.
+The fields are the table of figures with bounds and uncertainties, and `FACTS`: the identity of the
+run, and the meaning of its figures.
 """
 
 import math
@@ -36,9 +37,11 @@ TAGS = {
     "scenario": "scenario",
     "suite": "suite",
 }
-# The other tags, so that no two cases on a device, and no two kinds of energies, are ever one series.
+# The other tags, so that no two cases on a device, and no two kinds of energies, are ever one
+# series.
 CASE_TAGS = ("case_hash", "energy_source", "variant")
-# The fields of a case in `variant`: those without a tag, except those that may change within a series of the trend.
+# The fields of a case in `variant`: those without a tag, except those that may change within a
+# series of the trend.
 VARIANT = (
     "backend", "threads", "batch", "input_values", "target_per_s", "concurrency", "power_mode", "provenance",
     "settings", "served_model", "operating_point", "deadline", "together",
@@ -106,7 +109,8 @@ def _remember(shared: tuple[bytes, str | None], record: RunRecord) -> tuple[str,
 def point_ns(record: RunRecord | WithdrawnRun) -> int:
     """Return the point's own time: the millisecond of the start, plus a number from session and seq.
 
-    For a record without a time it is the day, and a minute from its numbers: the same at every collector that received it that day.
+    For a record without a time it is the day, and a minute from its numbers: the same at every
+    collector that received it that day.
     """
     session, seq = record.session or 0, record.seq or 0
     begun_ns = record.started_at_ns
@@ -144,8 +148,9 @@ def tags_of(record: RunRecord) -> dict[str, str | None]:
 def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
     """Return the values of `CASE_TAGS`: the hash of the case, the source of the energy, and the case in words.
 
-    The words distinguish it from others of its model, runtime, precision, scenario and data: `cuda, 4 threads, batch 8`. The
-    source is scope, sensor and provenance: `board-input, ina219, measured`.
+    The words distinguish it from others of its model, runtime, precision, scenario and data: `cuda,
+    4 threads, batch 8`. The source is scope, sensor and provenance: `board-input, ina219,
+    measured`.
     """
     hashed, words = _case(key_of(record), record.inputs)
     # Latency and energy have tags for their provenance: a panel averages the fields of a series.

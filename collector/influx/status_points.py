@@ -6,7 +6,8 @@ from edgemeter.agent.contract.health_issues import needs_attention
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.influx.points import fields_text, tag_text
 
-# By name: the meaning of a field of `device`, and how it is read at a time; no value if the device reported no health.
+# By name: the meaning of a field of `device`, and how it is read at a time; no value if the device
+# reported no health.
 DEVICE_FIELDS: dict[str, tuple[str, Callable[[DevicePresence, int], object]]] = {
     "state": (
         "last reported state: online, offline, lost or revoked",

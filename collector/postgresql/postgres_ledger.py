@@ -1,6 +1,7 @@
 """The ledger in PostgreSQL: the same methods as a file's, for any number of collectors and readers.
 
-A reader keeps no transaction open: it reads pages, each after the last row of the previous one. Freed space is reused (autovacuum).
+A reader keeps no transaction open: it reads pages, each after the last row of the previous one.
+Freed space is reused (autovacuum).
 """
 
 import itertools
@@ -47,10 +48,12 @@ from edgemeter.collector.postgresql.writer import (
 # Rows in a page, and the size of their chunks fetched at once; a larger chunk comes alone.
 PAGE_ROWS = 5000
 PAGE_BYTES = 8 << 20
-# Longer than a check takes to read a million runs and send; after a killed one, the next but one begins.
+# Longer than a check takes to read a million runs and send; after a killed one, the next but one
+# begins.
 CHECK_S = 480.0
 
-# The timeline is of the server's log: a failover begins another one, and rows may be numbered again.
+# The timeline is of the server's log: a failover begins another one, and rows may be numbered
+# again.
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'synchronous_standby_names')"
 _WAITING = """SELECT wait_event, application_name FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active' AND wait_event IS NOT NULL"""
@@ -62,7 +65,8 @@ _TABLES = (
     "chunks", "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "notified",
     "alert_checks", "run_events", "sql_contexts", "sql_runs", "sql_devices", "sql_changes",
 )  # fmt: skip
-# The size of the records and of their index, which retention reduces. The files of the tables do not shrink.
+# The size of the records and of their index, which retention reduces. The files of the tables do
+# not shrink.
 _RECORD_BYTES = """SELECT coalesce(sum(size_bytes), 0) + (SELECT coalesce(sum(pg_column_size(runs.*)), 0) FROM runs) FROM chunks"""
 _OLD_SAMPLES = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
 ORDER BY received_ns LIMIT ?"""
@@ -73,10 +77,13 @@ _PAGE = "SELECT row, runs.chunk, place, received_ns, size_bytes FROM runs JOIN c
 
 
 class PostgresLedger(PostgresWriter, Ledger):
-    """The ledger at `address`. For one thread at a time; after a failure the next call connects again.
+    """The ledger at `address`.
+
+    For one thread at a time; after a failure the next call connects again.
 
     Raises:
-        ConfigError: there is no ledger, or one of another version, or (access `write`) its server does not sync what it commits.
+        ConfigError: there is no ledger, or one of another version, or (access `write`) its server
+            does not sync what it commits.
         UnavailableError: the server does not answer, or psycopg is missing.
     """
 
@@ -302,7 +309,10 @@ WHERE chunk = ?"""
 
 
 class PostgresWatch:
-    """The annotations and alerts at `address`, in tables next to the records. One object per thread."""
+    """The annotations and alerts at `address`, in tables next to the records.
+
+    One object per thread.
+    """
 
     def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
         self.where = str(address)

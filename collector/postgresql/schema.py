@@ -1,8 +1,8 @@
 """The session of a ledger in PostgreSQL, its tables, and its roles.
 
-Every commit first updates the one row of `ledger`. This gives rows and chunks numbers that increase in the order of commits (readers
-continue after the last one they saw), prevents deadlocks, makes every commit wait for a required standby, and stops writers that are too
-old.
+Every commit first updates the one row of `ledger`. This gives rows and chunks numbers that increase
+in the order of commits (readers continue after the last one they saw), prevents deadlocks, makes
+every commit wait for a required standby, and stops writers that are too old.
 """
 
 import re
@@ -31,7 +31,8 @@ _TYPES = {
     "BLOB": "bytea",
     "REAL": "double precision",
 }
-# A row whose subject is absent is not inserted; this costs the server a tenth of a foreign key check.
+# A row whose subject is absent is not inserted; this costs the server a tenth of a foreign key
+# check.
 _ONLY_SQLITE = re.compile(r" REFERENCES \w+ \(\w+\)| WITHOUT ROWID")
 
 
@@ -76,7 +77,8 @@ _SHARED = (
     "notified",
     "alert_checks",
 )
-# The privileges of each role: a writer adds records and never changes or removes one; a keeper also removes expired ones.
+# The privileges of each role: a writer adds records and never changes or removes one; a keeper also
+# removes expired ones.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "edgemeter_read": ("GRANT SELECT ON {tables} TO edgemeter_read",),
     "edgemeter_write": (
@@ -95,14 +97,16 @@ ROLES: Mapping[str, tuple[str, ...]] = {
         "GRANT INSERT, UPDATE, DELETE ON forgotten TO edgemeter_keep",
     ),
 }
-# A lock for the preparation of a ledger. Source: any number that no other program of the database uses.
+# A lock for the preparation of a ledger. Source: any number that no other program of the database
+# uses.
 _LOCK = 0x45644C67
 
 
 def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:
     """Create the tables of a ledger and of its watch store if needed, and grant the roles; return the changes.
 
-    Rows written by another version of Edgemeter are rebuilt. Several processes may call it at once. Call it as the owner of the tables.
+    Rows written by another version of Edgemeter are rebuilt. Several processes may call it at once.
+    Call it as the owner of the tables.
 
     Raises:
         ConfigError: this user may not create tables.

@@ -36,8 +36,8 @@ _ARRAYS = {
     "REAL": "?::double precision[]",
     "BLOB": "?::bytea[]",
 }
-# Row and chunk numbers are counted back from the counter, which the previous statement has raised, so that both are sent at once. Without
-# one of the subjects nothing is inserted.
+# Row and chunk numbers are counted back from the counter, which the previous statement has raised,
+# so that both are sent at once. Without one of the subjects nothing is inserted.
 _RUNS = f"""INSERT INTO runs (row, {", ".join(RUN_COLUMNS)})
 SELECT (SELECT row FROM ledger) - ? + number,
     {", ".join("(SELECT chunk FROM ledger) - ? + chunk" if name == "chunk" else name for name in RUN_COLUMNS)}

@@ -1,7 +1,8 @@
 """Three laws that every published figure must obey: memory traffic, operations of the compute units, power of the board.
 
-Every doubt counts in favour of a figure: the bounds in `machine/board_limits.toml` are upper ones, and a stated value may
-have been rounded. A figure that a law cannot check, or that only an unstated fact could explain, is unclear.
+Every doubt counts in favour of a figure: the bounds in `machine/board_limits.toml` are upper ones,
+and a stated value may have been rounded. A figure that a law cannot check, or that only an unstated
+fact could explain, is unclear.
 """
 
 import math
@@ -26,8 +27,9 @@ LEAST_BITS = 1.5
 LEAST_WEIGHTS_MB = 64.0
 # Boards are sold at a lower clock than some people set.
 OVERCLOCKED = 1.35
-# Reduction of multiplications of a 3 x 3 convolution by Winograd's algorithm, in tiles of 6 x 6 outputs. Source: Lavin and Gray, "Fast
-# Algorithms for Convolutional Neural Networks" (arXiv 1509.09308), section 4.
+# Reduction of multiplications of a 3 x 3 convolution by Winograd's algorithm, in tiles of 6 x 6
+# outputs. Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (arXiv
+# 1509.09308), section 4.
 WINOGRAD = 5.0625
 POWER, TOKENS, PREFILL = (
     "energy_mean_power_w",

@@ -12,7 +12,8 @@ _HARMLESS = re.compile(
     r"v\d[\d.]*|\d+k|\d{4}|i?q\d\w*|[a-z]{1,2}q\d\w*|k|[smlx]|xs|xxs|nl|[01]|int\d+|u?int\d+|fp\d+|bf\d+|f\d+|w\d+a\d+|mxfp4|nvfp4|"
     r"\d{1,2}|bits?|\d{1,2}bit|half|quantized|dynamic|(?:224|256|300|320|416|512|640)(?:x\d+)*"
 )
-# The least bits of a weight. Source: block sizes of llama.cpp's ggml-quants (a file mixes these with larger types); other names by number.
+# The least bits of a weight. Source: block sizes of llama.cpp's ggml-quants (a file mixes these
+# with larger types); other names by number.
 _GGUF_BITS = {
     "q2_k": 2.625, "q3_k": 3.4375, "q4_k": 4.5, "q5_k": 5.5, "q6_k": 6.5625, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5,
     "q5_1": 6.0, "iq1": 1.5625, "iq2": 2.0625, "iq3": 3.0625, "iq4": 4.25, "tq1_0": 1.6875, "tq2_0": 2.0625, "mxfp4": 4.25, "nvfp4": 4.0,

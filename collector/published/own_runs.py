@@ -29,7 +29,8 @@ _NEUTRAL = re.compile(
 class OwnRun(msgspec.Struct, frozen=True):
     """An own case next to a published figure.
 
-    `value` is in our unit over a number of runs, with its 95% interval; `ratio` is published / own, `differs` are the stated differences.
+    `value` is in our unit over a number of runs, with its 95% interval; `ratio` is published / own,
+    `differs` are the stated differences.
     """
 
     name: str

@@ -30,11 +30,13 @@ EXAMPLE = "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 18-22 tokens/s"
 _CLAIM = re.compile(
     r"(?P<model>\S.*?) on (?P<device>\S.*?): (?:(?P<low>[\d.,]+) ?(?:-|\u2013|to) ?)?(?P<value>[\d.,]+.*)"
 )
-# A comma before three digits separates thousands only if nothing else is possible: half the world writes 1.234 as 1,234.
+# A comma before three digits separates thousands only if nothing else is possible: half the world
+# writes 1.234 as 1,234.
 _NUMBER = re.compile(
     r"(-?(?:\d+|\d{1,3}(?:,\d{3})+(?=\.)|\d{1,3}(?:,\d{3}){2,})(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*([^\W\d_][\w/ ]*)?"
 )
-# The figure that a unit stands for, by its spelling, else by our unit; `--fact figure=...` overrides it.
+# The figure that a unit stands for, by its spelling, else by our unit; `--fact figure=...`
+# overrides it.
 _USUAL = {
     "mj/token": TOKEN_ENERGY, "j/token": TOKEN_ENERGY, "ms/token": TPOT, "ms": LATENCY, "/s": THROUGHPUT,
     "t/s": "generation_decode_tokens_per_s", "mJ": ENERGY, "W": "energy_mean_power_w", "MB": MEMORY,

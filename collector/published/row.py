@@ -1,7 +1,8 @@
 """A published figure: the number with its unit, its subject, its source, and the conditions as stated.
 
-A page changes and its figures with it (one guide's OpenVINO latency on a Raspberry Pi 5 went from 530 to 81 ms). So source, version and
-date are part of the figure, and a changed figure is a row of another version. It is shown and judged, never averaged or ranked.
+A page changes and its figures with it (one guide's OpenVINO latency on a Raspberry Pi 5 went from
+530 to 81 ms). So source, version and date are part of the figure, and a changed figure is a row of
+another version. It is shown and judged, never averaged or ranked.
 """
 
 import math
@@ -56,11 +57,14 @@ KINDS: Mapping[str, Figure] = {
 class PublishedRow(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One published figure. `date` is when it was retrieved, `version` the edition of the source (a release, a commit).
+    """One published figure.
 
-    `figure` is a name of `KINDS`, `value` in `unit`; `low` and `high` are the range as stated. A field that is None is not stated.
-    `weights_mb` is read to decode one token, `gop` is the work of one inference, 10^9 operations, a multiplication and an addition being
-    two; `batch` is the number of inputs or answers processed together.
+    `date` is when it was retrieved, `version` the edition of the source (a release, a commit).
+
+    `figure` is a name of `KINDS`, `value` in `unit`; `low` and `high` are the range as stated. A
+    field that is None is not stated. `weights_mb` is read to decode one token, `gop` is the work of
+    one inference, 10^9 operations, a multiplication and an addition being two; `batch` is the
+    number of inputs or answers processed together.
     """
 
     source: PublishedText

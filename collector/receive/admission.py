@@ -1,4 +1,7 @@
-"""Admission: which records of a message enter the ledger, and which are rejected and why. The bytes are not trusted."""
+"""Admission: which records of a message enter the ledger, and which are rejected and why.
+
+The bytes are not trusted.
+"""
 
 import re
 from collections import Counter
@@ -21,14 +24,17 @@ from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.agent.ledger.run_row import RecordKey, RunRow, row_of
 
-# Limits of a group: messages, decompressed text, rejections. Decoded, records take a few times their text.
+# Limits of a group: messages, decompressed text, rejections. Decoded, records take a few times
+# their text.
 GROUP_MESSAGES = 2000
 GROUP_TEXT_BYTES = 4 << 20
 GROUP_REJECTIONS = 2000
 JOB_TOPICS = messages.JOB_STATE.partition("{")[0]
-# Limit of an unpacked message of 16 MiB: most of a large record are raw samples, already compressed, whose base64 shrinks by a quarter.
+# Limit of an unpacked message of 16 MiB: most of a large record are raw samples, already
+# compressed, whose base64 shrinks by a quarter.
 LONGEST_TEXT_BYTES = 24 << 20
-# Records that travel together have at most 512 KiB; a larger one travels alone (`agent/delivery/sender.py`).
+# Records that travel together have at most 512 KiB; a larger one travels alone
+# (`agent/delivery/sender.py`).
 LONGEST_BATCH_BYTES = 2 << 20
 # A record without its samples has kilobytes; decoded, text may take thirty times its size.
 LARGEST_HEAD_BYTES = deflate.BEGINNING_BYTES
@@ -45,8 +51,9 @@ _is_batch = re.compile(rb"\s*\[").match
 class Admitted:
     """A group of messages received at one time, with the parts to be committed; `text_bytes` is the decompressed size of its results.
 
-    `timeless` are the keys of the records whose only time is that of their receipt; `arrived_s` counts messages with records by the time
-    when they were read, which is one for all messages of one read of the socket.
+    `timeless` are the keys of the records whose only time is that of their receipt; `arrived_s`
+    counts messages with records by the time when they were read, which is one for all messages of
+    one read of the socket.
     """
 
     received_ns: int
@@ -227,7 +234,8 @@ def check_size(text: bytes) -> None:
     """Check that a record of more than 1 MiB is large only by its raw samples, before anything is built from it.
 
     Raises:
-        ConfigError: the rest is larger than 1 MiB, there are more than 1,000 series, or it is not a JSON object.
+        ConfigError: the rest is larger than 1 MiB, there are more than 1,000 series, or it is not a
+            JSON object.
     """
     if len(text) <= LARGEST_HEAD_BYTES:
         return
@@ -248,7 +256,8 @@ def split_records(payload: bytes) -> list[bytes]:
     """Return the encoded records of a payload, each as its own JSON text; their content is not checked here.
 
     Raises:
-        ConfigError: the payload is a list, but not one of up to 10,000 objects that look like records.
+        ConfigError: the payload is a list, but not one of up to 10,000 objects that look like
+            records.
     """
     if not _is_batch(payload):
         return [payload]

@@ -53,11 +53,13 @@ GOODBYE_S = 2.0
 # How often retention runs, and how soon again while there is more to remove.
 FORGET_S = 60.0
 SLICE_S = 0.2
-# The collector is unwell if neither a commit nor a pass of the writer ends within this time; on a slow card both take seconds at most.
-# After the longer one only a restart helps: a commit waits 30 s for another process, or 40 s for a server, and fails with the reason.
+# The collector is unwell if neither a commit nor a pass of the writer ends within this time; on a
+# slow card both take seconds at most. After the longer one only a restart helps: a commit waits 30
+# s for another process, or 40 s for a server, and fails with the reason.
 UNWELL_S, STALLED_S = 10.0, 60.0
-# The rate and burst of rejected or shed messages that a device may send; each costs one, plus one per USELESS_BYTES. Without receipts a
-# board sends its 1,000 records, or 8 MB, again after 5 s, 10 s, 20 s, ...
+# The rate and burst of rejected or shed messages that a device may send; each costs one, plus one
+# per USELESS_BYTES. Without receipts a board sends its 1,000 records, or 8 MB, again after 5 s, 10
+# s, 20 s, ...
 USELESS_PER_S, USELESS_AT_ONCE, USELESS_BYTES = 200.0, 4000.0, 16 << 10
 # Bounds of the histogram of receipts: from one commit on a fast disk to a card that stalls.
 RECEIPT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -67,8 +69,8 @@ RECEIPT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.
 class CollectorCounts:
     """Counts since the start; `rejections` are invalid messages or records; `shed` messages have to be sent again.
 
-    `receipts` counts messages of results by the time to their receipt, at most each of RECEIPT_BOUNDS_S, and longer; `receipts_s` is its
-    sum.
+    `receipts` counts messages of results by the time to their receipt, at most each of
+    RECEIPT_BOUNDS_S, and longer; `receipts_s` is its sum.
     """
 
     messages: int = 0
@@ -91,8 +93,9 @@ class Collector(FeedEvents):
 
     `start` once, then `stop`. Without a thread: `open`, then `poll` repeatedly.
 
-    Collectors of one `group` share the messages. `retention` removes old records. `trouble` is why nothing can be committed now, `refusal`
-    why the broker rejects our subscription; None when all is well. `inbox` contains messages that are not committed and receipted yet.
+    Collectors of one `group` share the messages. `retention` removes old records. `trouble` is why
+    nothing can be committed now, `refusal` why the broker rejects our subscription; None when all
+    is well. `inbox` contains messages that are not committed and receipted yet.
     """
 
     def __init__(
@@ -151,12 +154,15 @@ class Collector(FeedEvents):
         self._writer.start()
 
     def open(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Return when results are being received. If InfluxDB does not answer now, it is retried; the ledger keeps everything.
+        """Return when results are being received.
+
+        If InfluxDB does not answer now, it is retried; the ledger keeps everything.
 
         Raises:
-            ConfigError: the file is not a ledger, or the broker or InfluxDB refuses the credentials.
-            UnavailableError: the ledger cannot be opened or is in use by another collector, no broker answers in time, or a library is
-            missing.
+            ConfigError: the file is not a ledger, or the broker or InfluxDB refuses the
+                credentials.
+            UnavailableError: the ledger cannot be opened or is in use by another collector, no
+            broker answers in time, or a library is missing.
         """
         with ExitStack() as stack:
             self._ledger = stack.enter_context(open_ledger(self.place))
@@ -171,8 +177,9 @@ class Collector(FeedEvents):
             # A fleet's service learns from it that results arrive.
             self._state_topic = messages.COLLECTOR_STATE.format(collector=name)
             will = Will(self._state_topic, messages.encode_message(CollectorState(state="offline")))
-            # With a constant name the broker keeps messages for us while we are away. Messages are acknowledged after the commit, so that
-            # the broker immediately repeats those that a killed collector had not committed; the outboxes would do so later. In a group the
+            # With a constant name the broker keeps messages for us while we are away. Messages are
+            # acknowledged after the commit, so that the broker immediately repeats those that a
+            # killed collector had not committed; the outboxes would do so later. In a group the
             # others get them: nothing is kept for a collector that is gone.
             lasting: Literal["clean", "persistent"] = (
                 "persistent" if self._group is None else "clean"
@@ -343,7 +350,8 @@ class Collector(FeedEvents):
                 rejection.reason,
                 extra=about(device),
             )
-        # QoS 0: a receipt is lost only with the connection; then the device sends again and gets another.
+        # QoS 0: a receipt is lost only with the connection; then the device sends again and gets
+        # another.
         feed.publish_all(receipts)
         if self.drain is not None:
             self.drain.wake()
@@ -396,7 +404,8 @@ class Collector(FeedEvents):
 def _keep_freed_buffers() -> None:
     """Keep freed buffers for the next messages: returning and allocating them each time costs a fifth of the time.
 
-    Source: mallopt(3) and glibc's malloc.h: M_MMAP_THRESHOLD is -3, M_TRIM_THRESHOLD -1. Other C libraries have no such call.
+    Source: mallopt(3) and glibc's malloc.h: M_MMAP_THRESHOLD is -3, M_TRIM_THRESHOLD -1. Other C
+    libraries have no such call.
     """
     with suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)
@@ -426,8 +435,9 @@ def _receipts(
 def _hold_name(ledger_place: LedgerPlace, ledger: Ledger) -> tuple[str, DeviceLock]:
     """Return the broker name of a ledger's collector, for a lasting session, and the lock that holds it.
 
-    A file belongs to one collector, which has the file's identity. Each collector of a shared ledger on this machine has a name of its
-    own, in $EDGEMETER_HOME/cache. Raises UnavailableError if another collector uses the file, or the name cannot be written.
+    A file belongs to one collector, which has the file's identity. Each collector of a shared
+    ledger on this machine has a name of its own, in $EDGEMETER_HOME/cache. Raises UnavailableError
+    if another collector uses the file, or the name cannot be written.
     """
     if isinstance(ledger_place, Path):
         lock = DeviceLock(ledger_place, "collector")

@@ -1,8 +1,11 @@
-"""A broker in this process, for one machine: amqtt, on the loopback only. Receipts compensate for its limits.
+"""A broker in this process, for one machine: amqtt, on the loopback only.
 
-Limits: MQTT 3.1.1 only; messages in flight are dropped when a client disconnects, and after 5 s without acknowledgement; no session is kept
-for a disconnected anonymous client; nothing survives a restart; about 6,000 messages a second. For several machines start a real broker
-(mosquitto, EMQX, HiveMQ) and give its address.
+Receipts compensate for its limits.
+
+Limits: MQTT 3.1.1 only; messages in flight are dropped when a client disconnects, and after 5 s
+without acknowledgement; no session is kept for a disconnected anonymous client; nothing survives a
+restart; about 6,000 messages a second. For several machines start a real broker (mosquitto, EMQX,
+HiveMQ) and give its address.
 """
 
 import asyncio
@@ -83,7 +86,8 @@ class EmbeddedBroker:
         # It logs every client that tries MQTT 5 first, as ours do, as an error.
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
         logging.getLogger("transitions").setLevel(logging.CRITICAL)
-        # Its tasks fail whenever a client disconnects; this cannot be avoided, and receipts make it harmless.
+        # Its tasks fail whenever a client disconnects; this cannot be avoided, and receipts make it
+        # harmless.
         self._loop.set_exception_handler(
             lambda _loop, context: logger.debug(
                 "in the embedded broker: %s", context.get("message")
@@ -119,7 +123,8 @@ class EmbeddedBroker:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
     ) -> None:
         self._connections.add(writer)
-        # amqtt takes a write error for the end of the connection, with a DISCONNECT still unread, and publishes the Will.
+        # amqtt takes a write error for the end of the connection, with a DISCONNECT still unread,
+        # and publishes the Will.
         reader.set_exception = lambda _: reader.feed_eof()  # type: ignore[assignment, method-assign]
         read, drain = reader.readexactly, writer.drain
         has_waited = False

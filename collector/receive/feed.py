@@ -1,8 +1,10 @@
 """The feed: a fast session with a broker; paho-mqtt does all except reading messages and passing them on many at a time.
 
-paho-mqtt reads each packet with several calls of the socket. Measured on two busy cores: 41 to 44 us of processor time per message, 10 us
-to acknowledge it and 22 us to publish a receipt, against 3 us here; the whole collector took 265 to 280 us per record, one per message,
-against 75 to 94 us. It has to handle 8,000 a second, which leaves 125 us. Source: MQTT Version 5.0 and 3.1.1, OASIS, sections 2 and 3.
+paho-mqtt reads each packet with several calls of the socket. Measured on two busy cores: 41 to 44
+us of processor time per message, 10 us to acknowledge it and 22 us to publish a receipt, against 3
+us here; the whole collector took 265 to 280 us per record, one per message, against 75 to 94 us. It
+has to handle 8,000 a second, which leaves 125 us. Source: MQTT Version 5.0 and 3.1.1, OASIS,
+sections 2 and 3.
 """
 
 import logging
@@ -26,7 +28,8 @@ logger = logging.getLogger(__name__)
 READ_BYTES = 256 << 10
 # The longest time that outgoing messages wait for a busy handler.
 FULL_S = 0.1
-# The part of a message above the limit that is kept for diagnosis, with its topic; only a 3.1.1 broker delivers such a message.
+# The part of a message above the limit that is kept for diagnosis, with its topic; only a 3.1.1
+# broker delivers such a message.
 KEPT_OF_TOO_LARGE_BYTES = 128 << 10
 _PUBLISH, _PUBACK, _PING_ANSWER = 0x30, 0x40, b"\xd0\x00"
 _NOT_MQTT = "the broker's data is not MQTT: reconnecting"
@@ -44,13 +47,17 @@ class FeedEvents(SessionEvents, Protocol):
 
 
 class Feed(MqttSession):
-    """A session whose messages arrive in groups. While `events` have no room its socket is not read, so that the broker waits."""
+    """A session whose messages arrive in groups.
+
+    While `events` have no room its socket is not read, so that the broker waits.
+    """
 
     def __init__(self, address: BrokerAddress, profile: SessionProfile, events: FeedEvents) -> None:
         super().__init__(address, profile, events)
         self._handler = events
         self._reader = PacketReader("5", 0)
-        # The packet that paho-mqtt is to handle now; empty is the end of the connection, None is no packet.
+        # The packet that paho-mqtt is to handle now; empty is the end of the connection, None is no
+        # packet.
         self._packet: bytes | None = None
 
     def acknowledge_all(self, messages: Iterable[Message]) -> None:
@@ -114,7 +121,8 @@ class Feed(MqttSession):
             return self._handle()
         self._acknowledge_quickly()
         left_bytes = READ_BYTES
-        # With TLS each message is a record, and a `recv`, of its own: one per pass of paho-mqtt would be slow.
+        # With TLS each message is a record, and a `recv`, of its own: one per pass of paho-mqtt
+        # would be slow.
         while left_bytes > 0:
             try:
                 data = self._receive(left_bytes)

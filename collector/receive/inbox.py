@@ -8,9 +8,10 @@ from edgemeter.agent.base.mqtt_session import Message
 
 INBOX_LIMIT_BYTES = 24 << 20
 MOST_WAITING = 100_000
-# The share of a device; in bytes only while the inbox is half full, so that a record may follow a large one. A device sends its records in
-# batches, with at most 8 MiB in flight. A broker sends at most 2,000 messages ahead, most of which remain for other devices. Messages other
-# than results are few and never repeated, so they have a share of their own.
+# The share of a device; in bytes only while the inbox is half full, so that a record may follow a
+# large one. A device sends its records in batches, with at most 8 MiB in flight. A broker sends at
+# most 2,000 messages ahead, most of which remain for other devices. Messages other than results are
+# few and never repeated, so they have a share of their own.
 DEVICE_RATIO = 1 / 3
 MOST_RESULTS, MOST_REPORTS = 500, 64
 
@@ -18,7 +19,8 @@ MOST_RESULTS, MOST_REPORTS = 500, 64
 class Inbox:
     """A queue of messages, first in, first out, limited in bytes and count: the producer waits until it `has_room`.
 
-    A device has at most a share of the waiting messages. Messages taken from the queue count until they are `done`.
+    A device has at most a share of the waiting messages. Messages taken from the queue count until
+    they are `done`.
     """
 
     def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES) -> None:
@@ -34,7 +36,8 @@ class Inbox:
     def put(self, messages: Sequence[Message]) -> list[Message]:
         """Add messages, and return those that exceed the share of their device.
 
-        They may be acknowledged to the broker: without a receipt the device sends results again. A closed inbox drops all.
+        They may be acknowledged to the broker: without a receipt the device sends results again. A
+        closed inbox drops all.
         """
         with self._changed:
             if self._is_closed:

@@ -168,7 +168,10 @@ class Monitor(HttpServer):
 
 
 def parse_monitor_address(text: str) -> tuple[str, int]:
-    """Return host and port of `[HOST:]PORT`; the default host is the loopback. Raises ConfigError if it is neither."""
+    """Return host and port of `[HOST:]PORT`; the default host is the loopback.
+
+    Raises ConfigError if it is neither.
+    """
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
         raise ConfigError(f"{text!r} is not an address: write PORT or HOST:PORT")

@@ -18,7 +18,8 @@ from edgemeter.agent.ledger.run_row import RUN_TYPES
 from edgemeter.agent.verdict.siblings import judged_apart
 
 _TYPES = {**RUN_TYPES, "row": "INTEGER", "siblings": "INTEGER", "siblings_p50_ms": "REAL"}
-# The facts for summaries; the median latency is among them, because a verdict among siblings names it.
+# The facts for summaries; the median latency is among them, because a verdict among siblings names
+# it.
 FACTS = (
     "row", "id", "session", "seq", "subject", "verdict", "rules", "is_usable", "takes_a_minute", "started_at_ns", "session_started_at_ns",
     "repeat", "queries", "siblings_p50_ms", "siblings", LATENCY,
@@ -54,7 +55,8 @@ def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict
 class CaseRuns:
     """Runs, oldest first: `columns` are arrays [runs] by name, of the facts and of the figures that were read.
 
-    A figure is NaN if a run has none, or one that was not measured. `subjects` are by number, and may include those of other runs.
+    A figure is NaN if a run has none, or one that was not measured. `subjects` are by number, and
+    may include those of other runs.
     """
 
     subjects: Mapping[int, RunSubject]
@@ -122,7 +124,8 @@ class CaseRuns:
     def of_newest_kind(self, group: Group) -> "CaseRuns":
         """Return the runs whose figures of a group are of the newest run's kind; all for a group without kinds.
 
-        A mean of two kinds (another meter, another metric) would be meaningless; the newest is the one that the user means.
+        A mean of two kinds (another meter, another metric) would be meaningless; the newest is the
+        one that the user means.
         """
         if group not in ("energy", "accuracy"):
             return self

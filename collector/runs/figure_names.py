@@ -17,7 +17,8 @@ from edgemeter.agent.contract.figures import (
     in_view,
 )
 
-# The figures that comparisons judge, and that limits and choices may name: by their ratio, shares and accuracies by their difference.
+# The figures that comparisons judge, and that limits and choices may name: by their ratio, shares
+# and accuracies by their difference.
 JUDGED: Mapping[str, Figure] = {entry.name: entry for entry in in_view(FigureView.JUDGED)}
 # The syntax of limits.
 EXAMPLE = "p99<=33ms, ap>=.74, energy<=60mJ, memory<=500MB, board=Raspberry Pi 5"

@@ -1,6 +1,7 @@
 """How two cases relate: projections of their identity, the fields that must be equal for a comparison, and the marks of differences.
 
-The projections are the series of a trend, the same case elsewhere or after a change, and the hash of a point's tag.
+The projections are the series of a trend, the same case elsewhere or after a change, and the hash
+of a point's tag.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +23,8 @@ PRECISION_CLASSES = {
 _CLASS_OF = {name: wide for wide, names in PRECISION_CLASSES.items() for name in names}
 
 
-# Language models also need the same precision: a 4-bit file is faster and another model, whose quality is to be compared first.
+# Language models also need the same precision: a 4-bit file is faster and another model, whose
+# quality is to be compared first.
 EQUAL = tuple(field for field in FIELDS if field.rule == "equal" or field.name == "precision")
 MARKED = tuple(field for field in FIELDS if field.rule == "marked")
 OTHER_CLASS = "other class of precision"
@@ -40,7 +42,10 @@ def precision_class(precision: str) -> str:
 
 
 def load_text(key: CaseKey) -> str:
-    """Return the load of a case, and its concurrent models; empty for calls one after the other. It separates cases in a chart."""
+    """Return the load of a case, and its concurrent models; empty for calls one after the other.
+
+    It separates cases in a chart.
+    """
     return ", ".join(
         FIELD[name].text(key)
         for name in ("target_per_s", "deadline", "concurrency", "together")

@@ -1,7 +1,7 @@
 """Runs selected from a store by one text: `PATH[?KEY=VALUE[&KEY=VALUE...]]`; those of a ledger are read one by one.
 
-A path is a ledger, a document of `edgemeter run --format json`, a bundle, or a folder of these; by default the ledger in $EDGEMETER_HOME.
-The kind of a file is detected by its first bytes.
+A path is a ledger, a document of `edgemeter run --format json`, a bundle, or a folder of these; by
+default the ledger in $EDGEMETER_HOME. The kind of a file is detected by its first bytes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -114,7 +114,10 @@ class RunSelection:
 
 
 def parse_selection(text: str) -> RunSelection:
-    """Return the selection in `text`; nothing is read yet. Raises ConfigError if a selector is unknown, or a time is invalid."""
+    """Return the selection in `text`; nothing is read yet.
+
+    Raises ConfigError if a selector is unknown, or a time is invalid.
+    """
     if "://" in text or Path(text).expanduser().exists():
         return RunSelection(text)
     where, mark, query = text.partition("?")

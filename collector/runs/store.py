@@ -1,4 +1,7 @@
-"""Stores: the sources of runs. They provide the rows for statistics and views, and the records; from ledgers or in memory."""
+"""Stores: the sources of runs.
+
+They provide the rows for statistics and views, and the records; from ledgers or in memory.
+"""
 
 import contextlib
 import sqlite3

@@ -55,7 +55,8 @@ SIGNS = {"no difference": " =", "inconclusive": " ?", words.WITHIN: " <"}
 BASELINE = "the baseline"
 SENTENCES_SHOWN = 12
 REASONS_SHOWN = 8
-# Limits of the table for each model, data set and scenario, if there are many: fewer rows each, but some.
+# Limits of the table for each model, data set and scenario, if there are many: fewer rows each, but
+# some.
 ROWS_SHOWN, ROWS_OF_ALL, FEWEST_ROWS = 60, 120, 12
 
 

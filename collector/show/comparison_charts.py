@@ -52,7 +52,8 @@ def latency_against_accuracy(
 ) -> Charts:
     """Return latency against accuracy, a chart for each task, set of data, scenario, load and metric.
 
-    With `with_boards` the table behind it also has each board of a combined row, which a page shows if one of them was selected.
+    With `with_boards` the table behind it also has each board of a combined row, which a page shows
+    if one of them was selected.
     """
     drawn_rows = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
     charts = []

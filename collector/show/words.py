@@ -33,7 +33,8 @@ FINDINGS_SHOWN = 25
 CANDIDATES_SHOWN = 12
 # From this factor on a change is given in times, not in per cent.
 TIMES = 2.0
-# Changes of this size have no decimals, and intervals of this width, unless decimals make a difference.
+# Changes of this size have no decimals, and intervals of this width, unless decimals make a
+# difference.
 COARSE = 9.95
 WIDE = 4.0
 SMALLEST = 1e-9  # A ratio next to 0 has no inverse.
@@ -286,8 +287,9 @@ def short_figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") 
 def change_parts(name: str, change: Decision, *limits: float) -> tuple[str, str]:
     """Return a change and the deciding interval, empty without one: `-14%` and `-19 to -9%`.
 
-    It is in per cent, from a factor of two on in times, for shares and accuracies in points; with enough decimals to separate its interval
-    from no change, from the smallest difference that matters and from the `limits`. Equal ends are left out.
+    It is in per cent, from a factor of two on in times, for shares and accuracies in points; with
+    enough decimals to separate its interval from no change, from the smallest difference that
+    matters and from the `limits`. Equal ends are left out.
     """
     # A metric that is not a share, such as a perplexity, has no points.
     per = 1 if name == ACCURACY and change.better == "lower" else 100
@@ -461,7 +463,8 @@ def case_names(cases: Sequence[CaseSummary]) -> list[str]:
         " · ".join(texts)
         for texts in zip(*parts, *telling_parts(cases, [owners, *parts]), strict=True)
     ]
-    # One device may be the reference too, and devices of two fleets may have one name: used if nothing else distinguishes their cases.
+    # One device may be the reference too, and devices of two fleets may have one name: used if
+    # nothing else distinguishes their cases.
     alike = grouped(
         ((case.key.device, name), case.key) for case, name in zip(cases, short, strict=True)
     )

@@ -1,7 +1,8 @@
 """The change points of a series: its steps in order, each found with the data of its time, and the current level.
 
-History is scanned as a monitor would have done: the last points up to a day, back to the last step; at every fifth point, and at the
-newest. Many series are scanned together, so that thousands take seconds. The same records always give the same change points.
+History is scanned as a monitor would have done: the last points up to a day, back to the last step;
+at every fifth point, and at the newest. Many series are scanned together, so that thousands take
+seconds. The same records always give the same change points.
 """
 
 import math
@@ -34,7 +35,8 @@ from edgemeter.collector.trend.slow import Ramp, is_slow, may_be_slow, may_have_
 
 WINDOW = 120
 EVERY = 5
-# After this many points a step is accepted although it is not clearly larger than the smallest that matters.
+# After this many points a step is accepted although it is not clearly larger than the smallest that
+# matters.
 SETTLED = 30
 CONFIDENCE_Z = 1.959964
 # The number of points by which a step may move when later points are known.
@@ -43,7 +45,8 @@ NEAR = 10
 SLOW_RATIO = 0.5
 # A rise that ends within this many days is not a step.
 EPISODE_DAYS = 30
-# Adjusted for temperature, a step caused by it has little of its score left, and a true one most of it.
+# Adjusted for temperature, a step caused by it has little of its score left, and a true one most of
+# it.
 SURVIVING_RATIO = 0.6
 # The error of a jump due to the weather, in spreads of neighbouring days.
 HIDDEN_BY_WEATHER = 1.0
@@ -76,11 +79,10 @@ class Away:
 class ChangePoints:
     """The result for one series: `breaks` in order, and from the newest scan an unconfirmed split and the temperature's slope.
 
-    `cuts` are the indexes at which a person declared a new level; the first is always 0. `days` are the days after removing changes that
-    are not
-    steps: the two `modes` (since the newest cut), the `episodes`, recurring levels, and the slow change (`ramp`, the newest), at the level
-    of
-    the last day.
+    `cuts` are the indexes at which a person declared a new level; the first is always 0. `days` are
+    the days after removing changes that are not steps: the two `modes` (since the newest cut), the
+    `episodes`, recurring levels, and the slow change (`ramp`, the newest), at the level of the last
+    day.
     """
 
     cuts: tuple[int, ...]
@@ -107,8 +109,9 @@ class ChangePoints:
 class _Walk:
     """The progress through the points between two cuts: `begin` starts the present level, `stop` is the end.
 
-    History is scanned at the `scheduled` ends; those that may find a step are among the `ends` to come once the present level is
-    screened. `changed` are the indexes where the fingerprint changed, `is_warm` is whether the temperature is a regressor.
+    History is scanned at the `scheduled` ends; those that may find a step are among the `ends` to
+    come once the present level is screened. `changed` are the indexes where the fingerprint
+    changed, `is_warm` is whether the temperature is a regressor.
     """
 
     changes: ChangePoints
@@ -525,8 +528,9 @@ def _is_new_level(
 ) -> bool:
     """Return whether a step of this size, error and slope of the temperature, is large enough to report and not due to heat or drift.
 
-    Also if it is clearly too small to matter; others wait for more points. Waiting until a step is clearly larger takes 30 days for one of
-    just that size, and finds no fewer false ones: the score decides those.
+    Also if it is clearly too small to matter; others wait for more points. Waiting until a step is
+    clearly larger takes 30 days for one of just that size, and finds no fewer false ones: the score
+    decides those.
     """
     step, error, slope = scanned
     metric, after = walk.days.metric, span[1] - split.place
@@ -546,8 +550,9 @@ def _survives(
 ) -> bool:
     """Return whether a step remains both with the temperature readings as they are and after removing a jump of theirs near it.
 
-    An exchanged sensor shows a jump that the metric does not follow, a warmer board one that it does. Jumps of the size of the weather
-    cannot be distinguished, so a change that either of the two explains is not a step.
+    An exchanged sensor shows a jump that the metric does not follow, a warmer board one that it
+    does. Jumps of the size of the weather cannot be distinguished, so a change that either of the
+    two explains is not a step.
     """
     if not math.isfinite(slope):
         return True
@@ -624,9 +629,11 @@ def _placed(breaks: Sequence[tuple[Days, int, Break, int]]) -> Iterator[tuple[Br
     last = 0
     for (days, _, step_break, _), (span, places) in zip(breaks, tried, strict=True):
         part, last = slice(last, last + len(places)), last + len(places)
-        # For each index, residuals are clipped around its own two levels, so that a high day next to a step does not move it. If no step
-        # can be estimated there is nothing to locate. A wrong index seems to have more noise: all are compared by the least.
-        # Where no step can be estimated there is nothing to date. A wrong place seems to have more noise: all are measured by the least.
+        # For each index, residuals are clipped around its own two levels, so that a high day next
+        # to a step does not move it. If no step can be estimated there is nothing to locate. A
+        # wrong index seems to have more noise: all are compared by the least. Where no step can be
+        # estimated there is nothing to date. A wrong place seems to have more noise: all are
+        # measured by the least.
         variance = days.known[slice(*span)] + scanned.day_variance[part, None]
         residuals = scanned.left[part, scanned.left.shape[1] - (span[1] - span[0]) :]
         squares = np.where(

@@ -1,8 +1,9 @@
 """The board's temperature as a regressor: misread days are left out, and the jump of an exchanged sensor is removed.
 
-When a sensor is exchanged, moved or calibrated, its readings jump from one day to the next although the board's temperature does not. Later
-readings are shifted back by the size of the jump. The adjacent days give that size up to the weather of those days; within this margin the
-metric decides, since it follows the temperature before and after the jump.
+When a sensor is exchanged, moved or calibrated, its readings jump from one day to the next although
+the board's temperature does not. Later readings are shifted back by the size of the jump. The
+adjacent days give that size up to the weather of those days; within this margin the metric decides,
+since it follows the temperature before and after the jump.
 """
 
 from collections.abc import Collection
@@ -14,13 +15,16 @@ from edgemeter.collector.trend.noise import HALF_NORMAL, Array, median, row_medi
 
 # Days on each side of an index for its levels, and for how the metric follows the temperature.
 BESIDE, NEAR = 10, 60
-# A jump, and a misread day, differ by this many standard deviations of the differences of neighbouring days.
+# A jump, and a misread day, differ by this many standard deviations of the differences of
+# neighbouring days.
 JUMP, MISREAD = 2.0, 5.0
-# Uncertainty of a jump's size from its adjacent days, because of the weather, in the same standard deviations.
+# Uncertainty of a jump's size from its adjacent days, because of the weather, in the same standard
+# deviations.
 MARGIN = 2.0
 # The metric follows a jump if it does so within this many standard errors.
 FORETOLD = 2.5
-# The least assumed difference of neighbouring days (degrees): sensors are read to a tenth or to one.
+# The least assumed difference of neighbouring days (degrees): sensors are read to a tenth or to
+# one.
 LEAST_SPREAD = 0.1
 _ROUNDING_C = 1e-5
 
@@ -82,8 +86,8 @@ def regressor(temperature_c: Array, x: Array) -> Array:
 def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -> Array:
     """Return the temperatures of days (no NaN) without the largest jump of a sign (1, -1) at one of the indexes; unchanged without one.
 
-    Its size is estimated from the adjacent days, up to the weather of these days: it is assumed to be larger by `beyond`
-    times the spread of neighbouring days.
+    Its size is estimated from the adjacent days, up to the weather of these days: it is assumed to
+    be larger by `beyond` times the spread of neighbouring days.
     """
     weather = sign * beyond * _spread(heat)
     jumps = {index: _shift(heat, index) + weather for index in places}
@@ -131,7 +135,8 @@ def _shift(values: Array, index: int) -> float:
 def _true_part(heat: Array, x: Array, index: int, jump: float, margin: float) -> float:
     """Return the warming of the board itself at `index`, where a `jump` was removed from `heat`, according to the metric.
 
-    If the metric moved as such a jump predicts, all of it; else its own estimate, but no more than the weather of some days (`margin`).
+    If the metric moved as such a jump predicts, all of it; else its own estimate, but no more than
+    the weather of some days (`margin`).
     """
     sides = slice(max(0, index - NEAR), index), slice(index, index + NEAR)
     warmth, response = (

@@ -1,7 +1,8 @@
 """The current segment of a case: its runs at the present level of the board, and why it begins there.
 
-A case of months has several levels; their median over all days is a level that the board never had. Steps are found as in the trend.
-With too few days for that, a change of the fingerprint begins a segment if the runs after it differ from those before.
+A case of months has several levels; their median over all days is a level that the board never had.
+Steps are found as in the trend. With too few days for that, a change of the fingerprint begins a
+segment if the runs after it differ from those before.
 """
 
 from collections.abc import Sequence
@@ -22,13 +23,16 @@ from edgemeter.collector.trend.run_columns import RunColumns, names_of, run_colu
 from edgemeter.collector.trend.series_trend import newest_step
 from edgemeter.collector.trend.trend_text import amount_text
 
-# A step in any of these begins a segment of all figures, so that one sentence holds for the whole row.
+# A step in any of these begins a segment of all figures, so that one sentence holds for the whole
+# row.
 LEVELS = ("latency_p50_ms", "energy_gross_mj", "accuracy_value")
 _NAMES = names_of(METRICS[name] for name in LEVELS)
 LEVEL_COLUMNS = (*_NAMES, "throughput_per_s")
-# Only the newest segment is needed, so history is scanned in larger strides than a monitor's; every split is still scanned while recent.
+# Only the newest segment is needed, so history is scanned in larger strides than a monitor's; every
+# split is still scanned while recent.
 EVERY = 30
-# A change of the fingerprint carries a step if Welch's p of the runs (or days) around it is below this, and the step matters.
+# A change of the fingerprint carries a step if Welch's p of the runs (or days) around it is below
+# this, and the step matters.
 CARRIED_P = 0.01
 
 
@@ -105,8 +109,8 @@ def _stepped(name: str, runs: RunColumns, changes: ChangePoints) -> _Start | Non
         return _Start(back, _reason(name, difference(METRICS[name], -away.size), ()))
     if step is None:
         return None
-    # The first run of the day that certainly has the new level; with a change of the fingerprint, its first run, possibly within a day with
-    # both levels.
+    # The first run of the day that certainly has the new level; with a change of the fingerprint,
+    # its first run, possibly within a day with both levels.
     sure = int(np.searchsorted(runs.day, step.day_high))
     near = range(
         max(1, int(np.searchsorted(runs.day, step.day_low - 1))),

@@ -23,11 +23,12 @@ ENOUGH_TEMPERATURES = 0.8
 class Days:
     """The points of a metric in a series; arrays [days], oldest first.
 
-    `x` is the figure on the metric's scale, `known` its known variance, `floor` the least standard deviation of a day,
-    `runs` the number of runs in the mean; `temperature_c` is NaN if unknown, and before an exchange of the sensor as the newest would read.
-    `read_c` are the temperatures as they were read, None if these are they. `changed` are the changes of the fingerprint since the
-    previous point, by index. `left_out` runs are of another kind than the newest, `not_ok` ones do not count, the
-    newest of them on the day `not_ok_until` (0: there is none).
+    `x` is the figure on the metric's scale, `known` its known variance, `floor` the least standard
+    deviation of a day, `runs` the number of runs in the mean; `temperature_c` is NaN if unknown,
+    and before an exchange of the sensor as the newest would read. `read_c` are the temperatures as
+    they were read, None if these are they. `changed` are the changes of the fingerprint since the
+    previous point, by index. `left_out` runs are of another kind than the newest, `not_ok` ones do
+    not count, the newest of them on the day `not_ok_until` (0: there is none).
     """
 
     metric: TrendMetric

@@ -1,7 +1,10 @@
-"""Events: findings with one cause, reported once. A firmware that slows down 24 boards in two precisions is one event, not 48 steps.
+"""Events: findings with one cause, reported once.
 
-An event is fleet-wide if several devices have findings at the same time with the same change. It is a device's own if several of its
-series have findings at the same time without such a change: a board that is defective or offline. Any other finding is an event by itself.
+A firmware that slows down 24 boards in two precisions is one event, not 48 steps.
+
+An event is fleet-wide if several devices have findings at the same time with the same change. It is
+a device's own if several of its series have findings at the same time without such a change: a
+board that is defective or offline. Any other finding is an event by itself.
 """
 
 from collections import Counter, defaultdict

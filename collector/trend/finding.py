@@ -6,7 +6,8 @@ from typing import Literal
 
 # `declared`: an annotation names the day; the step is estimated whatever its size.
 FindingState = Literal["unconfirmed", "confirmed", "declared"]
-# First days of one cause may differ by this much beyond their intervals: boards are updated one after the other, and measured once a day.
+# First days of one cause may differ by this much beyond their intervals: boards are updated one
+# after the other, and measured once a day.
 SPREAD_DAYS = 2
 _EPOCH = date(1970, 1, 1)
 
@@ -15,11 +16,12 @@ _EPOCH = date(1970, 1, 1)
 class Step:
     """The level changed from one day to the next.
 
-    `size`, `low` and `high` (95%) are per cent of the level before, or points; `day`, `day_low` and `day_high` (days since 1970) the first
-    day of the new level with its interval. `before` and `after` are the levels in the metric's own unit, `days_before` and `days_after` the
-    numbers of points, `runs_before` and `runs_after` of runs. `candidates` are changes on the same day, `changed_near` the others within
-    some days of it: noise may move a step beyond its interval. `matters` is None while the interval holds the smallest difference that
-    matters.
+    `size`, `low` and `high` (95%) are per cent of the level before, or points; `day`, `day_low` and
+    `day_high` (days since 1970) the first day of the new level with its interval. `before` and
+    `after` are the levels in the metric's own unit, `days_before` and `days_after` the numbers of
+    points, `runs_before` and `runs_after` of runs. `candidates` are changes on the same day,
+    `changed_near` the others within some days of it: noise may move a step beyond its interval.
+    `matters` is None while the interval holds the smallest difference that matters.
     """
 
     state: FindingState
@@ -65,7 +67,8 @@ class Drift:
 class Modes:
     """The level goes back and forth between `low` and `high` (in the metric's unit), `size` apart, per cent or points.
 
-    `high_ratio` is the share of days at the higher one, `changes` is how often the level changed since `day`, most recently on `last_day`.
+    `high_ratio` is the share of days at the higher one, `changes` is how often the level changed
+    since `day`, most recently on `last_day`.
     """
 
     low: float

@@ -23,7 +23,8 @@ GROUP BY subjects.fleet, subjects.device"""
 _LOOKED_UP, _PAGE = 3, 100_000
 # Values in one statement: SQLite takes 32,766.
 _MOST_VALUES = 30_000
-# Times are read in this unit: a float represents such a number, and a day is a whole number of them.
+# Times are read in this unit: a float represents such a number, and a day is a whole number of
+# them.
 _TICK_NS = 1024
 
 
@@ -75,7 +76,8 @@ class History:
     ) -> NDArray[np.float64]:
         """Return the columns of the runs of these subjects: index of the subject, time, row, and these figures.
 
-        The row of a run that is not ok is negative: every column that is read takes a tenth of the time.
+        The row of a run that is not ok is negative: every column that is read takes a tenth of the
+        time.
         """
         signed_row = "CASE WHEN verdict = 'ok' AND siblings IS NULL THEN row ELSE -row END"
         selected = ("subject", f"at_ns / {_TICK_NS}", signed_row, *names)
@@ -85,7 +87,8 @@ class History:
         )
         runs = sum(member.runs for member in members)
         if _LOOKED_UP * runs > last_row:
-            # The plus keeps SQLite from looking each subject up; few runs of others are dropped here in less time.
+            # The plus keeps SQLite from looking each subject up; few runs of others are dropped
+            # here in less time.
             are_few = 4 * runs < 3 * last_row and len(numbers) <= _MOST_VALUES
             condition, values = (
                 (f"+subject IN ({', '.join('?' * len(numbers))}) AND ", numbers)

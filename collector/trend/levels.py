@@ -16,9 +16,11 @@ from edgemeter.collector.trend.slow import Ramp, drawn_near
 
 # A level differs from its neighbour by this many standard errors, with days taken as independent.
 LEVEL_SCORE = 4.0
-# A step counts if the levels before and after it differ by this many standard errors, a drift if its slope is this many of its own.
+# A step counts if the levels before and after it differ by this many standard errors, a drift if
+# its slope is this many of its own.
 APART, APART_SLOWLY = 3.7, 4.0
-# The scatter of levels has the weight of this many additional levels, with the scatter expected from their days.
+# The scatter of levels has the weight of this many additional levels, with the scatter expected
+# from their days.
 ASSUMED = 4
 # A series with this many changes of direction goes back and forth.
 REVERSALS = 2
@@ -54,8 +56,8 @@ class Levels:
     def recurring(self, doubted: Collection[int]) -> list[int]:
         """Return those of the `doubted` breaks that are no larger than the scatter of the levels.
 
-        If the series goes back and forth between them, they count as samples of one level, until a step exceeds them; otherwise their
-        scatter is that between two steps.
+        If the series goes back and forth between them, they count as samples of one level, until a
+        step exceeds them; otherwise their scatter is that between two steps.
         """
         segments = np.array(
             [part.mean() for part in np.split(self.means, sorted(self._places.values()))]

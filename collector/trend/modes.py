@@ -9,13 +9,14 @@ import numpy as np
 
 from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask, median, row_medians
 
-# A series changes between its modes at least this often, is twice in each for three points or more, and never for more than this many; in
-# the newest for at most this many times its usual stay, or it counts as a new level.
+# A series changes between its modes at least this often, is twice in each for three points or more,
+# and never for more than this many; in the newest for at most this many times its usual stay, or it
+# counts as a new level.
 FEWEST_CHANGES, LONGEST, LONGEST_NEWEST = 3, 120, 6
 # Both have this share of the points, and are this many of their standard deviations apart.
 LEAST_RATIO, APART = 0.05, 3.2
-# The stays in a mode are on one level: those of two points or more scatter by no more than this share of the distance, and none of five or
-# more is as near to the other mode.
+# The stays in a mode are on one level: those of two points or more scatter by no more than this
+# share of the distance, and none of five or more is as near to the other mode.
 SAME_RATIO = 0.25
 # Splits at this many positions are tried for the first guess.
 _TRIED = 33
@@ -43,8 +44,9 @@ class TwoModes:
 def modes_beside_heat(x: Array, heat: Array, least: float) -> list[TwoModes | None]:
     """Return the two modes of each series after removing the effect of the temperature; `x` and `heat` are [series, days].
 
-    The slope of the temperature is that over all days, then that within each mode. Over all days, a step in a warming season
-    looks like an effect of the temperature, whose weather then looks like modes: so `x` itself has to change with them.
+    The slope of the temperature is that over all days, then that within each mode. Over all days, a
+    step in a warming season looks like an effect of the temperature, whose weather then looks like
+    modes: so `x` itself has to change with them.
     """
     remainder = x - _heat_effect(x, heat, np.zeros(x.shape, np.bool_))
     modes_of_series: list[TwoModes | None] = [None] * len(x)

@@ -15,7 +15,8 @@ LAG1_MOST = 0.7
 TAKEN_BY_FIT = 2.0
 # The lag-1 is assumed to be at least this many of its standard errors.
 UNSEEN = 0.3
-# The lag-1 is itself estimated from few points: at its largest, standard errors grow by this factor.
+# The lag-1 is itself estimated from few points: at its largest, standard errors grow by this
+# factor.
 POORLY_KNOWN = 0.3
 # The spread of runs needs this many differences within days.
 ENOUGH_DIFFERENCES = 8
@@ -44,9 +45,9 @@ def day_variances(
 ) -> tuple[Array, Array]:
     """Return each point's own variance, and the additional scatter of days, one for each series.
 
-    If days scatter less than the points' own variances, those are reduced: a meter's common error does not move days relative to each
-    other. `floor` [series] is the smallest standard deviation of a point: figures are rounded. The points of a row are at its
-    end, as given by `present`.
+    If days scatter less than the points' own variances, those are reduced: a meter's common error
+    does not move days relative to each other. `floor` [series] is the smallest standard deviation
+    of a point: figures are rounded. The points of a row are at its end, as given by `present`.
     Source: the median of absolute differences of neighbours, as a step moves only one of them.
     """
     difference, both = np.abs(x[:, 1:] - x[:, :-1]), known_variance[:, 1:] + known_variance[:, :-1]
@@ -67,7 +68,8 @@ def day_variances(
         beyond[halves] = row_medians(ratio[halves], count[rows[halves]]) > HALF_NORMAL
         return beyond
 
-    # The median is certainly beyond or within, if all days had the largest of the variances, or the least.
+    # The median is certainly beyond or within, if all days had the largest of the variances, or the
+    # least.
     square = (middle / HALF_NORMAL) ** 2
     largest, least = (
         both.max(axis=1, where=is_there, initial=0.0),
@@ -107,8 +109,9 @@ def run_variance(values: Array, day: NDArray[np.int64], known_variance: Array) -
 def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
     """Return the share of its variance that a point has in common with its neighbour [series]: the weighted mean of their products.
 
-    `residuals` are those after fitting a level and a step, which removes a part of the shared variance: it is added again. If none
-    is seen, a part of what could be undetected in so few points is assumed.
+    `residuals` are those after fitting a level and a step, which removes a part of the shared
+    variance: it is added again. If none is seen, a part of what could be undetected in so few
+    points is assumed.
     """
     spread = np.where(present, 1 / variance, 0.0)
     weight = spread[:, 1:] * spread[:, :-1]
@@ -124,7 +127,8 @@ def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
 def long_run(between: Array, shared: Array) -> Array:
     """Return the variance of days as it counts in a mean of many, if neighbours share `shared` of it [series].
 
-    `between` was estimated from differences of neighbours, in which the shared part cancels. Source: an autoregression of order one.
+    `between` was estimated from differences of neighbours, in which the shared part cancels.
+    Source: an autoregression of order one.
     """
     total = between + shared
     ratio = np.minimum(shared / np.maximum(total, 1e-300), LAG1_MOST)

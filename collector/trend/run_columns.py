@@ -1,4 +1,7 @@
-"""Run columns: the figures of many series at once, as arrays. A million runs as objects take a hundred times longer to group by day."""
+"""Run columns: the figures of many series at once, as arrays.
+
+A million runs as objects take a hundred times longer to group by day.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,8 @@
 """The scan: whether and where the level of a series of days stepped. Many series at once.
 
-Every split of a series is fitted: its levels before and after each day, adjusted for temperature, by weighted regression.
-Thresholds are the scores from which a step is worth confirming, and from which it is confirmed.
+Every split of a series is fitted: its levels before and after each day, adjusted for temperature,
+by weighted regression. Thresholds are the scores from which a step is worth confirming, and from
+which it is confirmed.
 """
 
 from dataclasses import dataclass
@@ -24,8 +25,9 @@ STEP_SCORE = ((20, 30, 40, 60, 80, 100, 120), (9.0, 8.0, 7.0, 5.8, 5.1, 4.8, 4.7
 UNCONFIRMED_SCORE = 2.7
 # For a declared change, or one in the fingerprint: one test of one day, no search.
 DECLARED_SCORE = 3.3
-# If an unconfirmed step had more runs on this many days since its split, and runs are this share of the scatter of days with one run, then
-# runs that did not raise its score have confirmed the step: the threshold is lowered by this much.
+# If an unconfirmed step had more runs on this many days since its split, and runs are this share of
+# the scatter of days with one run, then runs that did not raise its score have confirmed the step:
+# the threshold is lowered by this much.
 CONFIRMING_DAYS, RUN_SHARE, CONFIRMED_LESS = 5, 0.55, 0.85
 # Days with several runs before the split do not count as a confirmation: up to this share of them.
 _USUAL_RATIO = 0.25
@@ -93,7 +95,8 @@ class _Regressors:
 class SplitFit:
     """Every split of each series, and the best; `clipped` are the points with outliers moved near, `residual` their residuals.
 
-    `scores` [series, days] are |t| of a step at each index, 0 if none is possible, `error` is the standard error of the best one.
+    `scores` [series, days] are |t| of a step at each index, 0 if none is possible, `error` is the
+    standard error of the best one.
     """
 
     x: Array
@@ -116,7 +119,10 @@ def fit_splits(
     temperature: Array | None,
     only: NDArray[np.intp] | None,
 ) -> SplitFit:
-    """Return the fit of the series; with `only` [series] the split is at that index. Points further off than some `sd` are moved near."""
+    """Return the fit of the series; with `only` [series] the split is at that index.
+
+    Points further off than some `sd` are moved near.
+    """
     weight = np.where(present, weight, 0.0)
     regressors = _Regressors(weight, temperature)
     is_present, reach = weight > 0, CLIP * sd
@@ -125,7 +131,8 @@ def fit_splits(
         fitted = clipped - regressors.residuals(clipped)
         clipped = np.where(is_present, fitted + np.clip(x - fitted, -reach, reach), 0.0)
     residual = regressors.residuals(clipped)
-    # The information (1 / variance) about the size of a step at each index, from the weight from there on.
+    # The information (1 / variance) about the size of a step at each index, from the weight from
+    # there on.
     later = _suffix(weight)
     size = without_heat = later * (1 - later / np.maximum(later[:, :1], 1e-300))
     if regressors.heat is not None:
@@ -183,10 +190,12 @@ def with_step(fit: SplitFit) -> tuple[Array, Array]:
 class Scan:
     """The result of the scan; arrays [series], in the unit of x.
 
-    `score` is the largest |t| of a step, 0 if no split is allowed; `split` is the index of its first point, `step` its size and `error` the
-    standard error. `scores` [series, days] are the |t| of every split, `line` is that of a straight line over the points. `slope` is the
-    coefficient per degree with its error, NaN without temperature. `left` [series, days] are the residuals of level, temperature and step,
-    in standard deviations of a point. `day_variance` is the unexplained variance of days.
+    `score` is the largest |t| of a step, 0 if no split is allowed; `split` is the index of its
+    first point, `step` its size and `error` the standard error. `scores` [series, days] are the |t|
+    of every split, `line` is that of a straight line over the points. `slope` is the coefficient
+    per degree with its error, NaN without temperature. `left` [series, days] are the residuals of
+    level, temperature and step, in standard deviations of a point. `day_variance` is the
+    unexplained variance of days.
     """
 
     score: Array
@@ -211,7 +220,8 @@ def scan_series(
 ) -> Scan:
     """Return the best split of each series; with `only` [series] that index is tested, once.
 
-    `known_variance` is the known variance of each point, `floor` [series] the smallest standard deviation of a point.
+    `known_variance` is the known variance of each point, `floor` [series] the smallest standard
+    deviation of a point.
     """
     known_variance, between = day_variances(x, known_variance, present, floor)
     spread = np.sqrt(known_variance + between[:, None])

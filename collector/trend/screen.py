@@ -1,7 +1,8 @@
 """The screen: proves which scans of history cannot find a step, for many series at once, so that only the others are run.
 
-The sums over a window of days bound how much a step at each index explains, by a regression with equal weights. With a lower bound of the
-variance of a day this bounds the score. There is a margin for the scan's other parts: outliers moved near, and unequal weights.
+The sums over a window of days bound how much a step at each index explains, by a regression with
+equal weights. With a lower bound of the variance of a day this bounds the score. There is a margin
+for the scan's other parts: outliers moved near, and unequal weights.
 """
 
 import numpy as np
@@ -19,7 +20,8 @@ from edgemeter.collector.trend.scan import (
     STEP_SCORE,
 )
 
-# The screen proves nothing for days whose known variances differ by more than this share of their scatter.
+# The screen proves nothing for days whose known variances differ by more than this share of their
+# scatter.
 EVEN_RATIO = 0.1
 _Integers = NDArray[np.intp]
 # The scatter of days is found by bisection, to less than this.
@@ -118,7 +120,8 @@ class Screen:
         explained = (moved**2 * is_possible / np.where(is_possible, information, 1.0)).max(axis=0)
         square = np.maximum(square, 0.0)
         bound = np.sqrt((explained + (1 - 1 / uneven) * square) / variance)
-        # The score may increase by as much as a day is moved near; the fit that decides that moves with these days.
+        # The score may increase by as much as a day is moved near; the fit that decides that moves
+        # with these days.
         far = (
             np.abs(residual) * self._is_part[first:end] / sd
             + (uneven - 1) * np.sqrt(square) / sd
@@ -126,7 +129,8 @@ class Screen:
         )
         excess = np.sqrt((np.maximum(far, 0.0) ** 2).sum(axis=0))
         excess = np.sqrt((np.maximum(far + np.sqrt(uneven) * excess, 0.0) ** 2).sum(axis=0))
-        # On days with two values, the rarer is moved towards the other: the step shrinks, and more so with a smaller variance.
+        # On days with two values, the rarer is moved towards the other: the step shrinks, and more
+        # so with a smaller variance.
         rare = (
             np.abs((x_mean - self._low) / self._apart - np.array([[0.0], [1.0]])).min(axis=0)
             * self._apart

@@ -25,22 +25,25 @@ from edgemeter.collector.trend.noise import row_medians
 from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT
 from edgemeter.collector.trend.slow import Ramp
 
-# Days without a point, in addition to four times the usual gap, after which one is missed; after the second number the series is over.
+# Days without a point, in addition to four times the usual gap, after which one is missed; after
+# the second number the series is over.
 MISSED_DAYS, OVER_DAYS = 3, 60
 GAPS = 20
 
 
-# The start of the present level, the level on the metric's scale, the usual days between points, and the number of runs.
+# The start of the present level, the level on the metric's scale, the usual days between points,
+# and the number of runs.
 _Current = tuple[int, float, float, int]
 
 
 class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     """The trend of `metric` in one series; `key.device` is empty for a board type.
 
-    Days count from 1970. `begin_day` is the first one after the last annotation or step, `level` the present level in the
-    metric's unit. `temperature_slope` is per cent (or points) a degree of the board, with its standard error; null if the temperature
-    explains nothing. `left_out` runs were measured as another kind (`kind` is the newest), `not_ok` ones do not count,
-    the newest of them on the day `not_ok_until` (0: there is none).
+    Days count from 1970. `begin_day` is the first one after the last annotation or step, `level`
+    the present level in the metric's unit. `temperature_slope` is per cent (or points) a degree of
+    the board, with its standard error; null if the temperature explains nothing. `left_out` runs
+    were measured as another kind (`kind` is the newest), `not_ok` ones do not count, the newest of
+    them on the day `not_ok_until` (0: there is none).
     """
 
     key: SeriesKey

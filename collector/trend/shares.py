@@ -17,7 +17,8 @@ class _Fork(NamedTuple):
 def in_processes(work: Callable[[int], Value], shares: int, kind: type[Value]) -> Iterator[Value]:
     """Yield the result of `work`, of this `kind`, on each of the shares 0, 1, 2, ...: that on 0 is computed here, each other in a fork.
 
-    If a fork fails (an error, or too little memory), its share is computed here, which raises the error.
+    If a fork fails (an error, or too little memory), its share is computed here, which raises the
+    error.
     """
     forks = [_fork(work, share) for share in range(1, shares)]
     yield work(0)

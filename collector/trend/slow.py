@@ -1,6 +1,7 @@
 """Slow changes: the ramp of a month or more that explains the days in addition to their steps, and whether it does so better than a step.
 
-A ramp is level, then moves steadily, then is level again; it may start on the first day and continue beyond the last.
+A ramp is level, then moves steadily, then is level again; it may start on the first day and
+continue beyond the last.
 """
 
 import math
@@ -23,13 +24,16 @@ SHORTEST_DAYS = 30
 KNOTS, NEAR_KNOTS = 14, 13
 # The additional chi-squared that a ramp must explain for each of its ends within the days.
 BEND = 6.0
-# Days that are further from the median of this many around them than the scan allows are moved near.
+# Days that are further from the median of this many around them than the scan allows are moved
+# near.
 AROUND = 11
-# Errors are also estimated from the sums of this many parts of at least this many days, in which the noise of neighbours does not cancel.
+# Errors are also estimated from the sums of this many parts of at least this many days, in which
+# the noise of neighbours does not cancel.
 PARTS, PART_DAYS = 16, 14
 # A ramp replaces a step if its chi-squared is smaller by this much.
 REPLACING = 4.0
-# The score of a ramp is at most this many times the largest of a step: pi / 8 * sqrt(12), that of a line over all days.
+# The score of a ramp is at most this many times the largest of a step: pi / 8 * sqrt(12), that of a
+# line over all days.
 RAMP_OF_STEP = 1.3604
 _ROUNDING = 1e-9
 
@@ -261,7 +265,8 @@ def may_be_slow(x: Array, least: float) -> Mask:
 def may_have_ramp(x: Array, known_variance: Array, floor: Array) -> Mask:
     """Return in which series [series, days] of consecutive days, without steps and temperature, a ramp may be confirmed.
 
-    A ramp is a sum of steps on the days of its move, so its score exceeds the largest of a step by a limited share.
+    A ramp is a sum of steps on the days of its move, so its score exceeds the largest of a step by
+    a limited share.
     """
     known_variance, between = day_variances(x, known_variance, np.ones_like(x, np.bool_), floor)
     variance = known_variance + between[:, None]

@@ -39,7 +39,8 @@ def show_trends(
 ) -> None:
     """Print events (unless every member is to be shown), the other findings of each series, then notes.
 
-    On a terminal each finding is a sentence with its subject below it: columns would be too narrow to read.
+    On a terminal each finding is a sentence with its subject below it: columns would be too narrow
+    to read.
     """
     listed = list(_listed(trends, until, with_quiet=with_quiet, with_members=with_members))
     if console.width >= MARKDOWN_WIDTH:

@@ -1,4 +1,7 @@
-"""The watch: the trends of all selected series, reusing results of series without new runs. It reads as many at once as fit into memory."""
+"""The watch: the trends of all selected series, reusing results of series without new runs.
+
+It reads as many at once as fit into memory.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, islice
@@ -30,8 +33,8 @@ MOST_RUNS = 1_000_000
 RUNS_A_PROCESS = 250_000
 # Without the board that moved most, the others show at least this share of the type's step.
 SHARED_RATIO = 0.5
-# By metric and series (or board type): the versions of the members and the declared new levels, and the trend for these, None if no run has
-# the metric.
+# By metric and series (or board type): the versions of the members and the declared new levels, and
+# the trend for these, None if no run has the metric.
 TrendResults = dict[
     tuple[str, SeriesKey], tuple[list[CaseVersion], Mapping[int, str], SeriesTrend | None]
 ]
@@ -94,8 +97,9 @@ def trends_of(
 ) -> list[SeriesTrend]:
     """Return the trends of the metrics in every series, or those of these keys, or in each of their board types of two devices or more.
 
-    Valid results of an earlier call in `results` are reused, and the others are added. `progress` receives the number of finished series,
-    and of all. Up to `processes` share a large ledger; a process whose threads use SQLite must not fork, and asks for one.
+    Valid results of an earlier call in `results` are reused, and the others are added. `progress`
+    receives the number of finished series, and of all. Up to `processes` share a large ledger; a
+    process whose threads use SQLite must not fork, and asks for one.
     """
     keys = history.series() if keys is None else keys
     # Boards of unknown type have no trend in common.

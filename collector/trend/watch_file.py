@@ -1,6 +1,7 @@
 """The watch file next to the ledger: annotations and alerts, which cannot be computed from records; a server has them as tables.
 
-An annotation marks the start of an expected new level, which ends the comparison with earlier days, or is a remark.
+An annotation marks the start of an expected new level, which ends the comparison with earlier days,
+or is a remark.
 """
 
 import os
@@ -24,7 +25,8 @@ from edgemeter.agent.delivery.outbox_file import DiskReserve
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import grouped
 
-# `notified` has for each alert and channel the state that it last received (NULL: none yet), and the reason if it is not the present one.
+# `notified` has for each alert and channel the state that it last received (NULL: none yet), and
+# the reason if it is not the present one.
 WATCH_FORMAT = FileFormat(
     what="watch file",
     application_id=0x45645761,  # "EdWa"
@@ -52,7 +54,9 @@ CREATE TABLE alert_checks (number INTEGER PRIMARY KEY, checked_ns INTEGER NOT NU
 
 
 class WatchStore(Protocol):
-    """The open annotations and alerts of a ledger. One object per thread. `where` is their place in words.
+    """The open annotations and alerts of a ledger. One object per thread.
+
+    `where` is their place in words.
 
     Raises:
         UnavailableError: the disk is full, or the server does not answer.
@@ -77,7 +81,10 @@ class WatchStore(Protocol):
         """Yield an object that executes queries."""
 
     def checking(self) -> AbstractContextManager[None]:
-        """Hold the lock on the check of alerts for the block; a killed process loses it. Raises TransientError if another has it."""
+        """Hold the lock on the check of alerts for the block; a killed process loses it.
+
+        Raises TransientError if another has it.
+        """
 
     def in_need(self, write: Callable[[], None]) -> None:
         """Call `write`, also on a disk that has become full during a check; raises as `writing`."""
@@ -156,7 +163,10 @@ def open_watch(ledger: LedgerPlace, access: sqlite_file.Access = "write") -> Wat
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """An annotation of `day` (since 1970): a remark, or the start of a new level. A selector that is None matches everything."""
+    """An annotation of `day` (since 1970): a remark, or the start of a new level.
+
+    A selector that is None matches everything.
+    """
 
     day: int
     text: str

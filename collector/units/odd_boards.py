@@ -89,7 +89,8 @@ def _levels(
     )
     value, (kind, kinds) = runs.values(metric), runs.kinds(metric)
     counts = ~np.isnan(value) & (runs.is_ok | (metric.rule.scale == "share"))
-    # Another meter is no defect: the kind (scope, metric) that most runs have; among equals the first by name.
+    # Another meter is no defect: the kind (scope, metric) that most runs have; among equals the
+    # first by name.
     usual = min(
         range(len(kinds)),
         key=lambda number: (-int((kind[counts] == number).sum()), str(kinds[number])),

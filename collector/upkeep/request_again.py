@@ -1,6 +1,7 @@
 """Requests receipted records again from the devices that still have them, after a ledger was lost or restored.
 
-The request is retained next to the receipts, where a collector may write anyway: an offline device answers when it connects.
+The request is retained next to the receipts, where a collector may write anyway: an offline device
+answers when it connects.
 """
 
 import secrets

@@ -110,7 +110,8 @@ def activities_of(
             if retained_message.topic.startswith(_JOB_TOPIC):
                 progress = decode_job_progress(retained_message.payload)
                 is_old = age_ns > JOB_NS
-                # A stopped or paused job waits for somebody to resume it, a job that devices repeat for nobody.
+                # A stopped or paused job waits for somebody to resume it, a job that devices repeat
+                # for nobody.
                 if not is_old or progress.state not in {"done", "cancelled"}:
                     jobs.append(
                         JobActivity(

@@ -25,7 +25,8 @@ CASES_SHOWN, BOARDS_LISTED = 100, 100
 HIGHEST_RANK = 3
 # With more devices than this a colour denotes a board type.
 DEVICES_IN_COLOUR = 7
-# These columns need the records of a case, so only `edgemeter compare --format csv` has them: a page of thousands of cases reads none.
+# These columns need the records of a case, so only `edgemeter compare --format csv` has them: a
+# page of thousands of cases reads none.
 OF_RECORDS = (
     "dataset", "dataset_images", "model_file", "model_format", "model_size_bytes", "prompt_tokens", "output_tokens", "last_started_at_ns",
     "run_ids", "reference_run_ids",
@@ -112,7 +113,8 @@ class CaseTable:
         called = dict(zip(map(id, alone), case_names([row.case for row in alone]), strict=True))
 
         def name(row: ComparedCase) -> str:
-            # Boards of a type have one name: they are equal in all fields that distinguish cases of one device.
+            # Boards of a type have one name: they are equal in all fields that distinguish cases of
+            # one device.
             return called[id(row.boards[0] if row.boards else row)]
 
         return [

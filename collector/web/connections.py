@@ -20,7 +20,8 @@ STEP_S = 0.5
 class RequestLimits:
     """How long the head and the body of a request may take, and an answer until the client reads on; and how many connections there may be.
 
-    `most_newcomers` is the number of connections of one address before the first complete request of each.
+    `most_newcomers` is the number of connections of one address before the first complete request
+    of each.
     """
 
     head_s: float = HEAD_S

@@ -31,7 +31,8 @@ from edgemeter.collector.trend.watch import TrendResults, trends_of
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, watch_file_beside
 from edgemeter.collector.units.odd_boards import board_types
 
-# Metrics in which a device may differ, the lifetime of findings, and its minimum as a multiple of the time that they took: steps take days.
+# Metrics in which a device may differ, the lifetime of findings, and its minimum as a multiple of
+# the time that they took: steps take days.
 APART_IN = ("energy_gross_mj", "latency_p50_ms")
 READ_AGAIN_S, PAUSE_TIMES = 120.0, 20.0
 # The figures that the overview follows, and the maximum age of a finding.
@@ -52,7 +53,8 @@ class SeriesEvent:
 class FindingShown:
     """A change: an event with all series that it affected, or a single step.
 
-    `who` names the affected devices, `metric` is the one with the most affected series; `devices` are by fleet and name.
+    `who` names the affected devices, `metric` is the one with the most affected series; `devices`
+    are by fleet and name.
     """
 
     day: int
@@ -92,7 +94,8 @@ class TrendEvents:
         self._results: TrendResults = {}
         self._seen = ""
         self._next = 0.0
-        # By fleet and device: the difference from others of its type. Changes of the last weeks. The time of the last read of the history.
+        # By fleet and device: the difference from others of its type. Changes of the last weeks.
+        # The time of the last read of the history.
         self.outlying: Mapping[tuple[str, str], Sequence[str]] = {}
         self.findings: tuple[FindingShown, ...] = ()
         # Every view is made in a thread of its own.

@@ -123,7 +123,8 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     requests = [
         *([ViewRequest("compare", {"reference": choice.reference})] if choice.reference else []),
         ViewRequest("overview"),
-        # Published figures use other names for models and devices: the filter of a file does not apply to them.
+        # Published figures use other names for models and devices: the filter of a file does not
+        # apply to them.
         *([] if _fixed(choice.case_filter).keys() & set(FACETS) else [ViewRequest("published")]),
         *(
             ViewRequest("compare", {"reference": name})

@@ -50,7 +50,10 @@ class CaseFilter:
 
 
 def parse_filter(fields: Mapping[str, str]) -> CaseFilter:
-    """Return the filter in an address; empty fields are ignored. Raises ConfigError if the period or the level is invalid."""
+    """Return the filter in an address; empty fields are ignored.
+
+    Raises ConfigError if the period or the level is invalid.
+    """
     days = fields.get("days", "")
     if days and not re.fullmatch(r"[1-9]\d{0,4}", days, re.ASCII):
         raise ConfigError(f"days={days!r} is not a period: give a number of days, such as days=30")

@@ -310,7 +310,8 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
 
 
 def _run_columns(figure: str, rows: Sequence[dict[str, Plain]]) -> list[RowColumn]:
-    # A phone has room only for columns that distinguish the rows; threads and such are hidden unless they do.
+    # A phone has room only for columns that distinguish the rows; threads and such are hidden
+    # unless they do.
     telling = {name for name in CASE_COLUMNS if len({row[name] for row in rows}) > 1}
     shown_names = [
         name for name in CASE_COLUMNS if name in telling | {"model", "precision", "runtime"}

@@ -54,7 +54,8 @@ logger = logging.getLogger(__name__)
 REFRESH_S = 2.0
 # A response takes some 20 MB, which the process keeps; more at once would not be faster.
 MADE_AT_ONCE = 2
-# The figures that a page shows for every case, and those that it offers for limits if a case has them.
+# The figures that a page shows for every case, and those that it offers for limits if a case has
+# them.
 SHOWN = tuple(entry.name for entry in in_view(FigureView.TABLE | FigureView.JUDGED))
 COOKIE = "edgemeter_token"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -71,7 +72,9 @@ HEADERS = {
 
 @dataclass(slots=True)
 class PageServer:
-    """Serves the page of the cases in `book` at `host`:`port` (0: a free one, then in `port`). Beyond the loopback a token is required.
+    """Serves the page of the cases in `book` at `host`:`port` (0: a free one, then in `port`).
+
+    Beyond the loopback a token is required.
 
     Raises:
         ConfigError: the address is not the loopback's and there is no token.
@@ -272,8 +275,8 @@ class PageServer:
             return None
         digest = hashlib.sha256(self.token.encode()).hexdigest()
         if _equal(http.query_params.get("token", ""), self.token):
-            # The token is removed from the address, where it would be stored and passed on; a cookie keeps a digest of it, inaccessible to
-            # scripts.
+            # The token is removed from the address, where it would be stored and passed on; a
+            # cookie keeps a digest of it, inaccessible to scripts.
             response = RedirectResponse(
                 str(http.url.remove_query_params("token").replace(scheme="", netloc="")), 303
             )

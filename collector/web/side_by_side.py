@@ -94,7 +94,8 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         anchor=anchor,
         not_counted_text=not_counted_text,
     )
-    # Replayed or simulated runs do not share the headline with measured ones, unless nothing was measured.
+    # Replayed or simulated runs do not share the headline with measured ones, unless nothing was
+    # measured.
     measured = tuple(row for row in comparison.rows if row.case.key.provenance == "measured")
     has_measured = any(not row.is_reference for row in measured)
     text = (

@@ -154,9 +154,10 @@ class View:
 class ViewColumn(Generic[Item]):
     """One column: its name in plain form, its heading, the plain value, and the text of the cell with `small` text below it.
 
-    A template's macro of the same name may make the cell instead; the text of a column that `leads_to` another view (its name, and
-    how its fields are read) is a link. A column without a heading is in exports only; one without any value is not shown, and one
-    that `needs_width` is not shown on a phone.
+    A template's macro of the same name may make the cell instead; the text of a column that
+    `leads_to` another view (its name, and how its fields are read) is a link. A column without a
+    heading is in exports only; one without any value is not shown, and one that `needs_width` is
+    not shown on a phone.
     """
 
     name: str

@@ -1,10 +1,13 @@
-"""Write corrupted copies of a folder of images. The names stay, so the same annotations fit every copy.
+"""Write corrupted copies of a folder of images.
+
+The names stay, so the same annotations fit every copy.
 
 python docs/examples/corrupt_photographs.py PHOTOGRAPHS OUT
 edgemeter accuracy MODEL --data OUT/gaussian_noise-3 --annotations ANNOTATIONS
 
-The kinds and severities are those of ImageNet-C that need only NumPy and Pillow (D. Hendrycks and T. Dietterich, arXiv:1903.12261;
-constants from hendrycks/robustness, make_imagenet_c.py). The noise of an image depends only on its name, so it is the same everywhere.
+The kinds and severities are those of ImageNet-C that need only NumPy and Pillow (D. Hendrycks and
+T. Dietterich, arXiv:1903.12261; constants from hendrycks/robustness, make_imagenet_c.py). The noise
+of an image depends only on its name, so it is the same everywhere.
 """
 
 import hashlib

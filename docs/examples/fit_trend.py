@@ -14,7 +14,10 @@ NAMED_BY = ("device", "model", "precision", "runtime")
 
 
 def main(*sources: str) -> None:
-    """Print the change of p50 per week for each case, with its standard error. `edgemeter trend` finds steps too."""
+    """Print the change of p50 per week for each case, with its standard error.
+
+    `edgemeter trend` finds steps too.
+    """
     runs = edgemeter.load(*sources, columns=[*NAMED_BY, "verdict_state", "latency_p50_ms"])
     weeks = (runs["started_at"] - runs["started_at"].min()) / np.timedelta64(7, "D")
     cases = np.array(

@@ -1,4 +1,7 @@
-"""Measure a JAX function: `edgemeter run jax_jit.py:make`. A query ends when its result is there."""
+"""Measure a JAX function: `edgemeter run jax_jit.py:make`.
+
+A query ends when its result is there.
+"""
 
 import jax
 import jax.numpy as jnp

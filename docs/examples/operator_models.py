@@ -1,6 +1,7 @@
 """Write ONNX models of one operator each, in the shapes that DeepBench uses for inference on devices.
 
-pip install onnx; python docs/examples/operator_models.py FOLDER; edgemeter run FOLDER/operators.toml
+pip install onnx; python docs/examples/operator_models.py FOLDER; edgemeter run
+FOLDER/operators.toml
 """
 
 import sys
@@ -9,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save
 
-# Source: DeepBench, code/kernels/gemm_problems.h and conv_problems.h, inference_device_set. A product is m, n, k, where n is the batch.
-# A 1x1 convolution is the side of the image, channels, filters and stride.
+# Source: DeepBench, code/kernels/gemm_problems.h and conv_problems.h, inference_device_set. A
+# product is m, n, k, where n is the batch. A 1x1 convolution is the side of the image, channels,
+# filters and stride.
 PRODUCTS = [
     (5124, 700, 2048), (35, 700, 2048), (3072, 1, 1024), (64, 1, 1216), (3072, 1500, 1024), (128, 1500, 1280), (3072, 1500, 128),
     (128, 1, 1024), (3072, 1, 128), (176, 1500, 1408), (4224, 1500, 176), (128, 1, 1408), (4224, 1, 128),

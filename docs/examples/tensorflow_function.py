@@ -1,4 +1,7 @@
-"""Measure a Keras model: `edgemeter run tensorflow_function.py:make`. Load your own model with keras.models.load_model."""
+"""Measure a Keras model: `edgemeter run tensorflow_function.py:make`.
+
+Load your own model with keras.models.load_model.
+"""
 
 import tensorflow as tf
 

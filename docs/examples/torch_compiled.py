@@ -6,7 +6,10 @@ from edgemeter.plugin import PythonModel
 
 
 def make(compiled: str = "yes", threads: int = 1) -> PythonModel:
-    """Return the model. Options arrive as text; with the backend `compile`, the record has the time of compilation."""
+    """Return the model.
+
+    Options arrive as text; with the backend `compile`, the record has the time of compilation.
+    """
     torch.set_num_threads(threads)
     net = torch.nn.Sequential(
         torch.nn.Conv2d(3, 16, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)

@@ -36,10 +36,12 @@ def add_model(
 ) -> tuple[CatalogueEntry, Loaded, tuple[Guess, ...]]:
     """Return the new entry of the user's catalogue, the runtime's facts and the guesses; a card is written next to `model` if it has none.
 
-    If an argument is None, the file's own data are used; `replace` allows an entry of the same name to be replaced.
+    If an argument is None, the file's own data are used; `replace` allows an entry of the same name
+    to be replaced.
 
     Raises:
-        ConfigError: it is not a model, cannot be recognised, has the card of another file, or its name is taken.
+        ConfigError: it is not a model, cannot be recognised, has the card of another file, or its
+            name is taken.
         UnavailableError: its runtime is not installed.
     """
     if name is not None and not re.match(NAME_PATTERN, name):

@@ -39,10 +39,11 @@ class EntryAccuracy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model file: fetched from `address` (as a `member` of the archive there), made as `how` describes, or the user's, at `path`.
 
-    `model` is the name shared by all files of one model; `labels` names a label map. `input` and `output` are for the card of a fetched
-    file; a language model has none, because its file describes itself. `sha256` is that of the model file, also inside an
-    archive. Without one the entry is unverified, and remains so (`first_seen`) if the hash is that of the first downloaded file.
-    `note` has further remarks, such as guesses.
+    `model` is the name shared by all files of one model; `labels` names a label map. `input` and
+    `output` are for the card of a fetched file; a language model has none, because its file
+    describes itself. `sha256` is that of the model file, also inside an archive. Without one the
+    entry is unverified, and remains so (`first_seen`) if the hash is that of the first downloaded
+    file. `note` has further remarks, such as guesses.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
@@ -123,7 +124,8 @@ def read_catalogue(path: Path) -> Catalogue:
     """Return the catalogue in `path`, an empty one if it is absent.
 
     Raises:
-        ConfigError: it cannot be read, has a wrong or unknown key (named with its path), or a duplicate name.
+        ConfigError: it cannot be read, has a wrong or unknown key (named with its path), or a
+            duplicate name.
     """
     catalogue = read_toml(path, Catalogue, "catalogue") if path.exists() else Catalogue()
     names = [entry.name for entry in catalogue.entry]
@@ -157,7 +159,8 @@ def find_entry(name: str) -> CatalogueEntry:
 def card_of(entry: CatalogueEntry, sha256: str) -> Card:
     """Return the card for a fetched file of this entry, which is not a language model.
 
-    The accuracy is left out: it belongs to another data set, and a card's accuracy is what a run here must reach.
+    The accuracy is left out: it belongs to another data set, and a card's accuracy is what a run
+    here must reach.
     """
     if entry.input is None:
         raise ConfigError(

@@ -70,7 +70,8 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
     """Convert to each format in turn; a missing one has a reason.
 
     Raises:
-        ConfigError: files of this kind cannot be converted, or the folder for the files is not allowed.
+        ConfigError: files of this kind cannot be converted, or the folder for the files is not
+            allowed.
     """
     runtime = runtime_for(request.source)
     form = formats.TORCH if runtime == "pytorch" else f"{runtime}-fp32"

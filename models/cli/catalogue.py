@@ -132,7 +132,9 @@ def sample(folder: Path) -> None:
     '{"entry": ..., "inputs": [...], "outputs": [...], "guesses": [...]}', "table", "json"
 )
 def add(file: Path, *, replace: bool, form: Format, **options: str | None) -> None:
-    """Add a model file to your catalogue. Shapes, quantisation, labels and metadata are read from the file.
+    """Add a model file to your catalogue.
+
+    Shapes, quantisation, labels and metadata are read from the file.
 
     Example: edgemeter models add model.tflite --licence Apache-2.0
     """

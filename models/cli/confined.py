@@ -28,8 +28,8 @@ PROGRAMS = ("edgetpu_compiler", "trtexec")
 def run_confined(source: Path, read: Iterable[Path | None], out: Path, *, is_trusted: bool) -> None:
     """Run this command with the file `source` in a sandbox that may write `out`, and exit with its status.
 
-    Returns in the sandbox, and if the command does not have the process to itself (a test, a program that calls it). Without a
-    sandbox, only a source that `is_trusted` is converted.
+    Returns in the sandbox, and if the command does not have the process to itself (a test, a
+    program that calls it). Without a sandbox, only a source that `is_trusted` is converted.
 
     Raises:
         ConfigError: `out` is a home folder or a parent of one, which would be open as a whole.

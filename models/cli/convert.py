@@ -80,7 +80,8 @@ def convert(
 
     Needs the extra convert: pip install 'edgemeter[convert]'.
 
-    Example: edgemeter models convert model.pt2 --to onnx-int8 --to litert-int8 --calibration photos/ --data val/ --annotations val.json
+    Example: edgemeter models convert model.pt2 --to onnx-int8 --to litert-int8 --calibration
+    photos/ --data val/ --annotations val.json
     """
     if annotations is not None and images is None:
         raise click.UsageError("--annotations needs --data, the folder of the annotated images")

@@ -68,7 +68,9 @@ def fetch(name: tuple[str, ...], *, accept_unverified: bool, form: Format) -> No
 @click.argument("name", nargs=-1)
 @format_option('{"files": [...]}')
 def verify(name: tuple[str, ...], *, form: Format) -> None:
-    """Compare the hashes of model files with the catalogue. Default: all shipped, fetched and added files.
+    """Compare the hashes of model files with the catalogue.
+
+    Default: all shipped, fetched and added files.
 
     Example: edgemeter models verify
     """
@@ -129,7 +131,9 @@ def list_cache(*, form: Format) -> None:
 @cache.command(short_help="Remove fetched models and unfinished downloads.")
 @click.argument("name", nargs=-1)
 def clear(name: tuple[str, ...]) -> None:
-    """Remove fetched models and unfinished downloads. Default: all. A model that is being fetched stays.
+    """Remove fetched models and unfinished downloads. Default: all.
+
+    A model that is being fetched stays.
 
     Example: edgemeter models cache clear yolox-nano
     """

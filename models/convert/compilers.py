@@ -1,11 +1,12 @@
 """Compilers that are separate programs: Google's Edge TPU compiler and NVIDIA's trtexec.
 
-edgetpu_compiler: an int8 LiteRT file becomes one whose operations run on the Edge TPU, as far as supported. Debian's package
-`edgetpu-compiler` from Google's repository, x86-64 only: https://coral.ai/docs/edgetpu/compiler. Its coverage is read from its output
-with `-s`.
-trtexec: an ONNX file becomes a TensorRT engine for the GPU of this machine; it comes with TensorRT, on a Jetson in
-/usr/src/tensorrt/bin. An engine runs only on the GPU and version that it was built with. The int8 form is built from a QDQ file with
-zero points of 0, so that the engine uses the ranges measured here.
+edgetpu_compiler: an int8 LiteRT file becomes one whose operations run on the Edge TPU, as far as
+supported. Debian's package `edgetpu-compiler` from Google's repository, x86-64 only:
+https://coral.ai/docs/edgetpu/compiler. Its coverage is read from its output with `-s`.
+trtexec: an ONNX file becomes a TensorRT engine for the GPU of this machine; it comes with TensorRT,
+on a Jetson in /usr/src/tensorrt/bin. An engine runs only on the GPU and version that it was built
+with. The int8 form is built from a QDQ file with zero points of 0, so that the engine uses the
+ranges measured here.
 """
 
 import re

@@ -1,6 +1,7 @@
 """Converts one model to several formats: each is made, compared with the source, and written with a card.
 
-A ruined file is not written, and an earlier file of its name is removed, so that neither is used by mistake.
+A ruined file is not written, and an earlier file of its name is removed, so that neither is used by
+mistake.
 """
 
 import shutil

@@ -33,7 +33,10 @@ class ConversionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """One file, written unless it is ruined. `stand_in` names the file that was compared instead if this machine cannot run it."""
+    """One file, written unless it is ruined.
+
+    `stand_in` names the file that was compared instead if this machine cannot run it.
+    """
 
     format: ModelFormat
     path: Path

@@ -26,9 +26,12 @@ class MakerInputs:
 
 @dataclass(frozen=True, slots=True)
 class ModelFormat:
-    """One format of a model file. `base` is its source format, `runtime` runs it, `program` is a required compiler.
+    """One format of a model file.
 
-    `maker` names the function that writes it: (base file, target file, MakerInputs) -> ConversionFacts. It uses `packages`.
+    `base` is its source format, `runtime` runs it, `program` is a required compiler.
+
+    `maker` names the function that writes it: (base file, target file, MakerInputs) ->
+    ConversionFacts. It uses `packages`.
     """
 
     name: str

@@ -42,7 +42,8 @@ def make_fp16(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts
 def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
     """Write the int8 version: every operation, input and output integer; weights per channel, ranges from the calibration inputs.
 
-    If the outputs join values of very different ranges (boxes in pixels, scores of 0..1), operations after the last weights stay float.
+    If the outputs join values of very different ranges (boxes in pixels, scores of 0..1),
+    operations after the last weights stay float.
     """
     from ai_edge_quantizer import qtyping, quantizer, recipe  # noqa: PLC0415 - extra `convert`
 
@@ -50,7 +51,8 @@ def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
     quantiser = quantizer.Quantizer(str(base))
     quantiser.load_quantization_recipe(recipe.static_wi8_ai8())
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
-        # The quantiser asks for all inputs at once, to count them: they wait on disk, not in memory.
+        # The quantiser asks for all inputs at once, to count them: they wait on disk, not in
+        # memory.
         paths: list[Path] = []
         for array in inputs.calibration():
             paths.append(Path(folder) / f"{len(paths)}.npy")

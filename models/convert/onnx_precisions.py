@@ -1,9 +1,11 @@
 """From an fp32 ONNX file to fp16, int8 weights and static int8, by ONNX Runtime's own tools; input and outputs stay float32.
 
-Static int8 is QDQ: weights per channel, activations with ranges from the calibration images. Activations are uint8, as required by ONNX
-Runtime's kernels for x86: it turns some int8 ones into uint8 by itself, and operations that read both compute in float (110 of YOLOX nano's
-113 convolutions, by 1.31.1). Symmetric ones are int8, for TensorRT. If the outputs join several tensors, operations after the last weights
-stay float: boxes in pixels and scores of 0..1 in one tensor would share one scale, and the scores would be lost.
+Static int8 is QDQ: weights per channel, activations with ranges from the calibration images.
+Activations are uint8, as required by ONNX Runtime's kernels for x86: it turns some int8 ones into
+uint8 by itself, and operations that read both compute in float (110 of YOLOX nano's 113
+convolutions, by 1.31.1). Symmetric ones are int8, for TensorRT. If the outputs join several
+tensors, operations after the last weights stay float: boxes in pixels and scores of 0..1 in one
+tensor would share one scale, and the scores would be lost.
 """
 
 import tempfile

@@ -1,13 +1,16 @@
-"""Parity: does a converted file still compute the same as its source? Both run by their own runtimes on the same photographs, or on noise.
+"""Parity: does a converted file still compute the same as its source?
 
-The verdict is ok, degraded, ruined or inconclusive. With ground truth the accuracy decides; the loss is accuracy before minus after, in
-points of AP or top-1 (0..1):
-- ruined: the loss exceeds both the limit of the precision and a tenth of the accuracy before (the share at which a run is invalid too),
-  or nothing is left;
-- degraded: the loss exceeds the limit, or a tenth. Without ground truth the common predictions decide (objects in both results, classes on
-  which both agree), and for an unknown model, the signal-to-noise ratio of its outputs. An output that is not finite is ruined, as is one
-  answer for all inputs if the source has different ones. An fp32 or fp16 file is also degraded if its outputs differ by more than rounding:
-  a wrong weight may leave the predictions unchanged.
+Both run by their own runtimes on the same photographs, or on noise.
+
+The verdict is ok, degraded, ruined or inconclusive. With ground truth the accuracy decides; the
+loss is accuracy before minus after, in points of AP or top-1 (0..1):
+- ruined: the loss exceeds both the limit of the precision and a tenth of the accuracy before (the
+  share at which a run is invalid too), or nothing is left;
+- degraded: the loss exceeds the limit, or a tenth. Without ground truth the common predictions
+  decide (objects in both results, classes on which both agree), and for an unknown model, the
+  signal-to-noise ratio of its outputs. An output that is not finite is ruined, as is one answer for
+  all inputs if the source has different ones. An fp32 or fp16 file is also degraded if its outputs
+  differ by more than rounding: a wrong weight may leave the predictions unchanged.
 """
 
 import math
@@ -65,7 +68,10 @@ def noise_inputs(loaded: Loaded, shape: Sequence[int]) -> ParityInputs:
 
 
 class _NoiseTask:
-    """Noise for one model, in its layout. The meaning of the outputs is unknown: nothing is scored."""
+    """Noise for one model, in its layout.
+
+    The meaning of the outputs is unknown: nothing is scored.
+    """
 
     def __init__(self, arrays: Sequence[Sequence[Array]], loaded: Loaded) -> None:
         self._arrays, self._infos = arrays, loaded.inputs
@@ -127,7 +133,8 @@ def running(model: Path, runtime: str, inputs: ParityInputs) -> Iterator[ModelRu
     """Yield the file, loaded by its runtime.
 
     Raises:
-        EdgemeterError: its runtime is not installed, or the file, its card and the data do not match.
+        EdgemeterError: its runtime is not installed, or the file, its card and the data do not
+            match.
     """
     opened = runtimes.create(runtime)
     try:
@@ -151,7 +158,8 @@ def score(
         return run.task.score(), run.package
 
 
-# The number of inputs whose outputs are compared, evenly spread (folders of classes are sorted); the accuracy is that of all.
+# The number of inputs whose outputs are compared, evenly spread (folders of classes are sorted);
+# the accuracy is that of all.
 COMPARED = 100
 # Outputs with equal shapes are matched by at most this many values.
 _PERMUTED = 6
@@ -161,8 +169,9 @@ _PERMUTED = 6
 class Agreement:
     """How two files differ, over all compared inputs.
 
-    `signal` and `noise` are the energies of the source's values and of the differences, by output; None if undefined.
-    `same` has for each input the share of common predictions, `repeats` whether the conversion's are those of its first input.
+    `signal` and `noise` are the energies of the source's values and of the differences, by output;
+    None if undefined. `same` has for each input the share of common predictions, `repeats` whether
+    the conversion's are those of its first input.
     """
 
     inputs: int = 0
@@ -230,7 +239,8 @@ def compare(source: ModelRun, other: ModelRun, count: int, precision: str, repor
     """Run source and conversion on all inputs and return the comparison.
 
     Raises:
-        EdgemeterError: a runtime refuses a file; or the conversion is fp32 although another precision was requested.
+        EdgemeterError: a runtime refuses a file; or the conversion is fp32 although another
+            precision was requested.
     """
     if other.loaded.precision == "fp32" and precision != "fp32":
         # ai-edge-quantizer silently skips weights that it cannot follow.
@@ -252,7 +262,8 @@ def compare(source: ModelRun, other: ModelRun, count: int, precision: str, repor
         first_calls = first_calls or other_calls
         # Value by value an item is compared by its first call.
         agreement.add(calls[0], other_calls[0])
-        # The source's task decodes both: real values are raw values only if the source has no scale of its own.
+        # The source's task decodes both: real values are raw values only if the source has no scale
+        # of its own.
         if all(output.dtype.kind == "f" for output in raw_calls[0]) and _can_decode(
             calls, other_calls
         ):
@@ -285,7 +296,8 @@ def _can_decode(calls: Sequence[Sequence[Floats]], other_calls: Sequence[Sequenc
 def _order(outputs: Sequence[Floats], other_outputs: Sequence[Floats]) -> list[int]:
     """Return the index of the matching output for each of ours, because converters may change order and names.
 
-    Among the orders with equal shapes, the one with the smallest differences; if there is none, the given order.
+    Among the orders with equal shapes, the one with the smallest differences; if there is none, the
+    given order.
     """
     plain = list(range(len(other_outputs)))
 
@@ -330,7 +342,8 @@ LIMITS = {
     "fp16": ConversionLimits(0.005, 0.97, 0.75, 30.0, 15.0, is_rounding=True),
     "int8": ConversionLimits(0.03, 0.85, 0.6, 12.0, 3.0, is_rounding=False),
 }
-# A constant answer must be wrong for at least this many inputs, and this share of them: good conversions differ for a few.
+# A constant answer must be wrong for at least this many inputs, and this share of them: good
+# conversions differ for a few.
 _WRONG_LEAST = 3
 _WRONG_RATIO = 0.05
 _DIFFERENT = 0.99

@@ -25,8 +25,9 @@ class PhotoSplit:
 def split(calibration: Dataset | None, pictures: Dataset | None) -> PhotoSplit:
     """Return the photographs for ranges and for the comparison: each gets a half of those that are in both data sets.
 
-    A photograph is identified by its content, not by folder and name, and its half follows from its hash alone. Without `pictures`
-    the calibration images are compared on. If too few would remain, both data sets are used in full.
+    A photograph is identified by its content, not by folder and name, and its half follows from its
+    hash alone. Without `pictures` the calibration images are compared on. If too few would remain,
+    both data sets are used in full.
     """
     if calibration is None:
         return PhotoSplit(None, pictures, is_apart=True)

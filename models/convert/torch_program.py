@@ -1,9 +1,10 @@
 """A PyTorch file as an exported program with fixed shapes, and from it ONNX and LiteRT in fp32.
 
-The file was loaded before by the runtime `pytorch`, which refuses pickles and everything else that is not data. TorchScript becomes a
-program by `TS2EPConverter` in a private module of PyTorch; there is no public way (2.13). Operations that converters cannot write are
-replaced in the program's graph, with equal results: LiteRT's converter supports neither numbers computed from tensors nor a square written
-as a power. Importing this module imports PyTorch.
+The file was loaded before by the runtime `pytorch`, which refuses pickles and everything else that
+is not data. TorchScript becomes a program by `TS2EPConverter` in a private module of PyTorch; there
+is no public way (2.13). Operations that converters cannot write are replaced in the program's
+graph, with equal results: LiteRT's converter supports neither numbers computed from tensors nor a
+square written as a power. Importing this module imports PyTorch.
 """
 
 from collections.abc import Sequence
@@ -126,7 +127,8 @@ def _load_program(model: Path, shape: Sequence[int]) -> tuple[Any, Tensor]:
     else:
         read = torch.export.load(str(model))
     module = read.run_decompositions({}).module(check_guards=False)
-    # litert-torch 0.10 identifies constants by their address after `contiguous()`, and copies of weights in channels_last may share one.
+    # litert-torch 0.10 identifies constants by their address after `contiguous()`, and copies of
+    # weights in channels_last may share one.
     for weight in (*module.parameters(), *module.buffers()):
         weight.data = weight.data.contiguous()
     calls = [node for node in module.graph.nodes if node.op == "call_function"]

@@ -33,7 +33,8 @@ from edgemeter.models.catalogue.catalogue import (
 )
 from edgemeter.models.catalogue.shipped_models import card_text
 
-# Marks a folder as the cache's, and keeps two processes from fetching into it at once: a folder without it is never listed or removed.
+# Marks a folder as the cache's, and keeps two processes from fetching into it at once: a folder
+# without it is never listed or removed.
 LOCK = ".edgemeter.lock"
 # A file of unknown size is refused above this limit; a compressed one can claim any size.
 LARGEST_BYTES = 16_000_000_000
@@ -56,7 +57,8 @@ def fetch(
 ) -> tuple[Path, str, bool]:
     """Return the entry's file, its sha256 and whether it was fetched now: if it was missing, or did not match the catalogue.
 
-    A card is written next to it. An entry that was accepted without a hash is recorded with it: later files must match it.
+    A card is written next to it. An entry that was accepted without a hash is recorded with it:
+    later files must match it.
 
     Raises:
         ConfigError: the entry has no sha256, and `accepts_unverified` is False.
@@ -124,8 +126,8 @@ def _download(entry: CatalogueEntry, address: str, path: Path, report: Tell) -> 
 def _extract(archive: Path, member: str, out: Path, limit_bytes: int) -> None:
     """Write the plain file `member` of a .zip or .tar archive to `out`; nothing else is written.
 
-    Neither library reads more of a file than the archive declares. Raises UnavailableError if it is not an archive, is broken, or has no
-    such file of at most `limit_bytes`.
+    Neither library reads more of a file than the archive declares. Raises UnavailableError if it is
+    not an archive, is broken, or has no such file of at most `limit_bytes`.
     """
     try:
         if zipfile.is_zipfile(archive):

@@ -16,7 +16,8 @@ def named_model(name: str) -> Path:
     """Return the file of the shipped model or entry of this name; the name itself if it can only be a path.
 
     Raises:
-        ConfigError: no model has that name (similar names are listed), or its file is not on this machine (with the command to get it).
+        ConfigError: no model has that name (similar names are listed), or its file is not on this
+            machine (with the command to get it).
     """
     shipped = shipped_files()
     if name in shipped:

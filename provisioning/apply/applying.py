@@ -1,6 +1,7 @@
 """Installs the agent on boards, several in parallel: inspect, choose a release, copy it, then run the steps as root there.
 
-Every step checks first and changes only what differs, so that a repeated run changes nothing and an interrupted one continues.
+Every step checks first and changes only what differs, so that a repeated run changes nothing and an
+interrupted one continues.
 """
 
 import contextlib

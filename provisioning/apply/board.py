@@ -1,7 +1,8 @@
 """One board over the system's `ssh`: commands, programs as root, and files.
 
-The system's client provides the agent, jump hosts and configuration that people already have. All commands of a connection share one master
-(ControlMaster); nothing is asked on a terminal (BatchMode), and a dead connection ends.
+The system's client provides the agent, jump hosts and configuration that people already have. All
+commands of a connection share one master (ControlMaster); nothing is asked on a terminal
+(BatchMode), and a dead connection ends.
 """
 
 import contextlib
@@ -57,10 +58,12 @@ HASH_S = 600.0
 MB = 1e6
 # The slowest transfer rate that does not count as stalled.
 SLOWEST_BYTES_PER_S = 20_000
-# $1: a file on the board. Its folder is created; for an existing file, the hash and the size are printed.
+# $1: a file on the board. Its folder is created; for an existing file, the hash and the size are
+# printed.
 _HASH = 'umask 077; mkdir -p "$(dirname "$1")" || exit; [ ! -f "$1" ] || { sha256sum <"$1" && wc -c <"$1"; }'
 _WRITE = 'umask 077; if [ "$2" = 0 ]; then cat > "$1"; else cat >> "$1"; fi'
-# If sudo does not read the password from standard input, the rest is skipped, never run as a program.
+# If sudo does not read the password from standard input, the rest is skipped, never run as a
+# program.
 _BEGIN = b"#edgemeter\n"
 _SKIP = 'while IFS= read -r line; do [ "$line" = "#edgemeter" ] && exec "$@"; done; exit 97'
 # -k: sudo asks even if it remembers the password; -p '': without a prompt.
@@ -111,7 +114,8 @@ class Board(contextlib.AbstractContextManager["Board"]):
                 "`ssh` is not installed here: install OpenSSH's client (Debian: `apt install openssh-client`)"
             )
         self.target, self._sudo_password = target, sudo_password
-        # The path of a Unix socket is limited to 107 bytes: it is not below TMPDIR, which may be long.
+        # The path of a Unix socket is limited to 107 bytes: it is not below TMPDIR, which may be
+        # long.
         self._folder = tempfile.TemporaryDirectory(
             prefix="edgemeter-ssh-", dir="/tmp", ignore_cleanup_errors=True
         )
@@ -144,7 +148,8 @@ class Board(contextlib.AbstractContextManager["Board"]):
         """Return the result of `command` on the board, with `stdin` (bytes, or a file from its position) on its standard input.
 
         Raises:
-            UnavailableError: the board cannot be reached or refuses the login; the message has the reason and the remedy.
+            UnavailableError: the board cannot be reached or refuses the login; the message has the
+                reason and the remedy.
             TransientError: the connection was lost, or the time is over.
         """
         line = [*self._ssh, "--", self.target.login, shlex.join(command)]

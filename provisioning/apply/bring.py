@@ -1,6 +1,7 @@
 """Brings the agent to a board: a release as one file, and its installer, which builds the environment there.
 
-`fleet apply` installs a signed release of the fleet permanently; `run --on ssh://` one that is given, or built from the local installation.
+`fleet apply` installs a signed release of the fleet permanently; `run --on ssh://` one that is
+given, or built from the local installation.
 """
 
 import hashlib

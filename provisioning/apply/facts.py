@@ -28,7 +28,8 @@ class Interpreter:
 class BoardFacts:
     """The facts of a board; `root` is the folder of releases, `free_bytes` the space below the home folder.
 
-    `releases` are the installed versions, with the hash of their manifest; `current` is the running one.
+    `releases` are the installed versions, with the hash of their manifest; `current` is the running
+    one.
     """
 
     arch: str

@@ -1,8 +1,9 @@
 """Sets up a board as root: the agent's user, its release, units, rules, identity, the owners of its files, and its start.
 
-`edgemeter fleet apply` sends it over standard input after a line `PLAN = ...`; at a card's first boot, `firstboot.sh` passes the plan as
-an argument. It needs only Python >= 3.10. Each step checks first and acts only if something differs, so it may be repeated and
-interrupted; it prints one JSON line per step: its name, its state, and a detail.
+`edgemeter fleet apply` sends it over standard input after a line `PLAN = ...`; at a card's first
+boot, `firstboot.sh` passes the plan as an argument. It needs only Python >= 3.10. Each step checks
+first and acts only if something differs, so it may be repeated and interrupted; it prints one JSON
+line per step: its name, its state, and a detail.
 """
 
 import contextlib
@@ -28,8 +29,9 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOCK_S = 20.0
 # The installer unpacks a hundred megabytes on a slow card.
 INSTALL_S = 1800.0
-# `steps` are names of methods; `install` is the command that installs the release, which reads `installer`; `release` and `is_newer`
-# describe what it replaces. The text `join` is a join file with a new token; without it, `join_file` is the path of one on the board.
+# `steps` are names of methods; `install` is the command that installs the release, which reads
+# `installer`; `release` and `is_newer` describe what it replaces. The text `join` is a join file
+# with a new token; without it, `join_file` is the path of one on the board.
 DEFAULTS: dict[str, Any] = {
     "prefix": "",
     "dry": False,
@@ -62,7 +64,8 @@ class LocalDevice:
         self.prefix: str = self.plan["prefix"]
         self.root, self.home = self.below("/opt/edgemeter"), self.below("/var/lib/edgemeter")
         self.etc, self.systemd = self.below("/etc/edgemeter"), self.below("/etc/systemd/system")
-        # Records, across an interruption and until the next boot, that the running agent is not the installed one.
+        # Records, across an interruption and until the next boot, that the running agent is not the
+        # installed one.
         self.restart = self.below("/run/edgemeter-apply-restart")
 
     def below(self, path: str) -> Path:
@@ -109,7 +112,8 @@ class LocalDevice:
         if self.is_dry or not path.parent.is_dir():
             yield
             return
-        # Every user may lock it; other users' files may not be opened with O_CREAT (fs.protected_regular).
+        # Every user may lock it; other users' files may not be opened with O_CREAT
+        # (fs.protected_regular).
         with contextlib.suppress(FileExistsError):
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             os.fchmod(descriptor, 0o666)

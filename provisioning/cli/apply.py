@@ -54,7 +54,9 @@ from edgemeter.provisioning.release import release_file
 def apply(
     selection: str, folder: FleetFolder, jobs: int, *, dry_run: bool, form: Format, **options: Any
 ) -> None:
-    """Install the agent on running boards over SSH. Repeating it changes nothing; an interrupted run is resumed.
+    """Install the agent on running boards over SSH.
+
+    Repeating it changes nothing; an interrupted run is resumed.
 
     Example: edgemeter fleet apply --on 'pi5-*' --release edgemeter-pi5.tar
     """

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 @format_option("", "table", "json")
 @in_folder
 def card(folder: "FleetFolder", image: Path, form: Format, **options: Any) -> None:
-    """Prepare an image so that its board joins at first boot. Give an image file, or the folder of a mounted boot partition.
+    """Prepare an image so that its board joins at first boot.
+
+    Give an image file, or the folder of a mounted boot partition.
 
     Example: edgemeter fleet card raspios.img --release pi5.tar --join pi5-01.join.toml
     """

@@ -76,7 +76,9 @@ def init(
     form: Format,
     **server: Any,
 ) -> None:
-    """Create a fleet. It gets an authority, certificates, a release key and broker configuration; existing files stay.
+    """Create a fleet.
+
+    It gets an authority, certificates, a release key and broker configuration; existing files stay.
 
     Example: edgemeter fleet init --broker broker.example --broker-name 192.0.2.10
     """

@@ -178,7 +178,8 @@ def run(
 ) -> None:
     """Measure a suite on devices. Its models and images are sent along.
 
-    With --at or --every, each device repeats the suite by itself, even offline, until you cancel the job.
+    With --at or --every, each device repeats the suite by itself, even offline, until you cancel
+    the job.
 
     Example: edgemeter fleet run suite.toml --on 'board=pi5 & coral'
     """
@@ -186,7 +187,8 @@ def run(
 
     if at is not None and every_s is not None:
         raise click.UsageError("--at and --every exclude each other: leave one out")
-    # A mistake in the suite is reported first, before devices are looked up and large files are packed.
+    # A mistake in the suite is reported first, before devices are looked up and large files are
+    # packed.
     written = suites.read_file(suite)
     with open_registry(folder, read_only=dry_run) as registry:
         accepted, notes = select_accepted(folder, registry, selection)
@@ -259,7 +261,9 @@ def update(
     dry_run: bool,
     form: Format,
 ) -> None:
-    """Update devices to a release. Default: the newest. A release that fails its health check is rolled back.
+    """Update devices to a release. Default: the newest.
+
+    A release that fails its health check is rolled back.
 
     It is a job: `edgemeter fleet jobs` shows, pauses, resumes and cancels it.
 

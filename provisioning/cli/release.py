@@ -20,7 +20,9 @@ from edgemeter.provisioning.update import releases
 
 @click.group(cls=DefaultGroup)
 def release() -> None:
-    """Build and add releases. A release is one signed file with all that a board needs; it installs without a network.
+    """Build and add releases.
+
+    A release is one signed file with all that a board needs; it installs without a network.
 
     Example: edgemeter fleet release build --board pi5 --python 3.13
     """

@@ -37,7 +37,9 @@ SWITCH_S = 0.0005
     help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: that of fleet.toml.",
 )
 def serve(folder: FleetFolder, broker: str | None) -> None:
-    """Run the fleet's service. It serves enrolment, jobs, updates, content and health until Ctrl-C or SIGTERM.
+    """Run the fleet's service.
+
+    It serves enrolment, jobs, updates, content and health until Ctrl-C or SIGTERM.
 
     Boards get certificates and content over HTTPS, at https_port of fleet.toml.
 
@@ -53,7 +55,8 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
             f"another service is running for the fleet in {str(folder.path)!r}: stop that one first, "
             "because two would disconnect each other from the broker"
         )
-    # The pause of the network thread after each message: by default it reads 200 a second while the other thread is busy.
+    # The pause of the network thread after each message: by default it reads 200 a second while the
+    # other thread is busy.
     sys.setswitchinterval(SWITCH_S)
     manager = ServiceManager()
     with ExitStack() as stack:

@@ -28,7 +28,8 @@ COLLECT_NS = NS_PER_HOUR
 YOUNG_NS = NS_PER_DAY
 _UNFINISHED = ".unfinished-"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# Also repeated jobs: a device downloads their content whenever it needs it again, however long ago the order was.
+# Also repeated jobs: a device downloads their content whenever it needs it again, however long ago
+# the order was.
 _WORKS = "SELECT works FROM jobs WHERE EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"
 
 
@@ -84,7 +85,8 @@ class ContentStore:
         removed = []
         for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else []:
             is_content = _SHA256.fullmatch(path.name) or path.name.startswith(_UNFINISHED)
-            # Another process may be first, or this one has no permission: the next call tries again.
+            # Another process may be first, or this one has no permission: the next call tries
+            # again.
             with contextlib.suppress(OSError):
                 if (
                     is_content

@@ -1,8 +1,11 @@
-"""Measures on one board over SSH, without a fleet: `--on ssh://pi@host[:port]`. It needs neither root nor a network there.
+"""Measures on one board over SSH, without a fleet: `--on ssh://pi@host[:port]`.
 
-A release stays in ~/.cache/edgemeter there, by its version, so that the next run copies the suite only. The suite and all files written
-meanwhile are in a folder below it, which `run_there.py` removes at the end. Records have the board's own device name and no number of
-a ledger: the caller stores them.
+It needs neither root nor a network there.
+
+A release stays in ~/.cache/edgemeter there, by its version, so that the next run copies the suite
+only. The suite and all files written meanwhile are in a folder below it, which `run_there.py`
+removes at the end. Records have the board's own device name and no number of a ledger: the caller
+stores them.
 """
 
 import contextlib
@@ -70,7 +73,8 @@ def measure_on_boards(
 ) -> Iterator[RunRecord | EdgemeterError]:
     """Return an iterator of the runs on each board, one board after the other, and of the errors there.
 
-    Paths of the suite are relative to `folder`; `options` are those of the command, of which `power` and `release` apply.
+    Paths of the suite are relative to `folder`; `options` are those of the command, of which
+    `power` and `release` apply.
 
     Raises:
         ConfigError: an address is wrong.
@@ -99,7 +103,8 @@ def measure(
     """Measure a suite on one board, and yield its runs, then the reasons of failures.
 
     Raises:
-        UnavailableError: the board cannot be reached or is not suitable, or it can measure nothing of the suite.
+        UnavailableError: the board cannot be reached or is not suitable, or it can measure nothing
+            of the suite.
         ConfigError: the suite or an option is wrong there.
         TransientError: the connection was lost.
         KeyboardInterrupt: it was pressed; finished runs were yielded before.
@@ -232,7 +237,9 @@ def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
 
 
 class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
-    """One `run_there.py` on the board, which ends with the block at the latest. `errors` are the errors that `edgemeter run` printed there.
+    """One `run_there.py` on the board, which ends with the block at the latest.
+
+    `errors` are the errors that `edgemeter run` printed there.
 
     `interruption`: Ctrl-C or SIGTERM here ended the run there, whose results arrived all the same.
     """

@@ -1,8 +1,9 @@
 """Runs on a board, by the Python of the copied release: one `edgemeter run` in a folder of its own, which is removed at the end.
 
-Standard input has the suite as a tar, then a line now and then as a heartbeat. When it ends, or is silent for SILENCE_S, the run
-is ended (SIGINT, then SIGKILL). Standard output has MARK, then the output of the run. The folder of a killed process is not
-locked: the next run removes it. Changed settings of the board are restored by the next `edgemeter` there.
+Standard input has the suite as a tar, then a line now and then as a heartbeat. When it ends, or is
+silent for SILENCE_S, the run is ended (SIGINT, then SIGKILL). Standard output has MARK, then the
+output of the run. The folder of a killed process is not locked: the next run removes it. Changed
+settings of the board are restored by the next `edgemeter` there.
 """
 
 import contextlib

@@ -32,8 +32,8 @@ class FleetHealthHandler:
     ) -> None:
         self._clock = clock
         self._registry = registry
-        # The last report of each kind; a state may be followed by that of another session. Late ones are limited, also while nothing can be
-        # written.
+        # The last report of each kind; a state may be followed by that of another session. Late
+        # ones are limited, also while nothing can be written.
         self._reports: OrderedDict[tuple[str, type, int | None], DeviceReport] = OrderedDict()
 
     def received(self, message: Message) -> None:

@@ -1,6 +1,7 @@
 """The state of the fleet's server parts: broker and collectors as last seen by the service, in the registry, for commands to read.
 
-Takeovers are read from mosquitto's log, which the fleet's configuration publishes to the service alone.
+Takeovers are read from mosquitto's log, which the fleet's configuration publishes to the service
+alone.
 """
 
 import re

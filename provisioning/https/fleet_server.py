@@ -1,7 +1,8 @@
 """The fleet's HTTPS server: certificates for boards, and content for boards that have one.
 
-`POST /enrol` with a token, `POST /renew` and `POST /confirm` with the board's certificate, `GET /content/<sha256>` too, all of it or
-the rest; nothing else. TLS admits a client without a certificate, so each request is checked here, by the registry.
+`POST /enrol` with a token, `POST /renew` and `POST /confirm` with the board's certificate, `GET
+/content/<sha256>` too, all of it or the rest; nothing else. TLS admits a client without a
+certificate, so each request is checked here, by the registry.
 """
 
 import functools
@@ -184,7 +185,8 @@ class FleetServer(HttpServer):
 
 class _Handler(HttpHandler):
     server: FleetServer
-    # A head and a small content are two writes: the second does not wait for the first's acknowledgement.
+    # A head and a small content are two writes: the second does not wait for the first's
+    # acknowledgement.
     disable_nagle_algorithm = True
 
     def answer(self) -> None:

@@ -1,6 +1,9 @@
-"""People's decisions: enrolment tokens, accepted and revoked devices. `Enforcement` makes the broker apply them.
+"""People's decisions: enrolment tokens, accepted and revoked devices.
 
-A device joins with a token, once; the server stores the token's hash, the join file the token itself.
+`Enforcement` makes the broker apply them.
+
+A device joins with a token, once; the server stores the token's hash, the join file the token
+itself.
 """
 
 import secrets

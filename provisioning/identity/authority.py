@@ -1,8 +1,8 @@
 """The fleet's certificate authority: keys and certificates on the curve P-256, and the list of revoked ones.
 
-X.509 is built directly on the library `cryptography`: no maintained library issues device certificates and maintains a revocation list that
-mosquitto reads without a certificate server. All certificates are valid from 2020 on: a board without a clock starts in some
-past year.
+X.509 is built directly on the library `cryptography`: no maintained library issues device
+certificates and maintains a revocation list that mosquitto reads without a certificate server. All
+certificates are valid from 2020 on: a board without a clock starts in some past year.
 """
 
 import hashlib
@@ -45,7 +45,8 @@ NOT_BEFORE = datetime(2020, 1, 1, tzinfo=timezone.utc)
 # The certificates of the fleet's servers, and the revocation list, last as long as its authority.
 AUTHORITY_DAYS = 30 * 365
 DEVICE_DAYS = 730
-# OpenSSL uses the newer of two lists; backdated, each can be a second newer than the last, however quickly they follow.
+# OpenSSL uses the newer of two lists; backdated, each can be a second newer than the last, however
+# quickly they follow.
 DATED_BACK = timedelta(days=1)
 LONGEST_NAME = 64  # Source: RFC 5280, ub-common-name.
 
@@ -150,7 +151,8 @@ class Authority:
     def name_hash(self) -> str:
         """Return the hash of the authority's name by which OpenSSL finds its revocation lists in a folder.
 
-        Source: X509_NAME_hash of OpenSSL 1.0 and newer: SHA-1 of the name in UTF-8, lower case, spaces collapsed, without the outer header.
+        Source: X509_NAME_hash of OpenSSL 1.0 and newer: SHA-1 of the name in UTF-8, lower case,
+        spaces collapsed, without the outer header.
         """
         plain = "".join(
             letter.lower() if letter.isascii() else letter

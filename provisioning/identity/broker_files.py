@@ -1,10 +1,11 @@
 """The broker's files: mosquitto's configuration, the access rules, and the revocation list.
 
-The rules below `edgemeter/v1` are those of a single lab's broker (`edgemeter collector deploy-files`); a test keeps them equal. They
-use the name in a client's certificate, so that joining and leaving change only the list.
+The rules below `edgemeter/v1` are those of a single lab's broker (`edgemeter collector
+deploy-files`); a test keeps them equal. They use the name in a client's certificate, so that
+joining and leaving change only the list.
 
-mosquitto 2.0.11 (Debian 12) crashes on reloads (SIGHUP) while sessions with an expiry of a few seconds come and go, so none is sent:
-OpenSSL reads a new list when the next client connects.
+mosquitto 2.0.11 (Debian 12) crashes on reloads (SIGHUP) while sessions with an expiry of a few
+seconds come and go, so none is sent: OpenSSL reads a new list when the next client connects.
 """
 
 import os
@@ -102,8 +103,9 @@ def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now:
 def _announce_list(folder: FleetFolder, signing: Authority) -> None:
     """Give the list one more name in the folder where OpenSSL looks for new lists: HASH.r0, HASH.r1, ...
 
-    If a process was killed before this, the next one does it. A hard link always names the same list; a symbolic one that is copied to
-    another machine before the list would name the previous list there.
+    If a process was killed before this, the next one does it. A hard link always names the same
+    list; a symbolic one that is copied to another machine before the list would name the previous
+    list there.
     """
     name, number = folder.revoked_lists / signing.name_hash(), 0
     with os_error_as(

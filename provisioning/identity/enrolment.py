@@ -1,7 +1,8 @@
 """Enrolment: decides on certificates by the token, the inventory and the known facts about the board.
 
-A name is a label and a board's serial number the identity: the same board with a new key was flashed again and keeps its name; the same key
-on another board is a copied card, which needs its own key and name.
+A name is a label and a board's serial number the identity: the same board with a new key was
+flashed again and keeps its name; the same key on another board is a copied card, which needs its
+own key and name.
 """
 
 import hashlib
@@ -31,7 +32,8 @@ logger = logging.getLogger(__name__)
 # A board that requests in a loop does not fill the registry.
 MOST_A_DAY = 10
 
-# A board that used its new certificate may be reset to an older state of its card: the previous one stays valid for this long.
+# A board that used its new certificate may be reset to an older state of its card: the previous one
+# stays valid for this long.
 RENEWED_GRACE_NS = 7 * NS_PER_DAY
 
 
@@ -125,7 +127,8 @@ class Enrolment:
         self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest
     ) -> EnrolmentAnswer:
         valid, now_ns = self._valid(enrolment.device), enrolment.asked_ns
-        # A device renews at two thirds of its certificate's lifetime. A request before half of it repeats one whose answer was lost.
+        # A device renews at two thirds of its certificate's lifetime. A request before half of it
+        # repeats one whose answer was lost.
         if (
             valid
             and valid[0].key_sha256 == request.key_sha256
@@ -256,7 +259,8 @@ class Enrolment:
             statements, device, now_ns, "the board enrolled again with another key"
         )
         if revoked_count and before is not None and before.serial != enrolment.serial:
-            # The board that had the name may be connected; if the new one is disconnected instead, it reconnects.
+            # The board that had the name may be connected; if the new one is disconnected instead,
+            # it reconnects.
             certificates.put_pending_disconnect(statements, device, now_ns)
         other = devices.find_by_serial(self.registry, enrolment.serial)
         if other is not None and other.device != device:

@@ -39,8 +39,8 @@ _RELEASE_KEY_HERE = (
 class FleetInit:
     """Creates the missing files in `folder`; `made` are the files, with the reason for each.
 
-    An option of None means the value in fleet.toml; `names` are further names and addresses of broker and service, `server` the other keys
-    of that table.
+    An option of None means the value in fleet.toml; `names` are further names and addresses of
+    broker and service, `server` the other keys of that table.
     """
 
     folder: FleetFolder
@@ -55,7 +55,8 @@ class FleetInit:
         """Create everything; return the remaining manual steps.
 
         Raises:
-            ConfigError: one file of a pair is missing, existing files contradict the options, or no broker is named.
+            ConfigError: one file of a pair is missing, existing files contradict the options, or no
+                broker is named.
             UnavailableError: the library of certificates is not installed.
         """
         require_extra(
@@ -114,7 +115,8 @@ class FleetInit:
     def _make_authority(self, fleet: str) -> None:
         folder = self.folder
         present = [path for path in (folder.ca_certificate, folder.ca_key) if path.exists()]
-        # The key is written first: if nothing was issued yet, a key alone is left by an interrupted command.
+        # The key is written first: if nothing was issued yet, a key alone is left by an interrupted
+        # command.
         if len(present) == 1 and (
             present != [folder.ca_key] or (folder.broker / "broker.crt").exists()
         ):

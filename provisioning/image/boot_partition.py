@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
 
 SECTOR_BYTES = 512
-# JetPack's system partition, on cards, eMMC and NVMe. Source: NVIDIA's Jetson Linux, flash_l4t_t234_nvme.xml and its older kin.
+# JetPack's system partition, on cards, eMMC and NVMe. Source: NVIDIA's Jetson Linux,
+# flash_l4t_t234_nvme.xml and its older kin.
 JETPACK_ROOT = "APP"
 BOOT_FILES = frozenset({"cmdline.txt", "config.txt", "user-data"})
 # Debian's package of each program; sfdisk is in a folder that a user's PATH lacks.

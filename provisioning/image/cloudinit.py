@@ -1,7 +1,8 @@
 """cloud-init's NoCloud: `user-data`, `meta-data`, `network-config` on the boot partition, or on a stick labelled CIDATA.
 
-The installation never runs inside cloud-init, which marks a once-per-instance step as done before it is done: a power cut would
-lose it. `bootcmd` runs at every boot and only starts our unit. Source: cloud-init's documentation, "NoCloud", and its helpers.py.
+The installation never runs inside cloud-init, which marks a once-per-instance step as done before
+it is done: a power cut would lose it. `bootcmd` runs at every boot and only starts our unit.
+Source: cloud-init's documentation, "NoCloud", and its helpers.py.
 """
 
 import json

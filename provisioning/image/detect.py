@@ -8,11 +8,13 @@ from edgemeter.provisioning.image.adapter_text import KERNEL_LINE, BootFormat
 from edgemeter.provisioning.image.boot_partition import OVER_SSH, BootPartition
 
 ISSUE = "issue.txt"
-# The first Raspberry Pi OS with a Python for the agent, and the last one built for firstrun.sh: the first Trixie. Source: rpi-imager
-# doc/os_customisation_formats.md; Debian 12 has Python 3.11, Debian 13 has 3.13.
+# The first Raspberry Pi OS with a Python for the agent, and the last one built for firstrun.sh: the
+# first Trixie. Source: rpi-imager doc/os_customisation_formats.md; Debian 12 has Python 3.11,
+# Debian 13 has 3.13.
 FIRST_BOOKWORM, LAST_FIRSTRUN = "2023-10-10", "2025-10-01"
 REFERENCE = re.compile(r"Raspberry Pi reference (\d{4}-\d{2}-\d{2})")
-# Kernels of 32 bits, which an image for 64 bits does not have. Source: the packages raspi-firmware and linux-image-rpi of Raspberry Pi OS.
+# Kernels of 32 bits, which an image for 64 bits does not have. Source: the packages raspi-firmware
+# and linux-image-rpi of Raspberry Pi OS.
 KERNELS_32 = frozenset({"kernel.img", "kernel7.img", "kernel7l.img"})
 # Files that act at a board's first boot, and their formats.
 FIRST_BOOT_FILES: dict[str, BootFormat | None] = {

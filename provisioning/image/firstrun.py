@@ -1,8 +1,8 @@
 """`firstrun.sh`, which Raspberry Pi OS Bookworm and the first Trixie run once from the kernel's command line.
 
 It runs without a network: it installs our unit, sets the Wi-Fi up, and reboots the board.
-Source: rpi-imager doc/os_customisation_formats.md; raspberrypi-sys-mods firstboot, imager_custom and imager_fixup, which rewrites the
-paths below /boot and the end of the script from its `rm` on.
+Source: rpi-imager doc/os_customisation_formats.md; raspberrypi-sys-mods firstboot, imager_custom
+and imager_fixup, which rewrites the paths below /boot and the end of the script from its `rm` on.
 """
 
 from edgemeter.provisioning.image.adapter_text import (
@@ -24,7 +24,8 @@ WORDS = (
     "systemd.run_success_action=reboot",
     "systemd.unit=kernel-command-line.target",
 )
-# The kernel line is removed first: with the line but without the script, the board would stop at every boot.
+# The kernel line is removed first: with the line but without the script, the board would stop at
+# every boot.
 CLEANED = r"s| systemd\.run[^ ]*||g; s| systemd\.unit=kernel-command-line\.target||g"
 TAIL = f"""for d in {BOOT_FOLDERS}; do
     test ! -f $d/{KERNEL_LINE} || sed -i '{CLEANED}' $d/{KERNEL_LINE}
@@ -52,7 +53,8 @@ def adapter_files(boot: BootPartition, wifi: Wifi | None) -> dict[str, str]:
 
 def script(text: str, wifi: Wifi | None) -> str:
     """Return the script `text` with our part at its beginning, or a script of our part alone."""
-    # The first line names the interpreter; an error in our part must not keep the rest from running.
+    # The first line names the interpreter; an error in our part must not keep the rest from
+    # running.
     head, *lines = without_ours(text) or ["#!/bin/bash", "set +e", *TAIL.splitlines()]
     part = [START]
     if wifi is not None:

@@ -37,8 +37,8 @@ class ServerEntry(
 ):
     """The addresses for devices: the broker, and the service for certificates and content over HTTPS.
 
-    `service` is the service's host if it differs from the broker's; `names` are further ones of both. `accept`: `token` is enough to
-    join, or approval by `hand` is required.
+    `service` is the service's host if it differs from the broker's; `names` are further ones of
+    both. `accept`: `token` is enough to join, or approval by `hand` is required.
     """
 
     broker: str

@@ -20,12 +20,14 @@ class FleetFolder:
         self.fleet_file = path / "fleet.toml"
         # The service's database of devices, jobs and releases (SQLite).
         self.registry = path / "registry.sqlite"
-        # The certificate of the fleet's authority and its private key, which signs device certificates, PEM.
+        # The certificate of the fleet's authority and its private key, which signs device
+        # certificates, PEM.
         self.ca_certificate = path / "ca.crt"
         self.ca_key = path / "ca.key"
         # The revocation list (CRL, PEM) that the broker reads.
         self.revoked = path / "revoked.crl"
-        # The folder of the broker's configuration, rules, certificate and key; the service has the same certificate.
+        # The folder of the broker's configuration, rules, certificate and key; the service has the
+        # same certificate.
         self.broker = path / "broker"
         # The folder in which a running broker finds a newer revocation list.
         self.revoked_lists = path / "broker/revoked"

@@ -6,9 +6,9 @@
 
 KEY is board, device, fleet, tag or trust; a pattern, a tag and a name may contain `*` and `?`.
 
-A device is its entry in the registry, overlaid with fleet.toml: the file decides board and tags, the registry serial
-number and trust state. A device that is only in the file, or only reports, is `expected`. Nothing is copied from the file into the
-registry.
+A device is its entry in the registry, overlaid with fleet.toml: the file decides board and tags,
+the registry serial number and trust state. A device that is only in the file, or only reports, is
+`expected`. Nothing is copied from the file into the registry.
 """
 
 import re
@@ -112,7 +112,10 @@ def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[D
 def select_accepted(
     folder: FleetFolder, registry: Registry, text: str
 ) -> tuple[list[Device], list[str]]:
-    """Return the devices of a selection that accept orders, and notes on the others. Raises ConfigError also if none does."""
+    """Return the devices of a selection that accept orders, and notes on the others.
+
+    Raises ConfigError also if none does.
+    """
     devices = select_devices(folder, registry, text)
     accepted = [device for device in devices if device.trust == "accepted"]
     skipped = [device for device in devices if device.trust != "accepted"]

@@ -1,7 +1,8 @@
 """The handler for jobs: sends orders to online devices, applies their reports, and gives up overdue ones.
 
-A decision is committed to the registry before it is published, so a kill at any moment costs nothing: orders are repeated and
-answered from the device's journal, and reports are repeated until they are acknowledged. Each poll reads only changes.
+A decision is committed to the registry before it is published, so a kill at any moment costs
+nothing: orders are repeated and answered from the device's journal, and reports are repeated until
+they are acknowledged. Each poll reads only changes.
 """
 
 import logging
@@ -58,11 +59,12 @@ MOST_UNKNOWN = 8
 # Waiting executions are checked again this often even without changes, for retries and revocations.
 CANDIDATES_POLL_S = REVOKED_POLL_S = 2.0
 PROGRESS_S = 2.0
-# After a pause of the service or the broker, devices have this long to report earlier events before they are given up.
+# After a pause of the service or the broker, devices have this long to report earlier events before
+# they are given up.
 PAUSE_S, PATIENCE_S = 10.0, 60.0
-# A device that reconnects may bring the end of an attempt that was given up, or be another agent with its key while the first carries out
-# the order: it has this long to report before the next attempt is sent. The same applies to a session that follows another before an order
-# is sent again.
+# A device that reconnects may bring the end of an attempt that was given up, or be another agent
+# with its key while the first carries out the order: it has this long to report before the next
+# attempt is sent. The same applies to a session that follows another before an order is sent again.
 BEFORE_RETRY_S = 5.0
 LONGEST_PROGRESS = 200
 
@@ -183,7 +185,8 @@ class DecisionRound:
             and report.attempt == execution.attempt
         )
         if execution is not None and given_up and report.state not in FINAL:
-            # It ended here without a report of its device, which still works on it: one that was revoked and has come back.
+            # It ended here without a report of its device, which still works on it: one that was
+            # revoked and has come back.
             self.messages.append(order_message(execution, self._queue.job(execution)))
 
     def give_up(self, execution: Execution) -> None:
@@ -201,7 +204,8 @@ class DecisionRound:
 def _report_receipt(report: ExecutionReport, execution: Execution | None) -> ReportReceipt:
     """Return the receipt for a report: the present state of the execution.
 
-    A report on an attempt that is over here, or on an unknown job, is acknowledged as if it were stored.
+    A report on an attempt that is over here, or on an unknown job, is acknowledged as if it were
+    stored.
     """
     version, state = report.expected_version + 1, report.state
     if execution is not None:
@@ -231,14 +235,17 @@ class JobHandler:
         # By device: reports on unknown jobs since the last poll.
         self._unknown: Counter[str] = Counter()
         self._progress: dict[str, Progress] = {}
-        # The next execution of each device that is online and idle: whether it measures, its earliest start, its id.
+        # The next execution of each device that is online and idle: whether it measures, its
+        # earliest start, its id.
         self._ready: dict[str, tuple[bool, int, int]] = {}
         self._moved: set[str] = set()
-        # By device: the session that was last online; those that another has replaced since the last poll.
+        # By device: the session that was last online; those that another has replaced since the
+        # last poll.
         self._sessions: dict[str, int] = {}
         self._replaced: set[str] = set()
         self._came_ns: dict[str, int] = {}
-        # Open executions of revoked devices: a device that comes back learns at once that they are over, not at its next report.
+        # Open executions of revoked devices: a device that comes back learns at once that they are
+        # over, not at its next report.
         self._dropped: dict[str, list[Execution]] = {}
         self._candidates_ns = 0
         self._revoked_ns = 0
@@ -296,7 +303,8 @@ class JobHandler:
             ]
         self._follow(queue, queue.refresh(), now_ns)
         self._meet(queue, now_ns)
-        # Nothing is given up soon after a pause in which devices could not report (no broker, no service).
+        # Nothing is given up soon after a pause in which devices could not report (no broker, no
+        # service).
         if now_ns - self._polled_ns > int(PAUSE_S * NS_PER_S):
             self._patient_ns = now_ns + int(PATIENCE_S * NS_PER_S)
         self._polled_ns = now_ns

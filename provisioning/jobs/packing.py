@@ -1,6 +1,7 @@
 """Packs a suite for devices: models with their cards, and data sets as one archive each, are stored in the fleet's content by hash.
 
-The suite for devices names them by file name, so that a device measures the same cases on the same data as `edgemeter run` does here.
+The suite for devices names them by file name, so that a device measures the same cases on the same
+data as `edgemeter run` does here.
 """
 
 import json
@@ -38,7 +39,8 @@ _UNIX = 3
 FETCH_S = 3600.0
 SUITE_NAME = "suite.toml"
 FindModel = Callable[[str], Path]
-# Keys of a case that an order may have; annotations are in the archive of their data. Options are refused with a reason of their own.
+# Keys of a case that an order may have; annotations are in the archive of their data. Options are
+# refused with a reason of their own.
 SENT = order_suite.KEYS | {"annotations", "options"}
 
 
@@ -48,7 +50,8 @@ def pack_data(
     """Return the data sets of these cases for orders, by `data` and `annotations` of the cases.
 
     Raises:
-        ConfigError: an image or its ground truth is missing or unreadable, or the data set is larger than an order allows.
+        ConfigError: an image or its ground truth is missing or unreadable, or the data set is
+            larger than an order allows.
         UnavailableError: the content cannot be stored.
     """
     # By data set: its subsets (None: all of it), each with its seed.
@@ -96,7 +99,8 @@ def write_archive(files: Mapping[str, Path], target: IO[bytes]) -> None:
                 raise ConfigError(
                     f"{name!r} cannot be in an archive of photographs: rename it (UTF-8, no control characters, no name above 255 bytes)"
                 )
-            # The date is the earliest of zip, the mode always the same: only names and bytes distinguish archives.
+            # The date is the earliest of zip, the mode always the same: only names and bytes
+            # distinguish archives.
             info = zipfile.ZipInfo(name)
             info.create_system, info.external_attr = _UNIX, _MODE << 16
             with os_error_as(ConfigError, f"cannot read {str(files[name])!r}"):
@@ -141,7 +145,8 @@ def _ground_truth(
         }
     if not yolo.Yolo().recognises(images, annotations):
         return {f"{ANNOTATIONS}/{annotations.name}": annotations}
-    # Labels may be in several places relative to the images; one folder with all of them is among these.
+    # Labels may be in several places relative to the images; one folder with all of them is among
+    # these.
     labels = yolo.find_labels(images, annotations)
     names = "classes.txt" if labels.names.suffix.lower() not in (".yaml", ".yml") else "data.yaml"
     texts = [path for path in map(labels.of, photographs) if path.is_file()]

@@ -28,11 +28,13 @@ from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
 logger = logging.getLogger(__name__)
 
 POLL_NS = NS_PER_S
-# The progress of jobs is retained for the collector and its page, at most one message of each in this time.
+# The progress of jobs is retained for the collector and its page, at most one message of each in
+# this time.
 REPORT_NS = 5 * NS_PER_S
 # The progress of an ended job stays this long; then its topic is cleared.
 KEPT_NS = NS_PER_DAY
-# The newest jobs are reported; the topics of as many older ones are cleared, which the service may have left before a restart.
+# The newest jobs are reported; the topics of as many older ones are cleared, which the service may
+# have left before a restart.
 MOST_JOBS = 50
 # A message with this many is far below a collector's limit.
 MOST_EXECUTIONS, LONGEST_NOTE = 50, 120

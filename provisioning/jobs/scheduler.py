@@ -1,9 +1,11 @@
 """The open executions and their transitions (pure functions), and the queue of each device in memory.
 
-    held -> queued -> sent -> accepted -> running | repeating -> done | failed | rejected | timed_out | cancelled
-               ^--------- once more, if it timed out or was interrupted and a retry is left
+    held -> queued -> sent -> accepted -> running | repeating -> done | failed | rejected |
+               timed_out | cancelled ^--------- once more, if it timed out or was interrupted and a
+               retry is left
 
-The queue is updated by the serials of changes. It decides nothing and can be lost: after a kill it is read again.
+The queue is updated by the serials of changes. It decides nothing and can be lost: after a kill it
+is read again.
 """
 
 from collections import OrderedDict, defaultdict, deque
@@ -67,8 +69,8 @@ def apply_report(
 ) -> Execution | None:
     """Return the execution after a report of its device; None for a stale report, which changes nothing.
 
-    A report of the current attempt counts if it expects the stored version, or is further on than the stored state: a lost
-    acknowledgement must not cost a measurement.
+    A report of the current attempt counts if it expects the stored version, or is further on than
+    the stored state: a lost acknowledgement must not cost a measurement.
     """
     if execution.is_final or report.attempt != execution.attempt:
         return None

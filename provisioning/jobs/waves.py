@@ -40,7 +40,8 @@ def by_state(counts: Counts) -> Counter[str]:
 def in_waves(kinds: Mapping[str, Hashable], ends: Sequence[str]) -> dict[str, int]:
     """Return the wave of each device, from 0: one of each kind (board type, release) in turn, so that every kind is tried early.
 
-    `ends` are the numbers (`2`) or shares (`10%`) of devices that have begun with each wave; the last wave has all others.
+    `ends` are the numbers (`2`) or shares (`10%`) of devices that have begun with each wave; the
+    last wave has all others.
     """
     by_kind = defaultdict(list)
     for device, kind in kinds.items():
@@ -129,7 +130,10 @@ def _move(
 def change_job(
     registry: Registry, name: str, change: JobChange, device: str | None, now_ns: int
 ) -> str:
-    """Pause, resume or cancel a job manually, cancel also on one device only; return what was done. Raises ConfigError if it is over."""
+    """Pause, resume or cancel a job manually, cancel also on one device only; return what was done.
+
+    Raises ConfigError if it is over.
+    """
     with registry.transaction() as statements:
         job = jobs.find(registry, name)
         if change == "cancel":

@@ -130,7 +130,8 @@ def end_token(
 class EnrolmentRequest:
     """One request of a board, and why it needs a decision; `request` stays the same when the board asks again.
 
-    It came with a token for `device`, or, from a copied card, with the certificate of `device`. `name` is the accepted one.
+    It came with a token for `device`, or, from a copied card, with the certificate of `device`.
+    `name` is the accepted one.
     """
 
     request: str
@@ -260,7 +261,8 @@ FORGOTTEN_NS = NS_PER_DAY
 class Ban:
     """The last ban of a device, its `count`th in a row: from when until when (UTC), and the reason.
 
-    The broker refuses a device that keeps others from working for a time, which grows from ban to ban and ends automatically.
+    The broker refuses a device that keeps others from working for a time, which grows from ban to
+    ban and ends automatically.
     """
 
     device: str

@@ -15,10 +15,12 @@ from edgemeter.agent.contract.health import Health, ReportedMessage
 from edgemeter.agent.contract.messages import Activity, DeviceState, Measuring
 from edgemeter.provisioning.registry.registry import Registry
 
-# expected: in fleet.toml or given a token, no report yet; pending: waits for approval; revoked: out for good.
+# expected: in fleet.toml or given a token, no report yet; pending: waits for approval; revoked: out
+# for good.
 TrustState = Literal["expected", "pending", "accepted", "revoked"]
-# A late Will of a session that is over does not apply to the next session. Retained states are repeated each time the service starts, also
-# of a revoked and disconnected device, whose Will the broker's rules hold back.
+# A late Will of a session that is over does not apply to the next session. Retained states are
+# repeated each time the service starts, also of a revoked and disconnected device, whose Will the
+# broker's rules hold back.
 _STATE = """INSERT INTO presence (device, fleet, state, session, challenge, since_ns) SELECT ?, ?, ?, ?, ?, ?
 WHERE NOT EXISTS (SELECT 1 FROM devices WHERE device = ? AND trust = 'revoked')
 ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.state, session = excluded.session,
@@ -98,7 +100,9 @@ class DeviceReport:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The last reports of a device, None if not reported. It is in `state` since `since_ns` (UTC, by the server's clock).
+    """The last reports of a device, None if not reported.
+
+    It is in `state` since `since_ns` (UTC, by the server's clock).
 
     Orders to it must repeat `challenge`.
     """

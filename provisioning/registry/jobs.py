@@ -1,7 +1,8 @@
 """Jobs and their executions in the registry: a job is work on devices in waves, an execution is a job on one device.
 
-Any part of the server adds jobs here, in a transaction; the job handler delivers them to the devices. Every change of an execution gives
-its row a new `serial`, the highest of all: a follower asks for the rows above the last one it saw.
+Any part of the server adds jobs here, in a transaction; the job handler delivers them to the
+devices. Every change of an execution gives its row a new `serial`, the highest of all: a follower
+asks for the rows above the last one it saw.
 """
 
 import secrets
@@ -25,7 +26,8 @@ from edgemeter.agent.contract.orders import (
 )
 from edgemeter.provisioning.registry.registry import Registry
 
-# held: its wave has not begun; queued: waits for its device; sent: the device has not answered; the device reports the others.
+# held: its wave has not begun; queued: waits for its device; sent: the device has not answered; the
+# device reports the others.
 ExecutionState: TypeAlias = Literal["held", "queued", "sent"] | JobState
 IN_FLIGHT = frozenset({"sent", "accepted", "running"})
 # Its device has it, or is about to: cancelling it takes a request.
@@ -35,10 +37,14 @@ FAILURES = ("failed", "rejected", "timed_out")
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One job on one device. `attempt` is 0 until it is sent for the first time; `version` counts the changes that the server accepted.
+    """One job on one device.
 
-    `work` is the index of its work in the job; of those with the same `exclusive`, one at a time is in flight. `due_ns` is the earliest
-    start, `deadline_ns` when the server gives it up; `reason` is why it is in its state.
+    `attempt` is 0 until it is sent for the first time; `version` counts the changes that the server
+    accepted.
+
+    `work` is the index of its work in the job; of those with the same `exclusive`, one at a time is
+    in flight. `due_ns` is the earliest start, `deadline_ns` when the server gives it up; `reason`
+    is why it is in its state.
     """
 
     id: int
@@ -89,8 +95,9 @@ class Target(NamedTuple):
 class NewJob:
     """A job to add, with one work, or one for each kind of device.
 
-    `timeout_s` counts from when a device accepts it; `retries` apply after a timeout, and three times as many after an interruption.
-    A wave follows if at most `max_failed_ratio` (0..1) of the previous one has failed or not ended; if more have failed, the job stops.
+    `timeout_s` counts from when a device accepts it; `retries` apply after a timeout, and three
+    times as many after an interruption. A wave follows if at most `max_failed_ratio` (0..1) of the
+    previous one has failed or not ended; if more have failed, the job stops.
     """
 
     works: tuple[Work, ...]
@@ -104,7 +111,8 @@ class NewJob:
 class Job(NewJob):
     """A job in the registry: waves up to `wave` of `waves` (from 0) may start; `reason` is why it is in its state.
 
-    It is paused by hand, and stopped after too many failures. Failures up to the serial `judged_from` no longer count: it was resumed.
+    It is paused by hand, and stopped after too many failures. Failures up to the serial
+    `judged_from` no longer count: it was resumed.
     """
 
     job: str
@@ -170,7 +178,10 @@ def count_states(registry: Registry, job: str, since: int = 0) -> dict[tuple[int
 
 
 def add(statements: Statements, new: NewJob, targets: Sequence[Target], now_ns: int) -> str:
-    """Add a job in a transaction, its first wave queued; return its name. Raises ConfigError if an order is too large for a device."""
+    """Add a job in a transaction, its first wave queued; return its name.
+
+    Raises ConfigError if an order is too large for a device.
+    """
     job = f"{new.works[0].__struct_config__.tag}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-{secrets.token_hex(3)}"
     for work in new.works:
         if (

@@ -1,10 +1,12 @@
 """Installs a release of the agent on this device: `python3 install.py --release FILE.tar --root /opt/edgemeter`.
 
-It stays one file with the standard library only, because it is copied to boards and runs without a release, with Python >= 3.8 and
-`openssl`. An installed release is a virtual environment built in place, `ROOT/releases/<version>`; it is complete once its `manifest.json`
-exists, and runs once the link `ROOT/current` names it. The link `ROOT/proven` names the release whose installer and supervisor the
-device uses: the one that ran healthily last. Signature and target are verified before anything is written, and each file as it is copied
-to `ROOT/.incoming`; a power cut at any moment leaves the release that ran. A refused release ends with one line on stderr and status 1.
+It stays one file with the standard library only, because it is copied to boards and runs without a
+release, with Python >= 3.8 and `openssl`. An installed release is a virtual environment built in
+place, `ROOT/releases/<version>`; it is complete once its `manifest.json` exists, and runs once the
+link `ROOT/current` names it. The link `ROOT/proven` names the release whose installer and
+supervisor the device uses: the one that ran healthily last. Signature and target are verified
+before anything is written, and each file as it is copied to `ROOT/.incoming`; a power cut at any
+moment leaves the release that ran. A refused release ends with one line on stderr and status 1.
 """
 
 from __future__ import annotations
@@ -479,7 +481,8 @@ class Installation:
                 shutil.copyfile(str(source), str(target))
         # By the device's Python: it has to run if the environment of a release does not.
         self._run("its supervisor", [sys.executable, str(self.release / "supervisor.py"), "--help"])
-        # All of it is on the disk before the manifest completes it: one file system only; glibc >= 2.14.
+        # All of it is on the disk before the manifest completes it: one file system only; glibc >=
+        # 2.14.
         descriptor = os.open(str(self.root), os.O_RDONLY)
         failed = ctypes.CDLL(None, use_errno=True).syncfs(descriptor)
         os.close(descriptor)

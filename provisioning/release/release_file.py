@@ -46,11 +46,13 @@ def build_release(
 ) -> ReleaseFile:
     """Build a release; `out` is its file, by default in the current folder with a name of version and board.
 
-    Without a `key` it is not signed. `public_keys` are those that devices trust after it, the key's own among them; None: as before.
-    `wheel` is edgemeter's own, by default built from the local installation; `further` are wheels that no index has.
+    Without a `key` it is not signed. `public_keys` are those that devices trust after it, the key's
+    own among them; None: as before. `wheel` is edgemeter's own, by default built from the local
+    installation; `further` are wheels that no index has.
 
     Raises:
-        ConfigError: wheels are missing, devices will not trust the key, or the file cannot be written.
+        ConfigError: wheels are missing, devices will not trust the key, or the file cannot be
+            written.
         UnavailableError: pip, the index or openssl cannot be reached.
     """
     if public_keys is not None:

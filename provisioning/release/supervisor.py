@@ -1,20 +1,28 @@
-"""The supervisor of a device: installs a release and rolls it back if it is not healthy. A script for Python 3.8 and later.
+"""The supervisor of a device: installs a release and rolls it back if it is not healthy.
 
-It runs as `ROOT/proven/supervisor.py`, with only the device's Python and the `install.py` next to it, so that it works whatever is
-wrong with a release; the link `proven` names the release that last ran healthily, never one on trial. It runs as root next to the
-agent and trusts the agent only for the choice of an update: `install.py` verifies signature and files with the public key that came with
-the device. The agent's requests are files in `HOME/update`, which are only read here:
+A script for Python 3.8 and later.
+
+It runs as `ROOT/proven/supervisor.py`, with only the device's Python and the `install.py` next to
+it, so that it works whatever is wrong with a release; the link `proven` names the release that last
+ran healthily, never one on trial. It runs as root next to the agent and trusts the agent only for
+the choice of an update: `install.py` verifies signature and files with the public key that came
+with the device. The agent's requests are files in `HOME/update`, which are only read here:
 
     wanted.json     the update request                 withdrawn.json  the request that is withdrawn
-    healthy.json    the agent's health report          reboot          the boot in which the agent wants a reboot
+    healthy.json    the agent's health report          reboot          the boot in which the agent
+    wants a reboot
 
-and reads `ROOT/supervisor/journal.json`, which is written atomically before each step, so that after a kill or a power cut at any moment it
-continues there: the `update` in progress, the `outcome` of the last one, and the `bad` versions, which failed here. The steps are `taken`
-(waits for the end of the measurement), `installing` (next to the running release), `trying` (the new release runs and has to report that
-it is healthy), `going back` (rollback to the previous release) and `ended` (the disk is put in order). An interrupted installation is
-resumed, after a pause that grows, until it ends or is withdrawn; a trial that the board itself did not survive is repeated once.
+and reads `ROOT/supervisor/journal.json`, which is written atomically before each step, so that
+after a kill or a power cut at any moment it continues there: the `update` in progress, the
+`outcome` of the last one, and the `bad` versions, which failed here. The steps are `taken` (waits
+for the end of the measurement), `installing` (next to the running release), `trying` (the new
+release runs and has to report that it is healthy), `going back` (rollback to the previous release)
+and `ended` (the disk is put in order). An interrupted installation is resumed, after a pause that
+grows, until it ends or is withdrawn; a trial that the board itself did not survive is repeated
+once.
 
-The run lock of the board, /run/lock/edgemeter-run.lock, is held by whatever measures, and here for a switch or a reboot.
+The run lock of the board, /run/lock/edgemeter-run.lock, is held by whatever measures, and here for
+a switch or a reboot.
 """
 
 from __future__ import annotations
@@ -61,7 +69,8 @@ OPTIONS: dict[str, Any] = {
     "reboot_command": "systemctl reboot",
     # A file whose content changes with each boot.
     "boot_id": Path("/proc/sys/kernel/random/boot_id"),
-    # The least time for a release to become healthy, longer on a slow card; and how long it has to keep running then.
+    # The least time for a release to become healthy, longer on a slow card; and how long it has to
+    # keep running then.
     "healthy_within_s": 300.0,
     "settle_s": 30.0,
     # How long to wait after the first interruption of an installation.
@@ -74,11 +83,13 @@ OPTIONS: dict[str, Any] = {
 RUN_LOCK = os.environ.get("EDGEMETER_RUN_LOCK") or "/run/lock/edgemeter-run.lock"
 # How long to wait for the end of a measurement, and of an installation.
 BLOCKED_AFTER_S, INSTALL_S = 6 * 3600.0, 1800.0
-# A release is tried in this many boots, and is bad after this many failures that may not be its own.
+# A release is tried in this many boots, and is bad after this many failures that may not be its
+# own.
 MOST_TRIES = 2
 # The longest pause before an installation that keeps interrupting the board is resumed.
 LONGEST_PAUSE_S = 3600.0
-# A release has this many times as long to become healthy as this board took to install it and to import the previous one.
+# A release has this many times as long to become healthy as this board took to install it and to
+# import the previous one.
 SLOW_FACTOR, LONGEST_TRIAL_S = 3.0, 3600.0
 # Starts that fail within this time are one loop, not occasional accidents.
 LOOP_S = 1800.0
@@ -146,7 +157,10 @@ def lock_within(descriptor: int, patience_s: float, every_s: float) -> bool:
 
 
 def run(command: list[str], log: Path, patience_s: float) -> tuple[int | None, str]:
-    """Run the command; return its status, None if it did not end by itself, and its last line. It is killed after `patience_s`."""
+    """Run the command; return its status, None if it did not end by itself, and its last line.
+
+    It is killed after `patience_s`.
+    """
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
     try:
         with log.open("wb") as output:
@@ -169,7 +183,10 @@ def run(command: list[str], log: Path, patience_s: float) -> tuple[int | None, s
 
 
 class Supervisor:
-    """One device's supervisor; `poll` is called repeatedly. It raises OSError if the disk fails, and a new one continues."""
+    """One device's supervisor; `poll` is called repeatedly.
+
+    It raises OSError if the disk fails, and a new one continues.
+    """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -493,7 +510,8 @@ class Supervisor:
             self._bad(update["order"]["version"]).get("attempts", 0) + 1,
             update["reason"],
         )
-        # The broker may be unreachable for both releases, and the power may have failed: only a second failure marks the release as bad.
+        # The broker may be unreachable for both releases, and the power may have failed: only a
+        # second failure marks the release as bad.
         is_bad = attempts >= MOST_TRIES or not any(
             cause in reason for cause in ("session with the broker", "the board went down")
         )

@@ -28,8 +28,8 @@ class FleetPublish(Protocol):
 class FleetHandler(Protocol):
     """Created once with (FleetFolder, Registry, FleetPublish); every method is called from the service's one thread, in turn.
 
-    An EdgemeterError is logged, and the service continues. Nothing may block longer than a second, or the other handlers wait. The
-    default of every method does nothing.
+    An EdgemeterError is logged, and the service continues. Nothing may block longer than a second,
+    or the other handlers wait. The default of every method does nothing.
     """
 
     topics: Sequence[str]

@@ -17,8 +17,8 @@ MOST_WAITING = 20_000
 MOST_OF_ONE = 256
 LARGEST_OF_ONE_BYTES = 4 << 20
 
-# Rate and burst of one sender; a message costs one, plus one per 4 KiB. A board at work sends a few a second. After the service was away,
-# some hundreds a day arrive at once.
+# Rate and burst of one sender; a message costs one, plus one per 4 KiB. A board at work sends a few
+# a second. After the service was away, some hundreds a day arrive at once.
 UNITS_PER_S = 250.0
 BURST_UNITS = 2000.0
 UNIT_BYTES = 4096

@@ -30,7 +30,8 @@ CLIENT_ID = "edgemeter-fleet"
 POLL_S = 0.5
 # A handler may wait for a broker that stalls, ten seconds for each session that it ends.
 STALLED_S = 60.0
-# A flood leaves a backlog at the broker, up to its limit, before the sender is disconnected; others wait behind it.
+# A flood leaves a backlog at the broker, up to its limit, before the sender is disconnected; others
+# wait behind it.
 MOST_DROPPED = 2000
 RENEWAL_S = 3.0
 
@@ -174,7 +175,8 @@ class FleetService:
     def _renew_session(self) -> None:
         """Reconnect without the broker's backlog: most of it is a flooding sender's.
 
-        Other senders' messages come again: their reports are retained, and a device repeats those of its jobs until they are acknowledged.
+        Other senders' messages come again: their reports are retained, and a device repeats those
+        of its jobs until they are acknowledged.
         """
         self._renewed_s = self._clock()
         logger.info(
@@ -199,7 +201,8 @@ class FleetService:
             else:
                 fleet_handler.received(message)
         except EdgemeterError as error:
-            # A device can send rejected messages as often as it likes; a handler that cannot poll fails twice a second.
+            # A device can send rejected messages as often as it likes; a handler that cannot poll
+            # fails twice a second.
             where, who = (
                 (f" (on {message.topic!r})", message.topic.rpartition("/")[0])
                 if message

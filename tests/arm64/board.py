@@ -12,7 +12,10 @@ MEMORY_MB = 1024
 
 @dataclass(slots=True)
 class Board:
-    """One board with the card at `image`; what it prints goes to `console`. `cut` takes its power away."""
+    """One board with the card at `image`; what it prints goes to `console`.
+
+    `cut` takes its power away.
+    """
 
     image: Path
     initrd: Path
@@ -44,7 +47,8 @@ class Board:
                 "-append",
                 command_line,
             ),
-            # Writes that the board did not flush are lost with its power: qemu's own cache outlives it only when the host does not die.
+            # Writes that the board did not flush are lost with its power: qemu's own cache outlives
+            # it only when the host does not die.
             *(
                 "-drive",
                 f"file={self.image},format=raw,if=none,id=card,cache=writeback",

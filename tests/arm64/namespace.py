@@ -9,7 +9,8 @@ from tests.arm64.emulation import succeeded
 # ELF, 64 bits, little-endian, a program or library for AArch64, as binfmt_misc takes it.
 MAGIC = r"\\x7fELF\\x02\\x01\\x01" + r"\\x00" * 9 + r"\\x02\\x00\\xb7\\x00"
 MASK = r"\\xff" * 7 + r"\\x00" + r"\\xff" * 8 + r"\\xfe" + r"\\xff" * 3
-# $1 the arm64 system, $2 qemu, $3 the release's folder, $4 the Python in the system, $5 what to do there.
+# $1 the arm64 system, $2 qemu, $3 the release's folder, $4 the Python in the system, $5 what to do
+# there.
 ENTER = f"""
 mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
 printf %s ":arm64:M::{MAGIC}:{MASK}:$2:OCF" > /proc/sys/fs/binfmt_misc/register

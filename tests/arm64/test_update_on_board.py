@@ -84,8 +84,9 @@ def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(
         time.sleep(draw.uniform(5.0, UPDATE_S))
         board.cut()
         board.power_on()
-    # An installation goes on after each cut; a release that was cut off in two trials is rolled back, and carried out if ordered once more.
-    # Where the update had ended before the last cut, the fleet sees the device online for a moment, and then lost until it has started.
+    # An installation goes on after each cut; a release that was cut off in two trials is rolled
+    # back, and carried out if ordered once more. Where the update had ended before the last cut,
+    # the fleet sees the device online for a moment, and then lost until it has started.
     assert awaited(board, lambda: device_status(server)["job"] is None and works(server)), (
         board.said()[-3000:]
     )

@@ -1,8 +1,9 @@
 """`make bench`: our figures next to those of peers and bare limits in the same run, within 12 minutes on two cores.
 
-`make bench ARGS=delivery` runs one part, `ARGS='engine drain'` several, `ARGS=--full` also `make test` from nothing.
-A line ends when the interval of its ratio decides; where others disturb, pairs are measured again until its time is up. Each result is
-printed as it comes; all of them are in .bench/results.md and .bench/results.json. To publish them:
+`make bench ARGS=delivery` runs one part, `ARGS='engine drain'` several, `ARGS=--full` also `make
+test` from nothing. A line ends when the interval of its ratio decides; where others disturb, pairs
+are measured again until its time is up. Each result is printed as it comes; all of them are in
+.bench/results.md and .bench/results.json. To publish them:
 
     python -m tests.benchmarks.history && python -m tests.docs.pictures ratios
 """
@@ -20,7 +21,8 @@ from importlib import import_module
 from tests.benchmarks.harness import ROOT, Comparison, LeftOutError, this_machine
 
 RESULTS = ROOT / ".bench"
-# Each part is a module with a generator `comparisons()`, and for `--full` perhaps `long_comparisons()`; how long it takes, s.
+# Each part is a module with a generator `comparisons()`, and for `--full` perhaps
+# `long_comparisons()`; how long it takes, s.
 PARTS = {
     "engine": 100,
     "coco": 100,

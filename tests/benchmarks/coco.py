@@ -1,8 +1,9 @@
 """COCO evaluation against pycocotools, on the same made-up boxes, as dense as those of val2017: as fast as wanted, and the same AP.
 
-Both begin with the document and the detections as plain data, and end with the twelve figures; ours also with the bounds of AP over images,
-which take twenty evaluations more. Both compute in one thread and wait for
-nothing, so processor time is judged: of the seconds that the peer takes, others get their part of a shared machine.
+Both begin with the document and the detections as plain data, and end with the twelve figures; ours
+also with the bounds of AP over images, which take twenty evaluations more. Both compute in one
+thread and wait for nothing, so processor time is judged: of the seconds that the peer takes, others
+get their part of a shared machine.
 """
 
 import statistics
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 from edgemeter.agent.tasks.coco_matches import CocoAp
 from tests.benchmarks.harness import Comparison, LeftOutError, Line, at_most, compared, in_turn
 
-# A fifth of val2017, which has 5,000 images and 36,781 boxes; detectors give up to 100 detections an image.
+# A fifth of val2017, which has 5,000 images and 36,781 boxes; detectors give up to 100 detections
+# an image.
 IMAGES, OBJECTS, DETECTIONS, CATEGORIES = 1_000, 7_356, 100_000, 80
 WIDTH, HEIGHT = 640.0, 480.0
 SECONDS = 90.0

@@ -1,8 +1,10 @@
 """Delivery: durable records a second through mosquitto, beside Telegraf with the same broker settings, publisher and records.
 
-Ours is durable when the record is committed to the ledger, its figures as columns too, and the publisher has the receipt; Telegraf's when
-InfluxDB 2 has the point. A batch is held against the bare limit of its kind, one loop that commits the same records' JSON to SQLite, a row
-each; the time from publishing to the receipt, at a third of the rate that was reached, against one fsync on the ledger's disk.
+Ours is durable when the record is committed to the ledger, its figures as columns too, and the
+publisher has the receipt; Telegraf's when InfluxDB 2 has the point. A batch is held against the
+bare limit of its kind, one loop that commits the same records' JSON to SQLite, a row each; the time
+from publishing to the receipt, at a third of the rate that was reached, against one fsync on the
+ledger's disk.
 """
 
 import itertools
@@ -36,10 +38,12 @@ from tests.fixtures.servers import Influx, Server, mosquitto, running
 DISK = os.environ.get("EDGEMETER_BENCH_DIR")
 BIN = ROOT.parent / "shared" / "bin"
 BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0")
-# Blocks of one to three seconds. Telegraf writes as soon as it has 5,000 points, so it waits for no flush.
+# Blocks of one to three seconds. Telegraf writes as soon as it has 5,000 points, so it waits for no
+# flush.
 SINGLE_RECORDS, BATCHED_RECORDS, RECORDS_A_BATCH = 20_000, 50_000, 100
 SINGLE_S, BATCHED_S, DELAY_S = 35.0, 25.0, 24.0
-# A pair of 99th percentiles is over so many blocks, some 50 ms each: what others do to the disk meets both.
+# A pair of 99th percentiles is over so many blocks, some 50 ms each: what others do to the disk
+# meets both.
 DELAY_BLOCKS, DELAY_RECORDS, FSYNCS = 12, 250, 100
 
 TELEGRAF = """

@@ -1,7 +1,8 @@
 """The drain: points of figures a second from a ledger to an InfluxDB 2 on the same cores, beside the same lines ready made.
 
-The peer posts the lines of the same batches, made before the clock starts, over one kept connection: what no client can be faster than.
-Both write the same points to one server again and again, in turns.
+The peer posts the lines of the same batches, made before the clock starts, over one kept
+connection: what no client can be faster than. Both write the same points to one server again and
+again, in turns.
 """
 
 import http.client

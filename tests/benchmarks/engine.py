@@ -1,7 +1,8 @@
 """What the engine adds to a latency: p50 by our loop against a bare loop and LiteRT's own benchmark program.
 
-Loops are fed in the same way outside the clock, so that caches are in the same state: what is left is what our loop adds to the call.
-They take turns in one process: between processes p50 moves by 1%, and no number of pairs that anybody waits for tells 0.2% through that.
+Loops are fed in the same way outside the clock, so that caches are in the same state: what is left
+is what our loop adds to the call. They take turns in one process: between processes p50 moves by
+1%, and no number of pairs that anybody waits for tells 0.2% through that.
 """
 
 import json
@@ -43,7 +44,8 @@ QUICK, SLOW = (
     "mobilenet_v1_0.25_128_quant.tflite",
     "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite",
 )
-# A block is short against what else happens on a machine, and its first query, after the set-up, hardly moves the median.
+# A block is short against what else happens on a machine, and its first query, after the set-up,
+# hardly moves the median.
 SECONDS, QUERIES = 20.0, 32
 PROGRAM_SECONDS, PROGRAM_QUERIES, TURN_S = 80.0, MODES["rapid"].queries, 0.15
 OURS = ["--mode", "rapid", "--repeats", "1", "--power", "none", "--no-save", "--format", "json"]
@@ -118,8 +120,9 @@ def comparisons() -> Iterator[Comparison]:
 def beside_litert_benchmark() -> Iterator[Comparison]:
     """Yield p50 of `edgemeter run` against `litert-benchmark`, which ships in LiteRT's wheel; none where it is not installed.
 
-    The peer rounds to 0.01 ms, so that only the slower model can be compared. It runs the model through LiteRT's CompiledModel, we through
-    its Interpreter: the ratio holds both what the two programs add and what the two ways of running differ by.
+    The peer rounds to 0.01 ms, so that only the slower model can be compared. It runs the model
+    through LiteRT's CompiledModel, we through its Interpreter: the ratio holds both what the two
+    programs add and what the two ways of running differ by.
     """
     program = Path(sys.executable).parent / "litert-benchmark"
     if not program.exists():
@@ -158,7 +161,8 @@ def _programs_ms(program: Path, model: Path, first: int) -> Pair:
             if isinstance(event, job.Phase) and event.name == "timed":
                 _take_turns([str(program), "--model", str(model), *settings], first)
 
-        # The command runs in this process, its queries in a process of their own, which waits while its session handles an event.
+        # The command runs in this process, its queries in a process of their own, which waits while
+        # its session handles an event.
         with patch.object(run_session, "session_progress", lambda: nullcontext(on_event)):
             ran = CliRunner().invoke(run, [str(model), *OURS], catch_exceptions=False)
         return float(json.loads(ran.stdout)["runs"][0]["latency"]["p50_ms"]), float(

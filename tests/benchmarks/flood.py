@@ -1,6 +1,7 @@
 """A light publisher, a process of its own: many records at QoS 1 over one raw connection, and the receipts over another.
 
-The same for us and for a peer that sends no receipts. Prints one line of JSON. Usage: python -m tests.benchmarks.flood SETTINGS_JSON
+The same for us and for a peer that sends no receipts. Prints one line of JSON. Usage: python -m
+tests.benchmarks.flood SETTINGS_JSON
 """
 
 import json

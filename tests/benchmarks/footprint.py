@@ -1,11 +1,13 @@
 """What the agent takes of a small board: the memory of a run and at rest, and the disk of a base install.
 
-A run of a replay model stands next to a bare loop with the same runtime: a process that imports numpy and the replay runtime, loads the
-model, calls it with one input and keeps the times, as a user would write it by hand. Of all processes of either, each page in memory
-counts once, at the moment that most are in use.
+A run of a replay model stands next to a bare loop with the same runtime: a process that imports
+numpy and the replay runtime, loads the model, calls it with one input and keeps the times, as a
+user would write it by hand. Of all processes of either, each page in memory counts once, at the
+moment that most are in use.
 
-At rest the agent is connected to a broker, as Telegraf is. Its figure has pages that it shares with other programs divided among them
-(PSS). That of Telegraf, which shares nothing, is the same by both measures.
+At rest the agent is connected to a broker, as Telegraf is. Its figure has pages that it shares with
+other programs divided among them (PSS). That of Telegraf, which shares nothing, is the same by both
+measures.
 """
 
 import os

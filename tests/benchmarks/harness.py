@@ -1,13 +1,17 @@
 """Lines of `make bench`: ours next to a peer's or a bare limit's, in pairs of blocks, until the interval of their ratio decides.
 
-Machines are shared, and one is six times slower than it was yesterday: ratios are judged, and figures only if they have a limit,
-such as sizes in memory and on disk. Blocks are as short as what they measure allows: some milliseconds in one process, seconds where each
-starts processes. Which of a pair comes first is drawn, and the next pair has the other order. A pair during which others took part of the
-processor is measured again, by the rules that make a run disturbed: a noisy machine costs time and not truth.
+Machines are shared, and one is six times slower than it was yesterday: ratios are judged, and
+figures only if they have a limit, such as sizes in memory and on disk. Blocks are as short as what
+they measure allows: some milliseconds in one process, seconds where each starts processes. Which of
+a pair comes first is drawn, and the next pair has the other order. A pair during which others took
+part of the processor is measured again, by the rules that make a run disturbed: a noisy machine
+costs time and not truth.
 
-The interval is over neighbouring pairs in `GROUPS` groups, which are so long that most of what depends falls into one. Looking again and
-again would find chance sooner or later, so looks are planned: after 1/8, 1/4 and 1/2 of the time, and at its end. The first three share an
-error of 1%, the last has 4%: the intervals of all looks together hold the ratio in 95% of all lines, wherever a line stops.
+The interval is over neighbouring pairs in `GROUPS` groups, which are so long that most of what
+depends falls into one. Looking again and again would find chance sooner or later, so looks are
+planned: after 1/8, 1/4 and 1/2 of the time, and at its end. The first three share an error of 1%,
+the last has 4%: the intervals of all looks together hold the ratio in 95% of all lines, wherever a
+line stops.
 """
 
 import math
@@ -41,8 +45,9 @@ GROUPS = 24
 EARLY_LOOKS, EARLY_ERROR = 3, 0.01
 EARLY_CONFIDENCE, LAST_CONFIDENCE = 1 - EARLY_ERROR / EARLY_LOOKS, CONFIDENCE + EARLY_ERROR
 LONGEST_LOG = 700.0
-# From this length on, clock ticks show what other processes used; to read all processes takes milliseconds. Pairs of blocks that have
-# processes of their own are always judged by ticks: such a process makes our threads wait too, and disturbs nothing.
+# From this length on, clock ticks show what other processes used; to read all processes takes
+# milliseconds. Pairs of blocks that have processes of their own are always judged by ticks: such a
+# process makes our threads wait too, and disturbs nothing.
 LONG_PAIR_S = 1.0
 
 
@@ -98,7 +103,8 @@ class Line:
 class Comparison:
     """Our figure in `unit` and the peer's, with their ratio and its 95% interval; a figure without a peer may have an interval too.
 
-    The ratio is that of `pairs`; `repeated` more were disturbed by others, and measured again. `verdict` is None without a goal.
+    The ratio is that of `pairs`; `repeated` more were disturbed by others, and measured again.
+    `verdict` is None without a goal.
     """
 
     name: str
@@ -171,8 +177,9 @@ class Watch:
     def is_disturbed(self) -> bool:
         """Return whether our threads waited for a core, or other processes used the cores, for longer than a run may."""
         if self._processes:
-            # The processes of a long block wait for each other, so only the time of others counts: theirs, and not what ours leave of the
-            # whole, because nobody has the time of a process that ended in a sandbox.
+            # The processes of a long block wait for each other, so only the time of others counts:
+            # theirs, and not what ours leave of the whole, because nobody has the time of a process
+            # that ended in a sandbox.
             now = read_processes(Machine())
             own_pids = {*self._processes.tree(os.getpid()), *now.tree(os.getpid())}
             return _ticks_without(now, own_pids) - _ticks_without(
@@ -222,7 +229,8 @@ def compared(
 ) -> Comparison:
     """Return the ratio of pairs, which end when their interval decides the goal, or after `seconds`, after four pairs at least.
 
-    `has_processes` is whether processes that descend from this one work in the blocks. Without a `watch` no pair is disturbed, as of sizes.
+    `has_processes` is whether processes that descend from this one work in the blocks. Without a
+    `watch` no pair is disturbed, as of sizes.
     """
     quiet: list[Pair] = []
     disturbed: list[tuple[int, Pair]] = []

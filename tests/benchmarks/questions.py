@@ -1,8 +1,9 @@
 """Questions to a ledger as the collector keeps it, next to a plain scan of its figures by SQLite.
 
-The scan counts the runs of each case and averages their p50, of a table of nothing but figures. A command is a process next to one that
-scans, and nothing that is asked makes the next question cheaper. A page is an answer of the server next to a scan in the same process: its
-thread has read the runs before, which takes what is stated.
+The scan counts the runs of each case and averages their p50, of a table of nothing but figures. A
+command is a process next to one that scans, and nothing that is asked makes the next question
+cheaper. A page is an answer of the server next to a scan in the same process: its thread has read
+the runs before, which takes what is stated.
 """
 
 import os
@@ -59,7 +60,8 @@ def comparisons() -> Iterator[Comparison]:
         write_ledger(path, fleet)
         yield from _commands(path, plain := _plain(path), runs)
         yield from _pages(path, plain, runs)
-        # A million runs as they are received take minutes to write: their devices are copies of a tenth of them.
+        # A million runs as they are received take minutes to write: their devices are copies of a
+        # tenth of them.
         fleet, path = Fleet(devices=100, days=100, cases=10), folder / "million.sqlite"
         write_ledger(path, fleet)
         multiply_ledger(path, COPIES)

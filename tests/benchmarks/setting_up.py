@@ -1,7 +1,7 @@
 """How long newcomers wait: `make demo` in a fresh clone of this commit, from nothing and again; with `--full`, `make test` in another.
 
-Nothing is from nothing: pip has an empty cache. The times have limits in seconds, which depend on the machine and its network: how long a
-bare `python -m venv` takes here is printed before them.
+Nothing is from nothing: pip has an empty cache. The times have limits in seconds, which depend on
+the machine and its network: how long a bare `python -m venv` takes here is printed before them.
 """
 
 import os

@@ -47,7 +47,8 @@ def comparisons() -> Iterator[Comparison]:
     images = models.parent / "images"
     as_wide = sorted((images / "coco_tiny_80").glob("*.jpg"))[:PHOTOGRAPHS]
     larger = sorted((images / "samples").glob("*.jpg"))
-    # Photographs of COCO are as wide as the larger input, so that few are resized; each is for the smaller.
+    # Photographs of COCO are as wide as the larger input, so that few are resized; each is for the
+    # smaller.
     yield _without_opencv(as_wide, SIDE)
     yield _without_opencv([*as_wide, *larger], SMALLER)
     if find_spec("onnxruntime") is None:

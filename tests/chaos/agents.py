@@ -1,9 +1,10 @@
 """Some agents in one process, to be killed: `python -m tests.chaos.agents FOLDER BROKER RECORDS RATE DEVICE...`.
 
-The real outbox and publisher of each device. What was meant to be kept and what was kept stands in a journal that is not the outbox, so
-that the judge knows what had to arrive: `i N` before a record is put, `k N` once `put` has returned, `r N` that N more were sent again.
-Started again after a kill it goes on where the journal ends. It ends with status 0 when every device has kept RECORDS records and
-receipts have named them all.
+The real outbox and publisher of each device. What was meant to be kept and what was kept stands in
+a journal that is not the outbox, so that the judge knows what had to arrive: `i N` before a record
+is put, `k N` once `put` has returned, `r N` that N more were sent again. Started again after a kill
+it goes on where the journal ends. It ends with status 0 when every device has kept RECORDS records
+and receipts have named them all.
 """
 
 import os
@@ -29,7 +30,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.meant, self.kept = read(path)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        # A kill may have cut a line, which must neither swallow the next one nor become a statement.
+        # A kill may have cut a line, which must neither swallow the next one nor become a
+        # statement.
         os.write(self._file, b" cut\n")
 
     def note(self, event: str, number: int) -> None:
@@ -81,7 +83,8 @@ class Agent:
         self.journal.meant += 1
         number = self.journal.meant
         self.journal.note("i", number)
-        # Where clocks are stepped, some records know that theirs was wrong: the collector stamps these.
+        # Where clocks are stepped, some records know that theirs was wrong: the collector stamps
+        # these.
         is_right = "EDGEMETER_TEST_CLOCK" not in os.environ or number % 10 != 0
         name = f"{self.device}:{number}"
         record = make_record(

@@ -1,7 +1,8 @@
 """`python -m tests.chaos.cluster`: three broker nodes, three collectors, 200 agents; one node and one collector die while results flow.
 
-Each agent knows one node, as behind an address that leads to any: those of the dead node go on at another, through a proxy that then
-leads there. The last line is JSON; status 0 when InfluxDB holds every record exactly once.
+Each agent knows one node, as behind an address that leads to any: those of the dead node go on at
+another, through a proxy that then leads there. The last line is JSON; status 0 when InfluxDB holds
+every record exactly once.
 """
 
 import argparse
@@ -163,7 +164,8 @@ def main() -> int:
         cluster.lose_a_collector()
         say(f"a collector killed with {cluster.drained()} records delivered")
         time.sleep(20)
-        # Records that only this collector had confirmed and not drained are in its ledger: hence the ledger on a disk.
+        # Records that only this collector had confirmed and not drained are in its ledger: hence
+        # the ledger on a disk.
         cluster.restart_collector()
         in_time = cluster.settle()
         verdict = cluster.verdict()

@@ -8,7 +8,8 @@ from typing import Literal
 from tests.chaos.proxy import CHUNK, Proxy
 
 COMMIT = b"COMMIT"
-# An answer that is on its way is lost with the connection; a server that waits for its standby has not answered yet.
+# An answer that is on its way is lost with the connection; a server that waits for its standby has
+# not answered yet.
 LONGEST_WAIT_S = 0.05
 
 # before: the server never sees the COMMIT. after: it does, and its answer never comes back.

@@ -20,7 +20,8 @@ NAMES = ("node_a", "node_b")
 LOOK_S = 0.2
 UP_WITHIN_S = 120.0
 WAL_MB = 2048
-# Segments of 1 MB that are not reused, so that a full disk is met at once. A standby that was away for a while still finds what it missed.
+# Segments of 1 MB that are not reused, so that a full disk is met at once. A standby that was away
+# for a while still finds what it missed.
 SETTINGS = {
     "wal_recycle": "off",
     "min_wal_size": "2MB",
@@ -135,7 +136,8 @@ class Node:
                 if self.is_wanted and (
                     self.server.process is None or self.server.process.poll() is not None
                 ):
-                    # Back-ends that are left hold its shared memory, which the next one refuses: then it is tried again.
+                    # Back-ends that are left hold its shared memory, which the next one refuses:
+                    # then it is tried again.
                     self._start()
 
 
@@ -178,7 +180,8 @@ class Pair:
     def hang(self, frozen_s: float, awake_s: float) -> bool:
         """Let the primary stop without ending, its connections open, and the standby take over; return whether it did.
 
-        The old one goes on after `frozen_s`, takes connections as a primary that nobody follows, and is ended after `awake_s`.
+        The old one goes on after `frozen_s`, takes connections as a primary that nobody follows,
+        and is ended after `awake_s`.
         """
         with self._lock:
             if not self._is_followed():

@@ -20,7 +20,10 @@ Strike = Callable[[World, random.Random], None]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of fault; `strike` returns when it is over. `weight` is how often it comes, beside the others."""
+    """One kind of fault; `strike` returns when it is over.
+
+    `weight` is how often it comes, beside the others.
+    """
 
     name: str
     weight: int

@@ -1,7 +1,8 @@
 """Interrupts a command at random moments, and counts what it leaves: python -m tests.chaos.interrupts --count 1000 -- run model.tflite.
 
-Each time it has to end within two seconds with its status, and to leave no process and no temporary folder. `--user` runs it as
-another user, `--cold` without bytecode. Before the command's first line, Python itself ends as it likes: with a traceback, by the signal.
+Each time it has to end within two seconds with its status, and to leave no process and no temporary
+folder. `--user` runs it as another user, `--cold` without bytecode. Before the command's first
+line, Python itself ends as it likes: with a traceback, by the signal.
 """
 
 import argparse
@@ -163,7 +164,8 @@ def main() -> int:
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("words", nargs="+")
     options = parser.parse_args()
-    # A shell that runs this in its background hands down an ignored Ctrl-C, which the command would ignore too.
+    # A shell that runs this in its background hands down an ignored Ctrl-C, which the command would
+    # ignore too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     number = signal.Signals[options.signal]
     statuses, seconds, wrong = Counter[int](), [0.0], 0

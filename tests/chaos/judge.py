@@ -22,7 +22,10 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The counts of a run. `lost` and `doubled` count a record once for each store that misses it or has it twice."""
+    """The counts of a run.
+
+    `lost` and `doubled` count a record once for each store that misses it or has it twice.
+    """
 
     sent: int
     ledger: int
@@ -85,9 +88,13 @@ def judge(
     quarantined: int,
     duplicates_dropped: int,
 ) -> Verdict:
-    """Return the verdict. Several ledgers may hold the same record; each only once, and InfluxDB only once in all."""
+    """Return the verdict.
+
+    Several ledgers may hold the same record; each only once, and InfluxDB only once in all.
+    """
     together = set().union(*ledgers)
-    # After a kill, a record that was "meant" but not marked "kept" counts as sent if it arrived anywhere.
+    # After a kill, a record that was "meant" but not marked "kept" counts as sent if it arrived
+    # anywhere.
     sent = journals.kept | (journals.meant & (together | set(influx)))
     foreign = (together | set(influx)) - journals.meant
     lost = [f"{record_id} not in a ledger" for record_id in sorted(sent - together)] + [

@@ -6,7 +6,8 @@ from typing import Literal
 
 from tests.fixtures.servers import LOOPBACK, free_port
 
-# lost-answer: the request arrives and is obeyed, its answer never comes back. slow: every answer takes a second longer.
+# lost-answer: the request arrives and is obeyed, its answer never comes back. slow: every answer
+# takes a second longer.
 Mode = Literal["pass", "stall", "refuse", "lost-answer", "slow", "500", "429", "503"]
 CHUNK = 1 << 16
 SLOW_S = 1.0

@@ -19,7 +19,8 @@ def test_what_is_missing_is_lost_and_what_is_there_twice_is_doubled():
         ([ALL + Counter({"a:2": 1})], ALL, 0, 1),
         ([ALL], ALL + Counter({"b:1": 2}), 0, 1),
         ([ALL], ALL + Counter({"c:9": 1}), 0, 1),
-        # A record left in doubt by a kill counts as sent as soon as one store has it, and then both must.
+        # A record left in doubt by a kill counts as sent as soon as one store has it, and then both
+        # must.
         ([ALL + Counter({"a:3": 1})], ALL, 1, 0),
         ([ALL + Counter({"a:3": 1})], ALL + Counter({"a:3": 1}), 0, 0),
         # Several ledgers may hold the same record, none twice.

@@ -44,7 +44,10 @@ def test_records_go_after_their_days_and_samples_sooner(days):
 
 
 def test_what_a_sink_does_not_have_yet_stays_whatever_its_age(days):
-    """InfluxDB away for a month: nothing is lost. A sink that nobody uses any more holds nothing back."""
+    """InfluxDB away for a month: nothing is lost.
+
+    A sink that nobody uses any more holds nothing back.
+    """
     days.advance("influx", 20)
     days.advance("an old one", 1)
     assert forget(days, Retention(records_days=1, samples_days=1, sink="influx")) == (20, 20)

@@ -36,13 +36,15 @@ from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, te
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES, EXAMPLES = ROOT / "tests" / "fixtures", ROOT / "docs" / "examples" / "plugins"
-# Runtimes: a model of y = 2x + 1 in tests/fixtures/runtimes/NAME.SUFFIX, and the libraries of which one is needed.
+# Runtimes: a model of y = 2x + 1 in tests/fixtures/runtimes/NAME.SUFFIX, and the libraries of which
+# one is needed.
 LITERT = ("ai_edge_litert", "tflite_runtime")
 LIBRARIES = {
     "litert": LITERT, "edgetpu": LITERT, "onnx": ("onnxruntime",), "openvino": ("openvino",), "ncnn": ("ncnn",), "pytorch": ("torch",),
     "executorch": ("executorch",), "tensorrt": ("tensorrt",), "hailo": ("hailo_platform",),
 }  # fmt: skip
-# Hardware that cannot be here, and what is put in its place. The address of a server is asked in tests/agent/runtimes/test_served.py.
+# Hardware that cannot be here, and what is put in its place. The address of a server is asked in
+# tests/agent/runtimes/test_served.py.
 STAND_INS = {"edgetpu": stand_ins.edgetpu, "tensorrt": stand_ins.tensorrt, "hailo": stand_ins.hailo}
 MARKS = dict.fromkeys(("edgetpu", "tensorrt"), pytest.mark.needs("gcc")) | {
     "pytorch": pytest.mark.torch,
@@ -193,8 +195,9 @@ def test_an_absent_library_names_its_extra(monkeypatch):
             runtimes.create(name).load(model, options_of(model))
 
 
-# Sensors: what its source holds in tests/fixtures/power/NAME, a tree or what was printed; a library is played by a module there. Those at a
-# port, and those whose service or instrument is played by a test, have tests of their own.
+# Sensors: what its source holds in tests/fixtures/power/NAME, a tree or what was printed; a library
+# is played by a module there. Those at a port, and those whose service or instrument is played by a
+# test, have tests of their own.
 EXAMPLE_SENSOR = f"{EXAMPLES / 'sensor.py'}:Battery"
 LIVE = {"fnirsi", "um25c", "jtop", "joulescope"}
 
@@ -263,7 +266,8 @@ def test_a_sensor_states_what_it_is_and_reads_or_that_it_is_not_here(tmp_path, m
                 power.create(sensor_name, nobody_knows="9")
 
 
-# Tasks: a card, the model's outputs for two photographs, and their ground truth. Those of other inputs have it in tests of their own.
+# Tasks: a card, the model's outputs for two photographs, and their ground truth. Those of other
+# inputs have it in tests of their own.
 ONE_HOT = [np.eye(3, dtype=np.float32)[None, index] for index in (0, 2)]
 BOXES = np.zeros((1, 6, 20), np.float32)
 BOXES[0, :, 0], BOXES[0, :, 1] = (8, 16, 16, 16, 0.9, 0), (24, 16, 16, 16, 0, 0.9)

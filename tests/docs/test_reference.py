@@ -1,4 +1,7 @@
-"""Facts about docs/reference: each page is the code's. `python -m tests.docs.reference` writes them again."""
+"""Facts about docs/reference: each page is the code's.
+
+`python -m tests.docs.reference` writes them again.
+"""
 
 from typing import get_args
 

@@ -1,7 +1,7 @@
 """A run that crashes, hangs, fills the memory or is ended, in each of its phases: a clear line, and nothing is left running or behind.
 
-The command runs with a terminal for its progress, by which the phase is known. The test is what orphans are handed to, so that none is
-missed, in whatever sandbox.
+The command runs with a terminal for its progress, by which the phase is known. The test is what
+orphans are handed to, so that none is missed, in whatever sandbox.
 """
 
 import ctypes
@@ -96,7 +96,8 @@ class Mains(PowerSensor):
     def read(self):
         return Reading(taken_ns=time.monotonic_ns(), power_w=5.0)
 """
-# A hang ends after 8 s instead of ten minutes, no run waits for a quiet moment, and the progress shows short phases too.
+# A hang ends after 8 s instead of ten minutes, no run waits for a quiet moment, and the progress
+# shows short phases too.
 HURRIED = """
 from edgemeter.agent.cli import session_progress
 from edgemeter.agent.engine import isolation

@@ -1,6 +1,7 @@
 """The drill of a whole fleet on this machine: boards join, a job in waves, an update, a revocation, and kills all the time.
 
-It uses the commands of `edgemeter fleet` alone. Whether nothing was lost or doubled is counted in what they print and in the ledger.
+It uses the commands of `edgemeter fleet` alone. Whether nothing was lost or doubled is counted in
+what they print and in the ledger.
 """
 
 import random

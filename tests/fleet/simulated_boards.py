@@ -1,10 +1,12 @@
 """Simulated boards, many in one process: `python -m tests.fleet.simulated_boards FOLDER FIRST COUNT`, until SIGTERM.
 
-Each has a certificate, a connection, a journal and a real record for each run; the tokens are in FOLDER/join.
+Each has a certificate, a connection, a journal and a real record for each run; the tokens are in
+FOLDER/join.
 
-A board joins as a real one does. What its agent does with orders is `agent/jobs/`; here only its protocol is played: journal first, one
-order at a time, a report again and again at growing intervals until it is acknowledged, a record until its receipt, none while the broker
-has yet to take the last one. Time is simulated by waiting a little for each run.
+A board joins as a real one does. What its agent does with orders is `agent/jobs/`; here only its
+protocol is played: journal first, one order at a time, a report again and again at growing
+intervals until it is acknowledged, a record until its receipt, none while the broker has yet to
+take the last one. Time is simulated by waiting a little for each run.
 """
 
 import heapq

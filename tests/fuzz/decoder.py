@@ -1,7 +1,8 @@
 """A fuzzer of everything that reads what comes from a broker: mutations of good messages by a seed, millions of them.
 
-What must hold for any bytes at all: nothing is raised but our own errors, what is admitted is numbered, named and of its topic, and
-what the MQTT reader makes of a stream does not depend on where the stream was cut.
+What must hold for any bytes at all: nothing is raised but our own errors, what is admitted is
+numbered, named and of its topic, and what the MQTT reader makes of a stream does not depend on
+where the stream was cut.
 """
 
 import itertools

@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = ("agent", "collector", "models", "provisioning")
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-# `dev` is what these tests run in; `tensorrt` is gigabytes of libraries for an NVIDIA GPU, and its part is played in its own tests.
+# `dev` is what these tests run in; `tensorrt` is gigabytes of libraries for an NVIDIA GPU, and its
+# part is played in its own tests.
 NOT_ALONE = {"dev", "tensorrt"}
 
 
@@ -120,7 +121,10 @@ ON_BOARDS = {
 @pytest.mark.nightly
 @pytest.mark.parametrize("extra", sorted(ON_BOARDS))
 def test_an_extra_resolves_to_wheels_for_64_bit_boards(extra, wheel, tmp_path):
-    """Debian 12 on aarch64: Python 3.11, glibc 2.36. A board has no compiler, so that a source distribution counts as nothing."""
+    """Debian 12 on aarch64: Python 3.11, glibc 2.36.
+
+    A board has no compiler, so that a source distribution counts as nothing.
+    """
     platforms = [
         word
         for glibc in (17, 27, 28, 34)
@@ -253,7 +257,8 @@ SMOKE = {
     "ncnn": partial(imports, "ncnn"),
     "executorch": partial(imports, "executorch.extension.pybindings._C"),
     "llama": partial(generates, "edgemeter-notes_q4_0.gguf"),
-    # Their libraries are the vendor's own, or for boards only: what comes is what reads photographs.
+    # Their libraries are the vendor's own, or for boards only: what comes is what reads
+    # photographs.
     "jtop": partial(imports, "jtop"),
     "nvidia": partial(says, "energy sensors --all", "nvml: no NVIDIA driver answers"),
     "serial": partial(imports, "serial"),

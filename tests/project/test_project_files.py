@@ -1,6 +1,7 @@
 """Facts about the files by which others know the project: valid by their schemas and linters, and of one mind about its address.
 
-No image is built and no workflow runs here; what the programs below see in the files is all that is checked of these.
+No image is built and no workflow runs here; what the programs below see in the files is all that is
+checked of these.
 """
 
 import re
@@ -100,7 +101,10 @@ def test_an_image_runs_without_root_and_reports_its_health():
 
 
 def test_every_action_and_image_is_pinned_by_its_hash():
-    """A tag can be moved to other code. Our own action in an example is of the release that has it."""
+    """A tag can be moved to other code.
+
+    Our own action in an example is of the release that has it.
+    """
     folders = (
         ROOT / name for name in (".github", "agent", "collector", "docs", "models", "provisioning")
     )

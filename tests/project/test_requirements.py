@@ -12,7 +12,8 @@ import pytest
 from tests import requirements
 
 ROOT = Path(__file__).resolve().parents[2]
-# Markers that say when a test runs or how long it takes; `needs` names what it needs itself, `packaging` and `hardware` need no program.
+# Markers that say when a test runs or how long it takes; `needs` names what it needs itself,
+# `packaging` and `hardware` need no program.
 NO_ROW = {
     "limit_s",
     "services",

@@ -1,13 +1,14 @@
 """Walks through a page of the documentation as its reader would: its files are written, its commands run in order, in an empty home.
 
-A block of the language `console` is run line by line (`$ ...`), unless there is a comment right before it:
+A block of the language `console` is run line by line (`$ ...`), unless there is a comment right
+before it:
 
     <!-- not run: why -->         it needs hardware, a network, root, or an hour
     <!-- until stopped -->        it runs until the walk ends, in the background
     <!-- exits 1 -->              its last command ends with this status
 
-A block with a title (```toml title="suite.toml") is a file that the reader writes; python without one is run. The reader
-starts in the folder that `edgemeter models sample` writes.
+A block with a title (```toml title="suite.toml") is a file that the reader writes; python without
+one is run. The reader starts in the folder that `edgemeter models sample` writes.
 """
 
 import os
@@ -91,7 +92,8 @@ class Step:
 class Walk:
     """A reader with an empty home and a folder in it; `replaced` maps names of examples (broker.example) to what stands in for them.
 
-    `programs` is the folder of the reader's `edgemeter` and `python`; without it they are those of the tests.
+    `programs` is the folder of the reader's `edgemeter` and `python`; without it they are those of
+    the tests.
     """
 
     def __init__(
@@ -130,7 +132,8 @@ class Walk:
         """Do what the page says, and return what was printed to standard output.
 
         Raises:
-            AssertionError: a command ended with another status than expected; what it printed is in the message.
+            AssertionError: a command ended with another status than expected; what it printed is in
+                the message.
         """
         printed = []
         for block in blocks(page):

@@ -1,7 +1,8 @@
 """Walks through pages with the real servers that they name, in new environments, and writes what happened in the seven starts.
 
-`python -m tests.site.walk_pages [NAME ...]` walks the starts, or those of these names, and writes `tests/site/transcripts/NAME.txt`.
-It needs the package index; the page about Grafana needs mosquitto and InfluxDB. `.ci/bare` before it hides other programs of the machine.
+`python -m tests.site.walk_pages [NAME ...]` walks the starts, or those of these names, and writes
+`tests/site/transcripts/NAME.txt`. It needs the package index; the page about Grafana needs
+mosquitto and InfluxDB. `.ci/bare` before it hides other programs of the machine.
 """
 
 import csv

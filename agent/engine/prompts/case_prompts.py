@@ -90,8 +90,8 @@ class CasePrompts:
     def dataset(self, loaded: LoadedGenerator) -> DatasetInfo:
         """Return the data set of a record: its name and hash hold all that must be equal for two runs to have done the same work.
 
-        These are the lengths and the seed, or the file's content; and if they are unusual, the type of the cache, speculation, the end of a
-        query, and that the run did not start the server.
+        These are the lengths and the seed, or the file's content; and if they are unusual, the type
+        of the cache, speculation, the end of a query, and that the run did not start the server.
         """
         case, able, file = self.case, loaded.abilities, self.file
         name = f"synthetic {case.token_lengths}"

@@ -1,7 +1,8 @@
 """Files of questions: JSON Lines with `prompt` and the right answers, and the score of a model's answers to them.
 
-`answer` is a text or number; `answers` are texts any of which is right. With `choices`, `answer` is the letter of the right choice or its
-number from 0, and the choices are added to the prompt, a letter before each.
+`answer` is a text or number; `answers` are texts any of which is right. With `choices`, `answer` is
+the letter of the right choice or its number from 0, and the choices are added to the prompt, a
+letter before each.
 """
 
 import hashlib

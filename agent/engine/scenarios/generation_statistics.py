@@ -19,7 +19,8 @@ Times = NDArray[np.int64]
 FEWEST_STREAMED = 3
 BUFFERED_RATIO = 0.02
 IMPOSSIBLE_RATIO = 0.5
-# A gap below this share of the mean gap, and below this time, comes from the network: both pieces arrived together.
+# A gap below this share of the mean gap, and below this time, comes from the network: both pieces
+# arrived together.
 TOGETHER_RATIO, TOGETHER_NS = 0.1, 300_000
 
 # The fields of `TokenMoments` by the names of a record's samples.
@@ -35,7 +36,8 @@ MOMENTS = {
 class TokenMoments:
     """The times of the tokens of timed queries: int64 [queries] each, and `token_ns` int64 [tokens], query after query.
 
-    All times count from the start of the query, in an open loop from its scheduled arrival, ns. Tokens that came together have one time.
+    All times count from the start of the query, in an open loop from its scheduled arrival, ns.
+    Tokens that came together have one time.
     """
 
     first_ns: Times
@@ -77,7 +79,8 @@ class TokenMoments:
         )
         shortest_ns = np.minimum(TOGETHER_RATIO * mean_ns[owner[1:]], TOGETHER_NS)
         waited = (np.diff(owner) == 0) & (gaps > shortest_ns)
-        # The number of waits before each token; a later token has more of them than the first of its query.
+        # The number of waits before each token; a later token has more of them than the first of
+        # its query.
         waits = (
             np.concatenate(([0], np.cumsum(waited)))
             if self.token_ns.size
@@ -132,9 +135,10 @@ def unstreamed_reason(
 ) -> str | None:
     """Return why the times are not those of tokens but of a buffer that was emptied at once; None if they may be.
 
-    Decoding a token takes at least as long as processing one of the prompt, so less than half of that is impossible. A short prompt takes
-    mostly other time, so the limit is 2% of the time to the first token. One step gives `step_tokens` at most. If queries overlap, the time
-    to the first token has waits for others, so the query's share of the window counts if it is less.
+    Decoding a token takes at least as long as processing one of the prompt, so less than half of
+    that is impossible. A short prompt takes mostly other time, so the limit is 2% of the time to
+    the first token. One step gives `step_tokens` at most. If queries overlap, the time to the first
+    token has waits for others, so the query's share of the window counts if it is less.
     """
     if not moments.output_tokens.size:
         return None
@@ -175,8 +179,8 @@ def with_times(
 ) -> tuple[Generation, str | None]:
     """Return the generation with the figures from its times; without those of single tokens, and why, if they were not streamed.
 
-    `prefilled` is the number of processed prompt tokens, None if unknown. If queries overlap, rates are over the timed part. `unstreamed`
-    is why an answer had no times.
+    `prefilled` is the number of processed prompt tokens, None if unknown. If queries overlap, rates
+    are over the timed part. `unstreamed` is why an answer had no times.
     """
     # The shortest time to a first token is that of the shortest prompt.
     shortest = (
@@ -226,7 +230,8 @@ def _prefill_tokens_per_s(
 ) -> float | None:
     """Return the processed prompt tokens over the time to the first tokens, or over the window if queries overlap.
 
-    If all prompts have one length, that time is the median, so that the rate is the inverse of TTFT.
+    If all prompts have one length, that time is the median, so that the rate is the inverse of
+    TTFT.
     """
     queries = moments.first_ns.size
     if timed is not None and timed.overlap:

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from edgemeter.agent.contract.record_figures import Latency, Stage
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
-# MLPerf Inference loadgen/early_stopping.cc: confidence 0.99, tolerance 0. It assumes independent queries: if slow ones come in bursts, the
-# estimate of p99 lies below the true one in up to 83% of runs of 10 s. So it is given only in the scenario in which MLPerf gives it.
+# MLPerf Inference loadgen/early_stopping.cc: confidence 0.99, tolerance 0. It assumes independent
+# queries: if slow ones come in bursts, the estimate of p99 lies below the true one in up to 83% of
+# runs of 10 s. So it is given only in the scenario in which MLPerf gives it.
 MLPERF_SCENARIO = "single_stream"
 STOPPING_CONFIDENCE = 0.99
 

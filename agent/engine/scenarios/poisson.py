@@ -1,12 +1,17 @@
-"""Scenario poisson: an open loop. Queries arrive by a fixed schedule, whether the model is ready or not.
+"""Scenario poisson: an open loop.
 
-Gaps between arrivals are exponential with mean 1 / `rate_per_s` (numpy's PCG64, seeded). A latency counts from the scheduled arrival to
-completion, so that a slow query also delays those after it (no coordinated omission). Queueing is the time from the arrival to the bare
-call: waiting for earlier queries, copying the inputs in, and waking up late. Queries wait in the order of arrival.
+Queries arrive by a fixed schedule, whether the model is ready or not.
 
-Queries to a server arrive by the same schedule, but do not wait for each other in the client. If too many are unanswered, an arrival is
-dropped and counted, never delayed. A queue in the server is part of the latency. The number of queries that a server can process at once is
-unknown, so there is no utilisation. The rate is not sustained if latencies grow over the schedule, as they do with a growing backlog.
+Gaps between arrivals are exponential with mean 1 / `rate_per_s` (numpy's PCG64, seeded). A latency
+counts from the scheduled arrival to completion, so that a slow query also delays those after it (no
+coordinated omission). Queueing is the time from the arrival to the bare call: waiting for earlier
+queries, copying the inputs in, and waking up late. Queries wait in the order of arrival.
+
+Queries to a server arrive by the same schedule, but do not wait for each other in the client. If
+too many are unanswered, an arrival is dropped and counted, never delayed. A queue in the server is
+part of the latency. The number of queries that a server can process at once is unknown, so there is
+no utilisation. The rate is not sustained if latencies grow over the schedule, as they do with a
+growing backlog.
 """
 
 import math
@@ -16,9 +21,9 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.engine.scenarios import timing
 
-# At a rate 2% above the capacity, latency grows by 2% of the time that passes. With few queries, chance has slopes of up to 1 / sqrt(n). By
-# simulation of 1 and 4 servers: at 80% utilisation 4% of runs of 64 queries exceed 1 / sqrt(64); at 90% none of 6,000 exceeds 2%, at 105%
-# all do.
+# At a rate 2% above the capacity, latency grows by 2% of the time that passes. With few queries,
+# chance has slopes of up to 1 / sqrt(n). By simulation of 1 and 4 servers: at 80% utilisation 4% of
+# runs of 64 queries exceed 1 / sqrt(64); at 90% none of 6,000 exceeds 2%, at 105% all do.
 BACKLOG_RATIO = 0.02
 CHANCE_RATIO = 1.0
 # In the first share of the schedule the load of a server rises, so its queries are not judged.
@@ -47,7 +52,8 @@ def utilisation_ratio(timed: timing.TimedQueries) -> float:
 def holds_rate(timed: timing.TimedQueries, rate_per_s: float) -> bool:
     """Return whether the mean work of the second half's queries fits into the mean time between arrivals, within two standard errors.
 
-    That time is 1 / `rate_per_s`, not the mean of the drawn gaps: a few arrivals close together cause a queue that the rate does not.
+    That time is 1 / `rate_per_s`, not the mean of the drawn gaps: a few arrivals close together
+    cause a queue that the rate does not.
     """
     work_s = _work_ns(timed)[timed.latency_ns.size // 2 :] / 1e9
     error_s = float(work_s.std(ddof=1)) / math.sqrt(work_s.size) if work_s.size > 1 else math.inf
@@ -74,8 +80,8 @@ def in_flight_max(timed: timing.TimedQueries) -> int:
 def keeps_up(timed: timing.TimedQueries) -> bool | None:
     """Return whether a server kept up with the arrivals: the slope of latency over time is small; None if that cannot be decided.
 
-    It cannot if the scatter alone may cause the slope, or if the schedule is as short as a few answers. Then only a latency that grows
-    faster than time shows a backlog.
+    It cannot if the scatter alone may cause the slope, or if the schedule is as short as a few
+    answers. Then only a latency that grows faster than time shows a backlog.
     """
     if timed.arrivals_ns is None:
         return None

@@ -94,7 +94,8 @@ def window(name: str, timed: TimedQueries) -> Window:
 def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
     """Return the samples a second, `samples` in all: over the whole window, in single_stream over the calls alone.
 
-    With several users the window lies between ramp-up and tail, and a query counts by the share of its time in the window.
+    With several users the window lies between ramp-up and tail, and a query counts by the share of
+    its time in the window.
     """
     if timed.users is not None:
         ends_ns = np.minimum(timed.starts_ns + timed.latency_ns, timed.busy_end_ns)

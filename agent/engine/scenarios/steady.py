@@ -1,12 +1,17 @@
-"""Scenario steady: frames of a camera. They arrive `rate_per_s` a second, whatever happens (`contract.frame_times`).
+"""Scenario steady: frames of a camera.
 
-At most one frame waits for the model. The next frame takes its place, and it is dropped, as a camera's driver does. A latency counts from
-the arrival to the answer; an answer after the deadline is late. Dropped and late frames are missed; a frame that a server does not answer
-counts as dropped. If the model waits for a frame, the inputs are copied in before it arrives; if the frame waits, within its latency.
-Between frames the process sleeps, so that the energy has its idle share; the last 0.2 ms are spun.
+They arrive `rate_per_s` a second, whatever happens (`contract.frame_times`).
 
-The timed part is the whole schedule, to the end of the last frame's period, so that each frame has its share of idle time. Frames that
-still wait a second, or the deadline, after the schedule are dropped.
+At most one frame waits for the model. The next frame takes its place, and it is dropped, as a
+camera's driver does. A latency counts from the arrival to the answer; an answer after the deadline
+is late. Dropped and late frames are missed; a frame that a server does not answer counts as
+dropped. If the model waits for a frame, the inputs are copied in before it arrives; if the frame
+waits, within its latency. Between frames the process sleeps, so that the energy has its idle share;
+the last 0.2 ms are spun.
+
+The timed part is the whole schedule, to the end of the last frame's period, so that each frame has
+its share of idle time. Frames that still wait a second, or the deadline, after the schedule are
+dropped.
 """
 
 import math

@@ -20,10 +20,12 @@ DRAWN = 4096
 class TimingPlan:
     """The length of the timed part: until both `queries` and `seconds` are reached.
 
-    `expected_ns` is the duration of a query in the warm-up. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the
-    arrivals. `users` is the number of users of a closed loop; with `pauses` it has random pauses between queries. The number of queries is
-    a multiple of `pass_queries`. The answer to a frame is late `deadline_ns` after its arrival (None: when the next frame arrives). With
-    `in_order`, frame n takes input n, and after the last input the first one again.
+    `expected_ns` is the duration of a query in the warm-up. `seed` draws the inputs (Mersenne
+    Twister) and, with `rate_per_s`, the arrivals. `users` is the number of users of a closed loop;
+    with `pauses` it has random pauses between queries. The number of queries is a multiple of
+    `pass_queries`. The answer to a frame is late `deadline_ns` after its arrival (None: when the
+    next frame arrives). With `in_order`, frame n takes input n, and after the last input the first
+    one again.
     """
 
     queries: int
@@ -95,10 +97,12 @@ class FailedQuery:
 class TimedQueries:
     """The timed queries: number, start and latency of each, monotonic ns, int64 [n].
 
-    The window is from `begin_ns` to `end_ns`. In an open loop, latencies count from the scheduled `arrivals_ns`, int64 [n], and `unserved`
-    arrivals were dropped. `overlap`: several queries were in flight at once. In a closed loop with `users`, the first query of each is the
-    ramp-up, which is not among these and ended at `ramp_up_ns`, int64 [m]. `pauses_ns` are start and end of each pause, int64 [n, 2].
-    `failures` have no answer and are not among these. `schedule` is that of frames.
+    The window is from `begin_ns` to `end_ns`. In an open loop, latencies count from the scheduled
+    `arrivals_ns`, int64 [n], and `unserved` arrivals were dropped. `overlap`: several queries were
+    in flight at once. In a closed loop with `users`, the first query of each is the ramp-up, which
+    is not among these and ended at `ramp_up_ns`, int64 [m]. `pauses_ns` are start and end of each
+    pause, int64 [n, 2]. `failures` have no answer and are not among these. `schedule` is that of
+    frames.
     """
 
     starts_ns: Times
@@ -145,7 +149,8 @@ class TimedQueries:
     def within(self, window: Window) -> "TimedQueries":
         """Return the queries that lie wholly within a window; raises MeasurementError if none does.
 
-        Frames count from the beginning of their schedule, even before the window: otherwise they would count as dropped.
+        Frames count from the beginning of their schedule, even before the window: otherwise they
+        would count as dropped.
         """
         ends_ns = self.arrived_ns + self.latency_ns
         start_ns = window.start_ns if self.schedule is None else self.begin_ns

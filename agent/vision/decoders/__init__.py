@@ -1,7 +1,10 @@
-"""Families of models that detect objects: the protocol, and the table of names. A family is one file.
+"""Families of models that detect objects: the protocol, and the table of names.
 
-It recognises models without a card by their outputs, prepares photographs, and decodes outputs. Packages register families in the entry
-point group `edgemeter.decoders`; a card names one as `family`.
+A family is one file.
+
+It recognises models without a card by their outputs, prepares photographs, and decodes outputs.
+Packages register families in the entry point group `edgemeter.decoders`; a card names one as
+`family`.
 """
 
 import math
@@ -73,11 +76,12 @@ class Mask:
 class Detections:
     """The detected objects in one photograph, best first.
 
-    boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the photograph, clipped to it if the family's own evaluation does so.
-    scores: float32 [n], 0..1.
+    boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the photograph, clipped to it if the
+    family's own evaluation does so. scores: float32 [n], 0..1.
     classes: int32 [n], the model's class index, 0-based, without a background.
     masks: one of each object, if the family segments.
-    keypoints: float32 [n, points, 3] as x, y in pixels of the photograph and score, if the family has poses.
+    keypoints: float32 [n, points, 3] as x, y in pixels of the photograph and score, if the family
+    has poses.
     """
 
     boxes: Floats
@@ -90,9 +94,9 @@ class Detections:
 class Decoder(Protocol):
     """Turns the outputs of one query (batch 1) into detections, without state between queries.
 
-    The constructor raises ConfigError if the outputs do not fit the family. In the outputs NaN is replaced by 0, and values are clipped to
-    +-1e9. A decoder with a true `takes_invalid` gets them unchanged, because it selects few values of a large tensor and clips those
-    itself.
+    The constructor raises ConfigError if the outputs do not fit the family. In the outputs NaN is
+    replaced by 0, and values are clipped to +-1e9. A decoder with a true `takes_invalid` gets them
+    unchanged, because it selects few values of a large tensor and clips those itself.
     """
 
     def __init__(self, model: Card, loaded: Loaded) -> None: ...

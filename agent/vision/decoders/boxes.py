@@ -7,11 +7,14 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import CardOutput
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, tamed
 
-# The number of candidates compared together: large against numpy's call overhead, small enough for the cache.
+# The number of candidates compared together: large against numpy's call overhead, small enough for
+# the cache.
 _BLOCK = 192
-# The most candidates for suppression, as in Ultralytics (`max_nms`); further ones never reach the first 300.
+# The most candidates for suppression, as in Ultralytics (`max_nms`); further ones never reach the
+# first 300.
 MOST_CANDIDATES = 30_000
-# Coordinates in 0..1 are smaller, even outside the picture; in pixels the rightmost ones are larger.
+# Coordinates in 0..1 are smaller, even outside the picture; in pixels the rightmost ones are
+# larger.
 LARGEST_NORMALISED = 2.0
 
 
@@ -49,7 +52,8 @@ def means(bins: Floats) -> Floats:
 def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return class and anchor of each score above `threshold`, class by class: int64 [n] each; `scores` is float32 [classes, anchors].
 
-    A first pass finds the highest score of each class, after which few classes have to be searched: those above the threshold or with NaN.
+    A first pass finds the highest score of each class, after which few classes have to be searched:
+    those above the threshold or with NaN.
     """
     if scores.flags.c_contiguous and scores.size:
         # For rows that are not in the cache, numpy's argmax is faster than max.
@@ -69,9 +73,9 @@ def suppress_class_wise(
 ) -> NDArray[np.int64]:
     """Return the indices of the remaining boxes, best score first, at most `limit`: int64 [k].
 
-    Boxes are float32 [n, 4] as x1, y1, x2, y2, in any unit. A box is suppressed if a better remaining box of its class overlaps it
-    (intersection over union) by more than `iou`. Among equal scores the lower index comes first. A box without area, or turned inside out,
-    overlaps nothing.
+    Boxes are float32 [n, 4] as x1, y1, x2, y2, in any unit. A box is suppressed if a better
+    remaining box of its class overlaps it (intersection over union) by more than `iou`. Among equal
+    scores the lower index comes first. A box without area, or turned inside out, overlaps nothing.
     """
     order = np.argsort(-scores, kind="stable")
     # Rows x1, y1, x2, y2, area, class: contiguous rows are several times as fast in numpy.
@@ -96,7 +100,8 @@ def _overlaps(a: Floats, b: Floats, iou: float) -> NDArray[np.bool_]:
     a = a[:, :, None]
     width, shared = sides = np.minimum(a[2:4], b[2:4, None])
     sides -= np.maximum(a[:2], b[:2, None])
-    # With one side at least 0, separate boxes share 0 or less, which never exceeds a part of their union.
+    # With one side at least 0, separate boxes share 0 or less, which never exceeds a part of their
+    # union.
     shared *= np.maximum(width, 0, out=width)
     union = np.add(a[4], b[4], out=width)
     union -= shared
@@ -171,8 +176,9 @@ def surviving(
 ) -> NDArray[np.int64]:
     """Return the indices of the candidates that remain after suppression, best first: int64 [k].
 
-    Boxes are float32 [n, 4] as x1, y1, x2, y2 in pixels of the input, above the score threshold of the card's `output`; without `nms_iou`
-    there, nothing is suppressed. Boxes with NaN or infinity are dropped; the verdict reports them.
+    Boxes are float32 [n, 4] as x1, y1, x2, y2 in pixels of the input, above the score threshold of
+    the card's `output`; without `nms_iou` there, nothing is suppressed. Boxes with NaN or infinity
+    are dropped; the verdict reports them.
     """
     places: NDArray[np.int64] | None = None
     if tamed(boxes) is not boxes:

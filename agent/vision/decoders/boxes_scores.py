@@ -1,12 +1,14 @@
 """jetson-inference's SSD, YOLO-NAS and others with two outputs: boxes [1, n, 4], scores [1, n, classes].
 
-A row is an anchor or a cell. With a background, scores are [1, n, 1 + classes]. The values show what the boxes are (corners or centres,
-0..1 or pixels) and what the scores are (background first, last or none; probabilities or logits): see `conventions.py`. If n is the
-number of cells of a YOLO's grid, there is no background, and photographs are prepared as YOLO-NAS's (RGB 0..1, letterbox). Otherwise they
-are prepared as jetson-inference's ((pixel - 127) / 128, stretched), and one score is the background's, unless labels or annotations
-contradict.
-Source: dusty-nv/pytorch-ssd `vision/ssd/ssd.py`, `vision/ssd/config/mobilenetv1_ssd_config.py`; Deci-AI/super-gradients
-`training/models/detection_models/pp_yolo_e/pp_yolo_head.py`, `training/processing/processing.py`.
+A row is an anchor or a cell. With a background, scores are [1, n, 1 + classes]. The values show
+what the boxes are (corners or centres, 0..1 or pixels) and what the scores are (background first,
+last or none; probabilities or logits): see `conventions.py`. If n is the number of cells of a
+YOLO's grid, there is no background, and photographs are prepared as YOLO-NAS's (RGB 0..1,
+letterbox). Otherwise they are prepared as jetson-inference's ((pixel - 127) / 128, stretched), and
+one score is the background's, unless labels or annotations contradict.
+Source: dusty-nv/pytorch-ssd `vision/ssd/ssd.py`, `vision/ssd/config/mobilenetv1_ssd_config.py`;
+Deci-AI/super-gradients `training/models/detection_models/pp_yolo_e/pp_yolo_head.py`,
+`training/processing/processing.py`.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,15 @@
-"""The values of a detector's outputs show what their shapes do not. This module alone decides it, and all rows of a query vote.
+"""The values of a detector's outputs show what their shapes do not.
+
+This module alone decides it, and all rows of a query vote.
 
 - 0..1 or pixels: in pixels, most boxes with a score reach beyond 2; as 0..1, none does.
-- Corners or centres: corners grow (x2 >= x1, y2 >= y1), while centres and sizes seldom do; boxes around centres lie in the picture.
-  DETR's sets are read as centres unless they show corners, other boxes as corners unless they show centres.
-- Background: the first or the last score, whichever wins in most rows. For DETR it is the last, unless the first wins and the last does
-  not.
-- Probabilities or logits: probabilities lie in 0..1. Logits with a background go through a softmax, others through a sigmoid.
+- Corners or centres: corners grow (x2 >= x1, y2 >= y1), while centres and sizes seldom do; boxes
+  around centres lie in the picture. DETR's sets are read as centres unless they show corners, other
+  boxes as corners unless they show centres.
+- Background: the first or the last score, whichever wins in most rows. For DETR it is the last,
+  unless the first wins and the last does not.
+- Probabilities or logits: probabilities lie in 0..1. Logits with a background go through a softmax,
+  others through a sigmoid.
 """
 
 from collections.abc import Sequence
@@ -20,7 +24,8 @@ from edgemeter.agent.vision.decoders import Floats, PhotoFrame, Shape
 from edgemeter.agent.vision.decoders.boxes import corners, input_unit, logistic
 
 Form = Literal["corners", "centres"]
-# Shares of the rows: corners grow apart from rounding; boxes around centres may leave the picture a little.
+# Shares of the rows: corners grow apart from rounding; boxes around centres may leave the picture a
+# little.
 _ALL, _NEARLY_ALL, _MOST = 0.98, 0.9, 0.5
 # Centres of boxes are all over the picture; distances from anchors are similar everywhere.
 _LEAST_SPREAD = 0.25
@@ -77,7 +82,8 @@ def class_scores(
 ) -> tuple[Floats, bool]:
     """Return the scores of the classes, 0..1, without a background, float32 [n, classes]; and whether there was one.
 
-    With `usual` there is a background in that column, or in the other if that one wins in most rows.
+    With `usual` there is a background in that column, or in the other if that one wins in most
+    rows.
     """
     are_done = are_probabilities(values)
     column = (

@@ -1,9 +1,11 @@
 """DETR, RT-DETR, D-FINE, RF-DETR, Deformable DETR, YOLOS: boxes [1, queries, 4] and scores [1, queries, classes], in any order.
 
-Boxes are centre x, centre y, width, height in 0..1. With classes + 1 scores, the last one is "no object" and a softmax chooses one class
-per query (DETR, YOLOS). Otherwise each class stands for itself (sigmoid). If the values contradict this, the values decide
-(`conventions.py`). Further outputs are ignored.
-Source: huggingface/transformers `image_processing_detr.py`, `image_processing_rt_detr.py` (`post_process_object_detection`).
+Boxes are centre x, centre y, width, height in 0..1. With classes + 1 scores, the last one is "no
+object" and a softmax chooses one class per query (DETR, YOLOS). Otherwise each class stands for
+itself (sigmoid). If the values contradict this, the values decide (`conventions.py`). Further
+outputs are ignored.
+Source: huggingface/transformers `image_processing_detr.py`, `image_processing_rt_detr.py`
+(`post_process_object_detection`).
 """
 
 import re

@@ -1,8 +1,10 @@
 """RT-DETR, D-FINE, DEIM by their own exporters, TensorRT's EfficientNMS: labels, boxes [1, n, 4], scores, after suppression.
 
-Labels are [1, n], from 0, scores [1, n]. The exporters of RT-DETR and its kin have a second input, `orig_target_sizes`; EfficientNMS also
-gives the number of detections, [1, 1] or [1]. Boxes are x1, y1, x2, y2 in pixels of the input or 0..1.
-Source: lyuwenyu/RT-DETR `rtdetr_postprocessor.py`; NVIDIA/TensorRT `plugin/efficientNMSPlugin/README.md`.
+Labels are [1, n], from 0, scores [1, n]. The exporters of RT-DETR and its kin have a second input,
+`orig_target_sizes`; EfficientNMS also gives the number of detections, [1, 1] or [1]. Boxes are x1,
+y1, x2, y2 in pixels of the input or 0..1.
+Source: lyuwenyu/RT-DETR `rtdetr_postprocessor.py`; NVIDIA/TensorRT
+`plugin/efficientNMSPlugin/README.md`.
 """
 
 from collections.abc import Sequence

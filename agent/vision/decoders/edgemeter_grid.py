@@ -1,10 +1,12 @@
 """The shipped detector: boxes [1, N, 4], scores [1, N, classes], one row for each cell of two grids.
 
-- boxes, float32: how far the left, top, right and bottom edges lie from the cell's centre, in units of the stride, >= 0;
+- boxes, float32: how far the left, top, right and bottom edges lie from the cell's centre, in units
+  of the stride, >= 0;
 - scores, float32: 0..1 per class, after the sigmoid.
 
-The outputs come in this order, each with its own quantisation scale if the model is quantised. N counts the cells of both grids (strides
-8 and 16) one after the other, each grid row by row. A cell may hold several classes.
+The outputs come in this order, each with its own quantisation scale if the model is quantised. N
+counts the cells of both grids (strides 8 and 16) one after the other, each grid row by row. A cell
+may hold several classes.
 """
 
 from collections.abc import Sequence

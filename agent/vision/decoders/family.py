@@ -24,8 +24,9 @@ MOST_QUERIES = 1000
 class Pictures:
     """Defaults of a family for the card of a model: the preparation of photographs, and suppression.
 
-    real = (pixel - mean) / sd, pixels 0..255, in the order of the input's colours; `mean` None: the input and the framework decide. `side`
-    is the usual height and width, if neither the file nor its name has one; `doubt` is an assumption, or None.
+    real = (pixel - mean) / sd, pixels 0..255, in the order of the input's colours; `mean` None: the
+    input and the framework decide. `side` is the usual height and width, if neither the file nor
+    its name has one; `doubt` is an assumption, or None.
     """
 
     resize: Resize = "letterbox"
@@ -43,8 +44,8 @@ class Pictures:
 class Recognition:
     """The facts about a model that a family recognises; `doubts` are unconfirmed, each with the key of the card that settles it.
 
-    `classes` is without a background. `family_doubt` is why it may be another family or task; `task` is set if it differs from the
-    family's.
+    `classes` is without a background. `family_doubt` is why it may be another family or task;
+    `task` is set if it differs from the family's.
     """
 
     classes: int
@@ -57,8 +58,9 @@ class Recognition:
 class UnknownModel:
     """The facts about a model without a card.
 
-    `size` is height and width of its input, None if open. `named` is the family in its name or metadata; `labels` and `task` (our name) are
-    those of its metadata. `categories` is the number of categories in the annotations, `own_categories` the same if these are not COCO's.
+    `size` is height and width of its input, None if open. `named` is the family in its name or
+    metadata; `labels` and `task` (our name) are those of its metadata. `categories` is the number
+    of categories in the annotations, `own_categories` the same if these are not COCO's.
     """
 
     name: str
@@ -140,8 +142,8 @@ class UnknownModel:
 class Family:
     """The base of our decoders, with the facts by which models without a card are recognised.
 
-    `NAME` is a regular expression for file names in lower case, or "". `TASK` is the task of its models; families for other tasks than
-    detection are tried only if the file states the task.
+    `NAME` is a regular expression for file names in lower case, or "". `TASK` is the task of its
+    models; families for other tasks than detection are tried only if the file states the task.
     """
 
     NAME: ClassVar[str] = ""

@@ -67,7 +67,8 @@ def with_masks(
 def photo_mask(values: Floats, box: Floats, frame: PhotoFrame, threshold: float) -> Mask:
     """Return the pixels within the box above the threshold, by bilinear interpolation between the cells of a map.
 
-    `values`, float32 [rows, columns], cover the whole input; the box is x1, y1, x2, y2 in pixels of the photograph.
+    `values`, float32 [rows, columns], cover the whole input; the box is x1, y1, x2, y2 in pixels of
+    the photograph.
     """
     left_px, right = _pixels(box[0], box[2], frame.photo_width)
     top, bottom = _pixels(box[1], box[3], frame.photo_height)
@@ -102,7 +103,8 @@ def taps(
 def keypoints_in_photo(values: Floats, unit: Floats, frame: PhotoFrame) -> Floats:
     """Return keypoints in pixels of the photograph, clipped to it: float32 [n, points, 3].
 
-    `values`, float32 [n, 3 x points], are x, y and score of each point; `unit` has the factors of x and y that give pixels of the input.
+    `values`, float32 [n, 3 x points], are x, y and score of each point; `unit` has the factors of x
+    and y that give pixels of the input.
     """
     points = values.reshape(len(values), KEYPOINTS, 3)
     x = np.clip((points[..., 0] * unit[0] - frame.offset_x) / frame.scale_x, 0, frame.photo_width)

@@ -1,6 +1,7 @@
 """The second input of RT-DETR and its successors, which asks for a size.
 
-It gets the size of the input, so the boxes come back in pixels of the input, like those of any other family.
+It gets the size of the input, so the boxes come back in pixels of the input, like those of any
+other family.
 Source: lyuwenyu/RT-DETR `rtdetrv2_pytorch/tools/export_onnx.py`.
 """
 

@@ -1,10 +1,12 @@
 """Detectors that end in TFLite_Detection_PostProcess: boxes, classes, scores and count, after suppression.
 
-Boxes are ymin, xmin, ymax, xmax, 0..1 of the input. The operator gives boxes, classes, scores, count in this order, but exporters shuffle
-them, and before the first call their shapes read []. So the roles are found from names, shapes and values of the real tensors. Boxes
-beyond the edge of the photograph are scored as the operator gives them, as for the published AP of these models (clipped, SSD gains
-0.0017).
-Source: tensorflow/lite/kernels/detection_postprocess.cc (outputs 0..3); names of Object Detection API and Model Maker exports.
+Boxes are ymin, xmin, ymax, xmax, 0..1 of the input. The operator gives boxes, classes, scores,
+count in this order, but exporters shuffle them, and before the first call their shapes read []. So
+the roles are found from names, shapes and values of the real tensors. Boxes beyond the edge of the
+photograph are scored as the operator gives them, as for the published AP of these models (clipped,
+SSD gains 0.0017).
+Source: tensorflow/lite/kernels/detection_postprocess.cc (outputs 0..3); names of Object Detection
+API and Model Maker exports.
 """
 
 import re
@@ -70,7 +72,8 @@ class TflitePostprocess(Family):
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         tensors = dict(zip(self._roles, outputs, strict=False))
         if not _fit(tensors):
-            # Boxes are the largest output; the count is the smallest, or the last if all have one element; classes come before scores.
+            # Boxes are the largest output; the count is the smallest, or the last if all have one
+            # element; classes come before scores.
             tensors = dict(zip(_NAMES, sorted(outputs, key=np.size, reverse=True), strict=False))
         if not _fit(tensors):
             raise boxes.mismatch(self._family, _NEEDS, [list(output.shape) for output in outputs])
@@ -78,7 +81,8 @@ class TflitePostprocess(Family):
         # A score may exceed 1 by a step of its quantisation.
         if scores.max(initial=0.0) >= 2 or np.any((classes < 1) & (classes != np.rint(classes))):
             classes, scores = scores, classes
-        # The count is unreliable (some exports pad it), but a padded row has score 0, below the threshold.
+        # The count is unreliable (some exports pad it), but a padded row has score 0, below the
+        # threshold.
         are_above = scores > self._output.score_threshold
         size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
         corners = tensors["boxes"].reshape(-1, 4)[are_above][:, [1, 0, 3, 2]] * size

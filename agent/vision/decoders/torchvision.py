@@ -1,9 +1,11 @@
 """torchvision's Faster R-CNN, RetinaNet, SSD, FCOS and Mask R-CNN: boxes [n, 4], labels [n] from 1, scores [n], after suppression.
 
-Boxes are x1, y1, x2, y2 in pixels of the input. Label 0 is the background; with COCO's weights labels are COCO's ids, 1..90. The lists
-come in any order, with or without a leading batch axis, and n differs from image to image. Masks of Mask R-CNN are [n, 1, H, W], 0..1 in
-pixels of the input. Keypoints are ignored.
-Source: pytorch/vision `torchvision/models/detection/generalized_rcnn.py` and `roi_heads.py` (`postprocess_detections`).
+Boxes are x1, y1, x2, y2 in pixels of the input. Label 0 is the background; with COCO's weights
+labels are COCO's ids, 1..90. The lists come in any order, with or without a leading batch axis, and
+n differs from image to image. Masks of Mask R-CNN are [n, 1, H, W], 0..1 in pixels of the input.
+Keypoints are ignored.
+Source: pytorch/vision `torchvision/models/detection/generalized_rcnn.py` and `roi_heads.py`
+(`postprocess_detections`).
 """
 
 import re
@@ -26,7 +28,8 @@ from edgemeter.agent.vision.decoders.family import (
 from edgemeter.agent.vision.decoders.lists import labelled_lists, labels_and_scores, whole_outputs
 from edgemeter.agent.vision.decoders.masks import photo_mask
 
-# Source: `torchvision/models/detection/roi_heads.py` leaves it to the user; its references and COCO scripts use 0.5.
+# Source: `torchvision/models/detection/roi_heads.py` leaves it to the user; its references and COCO
+# scripts use 0.5.
 _MASK_THRESHOLD = 0.5
 
 
@@ -89,7 +92,8 @@ class Torchvision(Family):
         )
         if maps is None:
             return detections
-        # Masks extend beyond their boxes by 1/28, rounded up (`paste_masks_in_image`); outside they are 0.
+        # Masks extend beyond their boxes by 1/28, rounded up (`paste_masks_in_image`); outside they
+        # are 0.
         margins = np.tile(
             (detections.boxes[:, 2:] - detections.boxes[:, :2]) / 14 + 2, 2
         ) * np.array([-1, -1, 1, 1], np.float32)

@@ -1,6 +1,7 @@
 """YOLO26, YOLOv10 and Ultralytics exports with `nms=True`: [1, n, 6], not suppressed further.
 
-A row is x1, y1, x2, y2, score, class. Boxes are in pixels of the input, or 0..1 in a TFLite file: the values decide.
+A row is x1, y1, x2, y2, score, class. Boxes are in pixels of the input, or 0..1 in a TFLite file:
+the values decide.
 Source: ultralytics `nn/modules/head.py` (`Detect.postprocess`).
 """
 

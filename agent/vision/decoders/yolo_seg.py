@@ -1,8 +1,10 @@
 """YOLOv8-seg, YOLO11-seg, YOLOv9-seg: [1, 4 + classes + 32, anchors] and prototypes [1, 32, H/4, W/4].
 
-In TFLite files the prototypes are [1, H/4, W/4, 32]. A mask is the sum of the prototypes weighted by the 32 coefficients, where that sum
-is above 0, within the box, interpolated to the photograph's pixels, as in Ultralytics' validation.
-Source: ultralytics `utils/ops.py` (`process_mask_native`, `crop_mask`), `nn/modules/head.py` (`Segment`), `engine/exporter.py`.
+In TFLite files the prototypes are [1, H/4, W/4, 32]. A mask is the sum of the prototypes weighted
+by the 32 coefficients, where that sum is above 0, within the box, interpolated to the photograph's
+pixels, as in Ultralytics' validation.
+Source: ultralytics `utils/ops.py` (`process_mask_native`, `crop_mask`), `nn/modules/head.py`
+(`Segment`), `engine/exporter.py`.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,10 @@
 """YOLOv5, YOLOv7 (three anchors per cell) and YOLOv6 (one): [1, anchors, 5 + classes].
 
-A row is centre x, centre y, width, height, objectness, class scores. Boxes are in pixels of the input, or 0..1 in TFLite files. The score
-of a class is objectness x class score. Every class of a row above the threshold is a candidate of its own.
-Source: ultralytics/yolov5 `utils/general.py` (`non_max_suppression`, multi_label), `export.py` (TFLite divides by the size).
+A row is centre x, centre y, width, height, objectness, class scores. Boxes are in pixels of the
+input, or 0..1 in TFLite files. The score of a class is objectness x class score. Every class of a
+row above the threshold is a candidate of its own.
+Source: ultralytics/yolov5 `utils/general.py` (`non_max_suppression`, multi_label), `export.py`
+(TFLite divides by the size).
 """
 
 from collections.abc import Sequence
@@ -39,7 +41,8 @@ class YoloV5(Family):
         self._check([tensor.shape])
         rows, threshold = tensor[0], self._output.score_threshold
         is_normalised = rows[:, 0].max(initial=0.0) <= boxes.LARGEST_NORMALISED
-        # A class score never exceeds 1, so rows with an objectness below the threshold, most of all, have no candidate.
+        # A class score never exceeds 1, so rows with an objectness below the threshold, most of
+        # all, have no candidate.
         rows = rows[rows[:, 4] > threshold]
         scores = rows[:, 5:] * rows[:, 4:5]
         anchors, classes = np.nonzero(scores > threshold)

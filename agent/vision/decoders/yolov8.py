@@ -1,8 +1,10 @@
 """YOLOv8, YOLO11, YOLOv5u: [1, 4 + classes, anchors], no objectness.
 
-Boxes are centre x, centre y, width, height, in pixels of the input in ONNX and TorchScript files, 0..1 in TFLite files. Every class of an
-anchor above the threshold is a candidate of its own, as in Ultralytics' validation.
-Source: ultralytics `utils/nms.py` (`non_max_suppression`, multi_label), `engine/exporter.py` (TFLite divides by the size).
+Boxes are centre x, centre y, width, height, in pixels of the input in ONNX and TorchScript files,
+0..1 in TFLite files. Every class of an anchor above the threshold is a candidate of its own, as in
+Ultralytics' validation.
+Source: ultralytics `utils/nms.py` (`non_max_suppression`, multi_label), `engine/exporter.py`
+(TFLite divides by the size).
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
 """YOLOX, as a raw grid or with `--decode_in_inference`: [1, cells, 5 + classes], one anchor per cell.
 
-A raw row is x, y (offset from the cell, in cells), width, height (logarithm, in cells), objectness, class scores. Cells run over the
-strides in order, each row by row. The values decide whether rows are raw: an offset stays within a few cells. Pictures are BGR, 0..255,
-at the upper left.
-Source: Megvii-BaseDetection/YOLOX `yolox/utils/demo_utils.py` (`demo_postprocess`) and `utils/boxes.py` (`postprocess`: the best class of
-a cell is its only candidate).
+A raw row is x, y (offset from the cell, in cells), width, height (logarithm, in cells), objectness,
+class scores. Cells run over the strides in order, each row by row. The values decide whether rows
+are raw: an offset stays within a few cells. Pictures are BGR, 0..255, at the upper left.
+Source: Megvii-BaseDetection/YOLOX `yolox/utils/demo_utils.py` (`demo_postprocess`) and
+`utils/boxes.py` (`postprocess`: the best class of a cell is its only candidate).
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,8 @@ class YoloX(Family):
         rows, threshold = outputs[0][0], self._output.score_threshold
         strides = self._check([outputs[0].shape])
         is_decoded = rows[:, 0].max(initial=0.0) > frame.input_width / 2
-        # A class score never exceeds 1, so a row whose objectness is below the threshold has no candidate: most rows end here.
+        # A class score never exceeds 1, so a row whose objectness is below the threshold has no
+        # candidate: most rows end here.
         cells = np.nonzero(rows[:, 4] > threshold)[0]
         rows = rows[cells]
         classes = rows[:, 5:].argmax(axis=1)

@@ -1,8 +1,9 @@
 """A task that scores text classification on GLUE: `edgemeter run model.onnx --data dev.tsv --task glue.py:Glue`.
 
-Model: inputs as BERT has them (ids, mask and token types, known by their names); a score for each class as output, or one number for STS-B.
-Texts become word pieces of uncased BERT. Put the model's vocab.txt into the folder of this file.
-Data: a table of SST-2, MRPC, QQP, STS-B, QNLI, RTE or MNLI with its heading. Metric: accuracy; F1 for MRPC and QQP; Pearson's r for STS-B.
+Model: inputs as BERT has them (ids, mask and token types, known by their names); a score for each
+class as output, or one number for STS-B. Texts become word pieces of uncased BERT. Put the model's
+vocab.txt into the folder of this file. Data: a table of SST-2, MRPC, QQP, STS-B, QNLI, RTE or MNLI
+with its heading. Metric: accuracy; F1 for MRPC and QQP; Pearson's r for STS-B.
 """
 
 import re
@@ -40,7 +41,10 @@ FIGURES = {
 
 
 class Tables:
-    """Reads a table. An item is a line with one or two texts; its target is the label and the metric."""
+    """Reads a table.
+
+    An item is a line with one or two texts; its target is the label and the metric.
+    """
 
     def read(self, folder: Path, _annotations: Path | None) -> em.GroundTruth:
         heading, *rows = (
@@ -82,7 +86,10 @@ def pieces(text: str, vocabulary: dict[str, int]) -> Iterator[int]:
 
 
 class Glue:
-    """Keeps the best class of every text, or its number. The contract is `edgemeter.plugin.Task`."""
+    """Keeps the best class of every text, or its number.
+
+    The contract is `edgemeter.plugin.Task`.
+    """
 
     reader = Tables
 

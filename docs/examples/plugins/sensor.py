@@ -1,7 +1,9 @@
 """A power sensor that reads a laptop's battery: `edgemeter run model.onnx --power sensor.py:Battery`.
 
-It reads `power_now` in uW from the kernel's power-supply class, while the first battery discharges. It does not see the charger.
-Source: Linux, Documentation/ABI/testing/sysfs-class-power. Its gain and its resolution are unknown, so they are None.
+It reads `power_now` in uW from the kernel's power-supply class, while the first battery discharges.
+It does not see the charger.
+Source: Linux, Documentation/ABI/testing/sysfs-class-power. Its gain and its resolution are unknown,
+so they are None.
 """
 
 import time
@@ -22,7 +24,8 @@ class Battery(PowerSensor):
     """Reads the battery. The contract is `edgemeter.plugin.PowerSensor`."""
 
     def __init__(self, supplies: str = "/sys/class/power_supply") -> None:
-        # The configuration may set it: `[sensors.mine]`, `type = "sensor.py:Battery"`, `supplies = "..."`. Do not read the sensor here.
+        # The configuration may set it: `[sensors.mine]`, `type = "sensor.py:Battery"`, `supplies =
+        # "..."`. Do not read the sensor here.
         self._supplies = Path(supplies)
 
     def describe(self) -> Description:

@@ -1,8 +1,9 @@
 """A task that scores answers on SQuAD: `edgemeter run model.onnx --data dev-v2.0.json --task squad.py:Squad`.
 
-Model: inputs as BERT has them (ids, mask and token types, known by their names); as outputs the scores of each token as the start and as
-the end of the answer. Texts become word pieces of uncased BERT. Put the model's vocab.txt into the folder of this file. A passage that is
-too long for the model is cut off. Metric: F1 of the words of the answer.
+Model: inputs as BERT has them (ids, mask and token types, known by their names); as outputs the
+scores of each token as the start and as the end of the answer. Texts become word pieces of uncased
+BERT. Put the model's vocab.txt into the folder of this file. A passage that is too long for the
+model is cut off. Metric: F1 of the words of the answer.
 """
 
 import json
@@ -17,7 +18,10 @@ import edgemeter.plugin as em
 
 
 class Questions:
-    """Reads SQuAD's JSON. An item is a question with its passage; its target is the list of right answers."""
+    """Reads SQuAD's JSON.
+
+    An item is a question with its passage; its target is the list of right answers.
+    """
 
     def read(self, folder: Path, _annotations: Path | None) -> em.GroundTruth:
         parts = [
@@ -64,7 +68,10 @@ def f1(answer: str, right: str) -> float:
 
 
 class Squad:
-    """Keeps the F1 of the best span of at most 30 pieces for every question. The contract is `edgemeter.plugin.Task`."""
+    """Keeps the F1 of the best span of at most 30 pieces for every question.
+
+    The contract is `edgemeter.plugin.Task`.
+    """
 
     reader = Questions
 

@@ -1,7 +1,8 @@
 """A task that scores top-3 accuracy: `edgemeter run model.onnx --data photos/ --annotations classes.csv --task task.py:TopThree`.
 
-Model: an image as input, a score for each class as output. Ground truth: lines `FILE,CLASS` below the heading `file,class`.
-Metric: top_3, the share of images whose class is among the three highest scores.
+Model: an image as input, a score for each class as output. Ground truth: lines `FILE,CLASS` below
+the heading `file,class`. Metric: top_3, the share of images whose class is among the three highest
+scores.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,10 @@ from edgemeter.plugin import (
 
 
 class TopThree:
-    """Prepares inputs and scores outputs of a model on a data set. The contract is `edgemeter.plugin.Task`."""
+    """Prepares inputs and scores outputs of a model on a data set.
+
+    The contract is `edgemeter.plugin.Task`.
+    """
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.classes is None:

@@ -1,8 +1,9 @@
 """A task that scores speech: `edgemeter run model.onnx --data recordings/ --annotations text.tsv --task word_error_rate.py:Words`.
 
-Model: the samples of a recording (-1..1) as input, a score for each frame and character as output (CTC). `output.labels` in its card names
-the characters: `|` is a space, `<blank>` is no character. Recordings are WAV files of 16 bits and one channel, at the model's rate.
-Ground truth: lines `FILE<tab>TEXT`. Metric: word error rate by jiwer (lower is better), and the character error rate.
+Model: the samples of a recording (-1..1) as input, a score for each frame and character as output
+(CTC). `output.labels` in its card names the characters: `|` is a space, `<blank>` is no character.
+Recordings are WAV files of 16 bits and one channel, at the model's rate. Ground truth: lines
+`FILE<tab>TEXT`. Metric: word error rate by jiwer (lower is better), and the character error rate.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Facts about `docs/examples/`: the index has each file, and each file runs; the test that docs/tasks/python.md shows passes.
 
-Other tests of examples: tests/agent/tasks/test_task_plugins.py (tasks), tests/contract/test_plugins.py (plug-ins) and
-tests/docs/test_corrupt_photographs.py.
+Other tests of examples: tests/agent/tasks/test_task_plugins.py (tasks),
+tests/contract/test_plugins.py (plug-ins) and tests/docs/test_corrupt_photographs.py.
 """
 
 import json

@@ -89,7 +89,10 @@ MESSAGES = {
 
 
 def test_a_file_that_nests_too_deeply_is_one_line(tmp_path):
-    """A traceback before: of tomllib, of msgspec, or of what copied and printed the value. The line names the file."""
+    """A traceback before: of tomllib, of msgspec, or of what copied and printed the value.
+
+    The line names the file.
+    """
     for suffix, texts, readers in ((".toml", TOML, OF_TOML), (".json", JSON, OF_JSON)):
         path = tmp_path / f"deep{suffix}"
         for depth, (shape, text) in itertools.product(DEPTHS, texts.items()):

@@ -82,7 +82,8 @@ def test_an_unacknowledged_publish_goes_with_the_connection_and_does_not_pile_up
 def test_the_pause_grows_while_connections_end_with_an_unanswered_message(mute, monkeypatch):
     """What was published may have ended them: a connect alone is no success, an answer that matters to the owner is.
 
-    Our own goodbye is no lost connection: whoever takes over the device's name closes its old session, and must not report a fault.
+    Our own goodbye is no lost connection: whoever takes over the device's name closes its old
+    session, and must not report a fault.
     """
     pauses = []
     monkeypatch.setattr(

@@ -21,7 +21,8 @@ FAMILIES = {
     family.ENTRY_POINTS: family
     for family in (runtimes, power, generators, decoders, tasks, datasets)
 }
-# Shared by all families: a constructor that accepts any argument, and the names that a family looks for.
+# Shared by all families: a constructor that accepts any argument, and the names that a family looks
+# for.
 MODULE = """
 import numpy as np
 from edgemeter.agent.contract.record_accuracy import Accuracy

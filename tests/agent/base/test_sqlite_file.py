@@ -121,7 +121,8 @@ def test_a_file_system_whose_locks_end_at_this_machine_is_refused_by_its_type(
     assert not (tmp_path / "new").exists()
     assert not (tmp_path / "folder").exists()
     sqlite_file.Database(path, FORM, "read").close()
-    # The root of a board that boots over the network, with `nolock` by default: no other machine uses it.
+    # The root of a board that boots over the network, with `nolock` by default: no other machine
+    # uses it.
     mounts.write_text(line % "/")
     sqlite_file.Database(path, FORM).close()
 

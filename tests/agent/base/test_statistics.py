@@ -63,7 +63,8 @@ def test_with_two_degrees_of_freedom_the_tail_has_a_closed_form():
 
 def test_the_bounds_are_those_of_the_literature():
     """The bounds of a ratio agree with published values to four digits."""
-    # By the formula with z = 1.959964, worked out apart; 81 of 263 is the example of R. G. Newcombe, Statistics in Medicine 17 (1998).
+    # By the formula with z = 1.959964, worked out apart; 81 of 263 is the example of R. G.
+    # Newcombe, Statistics in Medicine 17 (1998).
     for successes, trials, low, high in [
         (81, 263, 0.2553, 0.3662),
         (15, 148, 0.0624, 0.1605),

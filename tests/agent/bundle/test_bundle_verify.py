@@ -70,7 +70,8 @@ def test_a_figure_changed_by_a_millionth_is_named(tmp_path):
             difference = next(
                 difference for difference in verification.differences if difference.field == path
             )
-            # A changed end of the timed part moves the energy window too: what comes out is the last query's end all the same.
+            # A changed end of the timed part moves the energy window too: what comes out is the
+            # last query's end all the same.
             assert difference.recomputed == pytest.approx(before["was"], rel=1e-12)
             assert difference.stated != before["was"]
 

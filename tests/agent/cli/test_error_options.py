@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("agent", "collector", "models", "provisioning")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 COMMAND = re.compile(r"`(edgemeter [^`]*)`")
-# Options of programs that errors name beside ours, by the words before them; a device's own scripts have theirs.
+# Options of programs that errors name beside ours, by the words before them; a device's own scripts
+# have theirs.
 OTHERS = re.compile(
     r"`?\b(pip install|systemctl|git|uv|docker|trtexec|journalctl|apt|perf|nvidia-smi|jtop|edgetpu_compiler|tar|install\.py)\b[^`:;]*"
 )

@@ -30,7 +30,10 @@ def order(job, work):
 
 
 def test_orders_and_what_is_repeated_are_shown(home):
-    """The latest first; what came of each and why; a terminal code in a reason is not one here. Without any no journal is made."""
+    """The latest first; what came of each and why; a terminal code in a reason is not one here.
+
+    Without any no journal is made.
+    """
     assert json.loads(jobs_output("--format", "json")) == {"jobs": []}
     assert not list(home.iterdir())
     book = Journal(home / journal.JOURNAL_FILE)

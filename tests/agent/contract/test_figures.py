@@ -63,7 +63,8 @@ def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
     assert correct_mj(run(40)) == correct_mj(run(80)) == pytest.approx(13.0)
     # Ten of 40 were asked twice: (20 * 20 J + 30 * 2 J) / 50 is no 6.5 J a question.
     assert correct_mj(run(50)) is None
-    # The energy of five empty answers is in that of the five others, also where there are ten of them in two passes.
+    # The energy of five empty answers is in that of the five others, also where there are ten of
+    # them in two passes.
     assert correct_mj(run(5, failed=5, questions=10)) is None
     assert correct_mj(run(10, failed=10, questions=10)) is None
     # The first query of each user is in the energy alone.

@@ -148,7 +148,8 @@ def test_the_answer_is_a_table_with_marks():
 def sessions_of_modes(draw, *, in_one, first=(1.0, 1.0)):
     """Return the marks of eight modes, the first with other figures; sessions scatter by 1.5% and runs within one by 1%.
 
-    All modes take turns in one session of four rounds, which scatter by 0.5%, or each has a session of its own on the same day.
+    All modes take turns in one session of four rounds, which scatter by 0.5%, or each has a session
+    of its own on the same day.
     """
     sessions, rounds = (
         np.exp(draw.normal(0, sd, (size, 2))) for sd, size in ((0.015, 8), (0.005, 4))

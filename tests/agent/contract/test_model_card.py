@@ -26,7 +26,10 @@ def read(tmp_path):
 
 
 def test_a_card_names_the_kind_of_its_input(read):
-    """One of two; a card without a kind, as all were, is of an image. Written and read again it is the same."""
+    """One of two; a card without a kind, as all were, is of an image.
+
+    Written and read again it is the same.
+    """
     for text, expected in KINDS.items():
         assert read(text).input == expected, f"{text!r}"
         assert read(card_text(read(text)).partition("[input]\n")[2]).input == expected, f"{text!r}"

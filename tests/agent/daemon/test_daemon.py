@@ -95,7 +95,10 @@ def test_it_reports_itself_delivers_what_others_put_and_reports_its_end(broker, 
 
 @pytest.mark.services
 def test_without_a_broker_it_waits_and_ends_on_a_signal(up):
-    """Nobody there is no reason to end; SIGTERM is. A second agent of this home is refused, and names the first."""
+    """Nobody there is no reason to end; SIGTERM is.
+
+    A second agent of this home is refused, and names the first.
+    """
     agent = up(free_port())
     assert "0 records waiting" in agent.stderr.readline()
     second = up(free_port())

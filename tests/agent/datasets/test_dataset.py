@@ -134,7 +134,10 @@ def test_annotations_that_name_nothing_are_refused(folder):
 
 
 def test_a_subset_is_the_same_on_every_machine(folder):
-    """It is chosen by a hash of each name: the order of files and the path play no part. Worked out once by sha256sum."""
+    """It is chosen by a hash of each name: the order of files and the path play no part.
+
+    Worked out once by sha256sum.
+    """
     data = open_folder(folder, subset=2, seed=0)
     hashed = {
         name: hashlib.sha256(f"0:{name}".encode()).hexdigest()
@@ -153,7 +156,10 @@ def test_a_subset_is_the_same_on_every_machine(folder):
 
 
 def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(folder):
-    """So that a device is sent no more: their ground truth, and a hash of their own. One that is missing of them is named."""
+    """So that a device is sent no more: their ground truth, and a hash of their own.
+
+    One that is missing of them is named.
+    """
     truth = annotated(folder, make_truth(2))
     data = open_folder(folder, truth, subset=1)
     assert data.sha256 != open_folder(folder, truth).sha256

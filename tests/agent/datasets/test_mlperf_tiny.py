@@ -53,7 +53,10 @@ def test_class_folders_hold_arrays_too(tmp_path):
 
 
 def test_a_folder_of_arrays_needs_no_ground_truth(tmp_path):
-    """It is a data set without: what can be timed, and not scored. Among photographs arrays do not count."""
+    """It is a data set without: what can be timed, and not scored.
+
+    Among photographs arrays do not count.
+    """
     for name in ("b.npy", "a.npy"):
         np.save(tmp_path / name, np.zeros(4))
     data = open_folder(tmp_path)

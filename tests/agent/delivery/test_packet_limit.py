@@ -80,7 +80,8 @@ def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive
     ]
     assert (broker.refused[0] == [LARGE]) != shares
     alone = broker.refused.count([LARGE])
-    # A closed connection counts only where the record was alone on the line, and after others have got through.
+    # A closed connection counts only where the record was alone on the line, and after others have
+    # got through.
     assert alone <= 2 if is_certain else 3 <= alone <= 5
     refusals = outbox.refusals("broker.example:1883")
     assert {refusal.answer for refusal in refusals} == {ANSWERS[reason]}
@@ -161,7 +162,10 @@ def test_a_broker_that_only_closed_the_connection_is_tried_again_after_an_hour(f
 
 
 def test_a_record_that_a_broker_of_3_1_1_drops_without_a_word_is_named_and_repeated_alone(outbox):
-    """It acknowledges what it drops: only the receipt is missing. When the broker accepts it, it arrives without anybody's help."""
+    """It acknowledges what it drops: only the receipt is missing.
+
+    When the broker accepts it, it arrives without anybody's help.
+    """
     fill(outbox, SHARED_BYTES)
     broker = strict_broker(refusal="")
     publisher = SteppedPublisher(broker, outbox)

@@ -112,9 +112,13 @@ def test_no_more_than_the_window_is_unreceipted(outbox):
 def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_some_are_answered(
     outbox,
 ):
-    """Otherwise the same large message would begin again for ever. Half the records each time, down to one."""
+    """Otherwise the same large message would begin again for ever.
+
+    Half the records each time, down to one.
+    """
     for _ in range(64):
-        # Records alike in all but their ids would compress so well that half of them is more than three quarters of all.
+        # Records alike in all but their ids would compress so well that half of them is more than
+        # three quarters of all.
         put(outbox, 1, case=os.urandom(500).hex())
     sender, longest = make_sender(outbox), []
     for number in range(9):
@@ -332,7 +336,10 @@ def test_a_record_that_another_process_delivered_is_off_the_way():
 
 
 def test_what_the_broker_has_not_acknowledged_is_not_overdue():
-    """A slow line takes minutes; sent again it would only be longer. The time runs from the acknowledgement."""
+    """A slow line takes minutes; sent again it would only be longer.
+
+    The time runs from the acknowledgement.
+    """
     window, unanswered = make_window(), {7, 8}
     window.sent(pending(1, 2), 0.0, 7)
     window.sent(pending(3), 0.0, 8)

@@ -44,7 +44,10 @@ def test_a_healthy_pi_has_only_its_governor_to_think_about(tmp_path):
 
 
 def test_a_pi_with_a_weak_supply_is_bad_now_and_warned_of_later(tmp_path):
-    """0x50005 is now; 0x50000 was, since it was switched on. It is warned of heat, of swap and of little memory, with their figures."""
+    """0x50005 is now; 0x50000 was, since it was switched on.
+
+    It is warned of heat, of swap and of little memory, with their figures.
+    """
     flags = "sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled"
     now = _machine(write(machine_trees.raspberry_pi_5(tmp_path), {flags: "50005\n"}))
     assert (now["supply"].state, now["throttling"].state) == ("bad", "bad")
@@ -235,7 +238,8 @@ def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
     """So it works where they are absent or broken, and starts fast."""
     heavy = ("numpy", "psutil", "PIL", "onnxruntime", "ai_edge_litert", "torch")
     program = (
-        # Where the library of a Joulescope is installed, looking for one takes it, and it takes numpy.
+        # Where the library of a Joulescope is installed, looking for one takes it, and it takes
+        # numpy.
         "import sys, pathlib; sys.modules['pyjoulescope_driver'] = None; from edgemeter.agent.doctor import examination;"
         "from edgemeter.agent.machine import conditions, fingerprint;"
         "from edgemeter.agent.energy import sampler;"

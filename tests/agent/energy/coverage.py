@@ -1,13 +1,15 @@
 """How often the interval of an energy holds the truth, in worlds of a board and of sensors as they really are, in one table.
 
-A cell of a board draws its parameters anew for each trial; a cell of a sensor is a load of known energy, read by a sensor that lags,
-averages, renews its value by its own clock or sees a share of the time, with readings lost, late and duplicated, and idle power that
-wanders. An energy is given and its 95% interval holds the truth, or it is refused. A cell fails where so few of its given intervals hold
-the truth as intervals of 92% do in less than one of twenty cells (267 of 300); it is not judged where nine of ten trials are refused, or
-where its name ends in `(a limit)`: nothing in the readings could show what is wrong.
+A cell of a board draws its parameters anew for each trial; a cell of a sensor is a load of known
+energy, read by a sensor that lags, averages, renews its value by its own clock or sees a share of
+the time, with readings lost, late and duplicated, and idle power that wanders. An energy is given
+and its 95% interval holds the truth, or it is refused. A cell fails where so few of its given
+intervals hold the truth as intervals of 92% do in less than one of twenty cells (267 of 300); it is
+not judged where nine of ten trials are refused, or where its name ends in `(a limit)`: nothing in
+the readings could show what is wrong.
 
-Draws are the same every night. `python -m tests.agent.energy.coverage [--trials N] [--cells NAME] [--jobs N]` prints a row for each cell
-whose name contains NAME.
+Draws are the same every night. `python -m tests.agent.energy.coverage [--trials N] [--cells NAME]
+[--jobs N]` prints a row for each cell whose name contains NAME.
 """
 
 import argparse
@@ -50,7 +52,8 @@ HEADINGS = (
 )
 RATES_HZ = (1, 10, 100)
 LAGS_S = (0.0, 0.1, 0.5, 1.0, 3.0)
-# A fast sensor has shown all in 30 s, and minutes of its readings are too many for a benchmark; a slow one needs more.
+# A fast sensor has shown all in 30 s, and minutes of its readings are too many for a benchmark; a
+# slow one needs more.
 SENSOR_LENGTHS_S = {1: (60, 300), 10: (30, 60), 100: (30,)}
 CLOCKS_S = {"1 s": (1.0, 1.0), "3 to 6 s": (3.0, 6.0)}
 MISHAPS = {
@@ -60,7 +63,8 @@ MISHAPS = {
     "10% duplicated": {"duplicated": 0.1},
     "lost, late and duplicated": {"lost": 0.1, "late": 0.1, "duplicated": 0.1},
 }
-# A closed loop as the engine times it: power rises and falls within 2 ms, up to 2 ms after the query begins and after its busy part.
+# A closed loop as the engine times it: power rises and falls within 2 ms, up to 2 ms after the
+# query begins and after its busy part.
 USUAL = sensor_worlds.World(closed=True, pauses=True, edge_s=0.002, work_s=0.002)
 usual = partial(dataclasses.replace, USUAL)
 

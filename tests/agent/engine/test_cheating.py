@@ -16,7 +16,8 @@ SIDE, CLASSES, ANCHORS, PHOTOGRAPHS, OBJECTS = 16, 2, 128, 15, 4
 def run(model: Path, **settings):
     """Return what a rapid run in this process measures, and the names of the rules that it breaks."""
     measured = rapid_run(model, idle_seconds=0.0, **settings)
-    # Another process on this machine may make a run of microseconds unsteady; here only the answers are judged.
+    # Another process on this machine may make a run of microseconds unsteady; here only the answers
+    # are judged.
     broken = [rule for rule in judge(Facts(measured)).rules if rule in ANSWER_RULES]
     return measured, broken
 

@@ -13,7 +13,8 @@ from edgemeter.agent.session import session
 from tests.fixtures.suite_files import read_suite
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "runtimes"
-# Stands before the real library on the path of the measuring process: it does nothing, slowly, and writes down when.
+# Stands before the real library on the path of the measuring process: it does nothing, slowly, and
+# writes down when.
 LIBRARY = """
 import json, os, time
 

@@ -108,7 +108,8 @@ def test_frames_count_up_to_the_last_one_that_ended_within_the_window():
         1,
         0,
     )
-    # The last frame has its whole period, as far as the window has it: four frames take 402.67 ms, of which 350 are within.
+    # The last frame has its whole period, as far as the window has it: four frames take 402.67 ms,
+    # of which 350 are within.
     assert within.end_ns == begin_ns + 350 * MS
     assert (
         timed.within(Window(begin_ns + 2 * MS, begin_ns + 450 * MS)).end_ns == begin_ns + 450 * MS

@@ -79,7 +79,8 @@ def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
     assert run.latency.mean_ms >= (finished.mean() - arrivals.mean()) / 1e6
     assert len(arrivals) / (arrivals[-1] / 1e9) == pytest.approx(rate_per_s, rel=0.15)
     if places == 1:
-        # Pollaczek and Khinchine, half a service at a load of a half; the mean of 400 dependent waits scatters by a sixth.
+        # Pollaczek and Khinchine, half a service at a load of a half; the mean of 400 dependent
+        # waits scatters by a sixth.
         waits_ms = (textbook - arrivals) / 1e6 - SERVICE_MS
         assert waits_ms.mean() == pytest.approx(SERVICE_MS / 2, rel=0.5)
 

@@ -52,7 +52,8 @@ def test_rounding_is_distinguished_from_a_changed_value():
     """Another order of summing moves the sixth digit of floats; integers have no noise, and a channel is judged by its own values."""
     noisy = (FLOATS * (1 + 1e-6 * RNG.normal(size=FLOATS.shape))).astype(np.float32)
     integers = np.arange(100, dtype=np.int8)
-    # A YOLO's one tensor: its boxes reach 640, by which a score that is wrong by 0.5 would be rounding.
+    # A YOLO's one tensor: its boxes reach 640, by which a score that is wrong by 0.5 would be
+    # rounding.
     tensor = np.zeros((1, 84, 840), np.float32)
     tensor[0, :4] = RNG.uniform(0, 640, (4, 840))
     tensor[0, 4:] = RNG.uniform(0, 1, (80, 840))

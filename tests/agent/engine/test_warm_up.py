@@ -37,7 +37,8 @@ def test_a_warm_up_ends_when_the_latency_has_settled():
             64,
             600,
         ),
-        # A hundred queries that scatter by 5% cannot show small trends within the limit: no trend is seen, and that has to do.
+        # A hundred queries that scatter by 5% cannot show small trends within the limit: no trend
+        # is seen, and that has to do.
         (
             "a scatter of 5%, cut off",
             lambda n: int(100 * MS * (1 + 0.05 * NOISE[n])),

@@ -220,7 +220,10 @@ def test_thoughts_and_answers_are_kept_apart(loaded):
 
 
 def test_reasoning_that_is_not_streamed_is_with_the_first_piece(loaded):
-    """Eight tokens of it came before any piece: the later ones are of the answer alone. What is streamed is not hidden."""
+    """Eight tokens of it came before any piece: the later ones are of the answer alone.
+
+    What is streamed is not hidden.
+    """
     three = [{"content": "a"}, {"content": "bcd"}, {"content": "e"}]
     for completion, total, deltas, stamped, hidden in [
         # OpenAI's count holds the reasoning, xAI's does not.
@@ -268,7 +271,10 @@ def test_without_counts_pieces_are_counted_as_estimated(loaded):
 
 
 def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
-    """Two pieces and three tokens: the longer piece has two, at its own moment. Cached tokens of the prompt are stated too."""
+    """Two pieces and three tokens: the longer piece has two, at its own moment.
+
+    Cached tokens of the prompt are stated too.
+    """
     usage = counted(3, prompt_tokens_details={"cached_tokens": 4})
     answer, stamps = ask(loaded(openai(events(text("a"), text("bc", "length"), usage)))[1])
     assert (stamps, answer.stamped_tokens, answer.output_tokens, answer.cached_tokens) == (

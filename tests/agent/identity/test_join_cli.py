@@ -42,7 +42,10 @@ def run(lab, path, *options):
 
 @pytest.mark.services
 def test_it_joins_once_and_reports_that_again_without_a_network(lab):
-    """The second time nothing is asked: there is no service any more. A service of another authority gets no token."""
+    """The second time nothing is asked: there is no service any more.
+
+    A service of another authority gets no token.
+    """
     server = lab.serve_boards()
     path = lab.token("pi-1")
     copy = lab.path / "copy.toml"

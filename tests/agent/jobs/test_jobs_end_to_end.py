@@ -48,7 +48,8 @@ def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     reported = [run for final in ended.values() for run in final.runs]
     assert all(len(final.runs) == 1 for final in ended.values() if final.state == "done")
     assert len(set(ids)) == len(ids) <= len(works)
-    # A kill between the outbox and the journal leaves a run that no report names, never one that is not there.
+    # A kill between the outbox and the journal leaves a run that no report names, never one that is
+    # not there.
     assert set(reported) <= set(ids)
     # One at a time: a kill interrupts one at most.
     assert sum(final.state == "done" for final in ended.values()) >= 3

@@ -64,7 +64,8 @@ def test_a_suite_is_measured_and_its_runs_are_named(board):
         (1, 2, "job-1"),
         (2, 2, "job-1"),
     ]
-    # A file that is no model is rejected by its name in the order, not by where it stands on the board.
+    # A file that is no model is rejected by its name in the order, not by where it stands on the
+    # board.
     board.order(board.measure(models=(("m.replay.json", b"\0"),)), job="none")
     rejected = board.final("none")
     assert (rejected.state, rejected.reason.partition(" is ")[0]) == ("rejected", "'m.replay.json'")

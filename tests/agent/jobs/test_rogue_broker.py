@@ -179,7 +179,8 @@ def test_a_board_obeys_the_service_and_not_the_broker(world):
         world.log.read_text()[-3000:],
     )
     true_jobs.append(world.order())
-    # A recorded command is refused whenever it comes again; after a restart of the agent it answers an earlier challenge.
+    # A recorded command is refused whenever it comes again; after a restart of the agent it answers
+    # an earlier challenge.
     for payload in recorded:
         attacker.session.publish(COMMAND, payload)
     world.agent.kill()

@@ -115,7 +115,10 @@ def content_of(path):
 
 
 def test_figures_of_another_version_are_made_anew_from_the_records(tmp_path, caplog):
-    """By who writes; who reads says what to do. Each run keeps its row, and its verdict among its siblings."""
+    """By who writes; who reads says what to do.
+
+    Each run keeps its row, and its verdict among its siblings.
+    """
     path = tmp_path / "ledger.sqlite"
     runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 10.1, 14.0)])
     with SqliteLedger(path) as ledger:

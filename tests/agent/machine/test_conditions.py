@@ -185,7 +185,8 @@ def test_the_measured_process_and_the_agent_are_none_of_the_others(tmp_path):
 def test_the_server_of_the_model_is_not_one_of_the_others(tmp_path):
     """Of 80 busy ticks in 100 the server and its worker, which began meanwhile, used 60; the busiest other is not the server.
 
-    A model that is measured at the same time is none of the others either; once it has gone, nothing is known of them.
+    A model that is measured at the same time is none of the others either; once it has gone,
+    nothing is known of them.
     """
     tree = {
         "proc/stat": "cpu 100 0 100 700 100 0 0 0\n",

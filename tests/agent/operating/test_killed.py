@@ -31,7 +31,8 @@ def sweep():
             print("measuring", flush=True)
             time.sleep(measures_s)
 """
-# Counts what opens to write, renames and removes, and kills the process before one of them. Source: audit events of Python.
+# Counts what opens to write, renames and removes, and kills the process before one of them. Source:
+# audit events of Python.
 STEPS = """
 import itertools, pytest
 from tests.fixtures.settable_board import SettableBoard

@@ -51,7 +51,10 @@ def test_the_next_that_changes_the_board_puts_it_back_first(board, capsys):
 
 
 def test_after_a_reboot_only_the_power_mode_is_put_back(board, tmp_path, capsys):
-    """Governor and clocks are the kernel's own then. Every home finds root's record: that of a lost connection is gone."""
+    """Governor and clocks are the kernel's own then.
+
+    Every home finds root's record: that of a lost connection is gone.
+    """
     board.leave_changed()
     shutil.rmtree(board.root / "run/lock")
     (board.root / "run/lock").mkdir()

@@ -33,7 +33,8 @@ def test_how_the_accelerator_of_a_back_end_is_attached_is_known():
         assert accelerator_link(make_runtime(backend=backend, options={}), attached) == link, (
             f"{backend!r}, {attached!r}"
         )
-    # The runtime of the Edge TPU names its device in the back end; without a bus what is plugged in decides.
+    # The runtime of the Edge TPU names its device in the back end; without a bus what is plugged in
+    # decides.
     for backend, attached, link in [
         ("usb:0,std", PCIE, "USB"),
         ("pci:0,max", USB, "PCIe"),

@@ -201,7 +201,8 @@ def test_an_energy_counter_is_read_before_the_power_and_may_not_go_back(tmp_path
     for folder, name, settings, energy_mj, offset_u_w in in_folders(
         tmp_path,
         [
-            # Its zero is known to a step of its converter: 1 mA of the driver's, a tenth of it with this shunt.
+            # Its zero is known to a step of its converter: 1 mA of the driver's, a tenth of it with
+            # this shunt.
             ("ina228", {"shunt_ohm": "0.1"}, 500, 5.0 * 0.0001 / math.sqrt(3)),
             ("xe", {}, 5000, None),
         ],

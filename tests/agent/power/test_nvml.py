@@ -34,7 +34,10 @@ def _sensor(library, **settings):
 
 
 def test_a_counter_that_contradicts_the_power_is_named_and_not_believed(library):
-    """37 W of 182 W: the power is read instead. A GPU whose power changes while it is looked at, or that is within 5%, is believed."""
+    """37 W of 182 W: the power is read instead.
+
+    A GPU whose power changes while it is looked at, or that is within 5%, is believed.
+    """
     library.GPU = {"counter", "instant", "averaged"}
     for counted_w, shown_w, kind in [
         (37.0, 182.0, "power"),

@@ -68,7 +68,10 @@ def test_a_window_is_cut_out_of_uneven_stamps(logged):
 
 
 def test_nothing_is_counted_where_readings_are_missing(logged):
-    """2 W for 100 s but 5 of them: 190 J of 95 s. Where more than a tenth is missing there is no energy. One that failed leaves no gap."""
+    """2 W for 100 s but 5 of them: 190 J of 95 s.
+
+    Where more than a tenth is missing there is no energy. One that failed leaves no gap.
+    """
     lines = ["t,p", *(f"{second},2" for second in range(101) if not 50 < second < 55)]
     result = logged(*lines, time_column="t", power_column="p")
     assert (result.energy_j, result.mean_power_w, result.coverage_ratio) == pytest.approx(

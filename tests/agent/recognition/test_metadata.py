@@ -50,7 +50,10 @@ def test_the_size_is_read_in_every_form():
 
 
 def test_a_label_file_is_read():
-    """One name a line; the other text of the zip is none. Coral writes the class before the name and leaves out what is not used."""
+    """One name a line; the other text of the zip is none.
+
+    Coral writes the class before the name and leaves out what is not used.
+    """
     assert read_self_description(
         {"notes.txt": "hello", "labelmap.txt": "cat\n???\ndog\n"}
     ).labels == ("cat", "???", "dog")

@@ -378,7 +378,10 @@ def test_a_card_that_was_guessed_keeps_the_doubt_about_its_family(tmp_path):
 
 
 def test_boxes_and_scores_are_a_set_or_a_row_for_each_anchor():
-    """Few rows are DETR's queries; many, or the cells of a grid, are anchors. Labels count classes, else annotations do."""
+    """Few rows are DETR's queries; many, or the cells of a grid, are anchors.
+
+    Labels count classes, else annotations do.
+    """
     for shapes, name, labels, categories, family, classes in [
         ([(1, 100, 92), (1, 100, 4)], "detr-r50.onnx", 0, None, "detr", 91),
         ([(1, 300, 4), (1, 300, 91)], "rf-detr.onnx", 0, None, "detr", 91),

@@ -22,8 +22,9 @@ class _SignalStack(ctypes.Structure):
 def _signal_stack():
     """Give the process the stack back that its signal handlers run on, which faulthandler sets.
 
-    Each core of OpenVINO 2026.4.1 sets one of its own and puts back what it found: where the first core ends first, the last one puts back
-    memory that is no longer there, and the next signal, a later test's Ctrl-C, kills the process with SIGSEGV.
+    Each core of OpenVINO 2026.4.1 sets one of its own and puts back what it found: where the first
+    core ends first, the last one puts back memory that is no longer there, and the next signal, a
+    later test's Ctrl-C, kills the process with SIGSEGV.
     """
     libc, before, after = ctypes.CDLL(None), _SignalStack(), _SignalStack()
     libc.sigaltstack(None, ctypes.byref(before))

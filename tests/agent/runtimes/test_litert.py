@@ -21,7 +21,10 @@ def test_the_bare_call_is_invoke_itself(runtime, models, x):
 
 
 def test_the_backend_is_named_for_what_ran_and_both_compute_the_same(runtime, models, x):
-    """XNNPACK is the default; builtin and reference run without a delegate. The record names the library that did the work."""
+    """XNNPACK is the default; builtin and reference run without a delegate.
+
+    The record names the library that did the work.
+    """
     for backend in (None, "xnnpack", "builtin", "reference"):
         loaded = runtime.load(models / "litert.tflite", Options(backend=backend))
         assert loaded.backend == (backend or "xnnpack")

@@ -1,4 +1,7 @@
-"""TensorRT, played by a stand-in that does on a stream what the real one does: later. Hashes, shapes, types, memory, errors."""
+"""TensorRT, played by a stand-in that does on a stream what the real one does: later.
+
+Hashes, shapes, types, memory, errors.
+"""
 
 import ctypes
 import hashlib

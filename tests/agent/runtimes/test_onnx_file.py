@@ -32,7 +32,10 @@ def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
 
 
 def test_operators_and_weights_determine_the_precision(models):
-    """A file quantised inside may take and give floats: its ends show nothing. The shipped int8 one does."""
+    """A file quantised inside may take and give floats: its ends show nothing.
+
+    The shipped int8 one does.
+    """
     for name, precision in [
         ("onnx", "fp32"),
         ("onnx_float16", "fp16"),

@@ -154,7 +154,8 @@ def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
         raising=False,
     )
     loaded = runtime.load(models / "onnx.onnx", azure)
-    # Nobody knows what a provider computes in that is none of those described, nor with how many threads.
+    # Nobody knows what a provider computes in that is none of those described, nor with how many
+    # threads.
     assert (loaded.backend, loaded.precision, loaded.threads_reason is None) == (
         "AzureExecutionProvider,auto",
         "unknown",

@@ -144,7 +144,10 @@ def test_the_identity_is_of_source_and_weights(load, tmp_path):
 
 
 def test_files_that_options_name_are_part_of_the_identity(load, tmp_path):
-    """A factory that returns a pair cannot name its weights. Each file counts once; other texts do not."""
+    """A factory that returns a pair cannot name its weights.
+
+    Each file counts once; other texts do not.
+    """
     source, file = f"def make(file='', text=''): return (lambda x: x), {INPUTS}", tmp_path / "w.bin"
     file.write_bytes(b"1")
     for option, content in (({"text": "absent.bin"}, ""), ({"file": str(file)}, "1")):
@@ -412,7 +415,10 @@ def test_the_device_that_results_show_is_recorded(load):
 
 
 def test_the_framework_is_that_of_the_results(load, monkeypatch):
-    """Of several that are imported; none is named where the results are of none. The versions of all are facts."""
+    """Of several that are imported; none is named where the results are of none.
+
+    The versions of all are facts.
+    """
     for name in ("jax", "tensorflow"):
         monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(__version__="1.5"))
     monkeypatch.setattr("edgemeter.agent.runtimes.python_model.version", lambda _: "1.5")

@@ -21,7 +21,8 @@ pytestmark = [
 ]
 RUNTIME = PyTorch
 
-# Finds what is brighter than half: one box around it, of label 2 and score 0.75. D2Go's wrappers return the pictures too.
+# Finds what is brighter than half: one box around it, of label 2 and score 0.75. D2Go's wrappers
+# return the pictures too.
 SOURCE = """
 import torch
 from typing import Dict, List, Tuple

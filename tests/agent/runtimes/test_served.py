@@ -208,7 +208,10 @@ def test_an_arrival_that_is_refused_closes_its_connection(served, network):
 
 
 def test_what_is_no_number_is_nan(served):
-    """JSON has no NaN: some servers write it nevertheless, others null. It is not sent, for there it would be null."""
+    """JSON has no NaN: some servers write it nevertheless, others null.
+
+    It is not sent, for there it would be null.
+    """
     for value in (b"NaN", b"null"):
         runtime, _, script = served()
         script.instead = reply(

@@ -31,7 +31,10 @@ def test_a_garbled_file_never_raises_anything_else(models, tmp_path):
 
 
 def test_tensors_determine_the_precision(models):
-    """Integers count only with a scale: indices are not quantised. The shipped files are what they are called."""
+    """Integers count only with a scale: indices are not quantised.
+
+    The shipped files are what they are called.
+    """
     shipped = Path(__file__).resolve().parents[3] / "models" / "shipped"
     for path, precision in [
         (models / "litert.tflite", "fp32"),

@@ -586,7 +586,8 @@ def test_a_sandboxed_process_ends_with_the_process_that_started_it(folder, monke
     assert psutil.wait_procs([sleeper], timeout=60)[1] == []
 
 
-# Namespaces are counted in each namespace of users: this one and what it starts has none left, as after the setting of a careful owner.
+# Namespaces are counted in each namespace of users: this one and what it starts has none left, as
+# after the setting of a careful owner.
 NO_NAMESPACES = (
     "unshare",
     "--user",

@@ -294,7 +294,10 @@ def test_a_round_sets_the_board_to_each_mode_once():
 
 
 def test_runs_are_foreseen_from_their_spread():
-    """Before the third run three are expected; after it the spread says how many are enough. Their seconds are those of the settings."""
+    """Before the third run three are expected; after it the spread says how many are enough.
+
+    Their seconds are those of the settings.
+    """
     values = iter((10.0, 10.5, 9.6, 10.2, 10.0))
     plan, foreseen = RunPlan([case_of(time_s=60.0)]), []
     for case, _ in islice(plan, 5):

@@ -191,7 +191,8 @@ def test_frames_that_are_missed_after_throttling_are_dated():
         for number, point in enumerate(curve.points)
         if (number + 1) * curve.interval_s < 400
     } == {0}
-    # 50 frames in each interval of ten thirds of a second, and the last answer comes a little after the schedule.
+    # 50 frames in each interval of ten thirds of a second, and the last answer comes a little after
+    # the schedule.
     assert {
         point.missed
         for number, point in enumerate(curve.points)

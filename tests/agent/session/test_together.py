@@ -85,8 +85,9 @@ NO_PID = 1 << 30
 def played(monkeypatch):
     """Let runs take no time: a query of a model takes as many ms as its name says, twice as many beside another.
 
-    Of each second that is agreed on the first model of a block is timed from 10 ms on, the others until 20 ms before its end. `played`
-    returns what fails the next run beside others, if it is given.
+    Of each second that is agreed on the first model of a block is timed from 10 ms on, the others
+    until 20 ms before its end. `played` returns what fails the next run beside others, if it is
+    given.
     """
     failures = []
     without_waiting(monkeypatch)
@@ -212,7 +213,11 @@ def interrupt_a_block(folder):
 
 @pytest.mark.services
 def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
-    """None goes on alone. A real signal gets a process of its own, not one in which other tests loaded a dozen native libraries."""
+    """None goes on alone.
+
+    A real signal gets a process of its own, not one in which other tests loaded a dozen native
+    libraries.
+    """
     process = multiprocessing.get_context("spawn").Process(
         target=interrupt_a_block, args=(tmp_path,)
     )

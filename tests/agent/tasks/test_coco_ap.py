@@ -59,7 +59,10 @@ def test_a_class_without_objects_has_no_figure():
 
 
 def test_bounds_hold_the_value_and_come_again():
-    """They are seeded: the same detections have the same bounds. Without detections AP is 0, without objects not defined."""
+    """They are seeded: the same detections have the same bounds.
+
+    Without detections AP is 0, without objects not defined.
+    """
     # Every second object of the second half is missed.
     truth = make_truth(60, ("cat",))
     rows = perfect_detections(truth)[[number for number in range(60) if number < 30 or number % 2]]

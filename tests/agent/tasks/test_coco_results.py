@@ -84,7 +84,10 @@ def as_text(counts):
 
 
 def test_the_figures_are_those_of_pycocotools(tmp_path):
-    """Boxes; masks, whose area is that of their boxes where they have some; to 1e-12. Images without predictions count."""
+    """Boxes; masks, whose area is that of their boxes where they have some; to 1e-12.
+
+    Images without predictions count.
+    """
     truth = drawn_truth()
     boxes = drawn_results(truth)
     masks = []

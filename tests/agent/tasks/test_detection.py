@@ -281,7 +281,8 @@ def test_labels_win_over_order():
     # A label file that begins with the background is one ahead of the classes.
     assert of(categories, classes=2, labels=("background", "dog", "cat"), label_offset=1) == (2, 1)
     assert of(categories, classes=3, labels=("dog", "cat"), label_offset=-1) == (None, 2, 1)
-    # Other names for the same classes go by order, where the others stand where they should, and two of one name do.
+    # Other names for the same classes go by order, where the others stand where they should, and
+    # two of one name do.
     assert of(
         [{"id": 1, "name": "airplane"}, {"id": 2, "name": "dog"}],
         classes=2,

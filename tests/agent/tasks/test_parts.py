@@ -69,7 +69,10 @@ def test_copies_of_an_item_are_no_further_evidence():
 
 
 def test_the_error_of_a_mean_is_its_standard_error():
-    """Parts of one: the jackknife is sd / sqrt(n). Sums of the same values in another order are no spread."""
+    """Parts of one: the jackknife is sd / sqrt(n).
+
+    Sums of the same values in another order are no spread.
+    """
     assert jackknife_error([0.1 + 0.2, 0.3] * 10) is None
     assert jackknife_error([0.3 + 1e-6, 0.3] * 10) > 0
     values = np.random.default_rng(1).normal(size=PARTS)
@@ -144,5 +147,6 @@ def test_bounds_reach_1_96_standard_errors_and_stay_within_the_limits():
         pytest.approx(-0.1935247, abs=1e-6),
         pytest.approx(0.1935247, abs=1e-6),
     )
-    # An error from few parts reaches further: Student's t with 19 degrees of freedom, 2.093 standard errors.
+    # An error from few parts reaches further: Student's t with 19 degrees of freedom, 2.093
+    # standard errors.
     assert parts.between(0.5, 1e-4, 19)[1] == pytest.approx(0.5 + 2.093024e-4, abs=1e-9)

@@ -118,7 +118,8 @@ def test_answers_are_scored_by_squads_rule(plugin, tmp_path):
         json.dumps({"data": [{"paragraphs": [{"context": "Ada wrote it.", "qas": questions}]}]})
     )
     data = open_folder(tmp_path / "dev.json", reader=squad["Questions"]())
-    # [CLS] who ? [SEP] ada wrote it . [SEP]: the first answer is `Ada wrote`, the second none, the third `wrote it`.
+    # [CLS] who ? [SEP] ada wrote it . [SEP]: the first answer is `Ada wrote`, the second none, the
+    # third `wrote it`.
     spans, answers = [(4, 5), (0, 0), (5, 6)], []
     for begin, end in spans:
         starts, ends = (np.eye(12, dtype=np.float32)[None, at] * 3 for at in (begin, end))

@@ -132,7 +132,8 @@ def test_an_outbox_that_cannot_be_read_breaks_the_release(world, spoil):
 def test_a_release_that_was_healthy_does_not_import_all_again(world):
     """At each start of a board that measures that would take its time; after a switch the supervisor has taken the word away.
 
-    How long it took, however long that is on a slow card, is kept by later starts: the supervisor alone decides what is too long.
+    How long it took, however long that is on a slow card, is kept by later starts: the supervisor
+    alone decides what is too long.
     """
     world.is_connected = True
     now_s = iter((1000.0, 3000.0))

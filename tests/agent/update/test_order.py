@@ -62,7 +62,10 @@ def update_order(version="2.0", *, even_if=(), job="update-1", attempt=1):
 
 
 def test_a_release_is_asked_for(board):
-    """Its hash, its version, nothing else; asked again, the update request is the same. Another kind of work is none."""
+    """Its hash, its version, nothing else; asked again, the update request is the same.
+
+    Another kind of work is none.
+    """
     for _ in range(2):
         order.carry_out(update_order(even_if=("bad", "older", "bad")), board.home, release(board))
     assert board.said("wanted") == {
@@ -175,7 +178,10 @@ def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
 
 
 def test_an_update_that_goes_on_is_withdrawn(board, caplog):
-    """The supervisor, which may have taken the request, reads which; one that has ended is not. What cannot be written is logged."""
+    """The supervisor, which may have taken the request, reads which; one that has ended is not.
+
+    What cannot be written is logged.
+    """
     order.withdraw(update_order(attempt=3), board.home)
     assert board.said("withdrawn") == {"job": "update-1", "attempt": 3}
     (board.home / "update" / "withdrawn.json").unlink()

@@ -160,7 +160,10 @@ def test_a_sound_run_on_a_quiet_machine_is_ok():
 
 
 def test_a_sticky_flag_that_came_up_during_the_run_counts():
-    """Clear before, up after: it happened in between, though no inspection saw it. Up already before: not in this run."""
+    """Clear before, up after: it happened in between, though no inspection saw it.
+
+    Up already before: not in this run.
+    """
     for flag, rule in (
         ("throttled_since_boot", "throttled"),
         ("under_voltage_since_boot", "under-voltage"),

@@ -107,7 +107,10 @@ def test_photographs_of_8_bits_are_not_wide(tmp_path):
 
 @pytest.mark.services
 def test_a_photograph_of_196_megapixels_is_read(tmp_path):
-    """14,000 x 14,000: Pillow alone takes more than 179 million for an attack. Our own limit is named; Pillow's stays as it was."""
+    """14,000 x 14,000: Pillow alone takes more than 179 million for an attack.
+
+    Our own limit is named; Pillow's stays as it was.
+    """
     Image.new("1", (14_000, 14_000), 1).save(tmp_path / "large.png")
     limit = Image.MAX_IMAGE_PIXELS
     assert photograph.size(tmp_path / "large.png") == (14_000, 14_000)

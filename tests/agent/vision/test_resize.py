@@ -9,7 +9,8 @@ import pytest
 
 from edgemeter.agent.vision import resize as vision_resize
 
-# By old (h, w) and new (w, h): sha256 of cv2.resize(..., INTER_LINEAR), recorded with opencv-python-headless 5.0.0 and 4.11.0.
+# By old (h, w) and new (w, h): sha256 of cv2.resize(..., INTER_LINEAR), recorded with
+# opencv-python-headless 5.0.0 and 4.11.0.
 OPENCV = {
     ((47, 61), (30, 20)): "4db6c46dd81c3c3c02f2eeefb826a8df473a28ee37a196a254a36245c8a58072",
     ((47, 61), (100, 90)): "98066f39a73f3dcb158d6409fa457b82f28fa31649275b5bed162a128f29c7d0",

@@ -1,6 +1,7 @@
 """A wall clock that can be stepped from outside, in any Python process that has this folder in PYTHONPATH.
 
-EDGEMETER_TEST_CLOCK names a file of eight bytes: the nanoseconds that are added to the wall clock. The monotonic clock stays.
+EDGEMETER_TEST_CLOCK names a file of eight bytes: the nanoseconds that are added to the wall clock.
+The monotonic clock stays.
 """
 
 import mmap

@@ -43,7 +43,10 @@ def send(alerts, **channel):
 
 @pytest.mark.services
 def test_alertmanager_gets_labels_times_and_the_end():
-    """An array; what is open ends after three checks that do not come. A step keeps its labels when other boards join it."""
+    """An array; what is open ends after three checks that do not come.
+
+    A step keeps its labels when other boards join it.
+    """
     with real_http() as http:
         send([OPENED, CLOSED], kind="alertmanager", url=http.url + "/")
         ((path, _, body),) = http.kept

@@ -25,7 +25,10 @@ RULES = AlertRules(
 
 
 class Receivers:
-    """What the channels were sent; a channel that is `away` accepts nothing. `step` is called before and after each message."""
+    """What the channels were sent; a channel that is `away` accepts nothing.
+
+    `step` is called before and after each message.
+    """
 
     def __init__(self):
         self.messages, self.away, self.step = [], set(), lambda: None

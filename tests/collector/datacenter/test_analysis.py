@@ -12,7 +12,8 @@ from edgemeter.collector.datacenter.sides import Band, ComparedSide, exactly
 
 ASSUMED = read_constants()
 BY_HAND = Path(__file__).with_name("by_hand.csv")
-# Eight H200 at 10,802 inferences a second and 5,019 W (MLPerf v4.1, RetinaNet), 1.4 kW idle taken as given: worked out by hand.
+# Eight H200 at 10,802 inferences a second and 5,019 W (MLPerf v4.1, RetinaNet), 1.4 kW idle taken
+# as given: worked out by hand.
 H200 = {"pue": 1.54, "idle_w": 1400.0, "max_w": 5019.0, "full_rate_per_s": 10802.0}
 
 

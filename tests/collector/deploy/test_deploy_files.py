@@ -83,7 +83,10 @@ def test_the_compose_file_is_closed_in_itself():
 
 
 def test_the_world_sees_the_broker_alone_and_grafana_the_bucket_that_the_collector_writes():
-    """InfluxDB and Grafana listen on loopback: they speak no TLS. The bucket has one name in three places."""
+    """InfluxDB and Grafana listen on loopback: they speak no TLS.
+
+    The bucket has one name in three places.
+    """
     services = compose()["services"]
     ports = {name: service["ports"] for name, service in services.items() if "ports" in service}
     assert ports == {

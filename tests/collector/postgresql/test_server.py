@@ -130,7 +130,10 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
 
 
 def test_figures_of_another_version_are_made_anew_from_the_records(lab):
-    """By who prepares the database, as its owner. Each run keeps its row, and its verdict among its siblings."""
+    """By who prepares the database, as its owner.
+
+    Each run keeps its row, and its verdict among its siblings.
+    """
     content = f"SELECT row, siblings, {', '.join(RUN_COLUMNS)} FROM runs ORDER BY row"  # noqa: S608 - our own names
     subjects = "SELECT * FROM subjects ORDER BY subject"
     runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 10.1, 14.0)])

@@ -81,7 +81,8 @@ def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only
     at_end.callback(device.session.close)
     payloads = [run(seq) for seq in range(1, 301)]
     with open_ledger(lab) as other:
-        # For less than the time after which the server takes a frozen collector's transaction from it.
+        # For less than the time after which the server takes a frozen collector's transaction from
+        # it.
         with other.writing() as statements:
             for payload in payloads:
                 device.session.publish("edgemeter/v1/lab/pi-1/result", payload)

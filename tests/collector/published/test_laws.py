@@ -19,7 +19,8 @@ def state_of(law, row, *companions):
     return finding and finding.state
 
 
-# 3.2127 x 10^9 weights x 4 bits = 1.606 GB; LPDDR4X-4267 of 32 bit gives 17.1 GB/s: at most 10.6 tokens/s.
+# 3.2127 x 10^9 weights x 4 bits = 1.606 GB; LPDDR4X-4267 of 32 bit gives 17.1 GB/s: at most 10.6
+# tokens/s.
 MEMORY = [
     ("within the bandwidth", published_row("tg", 10.5, LLAMA, precision="INT4"), "plausible"),
     ("above it", published_row("tg", 11.5, LLAMA, precision="INT4"), "impossible"),
@@ -44,7 +45,8 @@ MEMORY = [
 ]  # fmt: skip
 
 
-# YOLOv8n has 8.7 Gop at 640 x 640; four Cortex-A76 at 2.4 GHz x 1.35 do 207 Gop/s in 32 bit, an Orin Nano 67 TOPS in 8 bit.
+# YOLOv8n has 8.7 Gop at 640 x 640; four Cortex-A76 at 2.4 GHz x 1.35 do 207 Gop/s in 32 bit, an
+# Orin Nano 67 TOPS in 8 bit.
 OPERATIONS = [
     ("within the peak", published_row("latency_p50_ms", 100.0, "YOLOv8n", **ON_CPU), "plausible"),
     ("Winograd's algorithm", published_row("latency_p50_ms", 20.0, "YOLOv8n", **ON_CPU), "unclear"),
@@ -125,7 +127,10 @@ def test_energy_and_rate_of_one_case_give_a_power():
 
 
 def test_what_no_bound_excludes_is_said_with_its_share_of_the_bound():
-    """Within the bounds is not yet likely: 87% of a peak is more than most models reach. A rounded figure may be above the bound."""
+    """Within the bounds is not yet likely: 87% of a peak is more than most models reach.
+
+    A rounded figure may be above the bound.
+    """
     coral = published_row("throughput_per_s", 400.0, "YOLOv8n", "Coral USB Accelerator")
     finding = finding_of("operations", coral)
     assert (finding.state, finding.sentence.rpartition("): ")[2]) == (

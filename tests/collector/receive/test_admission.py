@@ -67,7 +67,10 @@ ENCODED = {
 
 
 def test_what_is_not_of_its_topic_or_of_no_outbox_is_rejected_with_the_reason():
-    """The broker's access list guards topics; this ties what comes to them. An older collector keeps what it can be sure to understand."""
+    """The broker's access list guards topics; this ties what comes to them.
+
+    An older collector keeps what it can be sure to understand.
+    """
     on_topic = "but arrived on the topic of device 'pi-1' of fleet 'lab'"
     for payload, topic, reason in (
         (encoded(device="pi-2"), TOPIC, on_topic),

@@ -81,7 +81,8 @@ BOMBS = {
     ),
 }
 
-# Admits and commits the message in a file as the collector does, and prints by how much that raised the peak, in MB.
+# Admits and commits the message in a file as the collector does, and prints by how much that raised
+# the peak, in MB.
 CHILD = """
 import re, sys
 from pathlib import Path

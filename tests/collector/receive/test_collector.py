@@ -145,7 +145,10 @@ def test_nothing_is_receipted_while_it_cannot_be_committed(path, monkeypatch, ca
 
 
 def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(path):
-    """By its clock; a pass without work counts as well. Whoever is not connected receives nothing."""
+    """By its clock; a pass without work counts as well.
+
+    Whoever is not connected receives nothing.
+    """
     assert min(sqlite_file.BUSY_TIMEOUT_S, postgres_session.DEADLINE_S) > collector.UNWELL_S
     with intake(path) as bench:
         for at_s, is_well, is_stalled in (

@@ -68,7 +68,10 @@ def test_a_client_stays_that_connects_while_another_subscribes(monkeypatch):
 
 @pytest.mark.services
 def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it():
-    """What the broker was still sending fails then, which amqtt took for a lost client. The Will of one that was lost is published."""
+    """What the broker was still sending fails then, which amqtt took for a lost client.
+
+    The Will of one that was lost is published.
+    """
     broker = EmbeddedBroker()
     broker.start()
 

@@ -11,7 +11,8 @@ from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_record, make_steady
 
 MS = 1_000_000
-# Ten frames at 10 a second, deadline 60 ms. Frame 2 takes 130 ms alone; 3 waits for it, and is late by that; 6 and 7 are never begun.
+# Ten frames at 10 a second, deadline 60 ms. Frame 2 takes 130 ms alone; 3 waits for it, and is late
+# by that; 6 and 7 are never begun.
 NUMBERS = np.array([0, 1, 2, 3, 4, 5, 8, 9])
 LATENCY_MS = np.array([30, 30, 130, 70, 30, 30, 30, 30])
 WAITED_MS = np.array([0, 0, 0, 30, 0, 0, 0, 0])

@@ -1,4 +1,7 @@
-"""Levels that come and go: one for each boot, two that alternate, two hot weeks. None of them is a step, and a real step is still one."""
+"""Levels that come and go: one for each boot, two that alternate, two hot weeks.
+
+None of them is a step, and a real step is still one.
+"""
 
 import numpy as np
 import pytest

@@ -51,7 +51,10 @@ def first_alarms(name, noise, times=1.0):
     ("noise", "stable", "false_ratio"), [("white", "flat", 0.01), ("all", "weather", 0.05)]
 )
 def test_half_of_the_steps_of_three_sigma_are_reported_within_ten_days(noise, stable, false_ratio):
-    """A step of 3% at 1% of noise; 32 days while it had to be clearly more than 3%. Stable series have hardly an alarm in 200 days."""
+    """A step of 3% at 1% of noise; 32 days while it had to be clearly more than 3%.
+
+    Stable series have hardly an alarm in 200 days.
+    """
     first = first_alarms("step 3 at 100" if stable == "flat" else "step 3 at 100 in weather", noise)
     # A series that had cried before the step has nothing left to find it with.
     days = np.where((first >= STEP_DAY) & (first < NEVER), first - STEP_DAY + 1, NEVER)

@@ -1,7 +1,8 @@
 """What the trend makes of a year of worlds that its noise model does not know: drifts, two modes, steps and nothing at all.
 
-A world is a signal under a noise: days that share with their neighbours (an autoregression of .3 to .6), a weekly rhythm, heavy tails,
-days without a run, one to four runs a day; 1% of a day in all. Everything goes the way of the product, from runs to findings.
+A world is a signal under a noise: days that share with their neighbours (an autoregression of .3 to
+.6), a weekly rhythm, heavy tails, days without a run, one to four runs a day; 1% of a day in all.
+Everything goes the way of the product, from runs to findings.
 """
 
 import math

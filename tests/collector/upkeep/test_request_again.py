@@ -34,7 +34,10 @@ def _roomy_disk(monkeypatch):
 
 @contextlib.contextmanager
 def device(broker, folder, name="pi-1"):
-    """Keep a device connected for the block; return its outbox and publisher. It sends nothing twice by itself, however slow the disk."""
+    """Keep a device connected for the block; return its outbox and publisher.
+
+    It sends nothing twice by itself, however slow the disk.
+    """
     with (
         Outbox(folder / f"{name}.sqlite") as outbox,
         publishing(broker, outbox, name, receipt_timeout_s=120.0) as publisher,

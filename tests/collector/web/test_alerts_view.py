@@ -38,7 +38,10 @@ def write_alert(statements, number, title="step", severity="critical", closed_ns
 
 
 def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
-    """On the overview too, with channel and the reason as text. An alert leads to its series, and shows what was told."""
+    """On the overview too, with channel and the reason as text.
+
+    An alert leads to its series, and shows what was told.
+    """
     ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
     with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
         for number, closed_ns in ((1, None), (2, AT_NS + 9)):

@@ -260,7 +260,10 @@ def test_no_mark_of_a_front_covers_another(charted):
 
 
 def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted, tmp_path):
-    """When the pointer is released: a hand that rests while it draws has not decided yet. The address brings it back."""
+    """When the pointer is released: a hand that rests while it draws has not decided yet.
+
+    The address brings it back.
+    """
     page = charted("trend?device=simulated-pi5-01")
     all_rows = page.run(f"{VISIBLE}.length")
     x, top, width, height = page.place_of(PLOT)

@@ -99,7 +99,8 @@ def test_a_page_answers_while_hundreds_of_requests_are_half_sent():
                 assert status(before) == b"HTTP/1.1 200"
         assert clients.status() == b"HTTP/1.1 200"
         assert clients.status(OTHER_ADDRESS) == b"HTTP/1.1 200"
-        # The newest sixteen of one address wait, one of which made room for the request above; each can still send the rest.
+        # The newest sixteen of one address wait, one of which made room for the request above; each
+        # can still send the rest.
         assert all(map(is_closed, half[:241]))
         assert all(map(is_open, half[241:]))
         half[-1].sendall(b"TP/1.1\r\nHost: localhost\r\n\r\n")

@@ -89,7 +89,10 @@ def test_the_filters_leave_what_they_name(tmp_path):
 
 
 def test_a_search_sees_also_what_is_not_listed(tmp_path):
-    """The page lists the first; its own search, which would see only these, is left to the form. A file lists all."""
+    """The page lists the first; its own search, which would see only these, is left to the form.
+
+    A file lists all.
+    """
     rows = [
         published_row("latency_p50_ms", 20.0 + number, f"model-{number:02}")
         for number in range(published_view.SHOWN + 3)

@@ -145,7 +145,8 @@ def test_any_span_of_time_is_drawn_with_finite_numbers():
 def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     """The boards that were updated stand before those that were not, though their names come later.
 
-    The end is at an hour at which some days (UTC) have two runs and others none: a series was taken for one of two modes there.
+    The end is at an hour at which some days (UTC) have two runs and others none: a series was taken
+    for one of two modes there.
     """
     names = (
         "simulated-pi5-01",

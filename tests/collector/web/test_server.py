@@ -121,7 +121,10 @@ def test_unknown_views_methods_and_names_are_refused(two_runs):
 
 
 def test_without_the_token_nothing_is_shown():
-    """Neither page nor figures nor script; a wrong one is none. From the address it goes into a cookie and leaves the address."""
+    """Neither page nor figures nor script; a wrong one is none.
+
+    From the address it goes into a cookie and leaves the address.
+    """
     page = page_of(TWO, token="open sesame")
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "edgemeter_token=wrong"}):
         status, _, body = ask(page, "/compare?format=csv", **headers)

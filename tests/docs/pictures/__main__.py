@@ -1,7 +1,8 @@
 """Draws the pictures of the documentation into docs/images.
 
-python -m tests.docs.pictures              draws all; measures the shipped pair first if .bench/pair has no measurement of it (8 minutes)
-python -m tests.docs.pictures energy ...   draws these only: answer, latency, accuracy, energy, comparisons, ratios, trend, overview
+python -m tests.docs.pictures              draws all; measures the shipped pair first if .bench/pair
+has no measurement of it (8 minutes) python -m tests.docs.pictures energy ...   draws these only:
+answer, latency, accuracy, energy, comparisons, ratios, trend, overview
 """
 
 import sys

@@ -44,7 +44,8 @@ A decoder turns output tensors into boxes, masks or keypoints. It is recognised 
 [model card](configuration.md#the-model-card).
 
 """
-# Where a data sheet goes on for makers: files of the kernel, protocols, sources, and what it was tested with.
+# Where a data sheet goes on for makers: files of the kernel, protocols, sources, and what it was
+# tested with.
 FOR_MAKERS = re.compile(r"^(Where|Timing|Protocol|Source|Tested with):.*", re.MULTILINE | re.DOTALL)
 # The example of a sensor's table, which the sample configuration has.
 EXAMPLE = re.compile(r"^ +\[sensors\..*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)

@@ -68,7 +68,10 @@ def test_a_model_that_cannot_be_recognised_names_what_to_write(own_copy, invoke,
 
 @pytest.mark.realdata
 def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own_copy, invoke):
-    """`yolov8n` says how it is made; the file of that name, added, is found under that name. Its guesses are reported."""
+    """`yolov8n` says how it is made; the file of that name, added, is found under that name.
+
+    Its guesses are reported.
+    """
     path = own_copy(realdata / "models" / "yolov8n.onnx")
     result = invoke("add", path)
     assert "yolov8n: detection, yolov8, fp32, 80 labels" in result.stdout
@@ -119,7 +122,10 @@ def test_a_card_of_another_file_is_refused(shapes, invoke):
 
 @pytest.mark.services
 def test_a_folder_that_is_not_ours_is_reported(shapes, invoke, tmp_path, monkeypatch):
-    """The card would lie beside the model: copy it first. The catalogue names no half-added model."""
+    """The card would lie beside the model: copy it first.
+
+    The catalogue names no half-added model.
+    """
     model_card.card_path(shapes).unlink()
     shapes.parent.chmod(0o555)
     for parent in (tmp_path, *tmp_path.parents):

@@ -124,7 +124,10 @@ def test_wrong_usage_names_the_remedy(tmp_path):
 
 
 def test_a_converter_that_is_killed_or_ruins_the_model_has_a_reason(monkeypatch, tmp_path):
-    """The kernel ends what takes too much memory: a signal, no document and no message. Of a ruined model there is no file to measure."""
+    """The kernel ends what takes too much memory: a signal, no document and no message.
+
+    Of a ruined model there is no file to measure.
+    """
     monkeypatch.setattr(board_formats, "model_files", lambda path: [path])
     monkeypatch.setattr(board_formats, "find_spec", lambda _: "installed")
     ruined = (

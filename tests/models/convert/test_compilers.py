@@ -60,7 +60,8 @@ FAILED = """\
 """
 
 
-# The programs write the compiled file into the folder behind -o, and the engine to its option's path.
+# The programs write the compiled file into the folder behind -o, and the engine to its option's
+# path.
 COPY = '[ "$1" = -s ] && [ "$2" = -o ] || exit 64; cp "$4" "$3/$(basename "$4" .tflite)_edgetpu.tflite"'
 ENGINE = (
     'for one; do [ "${one#--saveEngine=}" = "$one" ] || echo engine >"${one#--saveEngine=}"; done'

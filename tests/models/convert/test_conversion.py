@@ -21,8 +21,8 @@ from edgemeter.models.convert.photo_split import split
 pytestmark = [pytest.mark.convert, pytest.mark.nightly]
 
 HERE = [name for name, entry in formats.FORMATS.items() if entry.program is None]
-# Without VNNI, ONNX Runtime's integer kernels add products of 8 bits in 16 and saturate: 7 dB worse than the same graph in float.
-# The file is for TensorRT, which does not.
+# Without VNNI, ONNX Runtime's integer kernels add products of 8 bits in 16 and saturate: 7 dB worse
+# than the same graph in float. The file is for TensorRT, which does not.
 SATURATES = (
     {"onnx-int8-symmetric"}
     if platform.machine() == "x86_64" and "vnni" not in Path("/proc/cpuinfo").read_text()

@@ -71,7 +71,9 @@ def write(path, card, nodes, constants, shape):
 
 
 def classifier(path, *, gain=1.0, noise=0.0):
-    """Write a model. `gain` is how much of the photograph it sees, 0 for none; `noise` moves its values a little.
+    """Write a model.
+
+    `gain` is how much of the photograph it sees, 0 for none; `noise` moves its values a little.
 
     Dark spots are of class 0, bright ones of class 1.
     """

@@ -12,7 +12,10 @@ from edgemeter.models.convert.parity import noise_inputs
 
 
 def test_outputs_in_another_order_are_matched_by_their_values():
-    """Two of one shape, swapped; their names need not agree. The shape decides before the values do."""
+    """Two of one shape, swapped; their names need not agree.
+
+    The shape decides before the values do.
+    """
     ones, two, three = (np.full((1, 4), value, np.float32) for value in (1, 50, 900))
     assert parity._order([ones, two, three], [three, ones * 1.01, two]) == [1, 2, 0]
     boxes, scores = np.zeros((1, 5, 4), np.float32), np.zeros((1, 5, 6), np.float32)

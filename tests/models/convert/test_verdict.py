@@ -69,7 +69,8 @@ def test_with_ground_truth_the_accuracy_decides():
         ("int8", 0.75, 0.7, "degraded"),
         ("int8", 0.75, 0.6, "ruined"),
         ("int8", 0.75, 0.0, "ruined"),
-        # A tenth of little is little: 0.025 of 0.2 is more than a tenth and within what int8 explains.
+        # A tenth of little is little: 0.025 of 0.2 is more than a tenth and within what int8
+        # explains.
         ("int8", 0.2, 0.175, "degraded"),
         ("int8", 0.2, 0.16, "ruined"),
         ("int8", 0.02, 0.0, "ruined"),

@@ -20,7 +20,8 @@ JOIN = 'fleet = "lab"\ntoken = "secret-token"\n'
 class Bench:
     """One device, and what it is given; `close` it.
 
-    `look` and `on_device` are the programs that it runs: for them, the folder `prefix` is the device, and who runs the tests is its root.
+    `look` and `on_device` are the programs that it runs: for them, the folder `prefix` is the
+    device, and who runs the tests is its root.
     """
 
     def __init__(self, folder, user=None):

@@ -53,7 +53,8 @@ def test_a_raspberry_pi_is_read():
     assert pi.rights == "password"
     assert (pi.current, pi.releases) == ("0.2.0", {"0.2.0": "0123"})
     assert pi.free_bytes == 24_000_000 * 1024
-    # Raspberry Pi OS starts the 64-bit kernel under a 32-bit system; a board's name is anybody's text.
+    # Raspberry Pi OS starts the 64-bit kernel under a 32-bit system; a board's name is anybody's
+    # text.
     assert read(bits="32").arch == "armv7l"
     assert read(model="Pi\x1b[2J\x07 5").model == "Pi [2J 5"
 

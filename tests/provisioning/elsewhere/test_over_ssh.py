@@ -35,7 +35,8 @@ def test_a_run_over_ssh_has_the_record_of_a_local_run_and_leaves_the_release_onl
 ):
     """A release of what is installed here, with the runtime that the model needs; photographs and annotations travel with the suite.
 
-    The next run copies nothing but the suite, and waits for another measurement on the board, as any does.
+    The next run copies nothing but the suite, and waits for another measurement on the board, as
+    any does.
     """
     write_sample(tmp_path / "sample")
     model = SHIPPED / "edgemeter-shapes_int8.tflite"

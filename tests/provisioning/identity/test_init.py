@@ -121,7 +121,10 @@ def test_what_was_lost_is_made_again(tmp_path):
 
 
 def test_half_an_authority_is_not_replaced(tmp_path):
-    """A new one would lock out every device: somebody has to look. A key alone was cut off before anything was signed with it."""
+    """A new one would lock out every device: somebody has to look.
+
+    A key alone was cut off before anything was signed with it.
+    """
     folder = tmp_path / "f"
     folder.mkdir(mode=0o700)
     (folder / "ca.key").write_text("half")
@@ -133,7 +136,10 @@ def test_half_an_authority_is_not_replaced(tmp_path):
 
 
 def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):
-    """The inventory is where it is changed. No broker and names that nothing can hold are errors."""
+    """The inventory is where it is changed.
+
+    No broker and names that nothing can hold are errors.
+    """
     for arguments, why in (
         ([], "--broker HOST"),
         (["--broker", "b", "--fleet", "a/b"], "'a/b'"),

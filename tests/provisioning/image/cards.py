@@ -16,7 +16,8 @@ from tests.fixtures.pip_wheel import compiled_pip
 OFFSET = 8 << 20
 # The mark of a test that makes or reads such disks.
 on_disk = pytest.mark.needs("sfdisk", "mkfs.vfat", "mcopy", "mtype", "mdir", "fsck.fat", "openssl")
-# Stands for the agent: its `join` goes to no broker, wants a token that was not used, and takes a moment.
+# Stands for the agent: its `join` goes to no broker, wants a token that was not used, and takes a
+# moment.
 AGENT = """
 import sys, time
 from pathlib import Path

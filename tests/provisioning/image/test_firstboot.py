@@ -132,7 +132,8 @@ def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
     repeated = board.run()
     assert repeated.returncode == 0, repeated.err
     check_joined(board)
-    # Secrets are overwritten where they lie: the length stays, so no old cluster is left with their bytes, and all else stays as it was.
+    # Secrets are overwritten where they lie: the length stays, so no old cluster is left with their
+    # bytes, and all else stays as it was.
     for name in ("edgemeter/join.toml", "network-config", "user-data"):
         before, after = (payload / name).read_text(), (board.boot / name).read_text()
         assert before != after

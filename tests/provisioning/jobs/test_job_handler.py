@@ -358,7 +358,10 @@ def test_what_a_revoked_device_repeats_is_over_too(bench):
 
 
 def test_a_board_that_joins_again_is_ordered_again_what_it_had(bench):
-    """Its journal went with its card: it repeats nothing any more, and measures nothing. What it is to give up is not ordered again."""
+    """Its journal went with its card: it repeats nothing any more, and measures nothing.
+
+    What it is to give up is not ordered again.
+    """
     repeated, order = bench.send(work=Measure(suite=SUITE, every_s=3600))
     bench.report_and_poll("a", order, "repeating", order.version)
     cancelled, order = bench.send(work=Measure(suite=SUITE, every_s=3600))

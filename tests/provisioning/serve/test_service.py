@@ -48,7 +48,10 @@ def test_a_board_that_floods_is_banned(service, lab, caplog):
 
 
 def test_another_service_of_the_fleet_ends_this_one(service, caplog):
-    """A copy of the folder on another machine: nobody fights. Devices cannot do that, as they do not know the service's client id."""
+    """A copy of the folder on another machine: nobody fights.
+
+    Devices cannot do that, as they do not know the service's client id.
+    """
     assert re.fullmatch("edgemeter-fleet-[0-9a-f]{16}", service.session.profile.client_id)
     service.disconnected("gone")
     assert "another service" not in caplog.text

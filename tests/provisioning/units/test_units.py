@@ -52,7 +52,8 @@ def test_the_agent_can_be_watched_and_comes_back():
         "User=edgemeter",
     ):
         assert f"\n{line}\n" in unit
-    # Bubblewrap makes namespaces, calls openat2, mounts a /proc: the kernel refuses that where a part of its own is covered.
+    # Bubblewrap makes namespaces, calls openat2, mounts a /proc: the kernel refuses that where a
+    # part of its own is covered.
     for key in (
         "RestrictNamespaces",
         "RestrictSUIDSGID",

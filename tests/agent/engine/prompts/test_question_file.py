@@ -38,7 +38,10 @@ def test_right_answers_are_texts_numbers_or_choices(tmp_path):
 
 
 def test_a_subset_is_drawn_by_its_seed_and_has_a_hash_of_its_own(tmp_path):
-    """The same draw everywhere; a subset asks other questions than all. The file's hash is the one that sha256sum gives."""
+    """The same draw everywhere; a subset asks other questions than all.
+
+    The file's hash is the one that sha256sum gives.
+    """
     path = write_questions(
         tmp_path, *({"prompt": f"Number {number}", "answer": number} for number in range(50))
     )

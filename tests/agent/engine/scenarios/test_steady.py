@@ -41,9 +41,10 @@ def test_frames_arrive_by_the_schedule_and_end_with_it():
 def test_a_model_that_takes_a_frame_and_a_half_misses_by_hand():
     """Calls of 155 ms, a frame every 100.67, one may wait, 175 ms to answer: 3 dropped, 4 late, 3 in time.
 
-    0: 0 to 155. 1 waits from 100.67: 155 to 310, after 209.33 ms, late. 2 waits from 201.33, 3 takes its place at 302: 310 to 465, 163 ms.
-    4 waits from 402.67: 465 to 620, 217.33 ms, late. 5 waits, 6 takes its place: 620 to 775, 171 ms. 7: 775 to 930, 225.33 ms, late. 8
-    waits, 9 takes its place: 930 to 1,085, 179 ms, late.
+    0: 0 to 155. 1 waits from 100.67: 155 to 310, after 209.33 ms, late. 2 waits from 201.33, 3
+    takes its place at 302: 310 to 465, 163 ms. 4 waits from 402.67: 465 to 620, 217.33 ms, late. 5
+    waits, 6 takes its place: 620 to 775, 171 ms. 7: 775 to 930, 225.33 ms, late. 8 waits, 9 takes
+    its place: 930 to 1,085, 179 ms, late.
     """
     _, timed = offered(lambda _: 155 * MS, deadline_ns=175 * MS)
     assert numbers(timed) == [0, 1, 3, 4, 6, 7, 9]
@@ -62,13 +63,15 @@ def test_a_model_that_takes_a_frame_and_a_half_misses_by_hand():
 def test_a_stall_drops_the_oldest_and_its_answers_are_late():
     """The call of frame 3 takes 370 ms: 4 and 5 are dropped for 6, which is late by the deadline of 100 ms; 7 waits and is in time.
 
-    Frame 3: 302-672. 4, 5, 6 come at 403, 503, 604; only 6 waits. 6: 672-692, 88 ms after its arrival: in time. 7 at 705.
+    Frame 3: 302-672. 4, 5, 6 come at 403, 503, 604; only 6 waits. 6: 672-692, 88 ms after its
+    arrival: in time. 7 at 705.
     """
     _, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS)
     assert numbers(timed) == [0, 1, 2, 3, 6, 7, 8, 9]
     frames = steady.steady_of(timed)
     assert (frames.dropped, frames.late, frames.missed_ratio) == (2, 1, 0.3)
-    # Only the pairs around frame 3 are off, among seven: 370 - 20 both ways, less 68 ms that 6 waited.
+    # Only the pairs around frame 3 are off, among seven: 370 - 20 both ways, less 68 ms that 6
+    # waited.
     assert frames.jitter.p90_ms == pytest.approx(282 + 0.4 * 68, abs=0.02)
 
 
@@ -83,7 +86,8 @@ class Oversleeping(World):
 def test_late_wake_ups_are_no_work_of_the_model():
     """Six calls of 20 ms in 1,195 ms are 10% of the time, and ten a second would take 20% of it, however late Edgemeter woke up for them.
 
-    0: 350 to 370. 1 to 3 arrived, one may wait: 3, 370 to 390. 4 is awaited: 753 to 773. 7: 773 to 793. 8: 1,155 to 1,175. 9: to 1,195.
+    0: 350 to 370. 1 to 3 arrived, one may wait: 3, 370 to 390. 4 is awaited: 753 to 773. 7: 773 to
+    793. 8: 1,155 to 1,175. 9: to 1,195.
     """
     world = Oversleeping(lambda _: 20 * MS)
     timed = schedules.run_steady(

@@ -30,7 +30,8 @@ def test_rates_end_when_the_first_user_has_nothing_left():
     load = scenario.load_of_timed(queries, 1, None)
     assert (load.concurrency, load.in_flight_max, load.target_per_s) == (2, 2, None)
     assert scenario.throughput_per_s("concurrent", queries, 4) == pytest.approx((3 + 1 / 3) / 0.020)
-    # Tokens count by their own moments: of the long query two of four came before the tail, the first of them at 15 ms.
+    # Tokens count by their own moments: of the long query two of four came before the tail, the
+    # first of them at 15 ms.
     token_ns = np.array([5, 6, 8, 10] * 3 + [5, 9, 20, 30]) * MS
     moments = TokenMoments(
         np.array([5, 5, 5, 5]) * MS, queries.latency_ns, np.array([4, 4, 4, 4]), token_ns

@@ -1,6 +1,7 @@
 """Detectors that suppress by themselves, as their exporters write them: recognised without a card, and scored in the photographs' pixels.
 
-Each gives the same three objects wherever it looks; where these lie in its input of 64 x 64 is worked out here by hand.
+Each gives the same three objects wherever it looks; where these lie in its input of 64 x 64 is
+worked out here by hand.
 """
 
 from pathlib import Path

@@ -33,7 +33,8 @@ SHAPES = {
 }
 
 
-# Settings of a card, what the message holds, and outputs that do not fit: wrong in number, rank, size or classes.
+# Settings of a card, what the message holds, and outputs that do not fit: wrong in number, rank,
+# size or classes.
 REFUSED = {
     "boxes-scores": (
         {"classes": 3},
@@ -170,7 +171,10 @@ def test_open_shapes_wait_for_the_first_query():
 
 
 def test_outputs_that_do_not_fit_are_refused():
-    """Where the file declares them, before anything is measured; else at the first query. Shapes of another rank wait for it."""
+    """Where the file declares them, before anything is measured; else at the first query.
+
+    Shapes of another rank wait for it.
+    """
     for family, (settings, words, outputs) in REFUSED.items():
         card = make_card(family, image_input=make_input(), nms_iou=0.5, **settings)
         for shapes in outputs:

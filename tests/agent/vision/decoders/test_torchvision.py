@@ -51,7 +51,10 @@ def test_scores_that_are_all_whole_are_still_scores():
 
 
 def test_labels_that_count_from_zero_are_refused():
-    """TensorRT's EfficientNMS gives such lists: every class would be taken for the one before it. So are lists of different lengths."""
+    """TensorRT's EfficientNMS gives such lists: every class would be taken for the one before it.
+
+    So are lists of different lengths.
+    """
     with pytest.raises(ConfigError, match="label 0 has a score"):
         decode({**LISTS, "labels": np.array([89, 0], np.float32)})
     with pytest.raises(ConfigError, match=r"the model gives \[\[2, 4\], \[2\], \[3\]\]"):

@@ -22,7 +22,10 @@ def test_rows_are_corners_score_and_class():
 
 
 def test_nothing_is_suppressed_and_normalised_boxes_become_pixels():
-    """Two boxes on one place are two objects: the model said so. TFLite exports give 0..1, a little beyond at the edge."""
+    """Two boxes on one place are two objects: the model said so.
+
+    TFLite exports give 0..1, a little beyond at the edge.
+    """
     assert len(decode([[1, 2, 11, 12, 0.5, 2]] * 2).scores) == 2
     assert decode([[0.25, 0.5, 1.01, 1, 0.5, 2]]).boxes.tolist() == [[16, 16, 64, 32]]
 
