@@ -115,9 +115,15 @@ class Guard:
         if event == "time.sleep" and arguments == (0,):
             return
         if event == "time.sleep":
-            breach = "a test without a marker does not sleep: give it a clock that it moves itself, or mark it `services`"
+            breach = (
+                "a test without a marker does not sleep: give it a clock that it moves itself, "
+                "or mark it `services`"
+            )
         elif event in SOCKETS:
-            breach = f"a test without a marker uses no socket ({event}): give it a transport in this process, or mark it `services`"
+            breach = (
+                f"a test without a marker uses no socket ({event}): give it a transport in this "
+                "process, or mark it `services`"
+            )
         else:
             program = str(arguments[0]) if arguments else event
             if self._may_start_python and Path(program).resolve() == Path(sys.executable).resolve():

@@ -311,7 +311,8 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         _module("torch"),
         Need(
             "no torchvision is there",
-            "pip install --no-deps --target FOLDER torchvision, of PyTorch's release, and set EDGEMETER_TORCHVISION",
+            "pip install --no-deps --target FOLDER torchvision, of PyTorch's release, and set "
+            "EDGEMETER_TORCHVISION",
             torchvision_folder,
         ),
         *map(_program, ("gcc", "nm", "readelf")),

@@ -26,7 +26,8 @@ TARGETS = re.findall(r"^\$ make (\w+)", README.read_text(), re.MULTILINE)
 # Output that depends on how busy the machine is: number of runs, reasons of a verdict, a wait,
 # width of an interval.
 PASSING = re.compile(
-    r"^ *(\d+ runs?, |\d+ (of \d+ |disturbed )runs? |disturbed: |invalid: |note: |waited ).*\n| ± [\d.]+%| \([\d.,]+ to [\d.,]+\)",
+    r"^ *(\d+ runs?, |\d+ (of \d+ |disturbed )runs? |disturbed: |invalid: |note: |waited ).*\n| "
+    r"± [\d.]+%| \([\d.,]+ to [\d.,]+\)",
     re.MULTILINE,
 )
 

@@ -151,11 +151,13 @@ def measure(
                 return Record(**asdict(keep(record)))
     if not isinstance(model, str | os.PathLike):
         raise TypeError(
-            f"{model!r} cannot be measured: give the path or name of a model, or a function and its inputs"
+            f"{model!r} cannot be measured: give the path or name of a model, or a "
+            "function and its inputs"
         )
     if inputs != ():
         raise TypeError(
-            "measure takes one model: give its data as data=FOLDER, or compare two with edgemeter.compare(A, B)"
+            "measure takes one model: give its data as data=FOLDER, or compare two with "
+            "edgemeter.compare(A, B)"
         )
     if repeating := settings.keys() & {"repeats", "time_s", "precision_ratio"}:
         raise TypeError(
@@ -176,7 +178,8 @@ def measure(
 def _function_run(target: FunctionCall, settings: dict[str, Any], power: str | None) -> RunRecord:
     if unknown := [key for key in settings if key not in in_process.SETTINGS]:
         raise TypeError(
-            f"unexpected keyword argument {unknown[0]!r} for a function: {near(unknown[0], in_process.SETTINGS)}"
+            f"unexpected keyword argument {unknown[0]!r} for a function: "
+            f"{near(unknown[0], in_process.SETTINGS)}"
         )
     options = unset_options()
     options |= {"power": power or options["power"]}
@@ -218,7 +221,8 @@ def measured(function: Callable[P, T_co] | None = None, /, **options: Any) -> An
         return partial(measured, **options)
     if not callable(function):
         raise TypeError(
-            f"measured takes a function, not {function!r}: measure a model with edgemeter.measure(MODEL)"
+            f"measured takes a function, not {function!r}: measure a model with "
+            "edgemeter.measure(MODEL)"
         )
     is_first = True
 
@@ -298,15 +302,18 @@ def compare(
     for model in models:
         if callable(model):
             raise TypeError(
-                "compare takes models: measure each function with edgemeter.measure(function, inputs)"
+                "compare takes models: measure each function "
+                "with edgemeter.measure(function, inputs)"
             )
         if not isinstance(model, str | os.PathLike):
             raise TypeError(
-                f"{model!r} is not the path or name of a model: give the models one by one, as in edgemeter.compare(A, B)"
+                f"{model!r} is not the path or name of a model: give the models one by one, as "
+                "in edgemeter.compare(A, B)"
             )
     if len(models) < 2:
         raise TypeError(
-            "compare takes two models or more, as in edgemeter.compare(A, B): measure one with edgemeter.measure(A)"
+            "compare takes two models or more, as in edgemeter.compare(A, B): measure one with "
+            "edgemeter.measure(A)"
         )
     with nullcontext() if progress else quietly():
         measured = compared_sides.measure_sides(

@@ -62,7 +62,8 @@ def parse_address(
     parts = split(url)
     if parts.password is not None:
         raise ConfigError(
-            f"the broker address of user {parts.username!r} holds a password: leave it out and set EDGEMETER_MQTT_PASSWORD instead"
+            f"the broker address of user {parts.username!r} holds a password: leave it out and "
+            "set EDGEMETER_MQTT_PASSWORD instead"
         )
     scheme = cast("Scheme", parts.scheme)
     named = files_of(url)
@@ -78,7 +79,8 @@ def parse_address(
     files = tls or TlsFiles(named.get("ca"), named.get("certificate"), named.get("key"))
     if scheme == "mqtt" and files != TlsFiles():
         raise ConfigError(
-            f"certificates are named, but {url.partition('?')[0]!r} is without TLS: write mqtts://HOST[:PORT]"
+            f"certificates are named, but {url.partition('?')[0]!r} is without TLS: write "
+            "mqtts://HOST[:PORT]"
         )
     check(files)
     return BrokerAddress(

@@ -16,7 +16,10 @@ Scheme = Literal["mqtt", "mqtts"]
 # Source: IANA service names, mqtt and secure-mqtt.
 DEFAULT_PORTS: Mapping[Scheme, int] = {"mqtt": 1883, "mqtts": 8883}
 FILES = ("ca", "certificate", "key", "password_file")
-_FORMS = "write HOST, HOST:PORT, mqtt://[USER@]HOST[:PORT] or mqtts://[USER@]HOST[:PORT][?ca=FILE&certificate=FILE&key=FILE]"
+_FORMS = (
+    "write HOST, HOST:PORT, mqtt://[USER@]HOST[:PORT] or "
+    "mqtts://[USER@]HOST[:PORT][?ca=FILE&certificate=FILE&key=FILE]"
+)
 
 
 def split(url: str) -> SplitResult:
@@ -42,7 +45,8 @@ def files_of(url: str) -> dict[str, Path]:
     for name in pairs:
         if name not in FILES:
             raise ConfigError(
-                f"the broker address has a parameter {name!r}, which is unknown: {near(name, FILES)}"
+                f"the broker address has a parameter {name!r}, which is unknown: "
+                f"{near(name, FILES)}"
             )
     return {name: Path(value).expanduser() for name, value in pairs.items()}
 

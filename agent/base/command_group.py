@@ -35,7 +35,8 @@ class DefaultGroup(click.Group):
             ]
             if early_options:
                 raise click.UsageError(
-                    f"write {early_options[0].opts[0]} after the subcommand: {ctx.command_path} {args[0]} {early_options[0].opts[0]} ..."
+                    f"write {early_options[0].opts[0]} after the subcommand: {ctx.command_path} "
+                    f"{args[0]} {early_options[0].opts[0]} ..."
                 )
         if (
             not args[0].startswith("-")

@@ -138,7 +138,8 @@ def names(device: str | None, fleet: str | None, settings: Config) -> tuple[str,
             msgspec.convert(name, Name)
         except msgspec.ValidationError as error:
             raise ConfigError(
-                f"{name!r} is not a valid {kind} name: use up to 128 of A-Z, a-z, 0-9, space and ._:@-, starting with a letter or digit"
+                f"{name!r} is not a valid {kind} name: use up to 128 of A-Z, a-z, 0-9, space and "
+                "._:@-, starting with a letter or digit"
             ) from error
     return device_and_fleet
 

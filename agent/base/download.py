@@ -59,7 +59,8 @@ def download(
             )
     if total is not None and part.stat().st_size < total:
         raise TransientError(
-            f"{redacted(address)}: the connection was cut after {part.stat().st_size} of {total} bytes"
+            f"{redacted(address)}: the connection was cut after {part.stat().st_size} "
+            f"of {total} bytes"
         )
 
 
@@ -121,7 +122,8 @@ def _lost(address: str, error: Exception) -> TransientError | UnavailableError:
     """Return our error for a failed connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return UnavailableError(
-            f"{redacted(address)}: its certificate is not trusted ({error.verify_message}): check the clock and the proxy"
+            f"{redacted(address)}: its certificate is not trusted ({error.verify_message}): "
+            "check the clock and the proxy"
         )
     text = "no answer in time" if isinstance(error, TimeoutError) else one_line(error)
     return TransientError(f"{redacted(address)}: {text}")

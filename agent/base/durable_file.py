@@ -26,7 +26,8 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> None:
             file.write(content)
     except OSError as error:
         raise UnavailableError(
-            f"cannot write {str(path)!r} ({error.strerror}): check its folder, its owner and the space on the disk"
+            f"cannot write {str(path)!r} ({error.strerror}): check its folder, its owner and the "
+            "space on the disk"
         ) from error
 
 
@@ -53,7 +54,8 @@ def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Con
         return None
     except OSError as error:
         raise ConfigError(
-            f"cannot read the {label} {str(path)!r}: {error.strerror}; correct its permissions, or {remedy}"
+            f"cannot read the {label} {str(path)!r}: {error.strerror}; correct "
+            f"its permissions, or {remedy}"
         ) from error
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{label} {str(path)!r} is damaged ({error}): {remedy}") from error
@@ -76,7 +78,8 @@ def check_writable(path: Path) -> None:
         raise ConfigError(f"cannot write {str(path)!r}: it is a folder; give the path of a file")
     if not path.parent.is_dir():
         raise ConfigError(
-            f"cannot write {str(path)!r}, because there is no folder {str(path.parent)!r}: create it, or give another path"
+            f"cannot write {str(path)!r}, because there is no folder {str(path.parent)!r}: "
+            "create it, or give another path"
         )
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise ConfigError(f"cannot write {str(path)!r}: permission denied; give another path")

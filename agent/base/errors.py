@@ -18,9 +18,15 @@ DONE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 # measured command.
 EXIT_STATUSES: Mapping[int, str] = {
     DONE: "Success.",
-    FAILED: "Failure. Something is absent (a runtime, sensor, extra or broker), or a check failed (a gate, verdict, signature or finding).",
+    FAILED: (
+        "Failure. Something is absent (a runtime, sensor, extra or broker), or a check failed (a "
+        "gate, verdict, signature or finding)."
+    ),
     USAGE: "Wrong option, file, model or setting. Nothing was measured or changed.",
-    INTERRUPTED: "Interrupted by Ctrl-C. Finished runs are kept. A second Ctrl-C ends at once, without the rest of the output.",
+    INTERRUPTED: (
+        "Interrupted by Ctrl-C. Finished runs are kept. A second Ctrl-C ends at once, without "
+        "the rest of the output."
+    ),
     TERMINATED: "Ended by a service manager or `kill`. Finished runs are kept.",
 }
 
@@ -89,7 +95,8 @@ def utf8_text(*texts: str) -> Iterator[None]:
         if error.encoding != "utf-8":
             raise
         raise ConfigError(
-            f"{error.object!r} is not UTF-8, as names in records are: rename the file or folder with `mv`"
+            f"{error.object!r} is not UTF-8, as names in records are: rename the file "
+            "or folder with `mv`"
         ) from error
 
 

@@ -62,7 +62,8 @@ class FileLock:
             descriptor = self._open()
         except OSError as error:
             raise UnavailableError(
-                f"cannot make the lock {str(self.path)!r} ({error.strerror}): check that its folder may be written"
+                f"cannot make the lock {str(self.path)!r} ({error.strerror}): check that its "
+                "folder may be written"
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,7 +123,8 @@ def agent_lock(home: Path) -> Iterator[FileLock]:
     while not lock.take("`edgemeter agent up`"):
         if time.monotonic() >= ends_s and not is_reported:
             text = (
-                f"{str(home)!r} belongs to another agent, {lock.holder()}: stop that one (`systemctl stop edgemeter-agent` where it is a"
+                f"{str(home)!r} belongs to another agent, {lock.holder()}: stop that one "
+                "(`systemctl stop edgemeter-agent` where it is a"
                 " service), or set EDGEMETER_HOME to a folder of this one's own"
             )
             if "NOTIFY_SOCKET" not in os.environ:
@@ -228,7 +230,10 @@ class RunLock(SharedLock):
         try:
             return self._take_in_turn(holder)
         except UnavailableError as error:
-            self._note = f"{error}; using {str(home_lock)!r}, so runs of other users on this board do not wait for each other"
+            self._note = (
+                f"{error}; using {str(home_lock)!r}, so runs of other users on this board do not "
+                "wait for each other"
+            )
             self._queue.leave()
             self.path, self._queue = home_lock, _Queue(home_lock)
             return self.take(holder)
@@ -260,7 +265,8 @@ class RunLock(SharedLock):
         ahead = self._queue.ahead()
         turn = f", and {ahead} more wait{'s' * (ahead == 1)} before this one" if ahead else ""
         report(
-            f"{self.holder()} is in progress{turn}: waiting, because parallel runs disturb each other"
+            f"{self.holder()} is in progress{turn}: waiting, because parallel runs "
+            "disturb each other"
         )
         try:
             sleep(POLL_S)

@@ -54,7 +54,8 @@ def with_points(texts: Sequence[str], *, parted_by: str) -> list[str]:
         decimals = [*signs] or ["."]
     if len(decimals) != 1:
         raise ConfigError(
-            "has numbers with ambiguous separators (thousands or decimals): write them without commas"
+            "has numbers with ambiguous separators (thousands or decimals): write "
+            "them without commas"
         )
     points = str.maketrans(",.", ".,") if decimals == [","] else {}
     return [

@@ -132,12 +132,14 @@ class HttpConnection:
             host, port, name = None, None, ""
         if not host or parts.scheme not in _SCHEMES or not re.fullmatch("[!-~]*", parts.path):
             raise ConfigError(
-                f"{url!r} is not the address of an HTTP server: give http://HOST:PORT or https://HOST"
+                f"{url!r} is not the address of an HTTP server: give http://HOST:PORT or "
+                "https://HOST"
             )
         for header, value in headers.items():
             if not _HEADER.fullmatch(f"{header}:{value}"):
                 raise ConfigError(
-                    f"header {header!r} for the server {url!r} cannot be sent: correct it, or the key file"
+                    f"header {header!r} for the server {url!r} cannot be sent: correct it, or "
+                    "the key file"
                 )
         self.url, self.timeout_s = url, timeout_s
         self._path, self._headers = (

@@ -85,7 +85,8 @@ class HttpServer(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UnavailableError(
-                f"cannot listen at {host!r}, port {port} ({reason}): name another address with {options}"
+                f"cannot listen at {host!r}, port {port} ({reason}): name another "
+                f"address with {options}"
             ) from error
         self.host = host
         self.port: int = self.server_address[1]

@@ -67,7 +67,8 @@ def check_target(link: Path) -> None:
         fault = f"which cannot be read ({error.strerror})"
     if fault:
         raise ConfigError(
-            f"the link {str(link)!r} leads to {str(target)!r}, {fault}: put a copy in its place, or remove the link"
+            f"the link {str(link)!r} leads to {str(target)!r}, {fault}: put a copy in its place, "
+            "or remove the link"
         )
 
 

@@ -132,7 +132,8 @@ class ModelServer(HttpConnection):
         if len(body) > LARGEST_TENSORS_BYTES:
             self.close()
             raise AnswerError(
-                f"{self.url}{path} answers more than {LARGEST_TENSORS_BYTES >> 20} MiB: check url and model, or ask for fewer outputs",
+                f"{self.url}{path} answers more than {LARGEST_TENSORS_BYTES >> 20} MiB: check "
+                "url and model, or ask for fewer outputs",
                 kind="no answer",
             )
         return Answer(response.status, body, response.fields)
@@ -180,7 +181,8 @@ class ModelServer(HttpConnection):
             document += line.strip()
             if max(len(line), len(document)) >= LONGEST_LINE_BYTES:
                 raise AnswerError(
-                    f"{self.url}{path} sends a line of {LONGEST_LINE_BYTES >> 20} MiB or more: check url and endpoint",
+                    f"{self.url}{path} sends a line of {LONGEST_LINE_BYTES >> 20} MiB or more: "
+                    "check url and endpoint",
                     kind="no stream",
                 )
             if document and (not is_json or document.startswith(b"data:") or json_object(document)):
@@ -240,7 +242,10 @@ class ModelServer(HttpConnection):
         elif isinstance(error, TimeoutError):
             kind, remedy = (
                 "timeout",
-                f"it took longer than timeout_s = {self.timeout_s:g}: raise that, or read the server's log",
+                (
+                    f"it took longer than timeout_s = {self.timeout_s:g}: raise that, or read "
+                    "the server's log"
+                ),
             )
         elif not isinstance(error, ConnectionRefusedError):
             kind, remedy = (
@@ -267,8 +272,14 @@ def _remedy(answer: Answer, content: bytes) -> str:
     if field := next(
         (name for name in json_object(content) if name in reason and name not in _NEVER_EXTRA), None
     ):
-        return f"it does not accept {field}: leave it out of extra, or choose another endpoint in the server's file"
-    return "the server does not accept this request: check model, endpoint, transport and extra of the server's file"
+        return (
+            f"it does not accept {field}: leave it out of extra, or choose another endpoint in "
+            "the server's file"
+        )
+    return (
+        "the server does not accept this request: check model, endpoint, transport and extra of "
+        "the server's file"
+    )
 
 
 def _retry_after_s(answer: Answer) -> float | None:

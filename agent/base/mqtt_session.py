@@ -43,8 +43,14 @@ SHORT_LIFE_S = 10.0
 SHORT_LIVES = 3
 # paho-mqtt's name for a disconnect without a reason.
 _UNSPECIFIED = "Unspecified error"
-CUT = "closed without a reason: the network or the broker failed, or the broker ended it (revoked, or another client uses this name)"
-_NEVER_UP = "closed before an answer: the broker refuses our certificate (revoked or expired), or is starting"
+CUT = (
+    "closed without a reason: the network or the broker failed, or the broker ended it (revoked, "
+    "or another client uses this name)"
+)
+_NEVER_UP = (
+    "closed before an answer: the broker refuses our certificate (revoked or expired), "
+    "or is starting"
+)
 
 PACKET_TOO_LARGE = "DISCONNECT 0x95, packet too large: the broker accepts no message of this size"
 QUOTA_EXCEEDED = "the broker's quota for this client is used up: raise it there"
@@ -261,7 +267,8 @@ class MqttSession:
                     else f"; if this port speaks TLS, write mqtts://{self.address}"
                 )
                 raise UnavailableError(
-                    f"the broker at {self.address} accepted the connection but did not answer within {timeout_s:g} s: look at its log{tls}"
+                    f"the broker at {self.address} accepted the connection but did not answer "
+                    f"within {timeout_s:g} s: look at its log{tls}"
                 )
             if self._refusal is not None:
                 raise _refused(self.address, self._refusal)
@@ -516,7 +523,10 @@ def _accept_puback_0x95() -> None:
 def _refused(address: BrokerAddress, reason: str) -> ConfigError | UnavailableError:
     if "uthori" in reason or "password" in reason.lower():
         who = f"user {address.user!r}" if address.user else "a client without a user name"
-        remedy = "check the user in the address (mqtt://USER@HOST) and the password (EDGEMETER_MQTT_PASSWORD, or ?password_file=FILE)"
+        remedy = (
+            "check the user in the address (mqtt://USER@HOST) and the password "
+            "(EDGEMETER_MQTT_PASSWORD, or ?password_file=FILE)"
+        )
         return ConfigError(f"the broker at {address} refuses {who} ({reason}): {remedy}")
     return UnavailableError(
         f"the broker at {address} refuses the connection ({reason}): look at its log"

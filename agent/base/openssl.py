@@ -16,7 +16,8 @@ def run_openssl(*arguments: str, document: bytes = b"") -> bytes:
     if completed.returncode:
         lines = completed.stderr.decode(errors="replace").strip().splitlines()
         raise UnavailableError(
-            f"openssl {arguments[0]} failed ({lines[0] if lines else completed.returncode}): check the disk and the key file"
+            f"openssl {arguments[0]} failed ({lines[0] if lines else completed.returncode}): "
+            "check the disk and the key file"
         )
     return completed.stdout
 
@@ -100,7 +101,8 @@ def _completed(
         )
     except FileNotFoundError as error:
         raise UnavailableError(
-            "openssl is not installed, and the device needs it for keys and signatures: apt-get install openssl"
+            "openssl is not installed, and the device needs it for keys and signatures: apt-get "
+            "install openssl"
         ) from error
     except (OSError, subprocess.SubprocessError) as error:
         raise UnavailableError(

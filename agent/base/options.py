@@ -86,7 +86,10 @@ def delivery_timeout_option(command: _Command) -> _Command:
 def format_option(document: str = "", *formats: Format) -> Callable[[_Command], _Command]:
     """Return a decorator that adds `--format`, as `form`: the formats that the command prints (default: all), and its JSON document."""
     *first, last = formats or get_args(Format)
-    text = f"Print {', '.join(first)} or {last}.{f' JSON: {document}.' if document else ''} Default: table."
+    text = (
+        f"Print {', '.join(first)} or {last}.{f' JSON: {document}.' if document else ''} "
+        "Default: table."
+    )
     return click.option(
         "--format",
         "form",

@@ -68,7 +68,8 @@ def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> A
         return first.load()
     except _BROKEN as error:
         raise UnavailableError(
-            f"cannot import the {kind} {name!r} ({first.value} of {_package(first)}): {type(error).__name__}: {one_line(error)}; "
+            f"cannot import the {kind} {name!r} ({first.value} of {_package(first)}): "
+            f"{type(error).__name__}: {one_line(error)}; "
             "install what it needs, or uninstall that package"
         ) from error
 
@@ -119,7 +120,10 @@ def install_command(
     """
     takes_cpu_build = extra in {"torch", "executorch", "convert"} and not nvidia_driver.exists()
     lacking = _lacking(extra, python, machine)
-    return f"{f'{lacking}, and there ' if lacking else ''}pip install 'edgemeter[{extra}]'{CPU_FIRST if takes_cpu_build else ''}"
+    return (
+        f"{f'{lacking}, and there ' if lacking else ''}pip install "
+        f"'edgemeter[{extra}]'{CPU_FIRST if takes_cpu_build else ''}"
+    )
 
 
 def import_extra(

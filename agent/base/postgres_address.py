@@ -36,7 +36,8 @@ class PostgresAddress:
     def __post_init__(self) -> None:
         if not self._parts.get("database"):
             raise ConfigError(
-                f"{self} is not the address of a database: write postgresql://USER@HOST/DATABASE, {_ENCODED}"
+                f"{self} is not the address of a database: write "
+                f"postgresql://USER@HOST/DATABASE, {_ENCODED}"
             )
 
     def __str__(self) -> str:

@@ -33,18 +33,27 @@ _PARAMETERS = {
 # Longer than the server's own limits, so that its error names the cause; and the limit of a
 # reader's query.
 DEADLINE_S, READ_DEADLINE_S = 40.0, 600.0
-_SETTINGS = "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s'; SET default_transaction_isolation = 'read committed'"
+_SETTINGS = (
+    "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s'; SET "
+    "default_transaction_isolation = 'read committed'"
+)
 # Source: PostgreSQL, appendix A, error codes.
 _MEANINGS: tuple[tuple[tuple[str, ...], type[EdgemeterError], str], ...] = (
     (
         ("42P01", "3F000", "42703"),
         ConfigError,
-        "no ledger at {where} ({text}): make its tables with `edgemeter collector init-ledger --ledger {where}`",
+        (
+            "no ledger at {where} ({text}): make its tables with `edgemeter collector "
+            "init-ledger --ledger {where}`"
+        ),
     ),
     (
         ("42501",),
         ConfigError,
-        "the user of {where} may not do this ({text}): grant it edgemeter_write, or edgemeter_keep, which may also remove records",
+        (
+            "the user of {where} may not do this ({text}): grant it edgemeter_write, or "
+            "edgemeter_keep, which may also remove records"
+        ),
     ),
     (
         ("25006",),
@@ -163,7 +172,8 @@ class LedgerSession:
                 self._expect(is_awaited=True)
         if self._warnings:
             raise TransientError(
-                f"{self.address} warned at COMMIT ({one_line(self._warnings[0])}): it is committed again"
+                f"{self.address} warned at COMMIT ({one_line(self._warnings[0])}): it is "
+                "committed again"
             )
 
     def query(self, statement: str, *values: Any) -> list[Any]:
@@ -201,7 +211,8 @@ class LedgerSession:
             except OSError as error:
                 connection.close()
                 raise UnavailableError(
-                    f"no connection to {self.address} ({error}): raise the limit of open files (ulimit -n)"
+                    f"no connection to {self.address} ({error}): raise the limit of "
+                    "open files (ulimit -n)"
                 ) from error
             self._connection = connection
             self.generation += 1
@@ -235,7 +246,10 @@ class LedgerSession:
             yield
         except self._driver.Error as error:
             if self._deadline is not None and self._deadline.is_expired:
-                text = f"{self.address} did not answer within {self._deadline_s:.0f} s: trying the next host of the address"
+                text = (
+                    f"{self.address} did not answer within {self._deadline_s:.0f} s: trying the "
+                    "next host of the address"
+                )
                 raise TransientError(text) from error
             raise self._ours(error) from error
         except UnicodeEncodeError as error:
@@ -251,7 +265,8 @@ class LedgerSession:
             if state.startswith(states):
                 return kind(words.format(where=self.address, text=text))
         return UnavailableError(
-            f"the ledger at {self.address} does not answer ({text}): check the address, the server and its log"
+            f"the ledger at {self.address} does not answer ({text}): check the address, the "
+            "server and its log"
         )
 
 
@@ -261,7 +276,8 @@ def _driver() -> Any:
         driver = import_module("psycopg")
     except ImportError as error:
         raise UnavailableError(
-            f"a ledger in PostgreSQL needs psycopg ({one_line(error)}): pip install 'edgemeter[postgres]'"
+            f"a ledger in PostgreSQL needs psycopg ({one_line(error)}): pip install "
+            "'edgemeter[postgres]'"
         ) from error
     # psycopg logs the error that it also raises.
     with suppress(AttributeError):

@@ -44,7 +44,8 @@ class PythonTarget:
         source = _source(str(self.module))
         if source is None:
             raise ConfigError(
-                f"no module {self.module!r} with a source file is in Python's path or the current folder: install it, or give FILE.py:NAME"
+                f"no module {self.module!r} with a source file is in Python's path or the "
+                "current folder: install it, or give FILE.py:NAME"
             )
         return source
 

@@ -189,11 +189,13 @@ def _operational(
     # If not even the log's index can be made, SQLite reports the same as for a full disk.
     if "full" in text or ("disk I/O error" in text and _is_full(path)):
         return UnavailableError(
-            f"the {form.what} {str(path)!r} cannot grow, the disk is full: free some space; nothing kept so far is lost"
+            f"the {form.what} {str(path)!r} cannot grow, the disk is full: free some space; "
+            "nothing kept so far is lost"
         )
     if ("locked" in text or "busy" in text) and _refuses_locks(path.parent):
         return UnavailableError(
-            f"the {form.what} {str(path)!r} cannot be locked, its file system gives no locks (ENOLCK): start its lock service (NFS: "
+            f"the {form.what} {str(path)!r} cannot be locked, its file system gives no locks "
+            "(ENOLCK): start its lock service (NFS: "
             "rpc.statd), or put the file on a local disk"
         )
     if ("locked" in text or "busy" in text) and waited_s < BUSY_TIMEOUT_S:
@@ -204,14 +206,16 @@ def _operational(
         )
     if "locked" in text or "busy" in text:
         return TransientError(
-            f"the {form.what} {str(path)!r} has been locked by another process for over {BUSY_TIMEOUT_S:g} s: end it or try again"
+            f"the {form.what} {str(path)!r} has been locked by another process for over "
+            f"{BUSY_TIMEOUT_S:g} s: end it or try again"
         )
     if "no such table" in text or "no such column" in text:
         return ConfigError(
             f"{str(path)!r} is not an edgemeter {form.what} ({text}): {form.elsewhere}"
         )
     return UnavailableError(
-        f"cannot use the {form.what} {str(path)!r} ({text}): check that its folder may be written, or {form.elsewhere}"
+        f"cannot use the {form.what} {str(path)!r} ({text}): check that its folder may be "
+        f"written, or {form.elsewhere}"
     )
 
 
@@ -231,7 +235,8 @@ def _look(path: Path, form: FileFormat, access: Access) -> None:
             )
         if access == "write" and (kind := shared_without_locks(path.parent)) is not None:
             raise ConfigError(
-                f"the {form.what} {str(path)!r} would be on {kind}, where locks do not exclude other machines: put it on a local disk, or "
+                f"the {form.what} {str(path)!r} would be on {kind}, where locks do not exclude "
+                "other machines: put it on a local disk, or "
                 "mount with locks"
             )
         if path.exists():
@@ -339,7 +344,8 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: FileFormat
         )
     if (version := pragma(connection, "user_version")) != form.version:
         raise ConfigError(
-            f"the {form.what} {str(path)!r} has version {version}, this edgemeter needs {form.version}: move it away, or use the edgemeter "
+            f"the {form.what} {str(path)!r} has version {version}, this edgemeter needs "
+            f"{form.version}: move it away, or use the edgemeter "
             "that made it"
         )
 

@@ -24,12 +24,14 @@ SECONDS |= {"min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0}
 # anywhere.
 EARLIEST_S, LATEST_S = 1.4e9, 2.2e9
 CLOCK = re.compile(
-    r"(?<![\d:.])(\d{1,2}):(\d\d):(\d\d)(?:[.,](?P<digits>\d{1,9}))?(?![\d:])(?: ?(?P<half>[AaPp])\.?[Mm]\b)?"
+    r"(?<![\d:.])(\d{1,2}):(\d\d):(\d\d)(?:[.,](?P<digits>\d{1,9}))?(?![\d:])(?: "
+    r"?(?P<half>[AaPp])\.?[Mm]\b)?"
     r"(?: ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)\b)?"
 )
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 DAY = re.compile(
-    rf"\d{{4}}([-/.]?)\d\d\1\d\d|\d{{1,2}}([-/.])\d{{1,2}}\2\d{{4}}|\b\d{{1,2}}[- ]{_MONTH}[- ]\d{{4}}|\b{_MONTH} +\d{{1,2}}\b"
+    rf"\d{{4}}([-/.]?)\d\d\1\d\d|\d{{1,2}}([-/.])\d{{1,2}}\2\d{{4}}|\b\d{{1,2}}[- ]{_MONTH}[- "
+    rf"]\d{{4}}|\b{_MONTH} +\d{{1,2}}\b"
 )
 # ISO 8601, nvidia-smi, tegrastats (month first), meters (day first, with points), `date`, syslog.
 DAY_FORMS = (
@@ -127,13 +129,15 @@ def in_order(moments: Iterable[Moment]) -> Iterator[Moment]:
             before.period_s,
         ):
             raise ConfigError(
-                "mixes numbers and dates as timestamps, or two forms of dates: keep the lines of one form"
+                "mixes numbers and dates as timestamps, or two forms of dates: keep the "
+                "lines of one form"
             )
         if moment.at_s + passed_s < before.at_s - moment.period_s / 2:
             passed_s += moment.period_s
         if moment.at_s + passed_s < before.at_s:
             raise ConfigError(
-                f"has timestamps that go backwards, by {before.at_s - moment.at_s - passed_s:.3g} s: cut the log there"
+                "has timestamps that go backwards, by "
+                f"{before.at_s - moment.at_s - passed_s:.3g} s: cut the log there"
             )
         before = replace(moment, at_s=moment.at_s + passed_s)
         yield before

@@ -27,7 +27,8 @@ def ended_by_dead_threads(end: Callable[[], object]) -> Iterator[None]:
         where = f", {Path(frames[-1].filename).name} line {frames[-1].lineno}" if frames else ""
         name = death.thread.name if death.thread is not None else "unknown"
         deaths.append(
-            f"the thread {name!r} died ({death.exc_type.__name__}: {one_line(death.exc_value)}{where})"
+            f"the thread {name!r} died ({death.exc_type.__name__}: "
+            f"{one_line(death.exc_value)}{where})"
         )
         end()
 
@@ -38,7 +39,8 @@ def ended_by_dead_threads(end: Callable[[], object]) -> Iterator[None]:
         threading.excepthook = before
     if deaths:
         raise UnavailableError(
-            f"{deaths[0]}: what was stored is safe; start the service again, and report this error if it returns"
+            f"{deaths[0]}: what was stored is safe; start the service again, and report this "
+            "error if it returns"
         )
 
 

@@ -23,7 +23,10 @@ _CLOCK_WAS_SET_S = 1_577_836_800
 
 # Errors of a model server's certificate.
 OF_ANOTHER_NAME = "its certificate is for another name: set url to that name"
-OF_UNKNOWN_AUTHORITY = "its certificate is from an unknown authority: give that authority as ca_file in the server's file"
+OF_UNKNOWN_AUTHORITY = (
+    "its certificate is from an unknown authority: give that authority as ca_file in the "
+    "server's file"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ def check(files: TlsFiles) -> None:
                 path.read_bytes()
         except OSError as error:
             raise ConfigError(
-                f"cannot read the broker's {kind} {str(path)!r} ({error.strerror}): correct the path, or let this user read it"
+                f"cannot read the broker's {kind} {str(path)!r} ({error.strerror}): correct the "
+                "path, or let this user read it"
             ) from error
 
 
@@ -82,13 +86,15 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=files.ca)
     except ssl.SSLError as error:
         raise ConfigError(
-            f"{str(files.ca)!r} contains no CA certificate ({_reason(error)}): give the authority's certificate as PEM"
+            f"{str(files.ca)!r} contains no CA certificate ({_reason(error)}): give the "
+            "authority's certificate as PEM"
         ) from error
     _apply_clock(context, files)
     if files.certificate is None:
         if files.key is not None:
             raise ConfigError(
-                f"there is a key {str(files.key)!r} and no certificate for it: name both, ?certificate=FILE&key=FILE"
+                f"there is a key {str(files.key)!r} and no certificate for it: name both, "
+                "?certificate=FILE&key=FILE"
             )
         return context
     try:
@@ -96,7 +102,8 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     except ssl.SSLError as error:
         key = str(files.key or files.certificate)
         raise ConfigError(
-            f"{str(files.certificate)!r} and {key!r} are not a certificate with its key ({_reason(error)}): "
+            f"{str(files.certificate)!r} and {key!r} are not a certificate with its key "
+            f"({_reason(error)}): "
             "give both as PEM, the key without a passphrase, made for each other"
         ) from error
     return context
@@ -110,7 +117,8 @@ def server_tls_context(ca_file: str | None) -> ssl.SSLContext:
         )
     except OSError as error:
         raise ConfigError(
-            f"cannot read the ca_file {ca_file!r}: {one_line(error)}; give a certificate in PEM form"
+            f"cannot read the ca_file {ca_file!r}: {one_line(error)}; give a certificate "
+            "in PEM form"
         ) from error
 
 
@@ -157,16 +165,21 @@ def _apply_clock(context: ssl.SSLContext, files: TlsFiles) -> None:
 def _handshake_error(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:
     reason = _reason(error)
     if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
-        message = f"the broker at {where} requires a client certificate: name it in the address, mqtts://HOST?certificate=FILE&key=FILE"
+        message = (
+            f"the broker at {where} requires a client certificate: name it in the address, "
+            "mqtts://HOST?certificate=FILE&key=FILE"
+        )
         return ConfigError(message)
     if "REVOKED" in reason:
         return ConfigError(
-            f"the broker at {where} refuses our certificate ({reason}): this device is revoked, or banned for a time; "
+            f"the broker at {where} refuses our certificate ({reason}): this device is revoked, "
+            "or banned for a time; "
             "`edgemeter fleet list` on the server says which"
         )
     if "ALERT" in reason:
         return ConfigError(
-            f"the broker at {where} rejects our certificate ({reason}): check that the broker's CA signed it, and that it is still valid"
+            f"the broker at {where} rejects our certificate ({reason}): check that the broker's "
+            "CA signed it, and that it is still valid"
         )
     return UnavailableError(
         f"no TLS with the broker at {where} ({reason}): check that this port speaks TLS"

@@ -53,7 +53,8 @@ def parse_toml(path: Path, title: str) -> dict[str, Any]:
         return decode_toml(path.read_bytes(), dict[str, Any])
     except OSError as error:
         raise ConfigError(
-            f"cannot read the {title} {str(path)!r} ({error.strerror}): give the path of a TOML file"
+            f"cannot read the {title} {str(path)!r} ({error.strerror}): give the path of "
+            "a TOML file"
         ) from error
     except msgspec.MsgspecError as error:
         raise ConfigError(

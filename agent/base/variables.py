@@ -42,7 +42,8 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     },
     "agent, collector and fleet": {
         "EDGEMETER_BROKER": Variable(
-            "Broker: HOST[:PORT], mqtt://[USER@]HOST or mqtts://[USER@]HOST?ca=FILE&certificate=FILE&key=FILE",
+            "Broker: HOST[:PORT], mqtt://[USER@]HOST or "
+            "mqtts://[USER@]HOST?ca=FILE&certificate=FILE&key=FILE",
             "the configuration's; for a collector its embedded one",
         ),
         "EDGEMETER_MQTT_PASSWORD": Variable("Password for the broker", secret=True),

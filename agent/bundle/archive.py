@@ -85,7 +85,8 @@ def decode_manifest(text: bytes) -> RunManifest:
         raise ConfigError(f"{MANIFEST_FILE} is not the manifest of a bundle: {error}") from error
     if manifest.version > BUNDLE_VERSION:
         raise ConfigError(
-            f"the bundle has version {manifest.version}, this edgemeter reads up to {BUNDLE_VERSION}: update edgemeter here"
+            f"the bundle has version {manifest.version}, this edgemeter reads up to "
+            f"{BUNDLE_VERSION}: update edgemeter here"
         )
     return manifest
 
@@ -107,7 +108,8 @@ def unpack(path: Path) -> Mapping[str, bytes]:
     try:
         if path.stat().st_size > FILE_BYTES:
             raise ConfigError(
-                f"{str(path)!r} is larger than a bundle can be ({FILE_BYTES >> 20} MiB): edgemeter did not write it"
+                f"{str(path)!r} is larger than a bundle can be ({FILE_BYTES >> 20} MiB): "
+                "edgemeter did not write it"
             )
         content = path.read_bytes()
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -120,11 +122,13 @@ def unpack(path: Path) -> Mapping[str, bytes]:
     except BROKEN_ZIP as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ConfigError(
-            f"cannot read the bundle {str(path)!r}: {reason}; copy it again from the device that wrote it"
+            f"cannot read the bundle {str(path)!r}: {reason}; copy it again from the "
+            "device that wrote it"
         ) from error
     if pack(files.items()) != content:
         raise ConfigError(
-            f"{str(path)!r} is not the exact zip that edgemeter writes, so other programs may show other files in it"
+            f"{str(path)!r} is not the exact zip that edgemeter writes, so other programs may "
+            "show other files in it"
         )
     return files
 

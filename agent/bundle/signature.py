@@ -40,11 +40,13 @@ def signer(path: Path) -> Signer:
         key = _serialization.load_pem_private_key(_key_file(path), password=None)
     except (ValueError, TypeError, _exceptions.UnsupportedAlgorithm) as error:
         raise ConfigError(
-            f"{str(path)!r} is not a private key in PEM without a passphrase: make one with `edgemeter runs bundle key FILE`"
+            f"{str(path)!r} is not a private key in PEM without a passphrase: make one with "
+            "`edgemeter runs bundle key FILE`"
         ) from error
     if not isinstance(key, _ed25519.Ed25519PrivateKey):
         raise ConfigError(
-            f"the key in {str(path)!r} is not an Ed25519 key: make one with `edgemeter runs bundle key FILE`"
+            f"the key in {str(path)!r} is not an Ed25519 key: make one with `edgemeter runs "
+            "bundle key FILE`"
         )
     return Signer(key.sign, _public_bytes(key.public_key(), "PEM"))
 
@@ -66,7 +68,8 @@ def keygen(path: Path) -> tuple[Path, str]:
         public.write_bytes(public_pem)
     except OSError as error:
         raise ConfigError(
-            f"cannot write the key {str(error.filename or path)!r}: {error.strerror}: use another file"
+            f"cannot write the key {str(error.filename or path)!r}: {error.strerror}: use "
+            "another file"
         ) from error
     return public, fingerprint(public_pem)
 
@@ -93,7 +96,8 @@ def check_signature(manifest: bytes, signature: bytes, public_pem: bytes) -> str
         raise WrongSignatureError(f"its key is invalid: {error}") from error
     except _exceptions.InvalidSignature as error:
         raise WrongSignatureError(
-            "the signature does not match this manifest and key: the bundle was changed, or the signature is that of another bundle"
+            "the signature does not match this manifest and key: the bundle was changed, or the "
+            "signature is that of another bundle"
         ) from error
     return fingerprint(public_pem)
 

@@ -59,12 +59,14 @@ def accuracy(
         ]
         if model is not None or model_options or options["annotations"] is None:
             raise click.UsageError(
-                "write --predictions results.json --annotations instances.json, without a model and its options"
+                "write --predictions results.json --annotations instances.json, without a model "
+                "and its options"
             )
         scored = _of_predictions(predictions, options["annotations"])
     elif model is None or options["data"] is None:
         raise click.UsageError(
-            "give what to score: MODEL --data photos/ --annotations FILE, or --predictions FILE --annotations FILE"
+            "give what to score: MODEL --data photos/ --annotations FILE, or --predictions FILE "
+            "--annotations FILE"
         )
     else:
         scored = _of_model(model, options)

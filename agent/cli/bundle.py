@@ -88,7 +88,10 @@ def _print(verification: "Verification", console: "Console") -> None:
         return
     count = len(verification.differences)
     parts = ", ".join(f"{part} {checked}" for part, checked in verification.checked.items())
-    differ = f"{sum(verification.checked.values())} values recomputed ({parts}), {count or 'none'} differ{'s' * (count == 1)}"
+    differ = (
+        f"{sum(verification.checked.values())} values recomputed ({parts}), {count or 'none'} "
+        f"differ{'s' * (count == 1)}"
+    )
     differ = differ if parts else "it has no raw samples, so nothing was recomputed"
     print_text(
         console, f"{verification.file}: {verification.model} on {verification.device}: {differ}"
@@ -112,7 +115,10 @@ def _signature_text(signature: "BundleSignature | None") -> str:
             ", though a key was expected" if signature and signature.expected is False else ""
         )
     if signature.state in ("wrong", "unchecked"):
-        return f"{'WRONG SIGNATURE' if signature.state == 'wrong' else 'signature not checked'}: {signature.detail}"
+        return (
+            f"{'WRONG SIGNATURE' if signature.state == 'wrong' else 'signature not checked'}: "
+            f"{signature.detail}"
+        )
     whose = {
         None: "; check the signer with --public-key",
         True: ", the expected key",
@@ -169,9 +175,11 @@ def key(file: Path) -> None:
 
     public, fingerprint = signature.keygen(file)
     click.echo(
-        f"private key: {file} (keep it secret, and name it in the configuration as signing_key_file, or in EDGEMETER_SIGNING_KEY_FILE)"
+        f"private key: {file} (keep it secret, and name it in the configuration as "
+        "signing_key_file, or in EDGEMETER_SIGNING_KEY_FILE)"
     )
     click.echo(
-        f"public key:  {public} (whoever verifies needs it: edgemeter runs bundle verify --public-key)"
+        f"public key:  {public} (whoever verifies needs it: edgemeter runs bundle verify "
+        "--public-key)"
     )
     click.echo(f"fingerprint: {fingerprint}")

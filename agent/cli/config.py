@@ -67,7 +67,8 @@ def config() -> None:
 )
 @power_option
 @format_option(
-    '{"settings": [{"key", "value", "source"}], "variables": {...}, "files": [{"path", "exists", "is_read"}]}'
+    '{"settings": [{"key", "value", "source"}], "variables": {...}, "files": [{"path", "exists", '
+    '"is_read"}]}'
 )
 @click.pass_context
 def show(ctx: click.Context, /, config: Path | None, *, form: Format, **options: Any) -> None:
@@ -103,7 +104,8 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format, **options:
         )
         for file in files:
             click.echo(
-                f"{file['path']}: {'read' if file['is_read'] else 'not read' if file['exists'] else 'absent'}",
+                f"{file['path']}: "
+                f"{'read' if file['is_read'] else 'not read' if file['exists'] else 'absent'}",
                 err=True,
             )
     if not any(file["exists"] for file in files):
@@ -112,7 +114,8 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format, **options:
         )
     for name in unknown_variables():
         click.echo(
-            f"{name} is set, but nothing reads it; `edgemeter config variables` lists the variables",
+            f"{name} is set, but nothing reads it; `edgemeter config variables` "
+            "lists the variables",
             err=True,
         )
 
@@ -151,7 +154,8 @@ def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, form: F
     file = file or file_in_use()
     if file is None:
         click.echo(
-            f"no configuration to check: neither {' nor '.join(map(str, places()))} exists, so the defaults hold",
+            f"no configuration to check: neither {' nor '.join(map(str, places()))} exists, so "
+            "the defaults hold",
             err=True,
         )
         return

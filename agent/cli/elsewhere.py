@@ -47,7 +47,8 @@ def measure(
     )
     limit_text = duration(sum(map(longest_s, cases)))
     report(
-        f"measuring {count(len(cases), 'case')}: at most {limit_text} on a board, plus the evaluation of the data"
+        f"measuring {count(len(cases), 'case')}: at most {limit_text} on a board, plus the "
+        "evaluation of the data"
     )
     keeping = run_session.RecordKeeping(None, own_runs)
     try:
@@ -98,7 +99,8 @@ def _check_options(on: Sequence[str]) -> None:
         if "://" not in value:
             command = f"edgemeter fleet run SUITE --on {shlex.quote(value)}"
             raise ConfigError(
-                f"--on takes ssh://USER@HOST, not {value!r}: for devices of the fleet, use `{command}`"
+                f"--on takes ssh://USER@HOST, not {value!r}: for devices of the "
+                f"fleet, use `{command}`"
             )
     context = click.get_current_context(silent=True)
     for param in context.command.params if context else ():
@@ -108,5 +110,6 @@ def _check_options(on: Sequence[str]) -> None:
             and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
         ):
             raise ConfigError(
-                f"{max(param.opts, key=len)} is for measurements on this machine: leave it out with --on"
+                f"{max(param.opts, key=len)} is for measurements on this machine: leave "
+                "it out with --on"
             )

@@ -90,7 +90,8 @@ def watch_suite(
         late = int((clock() - start_s) / period_s)
         if late > period:
             report(
-                f"the suite takes longer than {period_s:g} s: skipped {late - period} of its periods"
+                f"the suite takes longer than {period_s:g} s: skipped {late - period} "
+                "of its periods"
             )
         period = max(period, late) + 1
         sleep(max(0.0, start_s + period * period_s - clock()))
@@ -185,7 +186,8 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
     if shutil.which(command[0]) is None:
         # Before the idle time.
         raise ConfigError(
-            f"cannot run {command[0]!r}, because there is no such command, or it is not executable: correct its name or path"
+            f"cannot run {command[0]!r}, because there is no such command, or it is not "
+            "executable: correct its name or path"
         )
     settings, repeats = config.read(options["config"]), options["repeat"]
     with EnergyWatch(
@@ -210,7 +212,8 @@ def _print_log(path: Path, options: Mapping[str, Any]) -> None:
         f"{logged.source}: {interval}, mean {logged.mean_power_w:.4g} W, {logged.readings} readings"
     )
     click.echo(
-        f"its readings cover {logged.coverage_ratio:.0%} of the {logged.window_s:.4g} s; the energy is of this part only"
+        f"its readings cover {logged.coverage_ratio:.0%} of the {logged.window_s:.4g} s; the "
+        "energy is of this part only"
     )
     click.echo(f"the interval: {logged.interval}")
 
@@ -226,7 +229,8 @@ def _run(command: tuple[str, ...], repeats: int) -> int:
             status = interrupts.wait(process)
         except OSError as error:
             raise ConfigError(
-                f"cannot run {command[0]!r}: {error.strerror}; give a command that is on this machine"
+                f"cannot run {command[0]!r}: {error.strerror}; give a command that is "
+                "on this machine"
             ) from error
         finally:
             if process is not None and process.poll() is None:
@@ -254,7 +258,8 @@ def _print(watched: "WatchedEnergy", repeats: int) -> None:
         click.echo(f"disturbed: {doubt}. Measure again when the machine is quiet", err=True)
     if watched.other_load.block_ratio is None:
         click.echo(
-            "unknown whether other processes ran: the work is too short for the kernel's clock ticks",
+            "unknown whether other processes ran: the work is too short for the "
+            "kernel's clock ticks",
             err=True,
         )
     for why in (
@@ -276,7 +281,10 @@ def _line(energy: "Energy", idle_s: float) -> str:
         if energy.after_load_mj is None
         else f"; about {energy.after_load_mj / 1000:.2g} J were drawn after it"
     )
-    return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{ran_on}{left_out}"
+    return (
+        f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean "
+        f"{energy.mean_power_w:.4g} W{ran_on}{left_out}"
+    )
 
 
 def _uncertainty(u_mj: float | None, energy: "Energy") -> str:

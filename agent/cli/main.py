@@ -190,7 +190,8 @@ def _print_usage_error(error: click.UsageError) -> None:
             "a valid float range", "a number"
         )
     _print_error(
-        f"{message[:1].lower()}{message[1:].rstrip('.')} (see {error.ctx.command_path if error.ctx else 'edgemeter'} --help)"
+        f"{message[:1].lower()}{message[1:].rstrip('.')} (see "
+        f"{error.ctx.command_path if error.ctx else 'edgemeter'} --help)"
     )
 
 

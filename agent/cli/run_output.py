@@ -167,7 +167,10 @@ def heading(run: RunRecord) -> str:
 
 def _runtime_text(run: RunRecord) -> str:
     runtime = run.runtime
-    return f"{TITLES.get(runtime.name, runtime.name)} {runtime.version} ({runtime.backend.removesuffix('ExecutionProvider')})"
+    return (
+        f"{TITLES.get(runtime.name, runtime.name)} {runtime.version} "
+        f"({runtime.backend.removesuffix('ExecutionProvider')})"
+    )
 
 
 def block_rows(case: MeasuredCase) -> Iterator[Row]:
@@ -386,7 +389,10 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
                 f"{neighbour.model} {neighbour.setting_text}" for neighbour in together.neighbours
             )
             this_model = Neighbour.of(case.typical.model, case.typical.runtime, case.typical.cpus)
-            yield f"{this_model.model} {this_model.setting_text} with {neighbours}: {case.text(SLOW_DOWN)} times as long"
+            yield (
+                f"{this_model.model} {this_model.setting_text} with {neighbours}: "
+                f"{case.text(SLOW_DOWN)} times as long"
+            )
     verdicts = [verdict for case in cases for verdict in case.verdicts]
     yield from verdict_lines(verdicts, len(runs) - len(verdicts))
     for case in cases:
@@ -420,7 +426,10 @@ def resolution(cases: Sequence[MeasuredCase]) -> str:
     if not 0 < further <= MOST_FURTHER or precise == percentage(width_ratio):
         return text
     needed_runs = len(case.runs) + further
-    return f"{text} About {needed_runs} runs would narrow the interval to ± {precise}: --repeats {needed_runs}."
+    return (
+        f"{text} About {needed_runs} runs would narrow the interval to ± {precise}: --repeats "
+        f"{needed_runs}."
+    )
 
 
 def _load_lines(case: MeasuredCase) -> Iterator[str]:
@@ -437,7 +446,10 @@ def _load_lines(case: MeasuredCase) -> Iterator[str]:
         "" if load.utilisation_ratio is None else f", busy {load.utilisation_ratio:.0%} of the time"
     )
     if load.is_sustained is None:
-        yield f"{run.model.name}: the schedule is too short to show whether it sustains this rate; use --mode normal"
+        yield (
+            f"{run.model.name}: the schedule is too short to show whether it sustains this rate; "
+            "use --mode normal"
+        )
     elif load.is_sustained:
         yield f"{run.model.name} holds this rate{busy}."
     else:
@@ -449,7 +461,10 @@ def _frames_line(name: str, missed: str, frames: Sequence[Steady]) -> str:
     if is_held is None:
         arrived = sum(steady.frames for steady in frames)
         length = moment(sum(steady.frames / steady.rate_per_s for steady in frames))
-        return f"{name} missed {missed} of {arrived:,} frames in {length}, too few to show whether it holds {rate}; use --mode normal"
+        return (
+            f"{name} missed {missed} of {arrived:,} frames in {length}, too few to show whether "
+            f"it holds {rate}; use --mode normal"
+        )
     return (
         f"{name} holds {rate}."
         if is_held
@@ -473,6 +488,9 @@ def _energy_lines(run: RunRecord) -> Iterator[str]:
             else ""
         )
     left_out = f"leaves out {', '.join(energy.excludes)}" if energy.excludes else ""
-    yield f"energy by {energy.sensor} ({energy.scope}) {' and '.join(filter(None, (certainty, left_out)))}"
+    yield (
+        f"energy by {energy.sensor} ({energy.scope}) "
+        f"{' and '.join(filter(None, (certainty, left_out)))}"
+    )
     for other in run.other_energies:
         yield f"also {significant(other.gross_mj)} mJ by {other.sensor} ({other.scope})"

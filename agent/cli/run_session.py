@@ -113,7 +113,8 @@ def written_suite(
     one_only = [key for key in ("name", "sha256") if key in case_settings]
     if len(files) > 1 and one_only:
         raise ConfigError(
-            f"--{one_only[0]} belongs to one model, {len(files)} are given: leave it out, or write a suite"
+            f"--{one_only[0]} belongs to one model, {len(files)} are given: leave it out, or "
+            "write a suite"
         )
     settings = checked_settings(case_settings if suite else {"model": files, **case_settings})
     if suite is None:
@@ -323,7 +324,8 @@ class RecordKeeping:
                 ) from interruption
             interrupts.acknowledge()
             return KeyboardInterrupt(
-                f"interrupted: {count(len(self.records), 'run')} ended, the one in progress does not count"
+                f"interrupted: {count(len(self.records), 'run')} ended, the one in "
+                "progress does not count"
             )
         except SystemExit as interruption:
             if not self.records:
@@ -365,7 +367,10 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
     if not counts:
         return f"delivered {waiting} records; the outbox is empty"
     counts_text = " and ".join(f"{count} of device {name!r}" for name, count in counts.items())
-    message = f"delivered {waiting} records of device {identity.device!r}; the outbox still has {counts_text}: send them with --device"
+    message = (
+        f"delivered {waiting} records of device {identity.device!r}; the outbox still has "
+        f"{counts_text}: send them with --device"
+    )
     if not (options["device"] or settings.device):
         raise TransientError(message)
     return message
@@ -415,7 +420,10 @@ def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) ->
 
 
 def _undelivered(remaining: int, delivery: "Delivery") -> str:
-    return f"{remaining} records are not delivered: {delivery.publisher.why_left()}; `edgemeter agent publish` sends them later"
+    return (
+        f"{remaining} records are not delivered: {delivery.publisher.why_left()}; `edgemeter "
+        "agent publish` sends them later"
+    )
 
 
 def _new_recorder(

@@ -173,7 +173,8 @@ def _print_list(
     console.print(why)
     if not readings and not absent:
         console.print(
-            "`edgemeter energy sensors --all` lists the sensors that were looked for, and how to set up those that need it"
+            "`edgemeter energy sensors --all` lists the sensors that were looked for, and how to "
+            "set up those that need it"
         )
 
 

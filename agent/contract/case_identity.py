@@ -60,7 +60,10 @@ class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     @property
     def runtime_text(self) -> str:
         """The runtime, or the framework behind `python`, with its version: `litert 2.1.3`, `jax 0.10.2`."""
-        return f"{self.runtime_package if self.runtime == 'python' else self.runtime} {self.runtime_version}"
+        return (
+            f"{self.runtime_package if self.runtime == 'python' else self.runtime} "
+            f"{self.runtime_version}"
+        )
 
     @property
     def generates(self) -> bool:
@@ -221,7 +224,7 @@ FIELDS: tuple[IdentityField, ...] = (
     ),
     IdentityField(
         "prompt_tokens", "prompt tokens", "equal", ("generation.prompt_tokens", "generation.counts", "generation.prompts"), _prompt_tokens,
-        "prompt token", "prompt unknown", "language models only: a longer prompt takes longer (tokens as the engine counts them)",
+        "prompt token", "prompt unknown", "language models only: a longer prompt takes longer (tokens as the " "engine counts them)",  # noqa: ISC001
     ),
     IdentityField(
         "output_tokens", "output tokens", "equal", ("generation.output_tokens",),

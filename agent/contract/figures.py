@@ -246,7 +246,10 @@ def why_unequal_questions(run: "RunRecord") -> str | None:
     queries, questions = run.load.samples if run.load else run.latency.count, run.accuracy.images
     if queries % max(questions, 1) == 0:
         return None
-    return f"{queries} queries ask {questions} questions: some are in the energy more often than in the score"
+    return (
+        f"{queries} queries ask {questions} questions: some are in the energy more often "
+        "than in the score"
+    )
 
 
 def takes_a_minute(run: "RunRecord") -> bool:

@@ -54,7 +54,8 @@ def health_issues(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
     if (refused := recently_refused(health)) is not None:
         yield DeviceIssue(
             "orders",
-            f"it refused {count(refused.count, 'order')}, the last because {printable(refused.reason)}",
+            f"it refused {count(refused.count, 'order')}, the last because "
+            f"{printable(refused.reason)}",
         )
     if health.outbox_trouble:
         yield DeviceIssue("outbox", f"its outbox cannot be read: {health.outbox_trouble}")
@@ -141,7 +142,10 @@ def health_facts(health: Health, now_ns: int) -> dict[str, str | None]:
     waiting = "unknown" if health.waiting_records is None else f"{health.waiting_records} waiting"
     verdicts = joined(*(f"{number} {verdict}" for verdict, number in runs.verdicts.items()))
     last_run = (
-        f"last {age(now_ns - runs.last_ns)} ago: {runs.last_verdict}; of the last {sum(runs.verdicts.values())}: {verdicts}"
+        (
+            f"last {age(now_ns - runs.last_ns)} ago: {runs.last_verdict}; of the last "
+            f"{sum(runs.verdicts.values())}: {verdicts}"
+        )
         if runs.last_ns
         else None
     )

@@ -83,7 +83,8 @@ def read_join_file(path: Path) -> JoinFile:
         return decode_toml(path.read_bytes(), JoinFile)
     except OSError as error:
         raise ConfigError(
-            f"cannot read the join file {str(path)!r} ({error.strerror}): `edgemeter fleet token DEVICE` writes one"
+            f"cannot read the join file {str(path)!r} ({error.strerror}): `edgemeter fleet token "
+            "DEVICE` writes one"
         ) from error
     except msgspec.MsgspecError as error:
         raise ConfigError(

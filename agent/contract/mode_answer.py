@@ -110,7 +110,8 @@ def _answer(key: CaseKey, modes: Mapping[str, list[RunRecord]]) -> ModeAnswer:
     }
     _mark(marks, ranked)
     return ModeAnswer(
-        title=f"{', '.join(FIELD[name].text(key) for name in NAMED if getattr(key, name))} on {key.device}",
+        title=f"{', '.join(FIELD[name].text(key) for name in NAMED if getattr(key, name))} on "
+        f"{key.device}",
         ranked=tuple(ranked),
         modes={mode: tuple(of_mode) for mode, of_mode in marks.items()},
     )

@@ -120,7 +120,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if isinstance(self.input, ImageInput):
             return self.input
         raise ConfigError(
-            f"model {self.name!r} takes an input of kind 'tensor', an image is needed here: correct input.kind in its card"
+            f"model {self.name!r} takes an input of kind 'tensor', an image is needed here: "
+            "correct input.kind in its card"
         )
 
 

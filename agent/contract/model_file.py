@@ -41,7 +41,8 @@ def head(model: Path) -> bytes:
         raise ConfigError(f"the model {str(model)!r} is empty: fetch it again")
     if start.startswith(b"version https://git-lfs"):
         raise ConfigError(
-            f"{str(model)!r} is a Git LFS pointer, not the model: run git lfs pull where it came from"
+            f"{str(model)!r} is a Git LFS pointer, not the model: run git lfs pull where "
+            "it came from"
         )
     return start
 

@@ -35,7 +35,8 @@ def runtime_for(model: Path) -> str:
         return PYTHON
     if model.suffix == ".py":
         raise ConfigError(
-            f"{model.name!r} is Python code: name the factory in it that returns the model, as {model.name}:make"
+            f"{model.name!r} is Python code: name the factory in it that returns the model, as "
+            f"{model.name}:make"
         )
     if model.suffix.lower() == ".server":
         # An unreadable file is reported when it is loaded.
@@ -45,7 +46,8 @@ def runtime_for(model: Path) -> str:
             )
     if model.suffix.lower() == ".json" and not is_model_file(model):
         raise ConfigError(
-            f"{model.name!r} is no model: ground truth is given by --annotations (a replay is called NAME.replay.json)"
+            f"{model.name!r} is no model: ground truth is given by --annotations (a replay is "
+            "called NAME.replay.json)"
         )
     if model.suffix.lower() in FORMATS:
         return FORMATS[model.suffix.lower()]
@@ -59,7 +61,8 @@ def runtime_for(model: Path) -> str:
         raise ConfigError(f"{model.name!r} is a folder, not a model: {instead}")
     formats = ", ".join(FORMATS)
     raise ConfigError(
-        f"no runtime is known for {model.name!r}: use one of {formats}, convert it to one of these, or name the runtime"
+        f"no runtime is known for {model.name!r}: use one of {formats}, convert it to one of "
+        "these, or name the runtime"
     )
 
 

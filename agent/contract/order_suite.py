@@ -28,7 +28,10 @@ MOST_CASES = 1000
 # Shipped with the agent, in the package beside it.
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"
 ONLY_NAMES = "an order names models by file name, and no path, folder or library setting"
-CODE = "a factory or plug-in in a file of Python is code, which no order carries: name it in a suite on the board itself"
+CODE = (
+    "a factory or plug-in in a file of Python is code, which no order carries: name it in a "
+    "suite on the board itself"
+)
 _Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z")]
 # The keys of `[[case]]` and `[defaults]` in an order: a suite's, except those that name something
 # on this board.

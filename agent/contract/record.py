@@ -56,9 +56,12 @@ from edgemeter.agent.contract.record_generation import Generation
 SCHEMA = 1
 SCHEMA_ID = f"urn:edgemeter:schema:run-record:{SCHEMA}"
 STABILITY = (
-    "One measurement of one case in one process. Stable within a schema number: no property is removed or renamed, and none changes its "
-    "type, unit or meaning. New properties may be added at any time, always optional: readers ignore those they do not know. The values "
-    "of free texts (reasons, notes, warnings, evidence) may change. A change that breaks this raises the number in `schema` and in `$id`."
+    "One measurement of one case in one process. Stable within a schema number: no property is "
+    "removed or renamed, and none changes its "
+    "type, unit or meaning. New properties may be added at any time, always optional: readers "
+    "ignore those they do not know. The values "
+    "of free texts (reasons, notes, warnings, evidence) may change. A change that breaks this "
+    "raises the number in `schema` and in `$id`."
 )
 NO_SAMPLES = b"[]"
 
@@ -216,7 +219,8 @@ def _check(record: RunRecord) -> None:
     accuracy = record.accuracy
     if accuracy is not None and accuracy.value > 1 and accuracy.better == "higher":
         raise ConfigError(
-            f"not a run record: {accuracy.metric} exceeds 1, and lower is not better - at `$.accuracy.value`"
+            f"not a run record: {accuracy.metric} exceeds 1, and lower is not better - at "
+            "`$.accuracy.value`"
         )
 
 
@@ -224,7 +228,8 @@ def check_schema(schema: Count) -> None:
     """Raise ConfigError if this version does not know the schema."""
     if schema > SCHEMA:
         raise ConfigError(
-            f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here"
+            f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update "
+            "edgemeter here"
         )
 
 

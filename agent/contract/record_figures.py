@@ -258,8 +258,14 @@ class Energy(RecordPart, frozen=True, kw_only=True):
         if self.net_state == "resolved":
             return None
         if self.after_load_mj is not None:
-            return f"not resolvable: what ran on after the load, such as a fan, hides idle power; set the fan to one speed, or {remedy}"
-        return f"not resolvable: it is lost in the uncertainty of idle power; measure longer, or {remedy}"
+            return (
+                "not resolvable: what ran on after the load, such as a fan, hides idle power; "
+                f"set the fan to one speed, or {remedy}"
+            )
+        return (
+            "not resolvable: it is lost in the uncertainty of idle power; measure "
+            f"longer, or {remedy}"
+        )
 
     @property
     def mean_power_u_w(self) -> float | None:

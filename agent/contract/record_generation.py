@@ -112,7 +112,10 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     def lengths(self) -> str:
         """The lengths of a query in words: `512+128`, `?+128` of an unknown prompt."""
         if self.prompt_lengths is not None and self.prompts != SYNTHETIC:
-            return f"{self.prompt_lengths.min_tokens} to {self.prompt_lengths.max_tokens}+{self.output_tokens}"
+            return (
+                f"{self.prompt_lengths.min_tokens} to "
+                f"{self.prompt_lengths.max_tokens}+{self.output_tokens}"
+            )
         return f"{'?' if self.prompt_tokens is None else self.prompt_tokens}+{self.output_tokens}"
 
     @property

@@ -119,7 +119,8 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
         better = LOWER_IS_BETTER if measure.better == "lower" else ""
         rule = f" by {measure.normalisation}" if measure.normalisation else ""
         return FigureKind(
-            f"{measure.metric}{better} over {measure.images} images {measure.dataset_sha256[:12]}{rule}"
+            f"{measure.metric}{better} over {measure.images} images "
+            f"{measure.dataset_sha256[:12]}{rule}"
         )
 
     def kind(self, group: Group) -> FigureKind | None:

@@ -40,7 +40,8 @@ def unpack(series: Series) -> NDArray[Any]:
         raise ConfigError(f"raw samples {series.name!r} are damaged: {error}") from error
     if len(raw) != size:
         raise ConfigError(
-            f"raw samples {series.name!r} are damaged: {series.count} values of {series.dtype} were promised, {len(raw)} bytes came"
+            f"raw samples {series.name!r} are damaged: {series.count} values of {series.dtype} "
+            f"were promised, {len(raw)} bytes came"
         )
     return np.frombuffer(raw, dtype=series.dtype).astype(
         np.float64 if series.dtype == "<f8" else np.int64

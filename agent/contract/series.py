@@ -61,7 +61,10 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
             for text in (self.settings, self.operating_point, together, self.served_model)
             if text
         )
-        return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{users}{tokens}{details}"
+        return (
+            f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, "
+            f"{self.scenario}{users}{tokens}{details}"
+        )
 
     def of_type(self) -> "SeriesKey":
         """Return the series of the same case on all devices of the board type."""

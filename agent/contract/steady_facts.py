@@ -35,7 +35,10 @@ def held_out(sustained: Sustained) -> str:
         "latency": f"p50 rose above the first minute's {plain_digits(sustained.level_p50_ms)} ms",
         "clock": "the CPU clock fell",
     }
-    return f"throttled after {sustained.throttled_after_s:.0f} s: {' and '.join(texts[quantity] for quantity in sustained.throttled_by)}"
+    return (
+        f"throttled after {sustained.throttled_after_s:.0f} s: "
+        f"{' and '.join(texts[quantity] for quantity in sustained.throttled_by)}"
+    )
 
 
 def moment(seconds: float) -> str:
@@ -67,4 +70,7 @@ def _energy(run: RunRecord, energy: Energy, steady: Steady) -> str:
     label = "" if provenance == "measured" else f" ({provenance})"
     answered = "an answered frame" if steady.dropped else "a frame"
     frame = f"{with_uncertainty(energy.gross_mj, energy.gross_u_mj)} mJ gross {answered}"
-    return f"{with_uncertainty(energy.mean_power_w, energy.mean_power_u_w)} J/s, {frame}{label}, waiting for frames included"
+    return (
+        f"{with_uncertainty(energy.mean_power_w, energy.mean_power_u_w)} J/s, {frame}{label}, "
+        "waiting for frames included"
+    )

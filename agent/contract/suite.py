@@ -270,11 +270,13 @@ def _check_together(cases: Sequence[Case], title: str) -> None:
         )
         if len(members) < 2:
             raise ConfigError(
-                f"{where} names one case ({members[0].label}): give it to two or more (a model twice needs another name or cpus)"
+                f"{where} names one case ({members[0].label}): give it to two or more (a model "
+                "twice needs another name or cpus)"
             )
         if any(case.operating_point for case in members):
             raise ConfigError(
-                f"{where}: power mode and governor are not changed for models that run together: set them before"
+                f"{where}: power mode and governor are not changed for models that run together: "
+                "set them before"
             )
 
 
@@ -292,7 +294,8 @@ def _check_predictions(cases: Sequence[Case], title: str) -> None:
             if other is not case and other.predictions == case.predictions
         ]:
             raise ConfigError(
-                f"{where} and of {sharing[0]} go to the same file: measure one model, or name a file for each case"
+                f"{where} and of {sharing[0]} go to the same file: measure one model, or name a "
+                "file for each case"
             )
 
 
@@ -304,7 +307,8 @@ def parse_deadline_ms(text: str) -> float:
     )
     if not 1e-3 <= deadline_ms <= 3_600_000.0:
         raise ConfigError(
-            f"deadline {text.strip()[:40]!r} is not a time from 1us to 3600s: write 500us, 60ms or 1.5s"
+            f"deadline {text.strip()[:40]!r} is not a time from 1us to 3600s: write "
+            "500us, 60ms or 1.5s"
         )
     return deadline_ms
 
@@ -321,7 +325,8 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
         is_set, owner = getattr(merged, key) is not None, " or ".join(owners)
         if is_set and scenario not in owners:
             raise ConfigError(
-                f"{where}: {key} is for {owner}, not for {scenario}: leave it out, or choose {owner}"
+                f"{where}: {key} is for {owner}, not for {scenario}: leave it out, "
+                f"or choose {owner}"
             )
         is_of_video = scenario == "steady" and is_video(merged.data or "")
         if (
@@ -331,11 +336,13 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
             and not is_of_video
         ):
             raise ConfigError(
-                f"{where}: {scenario} needs {key}: add {key} = NUMBER (--{key.removesuffix('_per_s')} NUMBER)"
+                f"{where}: {scenario} needs {key}: add {key} = NUMBER "
+                f"(--{key.removesuffix('_per_s')} NUMBER)"
             )
     if merged.annotations is not None and merged.data is None:
         raise ConfigError(
-            f"{where}: annotations need data: give --data PATH (data = PATH in a suite), or leave them out"
+            f"{where}: annotations need data: give --data PATH (data = PATH in a suite), or "
+            "leave them out"
         )
 
 
@@ -373,7 +380,8 @@ def _single(
         axes["prompt_tokens"] = merged.prompt_tokens
     elif runtime != SERVED and axes["concurrency"]:
         raise ConfigError(
-            f"{where}: concurrency is for language models and servers, {runtime} runs one call in this process: leave it out"
+            f"{where}: concurrency is for language models and servers, {runtime} runs one call "
+            "in this process: leave it out"
         )
     if merged.scenario == "steady" and merged.seconds is not None:
         # The run has exactly this length, even at one frame a minute.
@@ -416,11 +424,13 @@ def _generating_settings(
         )
     if merged.scenario in OVERLAPPING and runtime != "server":
         raise ConfigError(
-            f"{where}: {runtime} answers one query after the other: leave {merged.scenario} out, or measure a server (NAME.server)"
+            f"{where}: {runtime} answers one query after the other: leave {merged.scenario} out, "
+            "or measure a server (NAME.server)"
         )
     if merged.scenario not in (None, "single_stream", *OVERLAPPING):
         raise ConfigError(
-            f"{where}: a language model runs in single_stream, behind a server also in {', '.join(OVERLAPPING)}, "
+            f"{where}: a language model runs in single_stream, behind a server also in "
+            f"{', '.join(OVERLAPPING)}, "
             f"not {merged.scenario}: leave it out"
         )
     if useless := [

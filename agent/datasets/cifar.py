@@ -63,14 +63,17 @@ def _records(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
     content = read_bytes(path, "the batch")
     if not content or len(content) % _RECORD_BYTES:
         raise ConfigError(
-            f"the batch {str(path)!r} has {len(content)} bytes, and is no binary version of CIFAR-10, which has {_RECORD_BYTES} per "
-            "photograph: give test_batch.bin of cifar-10-binary.tar.gz (the version for Python is not read: unpickling it can run code)"
+            f"the batch {str(path)!r} has {len(content)} bytes, and is no binary version of "
+            f"CIFAR-10, which has {_RECORD_BYTES} per "
+            "photograph: give test_batch.bin of cifar-10-binary.tar.gz (the version for Python "
+            "is not read: unpickling it can run code)"
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, _RECORD_BYTES)
     if records[:, 0].max() >= len(CLASSES):
         first = int(np.argmax(records[:, 0] >= len(CLASSES)))
         raise ConfigError(
-            f"the batch {str(path)!r}: photograph {first} has class {records[first, 0]}, CIFAR-10 has 0 to {len(CLASSES) - 1}: "
+            f"the batch {str(path)!r}: photograph {first} has class {records[first, 0]}, "
+            f"CIFAR-10 has 0 to {len(CLASSES) - 1}: "
             "download it again"
         )
     return records

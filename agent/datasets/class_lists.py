@@ -10,7 +10,10 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.items import files_in, read_text
 
 Target = TypeVar("Target")
-CLASS_LIST_FORM = "each line is `file class` (.csv and .tsv: file, class and what else the heading names), class a number from 0 on"
+CLASS_LIST_FORM = (
+    "each line is `file class` (.csv and .tsv: file, class and what else the heading names), "
+    "class a number from 0 on"
+)
 TINY_LIST_FORM = (
     "each line is `file,classes,label` or `file,classes,label,window,stride`, as in MLPerf Tiny"
 )
@@ -35,7 +38,8 @@ def read_class_list(path: Path) -> ClassIndex:
             or not cells[1].isdigit()
         ):
             raise ConfigError(
-                f"the index {str(path)!r}: line {number} is {' '.join(cells)[:80]!r}: {CLASS_LIST_FORM}"
+                f"the index {str(path)!r}: line {number} is {' '.join(cells)[:80]!r}: "
+                f"{CLASS_LIST_FORM}"
             )
         add_target(
             classes,
@@ -152,7 +156,8 @@ def _in_list(listed: Path, names: Sequence[str]) -> dict[str, int]:
     absent = [name for name in names if name not in places]
     if absent:
         raise ConfigError(
-            f"the list of classes {str(listed)!r} does not name {len(absent)} of the {len(names)} class folders, first {absent[0]!r}: "
+            f"the list of classes {str(listed)!r} does not name {len(absent)} of the "
+            f"{len(names)} class folders, first {absent[0]!r}: "
             "give one class a line, its first word the folder's name"
         )
     return places

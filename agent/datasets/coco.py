@@ -140,7 +140,8 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
         document = _decode_document(content, f"the annotations {str(path)!r}")
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f"the annotations {str(path)!r} are neither COCO's (images, annotations, categories; bbox is x, y, width, height) "
+            f"the annotations {str(path)!r} are neither COCO's (images, annotations, categories; "
+            "bbox is x, y, width, height) "
             f'nor an index {{"file": class}}: {decode_problem(content, error)}'
         ) from error
     if problem := _contradiction(document):
@@ -152,7 +153,10 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
         return document
     names = ", ".join(repr(category.name) for category in groupings)
     categories = [category for category in document.categories if category not in groupings]
-    note = f"{names}: left out of the categories, since it owns no object and is only the supercategory of others"
+    note = (
+        f"{names}: left out of the categories, since it owns no object and is only the "
+        "supercategory of others"
+    )
     return msgspec.structs.replace(
         document, categories=categories, groupings=groupings, notes=(*document.notes, note)
     )
@@ -177,7 +181,8 @@ def read_results(path: Path) -> list[CocoResult]:
         return decode_json(content, list[CocoResult])
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f"the predictions {str(path)!r} are not COCO's results, a list of {{image_id, category_id, bbox, score}}: "
+            f"the predictions {str(path)!r} are not COCO's results, a list of {{image_id, "
+            f"category_id, bbox, score}}: "
             f"{decode_problem(content, error)}"
         ) from error
 
@@ -323,9 +328,15 @@ def _contradiction(document: CocoDocument) -> str | None:
             return f"{noun} {repeated!r} is listed twice"
     for annotation in document.annotations:
         if annotation.image_id not in images:
-            return f"annotation {annotation.id} is of image {annotation.image_id}, which is not among the images"
+            return (
+                f"annotation {annotation.id} is of image {annotation.image_id}, which is not "
+                "among the images"
+            )
         if annotation.category_id not in categories:
-            return f"annotation {annotation.id} is of category {annotation.category_id}, which is not among the categories"
+            return (
+                f"annotation {annotation.id} is of category {annotation.category_id}, which is "
+                "not among the categories"
+            )
     sizes = {image.id: (image.width or np.nan, image.height or np.nan) for image in document.images}
     boxes = np.array([annotation.bbox for annotation in document.annotations], np.float64).reshape(
         -1, 4

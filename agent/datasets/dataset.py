@@ -98,7 +98,8 @@ def open_folder(
     named = list_items(images) if truth is None else truth.named()
     if not named:
         raise ConfigError(
-            f"the annotations {str(annotations)!r} name no files: give the annotations of {str(images)!r}"
+            f"the annotations {str(annotations)!r} name no files: give the annotations of "
+            f"{str(images)!r}"
         )
     with utf8_text(images.resolve().name, *named):
         all_names, drawn_from = _choose(named, subset, seed)
@@ -150,7 +151,8 @@ def open_folder(
 def _of_video(path: Path, annotations: Path | None, subset: int | None) -> Dataset:
     if annotations is not None or subset is not None:
         raise ConfigError(
-            f"the video {path.name!r} is timed and not scored: leave annotations and subset out, or give its frames as data"
+            f"the video {path.name!r} is timed and not scored: leave annotations and subset out, "
+            "or give its frames as data"
         )
     frames, sha256 = VideoFrames(path), _sha256_of(_hashes((item_of_file(path.parent, path.name),)))
     return Dataset(path.name, frames, sha256, needed=(path,), rate_per_s=frames.rate_per_s)
@@ -169,8 +171,10 @@ def _dark(items: Sequence[Item]) -> tuple[str, ...]:
         if narrow := photograph.narrow_bits(sample):
             bits, wide = narrow
             note = (
-                f"{len(wide)} of the {len(sample)} photographs checked have 16 bits a channel and no value above {bits} bits "
-                f"(first {wide[0].name!r}), so they are read as nearly black: multiply the values by {2 ** (16 - bits)}"
+                f"{len(wide)} of the {len(sample)} photographs checked have 16 bits a channel "
+                f"and no value above {bits} bits "
+                f"(first {wide[0].name!r}), so they are read as nearly black: multiply the "
+                f"values by {2 ** (16 - bits)}"
             )
             return (note,)
     return ()
@@ -205,7 +209,8 @@ def read_truth(
     is_one_file = folder.is_file()
     if is_one_file and annotations is not None and annotations.is_dir():
         raise ConfigError(
-            f"the data and the annotations are exchanged: write --data {annotations} --annotations {folder}"
+            f"the data and the annotations are exchanged: write --data {annotations} "
+            f"--annotations {folder}"
         )
     if annotations is None and not is_one_file and photographs_in(folder):
         return None
@@ -215,7 +220,8 @@ def read_truth(
             return candidate.read(folder, annotations)
     if is_one_file:
         raise ConfigError(
-            f"cannot read the data in {str(folder)!r}: no reader recognises it; give a folder, or a file of a known format"
+            f"cannot read the data in {str(folder)!r}: no reader recognises it; give a folder, "
+            "or a file of a known format"
         )
     # COCO's error lists the known forms.
     return None if annotations is None else create("coco").read(folder, annotations)
@@ -227,7 +233,8 @@ def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], 
         return named, None
     if count > len(named):
         raise ConfigError(
-            f"the subset has {count} items, but the data set has {len(named)}: choose a smaller subset"
+            f"the subset has {count} items, but the data set has {len(named)}: choose "
+            "a smaller subset"
         )
     drawn_names = sorted(
         named, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest()
@@ -240,8 +247,10 @@ def _check_named(
 ) -> None:
     if absent := [name for name in needed_names if name not in files]:
         raise ConfigError(
-            f"{len(absent)} of the {len(needed_names)} files that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
-            f"first {absent[0]!r}: give the folder they belong to, or annotations of these files only"
+            f"{len(absent)} of the {len(needed_names)} files that the annotations "
+            f"{str(annotations)!r} name are not in {str(folder)!r}, "
+            f"first {absent[0]!r}: give the folder they belong to, or annotations of "
+            "these files only"
         )
     if extra := set(photographs_in(folder)).difference(files.values()):
         first = min(extra)
@@ -289,5 +298,8 @@ def _copied(items: Sequence[Item], copies: Mapping[int, int]) -> tuple[str, ...]
         else f"{len(copies)} of {len(items)} items are copies of others"
     )
     return (
-        f"{number} (first {copy!r} of {first!r}): the interval of the accuracy counts copies as one item",
+        (
+            f"{number} (first {copy!r} of {first!r}): the interval of the accuracy "
+            "counts copies as one item"
+        ),
     )

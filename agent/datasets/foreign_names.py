@@ -84,7 +84,10 @@ def match_files(folder: Path, named: Sequence[str]) -> tuple[dict[str, str], tup
             f"the file names {both} in the annotations all mean {repeated[0]!r}: correct them"
         )
     matched = [name for name in names if PurePosixPath(name) != PurePosixPath(names[name])]
-    note = f"{len(matched)} of {len(named)} file names of the annotations are matched by base name (first {{!r}} with {{!r}})"
+    note = (
+        f"{len(matched)} of {len(named)} file names of the annotations are matched by base name "
+        f"(first {{!r}} with {{!r}})"
+    )
     return names, tuple(note.format(name, names[name]) for name in matched[:1])
 
 
@@ -151,7 +154,8 @@ def match_image_ids(
         absent = [value for value in distinct if value not in best]
         like = f" (like {images[0].written_id!r}, file {images[0].file_name!r})" if images else ""
         raise ConfigError(
-            f"{len(absent)} of {len(distinct)} image ids in {noun} belong to no image in the annotations{like}, first {absent[0]!r}: "
+            f"{len(absent)} of {len(distinct)} image ids in {noun} belong to no image in the "
+            f"annotations{like}, first {absent[0]!r}: "
             f"tried as {', '.join(_READINGS)}; correct them"
         )
     reading, matched = fitting[0], readings[fitting[0]]
@@ -164,7 +168,8 @@ def match_image_ids(
             f"the image ids in {noun} are taken as ids; as {other} they would mean other images",
         )
     raise ConfigError(
-        f"the image ids in {noun} may be {reading} or {other}, which mean other images: write the ids of the annotations"
+        f"the image ids in {noun} may be {reading} or {other}, which mean other images: write "
+        "the ids of the annotations"
     )
 
 

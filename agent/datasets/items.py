@@ -39,7 +39,8 @@ class Item:
         """The item's own file; raises ConfigError if it is an array inside a file."""
         if not self.is_file:
             raise ConfigError(
-                f"item {self.name!r} lies inside {self.path.name!r}, and a file of its own is needed: check task in the card"
+                f"item {self.name!r} lies inside {self.path.name!r}, and a file of its own is "
+                "needed: check task in the card"
             )
         return self.path
 
@@ -76,7 +77,8 @@ def read_text(path: Path, noun: str) -> str:
         return read_bytes(path, noun).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): write it as UTF-8"
+            f"{str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): "
+            "write it as UTF-8"
         ) from error
 
 
@@ -117,7 +119,8 @@ def files_in(folder: Path, suffixes: Sequence[str]) -> list[str]:
         )
     except OSError as error:
         raise ConfigError(
-            f"cannot read the image folder {str(folder)!r}: {error.strerror}; give the folder that holds the photographs"
+            f"cannot read the image folder {str(folder)!r}: {error.strerror}; give the folder "
+            "that holds the photographs"
         ) from error
 
 
@@ -130,7 +133,8 @@ def list_items(folder: Path, kinds: Sequence[Sequence[str]] = (PHOTOGRAPHS, ARRA
             for noun, suffixes in zip(("photographs", "arrays"), kinds, strict=False)
         )
         raise ConfigError(
-            f"no {sought} in {str(folder)!r}: give the folder that holds them itself, not one above it"
+            f"no {sought} in {str(folder)!r}: give the folder that holds them itself, "
+            "not one above it"
         )
     return names
 

@@ -142,13 +142,17 @@ class VisualWakeWords:
         document = read_annotations(path)
         if isinstance(document, dict):
             raise ConfigError(
-                f"{str(path)!r} is an index of classes, and visual wake words need COCO's annotations: rename it"
+                f"{str(path)!r} is an index of classes, and visual wake words need COCO's "
+                "annotations: rename it"
             )
         classes = _wake_words(document, path)
         left_out = len(document.images) - len(classes)
         odd = (
             (
-                f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} of the photograph: left out",
+                (
+                    f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} "
+                    "of the photograph: left out"
+                ),
             )
             if left_out
             else ()
@@ -193,7 +197,8 @@ def read_maps(folder: Path, annotations: Path) -> tuple[Mapping[str, Path], byte
         path = _map_of(annotations, name)
         if path is None:
             raise ConfigError(
-                f"the photograph {name!r} has no map in {str(annotations)!r}: add {Path(name).stem}.png or .npy"
+                f"the photograph {name!r} has no map in {str(annotations)!r}: add "
+                f"{Path(name).stem}.png or .npy"
             )
         paths[name] = path
         try:

@@ -34,7 +34,8 @@ class VideoFrames(Sequence[Item]):
         rate = float(self._capture.get(self._opencv.CAP_PROP_FPS))
         if not np.isfinite(rate) or not 0 < rate <= 1000:
             raise ConfigError(
-                f"the video {str(path)!r} states no frame rate: write it with one, for example `ffmpeg -i IN -r 30 OUT`"
+                f"the video {str(path)!r} states no frame rate: write it with one, for example "
+                "`ffmpeg -i IN -r 30 OUT`"
             )
         self.rate_per_s = rate
         self._count = int(self._capture.get(self._opencv.CAP_PROP_FRAME_COUNT))
@@ -68,7 +69,8 @@ class VideoFrames(Sequence[Item]):
         )
         if not capture.isOpened():
             raise ConfigError(
-                f"cannot read the video {str(self._path)!r}: OpenCV cannot decode it; convert it, for example to H.264"
+                f"cannot read the video {str(self._path)!r}: OpenCV cannot decode it; convert "
+                "it, for example to H.264"
             )
         return capture
 
@@ -87,6 +89,7 @@ class VideoFrames(Sequence[Item]):
         is_read, pixels = self._capture.read()
         if not is_read:
             raise ConfigError(
-                f"the video {str(self._path)!r} ends after {self._next} of {self._count} frames: fetch it again"
+                f"the video {str(self._path)!r} ends after {self._next} of {self._count} frames: "
+                "fetch it again"
             )
         return np.ascontiguousarray(pixels[..., ::-1])

@@ -21,12 +21,18 @@ from edgemeter.agent.datasets.foreign_names import AnnotatedImage
 from edgemeter.agent.datasets.items import list_photographs
 from edgemeter.agent.vision import photograph
 
-CLASS_NAME_FORMS = "write `names: [a, b]`, or one `- a` or `0: a` a line below `names:`, or give classes.txt with one name a line"
+CLASS_NAME_FORMS = (
+    "write `names: [a, b]`, or one `- a` or `0: a` a line below `names:`, or give classes.txt "
+    "with one name a line"
+)
 _ITEM = re.compile(r"\s*-\s+(?P<name>.+)")
 _NUMBERED = re.compile(r"\s*[\"']?(?P<place>\d+)[\"']?\s*:\s*(?P<name>.+)")
 # An element of an inline list: in quotes, or up to the next comma.
 _ELEMENT = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,]+?)\s*(?:,|$)""")
-LABEL_FORM = "each line is `class cx cy width height` (or `class x1 y1 x2 y2 x3 y3 ...`), a class number and ratios between 0 and 1"
+LABEL_FORM = (
+    "each line is `class cx cy width height` (or `class x1 y1 x2 y2 x3 y3 ...`), a class number "
+    "and ratios between 0 and 1"
+)
 # Ratios may leave 0..1 by this much, the error of six digits.
 _ROUNDING = 1e-5
 
@@ -91,7 +97,8 @@ def _numbered(matches: Sequence[re.Match[str] | None], path: Path) -> list[str]:
     by_place = {int(match["place"]): _unquoted(match["name"]) for match in matches if match}
     if len(by_place) != len(matches) or sorted(by_place) != list(range(len(matches))):
         raise ConfigError(
-            f"{str(path)!r} does not name the classes 0 to {len(matches) - 1} once each in a supported form: {CLASS_NAME_FORMS}"
+            f"{str(path)!r} does not name the classes 0 to {len(matches) - 1} once each in a "
+            f"supported form: {CLASS_NAME_FORMS}"
         )
     return [by_place[number] for number in range(len(matches))]
 
@@ -166,11 +173,15 @@ def read_labels(
         ]
     if unlabelled == len(photographs):
         raise ConfigError(
-            f"none of the {unlabelled} photographs in {str(images)!r} has labels in {str(labels.folder)!r}: give the folder of their labels"
+            f"none of the {unlabelled} photographs in {str(images)!r} has labels in "
+            f"{str(labels.folder)!r}: give the folder of their labels"
         )
     categories = [Category(id=number, name=name) for number, name in enumerate(names)]
     oddities = {
-        f"{unlabelled} of {len(photographs)} photographs have no label file: they count as showing no objects": unlabelled,
+        (
+            f"{unlabelled} of {len(photographs)} photographs have no label file: they count as "
+            "showing no objects"
+        ): unlabelled,
         f"{twice} label lines are repeated: each object counts once": twice,
     }
     document = CocoDocument(images=pictures, annotations=annotations_found, categories=categories)
@@ -181,7 +192,8 @@ def find_labels(images: Path, annotations: Path) -> YoloLabels:
     """Return the label folder and the class names of these photographs; raises ConfigError if either is not found."""
     if not annotations.exists():
         raise ConfigError(
-            f"no labels at {str(annotations)!r}: give the folder of labels, data.yaml or classes.txt as annotations"
+            f"no labels at {str(annotations)!r}: give the folder of labels, data.yaml or "
+            "classes.txt as annotations"
         )
     names = annotations if annotations.is_file() else None
     folders = [annotations] if annotations.is_dir() else _label_folders(images)
@@ -200,7 +212,8 @@ def find_labels(images: Path, annotations: Path) -> YoloLabels:
     )
     if folder is None:
         raise ConfigError(
-            f"no labels for {str(images)!r}: neither {' nor '.join(repr(str(candidate)) for candidate in folders)} is a folder; "
+            f"no labels for {str(images)!r}: neither "
+            f"{' nor '.join(repr(str(candidate)) for candidate in folders)} is a folder; "
             "give the folder of labels as annotations"
         )
     links_out_of(folder)
@@ -221,7 +234,8 @@ def find_labels(images: Path, annotations: Path) -> YoloLabels:
         )
     if names is None:
         raise ConfigError(
-            f"the classes of the labels in {str(folder)!r} have no names: put classes.txt (one name a line) beside them"
+            f"the classes of the labels in {str(folder)!r} have no names: put classes.txt (one "
+            "name a line) beside them"
         )
     return YoloLabels(folder, names)
 
@@ -257,7 +271,8 @@ def _rows(file: Path, classes: int) -> list[tuple[int, float, float, float, floa
             )
         if not 0 <= first < classes:
             raise ConfigError(
-                f"the labels {str(file)!r}: line {number} is of class {first:g}, there are {classes} names: correct one of them"
+                f"the labels {str(file)!r}: line {number} is of class {first:g}, there are "
+                f"{classes} names: correct one of them"
             )
         if is_box:
             x, y, width, height = values

@@ -267,9 +267,15 @@ class MessageLimit:
         """Return the reason for the limit of a message with one record, in words."""
         refusal = self.refusal()
         if refusal is None or refusal.size_bytes > session.largest_bytes() - PACKET_OVERHEAD_BYTES:
-            return f"a message to the broker at {self._broker} may have at most {session.largest_bytes()} bytes"
+            return (
+                f"a message to the broker at {self._broker} may have at most "
+                f"{session.largest_bytes()} bytes"
+            )
         if refusal.answer == _CERTAIN:
-            return f"the broker at {self._broker} answered {refusal.size_bytes} bytes with 0x95 (packet too large)"
+            return (
+                f"the broker at {self._broker} answered {refusal.size_bytes} bytes with 0x95 "
+                "(packet too large)"
+            )
         answer_text = (
             "closed the connection" if refusal.answer == "closed" else f"answered {refusal.answer}"
         )
@@ -354,7 +360,10 @@ class MessageLimit:
             size_text = (
                 f"record {record.seq} of session {record.session} has {message.size_bytes} bytes"
             )
-            how = f"the broker at {self._broker} acknowledged it {CLOSED_TIMES} times and it was not confirmed, while smaller ones were"
+            how = (
+                f"the broker at {self._broker} acknowledged it {CLOSED_TIMES} times and it was "
+                "not confirmed, while smaller ones were"
+            )
             if self._outbox.set_aside(
                 record.row, f"{size_text}; {how} (MQTT 3.1.1 does not report why)"
             ):

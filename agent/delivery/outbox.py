@@ -45,7 +45,8 @@ _COUNTER_BITS = 16
 
 _SELECT = (
     "SELECT size_bytes, row, device, fleet, session, seq, record,"
-    " (SELECT series FROM samples WHERE samples.row = records.row) FROM waiting JOIN records USING (row)"
+    " (SELECT series FROM samples WHERE samples.row = records.row) FROM waiting "
+    "JOIN records USING (row)"
 )
 # Requests that are remembered, so that a retained one is answered once.
 _REQUESTS_REMEMBERED = 100
@@ -137,7 +138,10 @@ class Outbox(Database):
         are excluded.
         """
         condition = "row NOT IN (SELECT row FROM unstamped)"
-        query = f"{_SELECT} WHERE row > ? AND (? IS NULL OR device = ?) AND (? IS NULL OR fleet = ?) AND {condition} ORDER BY row LIMIT ?"
+        query = (
+            f"{_SELECT} WHERE row > ? AND (? IS NULL OR device = ?) AND (? IS NULL OR fleet = ?) "
+            f"AND {condition} ORDER BY row LIMIT ?"
+        )
         values = (after_row, device, device, fleet, fleet, limit_records)
         records: list[Pending] = []
         left_bytes = limit_bytes
@@ -209,7 +213,10 @@ class Outbox(Database):
 
     def fleets(self, device: str) -> list[str]:
         """Return the fleets of the records of `device`: its own, and previous ones."""
-        query = "SELECT DISTINCT fleet FROM waiting JOIN records USING (row) WHERE device = ? ORDER BY fleet"
+        query = (
+            "SELECT DISTINCT fleet FROM waiting JOIN records USING (row) WHERE device = "
+            "? ORDER BY fleet"
+        )
         return [fleet for (fleet,) in self.query(query, device)]
 
     def forget(self, receipt: Receipt) -> int:
@@ -247,7 +254,10 @@ class Outbox(Database):
         self, connection: sqlite3.Connection, named: tuple[int, int, int], received_ns: int
     ) -> None:
         """Give records without a time of their own that of their first receipt, which they keep when sent again."""
-        rows = "FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ? AND row NOT IN (SELECT row FROM receipted)"
+        rows = (
+            "FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ? AND "
+            "row NOT IN (SELECT row FROM receipted)"
+        )
         for row, head in connection.execute(f"SELECT row, record {rows}", named).fetchall():
             # A measured time is not changed.
             if not is_timeless(decode(head), received_ns):
@@ -256,7 +266,10 @@ class Outbox(Database):
             connection.execute("UPDATE records SET record = ? WHERE row = ?", (placed, row))
 
     def _end_some(self, connection: sqlite3.Connection, named: tuple[int, int, int]) -> int:
-        rows = "SELECT row FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ?"
+        rows = (
+            "SELECT row FROM waiting JOIN records USING (row) WHERE session = ? AND "
+            "seq BETWEEN ? AND ?"
+        )
         if not self._reserve.is_whole():
             # On a full disk none stays.
             statement = f"DELETE FROM records WHERE row IN ({rows} LIMIT {_FORGET_RECORDS})"  # noqa: S608 - our own words
@@ -310,7 +323,10 @@ class Outbox(Database):
 
     def receipted(self, device: str) -> int:
         """Return the number of receipted records of `device` that are still stored, and not requested again."""
-        query = "SELECT count(*) FROM receipted JOIN records USING (row) WHERE device = ? AND row NOT IN (SELECT row FROM waiting)"
+        query = (
+            "SELECT count(*) FROM receipted JOIN records USING (row) WHERE device = ? AND row "
+            "NOT IN (SELECT row FROM waiting)"
+        )
         return int(self.query(query, device)[0][0])
 
     def count(self, device: str | None = None) -> int:
@@ -320,7 +336,10 @@ class Outbox(Database):
 
     def waiting(self) -> dict[str, int]:
         """Return the number of records to be sent, by device."""
-        query = "SELECT device, count(*) FROM waiting JOIN records USING (row) GROUP BY device ORDER BY device"
+        query = (
+            "SELECT device, count(*) FROM waiting JOIN records USING (row) GROUP BY "
+            "device ORDER BY device"
+        )
         return {name: count for name, count in self.query(query)}  # noqa: C416 - rows of sqlite3
 
     def is_empty(self, device: str) -> bool:
@@ -362,7 +381,10 @@ class Outbox(Database):
 
         `boot_ns` is the time of the boot: UTC, by a correct clock.
         """
-        query = "SELECT row, since_boot_ns, record FROM unstamped JOIN records USING (row) WHERE boot_id = ?"
+        query = (
+            "SELECT row, since_boot_ns, record FROM unstamped JOIN records USING "
+            "(row) WHERE boot_id = ?"
+        )
         with self.transaction() as connection:
             rows = connection.execute(query, (boot_id,)).fetchall()
             for row, since_boot_ns, head in rows:
@@ -403,7 +425,10 @@ class Outbox(Database):
             len(payload),
             head,
         )
-        statement = "INSERT INTO records (device, fleet, session, seq, kept_ns, size_bytes, record) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        statement = (
+            "INSERT INTO records (device, fleet, session, seq, kept_ns, size_bytes, record) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)"
+        )
         with self.transaction() as connection:
             row = connection.execute(statement, values).lastrowid
             connection.execute("INSERT INTO waiting VALUES (?)", (row,))
@@ -441,7 +466,8 @@ class Outbox(Database):
             )
         if dropped.records and not self._reported.records:
             logger.error(
-                "the outbox %s is full: the oldest records are dropped; bring a collector up, or raise the limit",
+                "the outbox %s is full: the oldest records are dropped; bring a collector up, or "
+                "raise the limit",
                 self.path,
             )
         self._reported = outbox_file.Dropped(

@@ -47,7 +47,8 @@ class DiskReserve:
         except OSError as error:
             making.unlink(missing_ok=True)
             raise UnavailableError(
-                f"the outbox {str(self._outbox)!r} cannot grow, the disk is full: free some space; nothing kept so far is lost"
+                f"the outbox {str(self._outbox)!r} cannot grow, the disk is full: free some "
+                "space; nothing kept so far is lost"
             ) from error
 
     def in_need(self, write: Callable[[], _Result]) -> _Result:
@@ -88,7 +89,8 @@ KEPT_STEP = 64
 
 # The remedy for records that are too large for a message.
 TOO_LARGE_REMEDY = (
-    "raise its packet limit (mosquitto: max_packet_size and message_size_limit; that of AWS IoT Core is 128 KiB and fixed) and run "
+    "raise its packet limit (mosquitto: max_packet_size and message_size_limit; that of AWS IoT "
+    "Core is 128 KiB and fixed) and run "
     "`edgemeter agent publish`, or take them from here with `edgemeter report -o runs.json`"
 )
 
@@ -128,7 +130,10 @@ def drop_receipted(
     ).fetchone()
     before_ns = now_ns - int(KEPT_DAYS * NS_PER_DAY)
     if oldest is not None and (oldest[0] < before_ns or not has_disk):
-        rows = f"SELECT row FROM receipted JOIN records USING (row) WHERE kept_ns < ? OR ? ORDER BY row LIMIT {KEPT_STEP}"  # noqa: S608 - a number
+        rows = (
+            "SELECT row FROM receipted JOIN records USING (row) WHERE kept_ns < ? OR ? ORDER BY "  # noqa: S608 - our own names
+            f"row LIMIT {KEPT_STEP}"
+        )
         connection.execute(f"DELETE FROM records WHERE row IN ({rows})", (before_ns, not has_disk))  # noqa: S608 - our own words
 
 
@@ -169,7 +174,10 @@ def withdraw(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
     is_waiting = False
     with sqlite_file.Database(path, FORMAT) as outbox, outbox.transaction() as connection:
         for number in numbers:
-            query = "SELECT row, row IN (SELECT row FROM waiting) FROM records WHERE (device, session, seq) = (?, ?, ?)"
+            query = (
+                "SELECT row, row IN (SELECT row FROM waiting) FROM records WHERE (device, "
+                "session, seq) = (?, ?, ?)"
+            )
             for row, is_to_be_sent in connection.execute(query, number).fetchall():
                 is_waiting = is_waiting or bool(is_to_be_sent)
                 for table in (
@@ -198,7 +206,10 @@ def try_again(path: Path) -> None:
 
 def too_large(connection: sqlite3.Connection, device: str | None) -> list[str]:
     """Return why waiting records are not sent, one reason for each that is too large for a message, of one device or of all."""
-    query = "SELECT reason FROM too_large JOIN records USING (row) WHERE ? IS NULL OR device = ? ORDER BY row"
+    query = (
+        "SELECT reason FROM too_large JOIN records USING (row) WHERE ? IS NULL OR device = ? "
+        "ORDER BY row"
+    )
     return [reason for (reason,) in connection.execute(query, (device, device))]
 
 
@@ -269,7 +280,10 @@ def _add_dropped(connection: sqlite3.Connection, column: str, which: str, up_to:
 
 def dropped_count(connection: sqlite3.Connection, device: str | None) -> Dropped:
     """Return the dropped records so far, of one device or of all."""
-    query = "SELECT coalesce(sum(traces), 0), coalesce(sum(records), 0) FROM dropped WHERE ? IS NULL OR device = ?"
+    query = (
+        "SELECT coalesce(sum(traces), 0), coalesce(sum(records), 0) FROM dropped WHERE ? IS NULL "
+        "OR device = ?"
+    )
     return Dropped(*connection.execute(query, (device, device)).fetchone())
 
 

@@ -177,14 +177,26 @@ class Publisher:
         """Return why records are still in the outbox, in one line."""
         outlook = "the records stay in the outbox"
         if self._refusal is not None:
-            return f"the broker at {self.address} refuses device {self._birth.device!r} ({self._refusal}): allow it its own topics; {outlook}"
+            return (
+                f"the broker at {self.address} refuses device {self._birth.device!r} "
+                f"({self._refusal}): allow it its own topics; {outlook}"
+            )
         if self._session is None or not self._session.is_connected():
             why = f": it was {self._limit.trouble}" if self._limit.trouble else ""
-            return f"the connection to the broker at {self.address} is down{why}; {outlook} and go out when it is back"
+            return (
+                f"the connection to the broker at {self.address} is down{why}; {outlook} and go "
+                "out when it is back"
+            )
         if self._sender.holds_previous:
-            return f"the broker at {self.address} refuses records of a previous fleet: deliver them to a broker of that fleet; {outlook}"
+            return (
+                f"the broker at {self.address} refuses records of a previous fleet: deliver them "
+                f"to a broker of that fleet; {outlook}"
+            )
         if self._outbox.has_unstamped():
-            return f"they wait for this device's clock to be set: check that it can reach a time server (NTP); {outlook}"
+            return (
+                "they wait for this device's clock to be set: check that it can reach a time "
+                f"server (NTP); {outlook}"
+            )
         if (why_limited := self._why_limited()) is not None:
             return f"{why_limited}; {outlook}"
         silent = (
@@ -192,11 +204,17 @@ class Publisher:
             if self._session.version == "3.1.1"
             else ""
         )
-        return f"no collector has confirmed them{silent}: check that one runs at {self.address} (`edgemeter collector up`); {outlook}"
+        return (
+            f"no collector has confirmed them{silent}: check that one runs at {self.address} "
+            f"(`edgemeter collector up`); {outlook}"
+        )
 
     def _why_limited(self) -> str | None:
         if reasons := self._outbox.too_large(self._birth.device):
-            return f"{len(reasons)} records are too large for a message ({reasons[0]}): {TOO_LARGE_REMEDY}"
+            return (
+                f"{len(reasons)} records are too large for a message ({reasons[0]}): "
+                f"{TOO_LARGE_REMEDY}"
+            )
         return (
             f"the connection to the broker at {self.address} was {self._limit.trouble}"
             if self._limit.trouble
@@ -405,7 +423,8 @@ class Publisher:
             profile = mqtt_session.SessionProfile(f"{self._birth.device}~{self._birth.session}")
         if self._name.state == "displaced" != before:
             logger.warning(
-                "another process publishes as device %r: this one uses a client id of its own for now",
+                "another process publishes as device %r: this one uses a client id of "
+                "its own for now",
                 self._birth.device,
             )
         session = self._session = self.make_session(self.address, profile, self)

@@ -385,7 +385,10 @@ class Sender:
         self.window.skip(record)
         if record.row not in self.too_large:
             self.too_large.add(record.row)
-            size_text = f"record {record.seq} of session {record.session} has {len(batch.payload)} bytes without samples"
+            size_text = (
+                f"record {record.seq} of session {record.session} has {len(batch.payload)} bytes "
+                "without samples"
+            )
             reason = f"{size_text}; {self.limit.why(session)}"
             if self._outbox.set_aside(record.row, reason):
                 logger.error("%s: it stays in the outbox", reason)

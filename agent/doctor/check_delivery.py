@@ -79,7 +79,10 @@ def outbox_finding(path: Path) -> Finding:
     except EdgemeterError as error:
         return _of_error("outbox", error)
     if dropped.traces or dropped.records:
-        text = f"full: {dropped.traces} raw traces and {dropped.records} records were dropped so far; {waiting} wait"
+        text = (
+            f"full: {dropped.traces} raw traces and {dropped.records} records were dropped so "
+            f"far; {waiting} wait"
+        )
         return _finding(
             "outbox",
             "bad" if dropped.records else "warn",
@@ -111,7 +114,10 @@ def _broker(address_text: str) -> Finding:
         return _of_error("broker", error)
     if version == "5":
         return _finding("broker", "ok", f"{address} accepts this device, MQTT 5")
-    text = f"{address} accepts this device, but supports only MQTT 3.1.1: it drops rejected results silently, until they are sent again"
+    text = (
+        f"{address} accepts this device, but supports only MQTT 3.1.1: it drops rejected results "
+        "silently, until they are sent again"
+    )
     return _finding(
         "broker", "warn", text, "use a broker with MQTT 5 (mosquitto 2, EMQX, HiveMQ) for a fleet"
     )

@@ -97,7 +97,10 @@ def _identity(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Findin
 
 
 def _system(machine: Machine) -> Finding:
-    named = f"{fingerprint.operating_system(machine) or 'unknown system'}, kernel {machine.line('proc/sys/kernel/osrelease') or 'unknown'}"
+    named = (
+        f"{fingerprint.operating_system(machine) or 'unknown system'}, kernel "
+        f"{machine.line('proc/sys/kernel/osrelease') or 'unknown'}"
+    )
     if fingerprint.is_32_bit() or machine.arch.startswith(("armv6", "armv7")):
         return _machine(
             "system",
@@ -296,7 +299,10 @@ def _sandbox() -> Finding:
     gap = no_sandbox()
     if gap is None:
         return _software("sandbox", "ok", "models run under bubblewrap")
-    text = f"none, because {gap.reason}: a model can read and change all your files, and a fleet's orders are refused unless you allow them"
+    text = (
+        f"none, because {gap.reason}: a model can read and change all your files, and a fleet's "
+        "orders are refused unless you allow them"
+    )
     return _software("sandbox", "warn", text, gap.remedy)
 
 
@@ -341,7 +347,10 @@ def _mismatch(library: str) -> tuple[FindingState, str] | None:
     known_pair = f"is known with {pair}" if pair else "has no known interpreter"
     return (
         "warn",
-        f"{known_pair}, not with {installed}: a pair that does not match ends the process at the first inference",
+        (
+            f"{known_pair}, not with {installed}: a pair that does not match ends the process at "
+            "the first inference"
+        ),
     )
 
 

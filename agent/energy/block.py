@@ -206,7 +206,10 @@ class _Edges:
         if falls_on or (
             fall is not None and FALL_DELAYS * (fall[0] - CHANCE * fall[1]) > longest_ns / 1e9
         ):
-            return f"it still shows the load {window.length_ns / 1e9:.3g} s after its end: idle for longer (idle_seconds, --idle)"
+            return (
+                f"it still shows the load {window.length_ns / 1e9:.3g} s after its end: idle for "
+                "longer (idle_seconds, --idle)"
+            )
         deviation = (
             self._deviation_of_tail(energy_mj, idle_u_mj) if is_even and self.fall_w > 0 else 0.0
         )
@@ -233,7 +236,8 @@ class _Edges:
         ):
             rise_s, fall_s = self._delay_ns / 1e9, tail_mj / self.fall_w / 1000
             return (
-                f"it shows the end of the load {fall_s:.2g} s late and the beginning {rise_s:.2g} s late: a sensor that is slower one way "
+                f"it shows the end of the load {fall_s:.2g} s late and the beginning "
+                f"{rise_s:.2g} s late: a sensor that is slower one way "
                 "shows too much or too little of each burst; use another one"
             )
         return abs(off_mj) / 2

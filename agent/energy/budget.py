@@ -34,11 +34,16 @@ FEWEST_BREAKS = 4
 _NO_STEP = "the sensor states no resolution: use one that does"
 # Why a term is unknown, the most important first.
 UNKNOWN = {
-    "gain": "the sensor states no gain uncertainty: compare it with a better meter, and set gain and gain_u_ratio in [sensors.NAME]",
+    "gain": (
+        "the sensor states no gain uncertainty: compare it with a better meter, and set gain and "
+        "gain_u_ratio in [sensors.NAME]"
+    ),
     "offset": _NO_STEP,
     "quantisation": _NO_STEP,
     "idle_quantisation": _NO_STEP,
-    "idle_drift": "idle power is known on one side of the work only, for net energy: idle before and after it",
+    "idle_drift": (
+        "idle power is known on one side of the work only, for net energy: idle before and after it"
+    ),
 }
 
 # A standard uncertainty (None: unknown) and its degrees of freedom (None: more than matter).

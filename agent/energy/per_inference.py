@@ -124,7 +124,10 @@ def _energy_of_block(
         curve, run, whole_mj, 0.0 if idle is None else idle.mean_w
     )
     if own_mj <= 0:
-        return "its readings leave no energy to the queries: they are too short beside the gaps between them"
+        return (
+            "its readings leave no energy to the queries: they are too short beside the gaps "
+            "between them"
+        )
     net_mj = None if idle is None else own_mj - idle.mean_w * own_ms
     # A net energy must exceed three uncertainties of idle power and its own (k = 2), without the
     # gain's, which only scales it.

@@ -55,7 +55,8 @@ def fault(curve: Curve, timed: Window, idle: list[Window], description: Descript
         description.scope in WHOLE and nothing > NOTHING_RATIO * shown_w.size
     ):
         return (
-            f"it shows 0 W or less in {nothing} of {shown_w.size} readings, which no running machine draws: its shunt or clamp is "
+            f"it shows 0 W or less in {nothing} of {shown_w.size} readings, which no running "
+            "machine draws: its shunt or clamp is "
             "reversed, its contact is lost, or the load is below what it can show"
         )
     return (
@@ -74,7 +75,10 @@ def _hangs(curve: Curve, timed: Window, idle: list[Window]) -> str | None:
         else np.zeros(0)
     )
     if after_w.size >= FEWEST_STUCK and np.all(after_w == loaded_w[-1]):
-        return f"it shows {loaded_w[-1]:.4g} W from the load to the end of the idle after it: it hangs, or its steps are too coarse"
+        return (
+            f"it shows {loaded_w[-1]:.4g} W from the load to the end of the idle after it: it "
+            "hangs, or its steps are too coarse"
+        )
     begins = np.concatenate(([0], np.flatnonzero(np.diff(loaded_w)) + 1))
     stays_ns = np.diff(times_ns[begins], append=timed.end_ns)
     longest = int(np.argmax(stays_ns))
@@ -104,7 +108,10 @@ def _is_clipped(loaded_w: Array) -> str | None:
         or equal_chance(others_w) > FINE_CHANCE
     ):
         return None
-    return f"{is_highest.mean():.0%} of its readings show {highest_w:.4g} W, and none shows more: its range ends there, use a wider one"
+    return (
+        f"{is_highest.mean():.0%} of its readings show {highest_w:.4g} W, and none shows more: "
+        "its range ends there, use a wider one"
+    )
 
 
 def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: float) -> str | None:
@@ -117,10 +124,14 @@ def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: floa
         else 1000 * length_s / trace.description.period_ms
     )
     if read < FEWEST_NEW_VALUES <= expected / 2:
-        return f"it gave {count(read, 'reading')} in {length_s:.3g} s{failures(trace)}: find out what blocks it{gone}"
+        return (
+            f"it gave {count(read, 'reading')} in {length_s:.3g} s{failures(trace)}: find out "
+            f"what blocks it{gone}"
+        )
     if timed.length_ns <= 0 or timed.length_ns < FEWEST_NEW_VALUES * spacing_ns:
         return (
-            f"it gave {timed.length_ns / spacing_ns:.0f} new values in {length_s:.3g} s, but an energy needs {FEWEST_NEW_VALUES}: measure "
+            f"it gave {timed.length_ns / spacing_ns:.0f} new values in {length_s:.3g} s, but an "
+            f"energy needs {FEWEST_NEW_VALUES}: measure "
             f"for {1.1 * FEWEST_NEW_VALUES * spacing_ns / 1e9:.2g} s or longer{failures(trace)}"
         )
     stretches_ns = np.diff(
@@ -132,7 +143,10 @@ def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: floa
         max(stretches_ns[0], stretches_ns[-1]) if curve.is_counter else stretches_ns.max()
     )
     if longest_ns > max(GAP_SPACINGS * spacing_ns, GAP_RATIO * timed.length_ns):
-        return f"readings are missing for {longest_ns / 1e9:.3g} s of {length_s:.3g} s{failures(trace)}: find out what blocks it{gone}"
+        return (
+            f"readings are missing for {longest_ns / 1e9:.3g} s of {length_s:.3g} "
+            f"s{failures(trace)}: find out what blocks it{gone}"
+        )
     return None
 
 
@@ -150,8 +164,10 @@ def in_step(queries: Queries | None, spacing_ns: float, delay_ns: float) -> str 
     if cycle_ns > TICKS_PER_QUERY * spacing_ns or abs(np.exp(1j * phases).mean()) <= IN_STEP:
         return None
     return (
-        f"it renews its value every {spacing_ns / NS_PER_MS:.3g} ms by its own clock, in step with queries every "
-        f"{cycle_ns / NS_PER_MS:.3g} ms, and may see the same part of each: use scenario poisson, or a sensor that counts energy"
+        f"it renews its value every {spacing_ns / NS_PER_MS:.3g} ms by its own clock, in step "
+        "with queries every "
+        f"{cycle_ns / NS_PER_MS:.3g} ms, and may see the same part of each: use scenario "
+        "poisson, or a sensor that counts energy"
     )
 
 

@@ -216,7 +216,8 @@ def unpack_trace(
         values, times = samples.unpack(values_of).tolist(), samples.unpack(times_of).tolist()
         if len(values) != len(times):
             raise ConfigError(
-                f"sensor {recorded.name!r} has {len(values)} readings and {len(times)} times: the record is damaged"
+                f"sensor {recorded.name!r} has {len(values)} readings and {len(times)} times: "
+                "the record is damaged"
             )
         field = "energy_mj" if is_counter else "power_w"
         readings = tuple(

@@ -76,12 +76,18 @@ def _text_of_callable(value: Any, depth: int) -> str:
     if isinstance(code, CodeType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
         names = [value.__globals__[name] for name in code.co_names if name in value.__globals__]
-        return f"{_text_of_code(code)} {_text([cells, names, value.__defaults__, value.__kwdefaults__], depth + 1)}"
+        return (
+            f"{_text_of_code(code)} "
+            f"{_text([cells, names, value.__defaults__, value.__kwdefaults__], depth + 1)}"
+        )
     if hasattr(value, "named_parameters"):
         # A module of PyTorch shows its layers; weights do not change its duration.
         return f"{value!r} {'training' if getattr(value, 'training', False) else ''}"
     parts = vars(value) if hasattr(value, "__dict__") else {}
-    return f"{type(value).__qualname__} {_text({name: parts[name] for name in sorted(parts, key=str)}, depth + 1)}"
+    return (
+        f"{type(value).__qualname__} "
+        f"{_text({name: parts[name] for name in sorted(parts, key=str)}, depth + 1)}"
+    )
 
 
 def _is_empty(cell: Any) -> bool:

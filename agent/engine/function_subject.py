@@ -80,7 +80,8 @@ class FunctionCall:
                 signature.bind(*positional, **named)
             except TypeError as error:
                 raise ConfigError(
-                    f"the function does not take these inputs: {error}; a tuple is its arguments, a dict its keyword arguments, "
+                    f"the function does not take these inputs: {error}; a tuple is its "
+                    "arguments, a dict its keyword arguments, "
                     "anything else its one argument"
                 ) from error
         return partial(self.function, *positional, **named)

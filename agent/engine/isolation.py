@@ -125,7 +125,8 @@ def _run(
 ) -> _Answer:
     if grant.links:
         _warn_of(
-            f"{count(len(grant.links), 'link')} followed out of the folders of model and data (first {str(grant.links[0])!r})"
+            f"{count(len(grant.links), 'link')} followed out of the folders of model and data "
+            f"(first {str(grant.links[0])!r})"
         )
     cpus = [",".join(map(str, work.case.cpus))] if work.case.cpus else []
     with bubblewrap.scratch_folder() as scratch, tempfile.TemporaryFile() as stderr:
@@ -152,7 +153,8 @@ def _run(
             raise _crash(work, process.status, stderr, is_loading=limit.part == "load")
         if not isinstance(event, answers):
             raise errors.MeasurementError(
-                f"the process that ran {work.case.model!r} answered another request: do not trust this model"
+                f"the process that ran {work.case.model!r} answered another request: do not "
+                "trust this model"
             )
         return event
 
@@ -198,7 +200,8 @@ class _TimeLimit:
             )
         took_s, limit_s = time.monotonic() - self._begun_s, self._planned_s + OVERTIME_S
         return errors.MeasurementError(
-            f"{work.case.model!r} was ended after {took_s:.0f} s: its part {part!r} took longer than its limit of {limit_s:.0f} s"
+            f"{work.case.model!r} was ended after {took_s:.0f} s: its part {part!r} took longer "
+            f"than its limit of {limit_s:.0f} s"
             f"{planned}: {advice}"
         )
 
@@ -247,7 +250,8 @@ def _follow(
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise errors.MeasurementError(
-            f"the process that ran {work.case.model!r} sent an invalid message ({error}): do not trust this model"
+            f"the process that ran {work.case.model!r} sent an invalid message ({error}): do not "
+            "trust this model"
         ) from error
     return None
 
@@ -274,7 +278,10 @@ def _crash(
             "the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model"
         )
     elif status == -signal.SIGILL:
-        advice = "this build of the runtime uses instructions that the CPU lacks: install another version"
+        advice = (
+            "this build of the runtime uses instructions that the CPU lacks: "
+            "install another version"
+        )
     elif job.is_code(work.case):
         advice = "correct the code, or the library that it calls"
     elif is_loading and is_signal:
@@ -282,10 +289,16 @@ def _crash(
         advice = "the file may be garbled: fetch or export it again"
     else:
         advice = "install another version of the runtime, or use another backend"
-    text = f"the process that ran {Path(work.case.model).name!r} on {work.case.runtime} {ending(status)}"
+    text = (
+        f"the process that ran {Path(work.case.model).name!r} on {work.case.runtime} "
+        f"{ending(status)}"
+    )
     if is_loading and is_signal:
         name = signal.Signals(-status).name
-        text = f"the runtime {work.case.runtime} crashed (signal {-status}, {name}) while loading {work.case.model!r}"
+        text = (
+            f"the runtime {work.case.runtime} crashed (signal {-status}, {name}) while loading "
+            f"{work.case.model!r}"
+        )
     return errors.MeasurementError(f"{text}; {advice}{output}")
 
 

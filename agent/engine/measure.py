@@ -74,7 +74,8 @@ def measure_subject(
             and not subject.is_concurrent
         ):
             raise ConfigError(
-                f"{work.case.model!r} answers one query after the other: leave out concurrency and poisson, or measure a server"
+                f"{work.case.model!r} answers one query after the other: leave out concurrency "
+                "and poisson, or measure a server"
             )
         loaded_mb = resident_mb(subject.process)
         first_ns = Stopwatch(subject).first() if subject.first_ns is None else subject.first_ns

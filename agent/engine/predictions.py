@@ -222,7 +222,8 @@ def check_results(case: Case, model: LoadedModel) -> None:
     if case.predictions and not isinstance(model.work, ObjectResults):
         task = model.card.task if model.card else "unknown"
         raise ConfigError(
-            f"predictions of {case.model!r}: the task {task} has no COCO results; detection, segmentation and pose have"
+            f"predictions of {case.model!r}: the task {task} has no COCO results; detection, "
+            "segmentation and pose have"
         )
 
 
@@ -317,7 +318,10 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
         emit(job.Phase(name="load"))
         model = loading.load_model(case, runtime)
         if model.work is None or model.data is None or not model.data.has_truth:
-            message = "there is no ground truth: give --data DIR and --annotations FILE (class folders need no annotations)"
+            message = (
+                "there is no ground truth: give --data DIR and --annotations FILE (class folders "
+                "need no annotations)"
+            )
             raise ConfigError(message)
         emit(job.Phase(name="accuracy"))
         scored = evaluate(msgspec.structs.replace(work, accuracy=True), model, [], {}, emit)

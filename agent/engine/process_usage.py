@@ -29,7 +29,8 @@ def check_affinity(cpus: Collection[int]) -> None:
     absent = sorted(set(cpus) - allowed)
     if absent:
         raise ConfigError(
-            f"cannot keep a run to cpus {_listed(cpus)}: {_listed(absent)} not available here; choose from {_listed(allowed)}"
+            f"cannot keep a run to cpus {_listed(cpus)}: {_listed(absent)} not available here; "
+            f"choose from {_listed(allowed)}"
         )
 
 

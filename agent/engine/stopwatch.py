@@ -168,7 +168,8 @@ class Stopwatch:
         )
         failures = len(self.failures)
         error = MeasurementError(
-            f"{failures} of {failures + self.answered} queries were not answered ({kinds}): {self._last_error}"
+            f"{failures} of {failures + self.answered} queries were not answered ({kinds}): "
+            f"{self._last_error}"
         )
         error.__cause__ = self._last_error
         return error

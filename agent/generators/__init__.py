@@ -252,7 +252,8 @@ def check_tokens(
     needed_tokens = len(prompt) + limits.output_tokens
     if needed_tokens > context_tokens:
         raise ConfigError(
-            f"a prompt of {len(prompt)} tokens and {limits.output_tokens} of output need a context of {needed_tokens}, "
+            f"a prompt of {len(prompt)} tokens and {limits.output_tokens} of output need a "
+            f"context of {needed_tokens}, "
             f"{context_tokens} are allocated: shorten one of them"
         )
     return prompt

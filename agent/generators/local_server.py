@@ -90,16 +90,19 @@ class LocalServer(ServerGenerator):
         chosen_setting("llama", options, "flash_attention", _FLASH_ATTENTION)
         if not options.extra.get("gpu_layers", "0").isdecimal():
             raise ConfigError(
-                f"runtime 'llama': gpu_layers is {options.extra['gpu_layers']!r}: give a whole number, 0 or more"
+                f"runtime 'llama': gpu_layers is {options.extra['gpu_layers']!r}: give a whole "
+                "number, 0 or more"
             )
         if not model_file.head(model).startswith(b"GGUF"):
             raise ConfigError(
-                f"{str(model)!r} is not a GGUF file: it does not begin with GGUF; convert the model, or fetch it again"
+                f"{str(model)!r} is not a GGUF file: it does not begin with GGUF; convert the "
+                "model, or fetch it again"
             )
         needed_mb, free_mb = model.stat().st_size / 1e6, read_memory(THIS_MACHINE).available_mb
         if free_mb is not None and needed_mb > free_mb:
             raise ConfigError(
-                f"{str(model)!r} needs {needed_mb:,.0f} MB, {free_mb:,.0f} MB of memory are free: use a smaller model"
+                f"{str(model)!r} needs {needed_mb:,.0f} MB, {free_mb:,.0f} MB of memory are "
+                "free: use a smaller model"
             )
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
@@ -146,9 +149,13 @@ class LocalServer(ServerGenerator):
                 if status < 0
                 else f"ended with status {status}"
             )
-            why = "; the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model"
+            why = (
+                "; the kernel kills processes when memory runs out: see `dmesg`, or use a "
+                "smaller model"
+            )
             raise MeasurementError(
-                f"llama.cpp {end} while it generated{why if status == -signal.SIGKILL else ': run it again'}"
+                f"llama.cpp {end} while it "
+                f"generated{why if status == -signal.SIGKILL else ': run it again'}"
             )
         return super().bind(prompt, limits)
 
@@ -172,15 +179,18 @@ class LocalServer(ServerGenerator):
         log = self._logged()
         if "no usable GPU found" in log:
             return UnavailableError(
-                "this build of llama.cpp has no GPU: install one with CUDA or Vulkan, or use the backend cpu"
+                "this build of llama.cpp has no GPU: install one with CUDA or Vulkan, or "
+                "use the backend cpu"
             )
         if "cannot open shared object file" in log:
             return UnavailableError(
-                f"llama.cpp does not start ({one_line(log)[-200:]}): on Debian: sudo apt install libgomp1"
+                f"llama.cpp does not start ({one_line(log)[-200:]}): on Debian: sudo "
+                "apt install libgomp1"
             )
         if status < 0:
             return ConfigError(
-                f"llama.cpp was ended by {signal.Signals(-status).name} while it loaded {str(model)!r}: read `dmesg`"
+                f"llama.cpp was ended by {signal.Signals(-status).name} while it loaded "
+                f"{str(model)!r}: read `dmesg`"
             )
         error_line = _ERROR.search(log)
         reason = (

@@ -84,7 +84,8 @@ class ReplayGenerator(Generator):
         recorded = read_recording(model, GenerationReplay, "replay of generation", __name__)
         if context_tokens > recorded.context_tokens:
             raise ConfigError(
-                f"{str(model)!r} has a context of {recorded.context_tokens} tokens, {context_tokens} are needed: shorten the prompt"
+                f"{str(model)!r} has a context of {recorded.context_tokens} tokens, "
+                f"{context_tokens} are needed: shorten the prompt"
             )
         self._recorded, self._queries, self._context_tokens = (
             recorded,

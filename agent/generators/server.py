@@ -240,11 +240,13 @@ class ServerGenerator(generators.ConcurrentGenerator):
             )
         elif isinstance(prompt, Chat) and not loaded.abilities.chats:
             raise ConfigError(
-                f"{loaded.package} applies no chat template here: set endpoint to chat in the server's file, or give a text"
+                f"{loaded.package} applies no chat template here: set endpoint to chat in the "
+                "server's file, or give a text"
             )
         elif not text or limits.output_tokens < 1:
             raise ConfigError(
-                f"cannot generate {limits.output_tokens} tokens from {len(text)} characters: give 1 or more of each"
+                f"cannot generate {limits.output_tokens} tokens from {len(text)} characters: "
+                "give 1 or more of each"
             )
 
     def _post(self, prompt: Prompt, limits: Limits) -> tuple[str, bytes]:
@@ -301,7 +303,8 @@ class ServerGenerator(generators.ConcurrentGenerator):
             if time.monotonic() > waits_until_s:
                 connection.close()
                 raise AnswerError(
-                    f"the server sent no token for {file.timeout_s:g} s: read its log, or raise timeout_s",
+                    f"the server sent no token for {file.timeout_s:g} s: read its log, "
+                    "or raise timeout_s",
                     kind="timeout",
                 )
         heard.check()
@@ -346,7 +349,8 @@ def _read(content: bytes) -> Line:
         return read_line(content)
     except msgspec.MsgspecError as error:
         raise AnswerError(
-            f"the server sent a line that is not part of an answer ({one_line(error)}): {content[:60].decode(errors='replace')!r}; "
+            f"the server sent a line that is not part of an answer ({one_line(error)}): "
+            f"{content[:60].decode(errors='replace')!r}; "
             "check url and endpoint of the server's file",
             kind="no answer",
         ) from error

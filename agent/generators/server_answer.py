@@ -68,7 +68,8 @@ class ReceivedAnswer:
         """Stamp new tokens in `line`; raises AnswerError if it is an error of the server, or has more tokens than asked for."""
         if line.error is not None:
             raise AnswerError(
-                f"the server failed after {self._stamped} tokens: {one_line(line.error)}; read its log",
+                f"the server failed after {self._stamped} tokens: "
+                f"{one_line(line.error)}; read its log",
                 kind="error in the stream",
             )
         choice, timings = line.choice, line.timings
@@ -77,7 +78,8 @@ class ReceivedAnswer:
         if new > 0:
             if self._stamped + new > self._most:
                 raise TooLongError(
-                    f"the server sent more than the {self._most} tokens that were asked for: use another endpoint"
+                    f"the server sent more than the {self._most} tokens that were asked for: use "
+                    "another endpoint"
                 )
             self._stamp(new)
             self._stamped += new
@@ -94,16 +96,19 @@ class ReceivedAnswer:
         counted = self.output_tokens
         if self._ended is None and not self.is_done:
             raise AnswerError(
-                f"the server stopped in the middle of an answer, after {self._stamped} tokens: read its log",
+                f"the server stopped in the middle of an answer, after {self._stamped} tokens: "
+                "read its log",
                 kind="stopped in the middle",
             )
         if counted is not None and counted - self.hidden_reasoning_tokens > self._most:
             raise TooLongError(
-                f"the server counts {counted} tokens where {self._most} were asked for: use another endpoint"
+                f"the server counts {counted} tokens where {self._most} were asked for: use "
+                "another endpoint"
             )
         if not self._stamped:
             raise AnswerError(
-                "the server ended its answer without a token: check the model, and that the prompt is not empty to it",
+                "the server ended its answer without a token: check the model, and that the "
+                "prompt is not empty to it",
                 kind=EMPTY_ANSWER,
             )
 
@@ -141,7 +146,8 @@ class ReceivedAnswer:
         """Return the answer; raises AnswerError if the server reported a count when it was loaded, but not now."""
         if abilities.counts == "usage" and self.output_tokens is None:
             raise AnswerError(
-                "the server did not report the number of generated tokens, as it did before: run again, or read its log",
+                "the server did not report the number of generated tokens, as it did before: run "
+                "again, or read its log",
                 kind="no count",
             )
         stamped_tokens = self._shared_tokens()

@@ -12,7 +12,8 @@ from edgemeter.agent.base.server_address import ServerAddress
 
 # Synthetic prompts are drawn from the tokens of these words.
 ORDINARY_WORDS = (
-    "the board on the bench reads one value every second and writes it to a file while a small fan keeps the room cool; "
+    "the board on the bench reads one value every second and writes it to a file while a small "
+    "fan keeps the room cool; "
     "we count them, add them up, divide by ten and look at what is left over before lunch"
 )
 # A mark of the template that llama.cpp reports for a model without one.
@@ -63,7 +64,8 @@ def ask_facts(connection: ModelServer, file: ServerFile) -> ServerFacts:
     )
     if file.model is None and not models:
         raise UnavailableError(
-            f"{file.url} lists no model under /v1/models: load one there, or name it as model in the server's file"
+            f"{file.url} lists no model under /v1/models: load one there, or name it as model in "
+            "the server's file"
         )
     if file.model is not None and models and file.model not in models:
         raise UnavailableError(

@@ -82,7 +82,8 @@ class EnrolmentClient:
                 failures, pause_s = 0, min(2 * pause_s, LONGEST_PAUSE_S)
             if time.monotonic() + wait_s >= deadline_s:
                 raise TransientError(
-                    f"the fleet at {self._service} has not approved this board within {timeout_s:g} s ({reason}): try again later"
+                    f"the fleet at {self._service} has not approved this board within "
+                    f"{timeout_s:g} s ({reason}): try again later"
                 )
             until_s = time.monotonic() + wait_s
             while (left_s := until_s - time.monotonic()) > 0:
@@ -116,22 +117,33 @@ class EnrolmentClient:
             ) as answer:
                 status, body = answer.status, answer.read(LARGEST_BYTES)
         except ssl.SSLCertVerificationError as error:
-            remedy = "set the clock of this board, or make a join file of this fleet (`edgemeter fleet token`)"
+            remedy = (
+                "set the clock of this board, or make a join file of this fleet (`edgemeter "
+                "fleet token`)"
+            )
             raise UnavailableError(
-                f"the certificate of the fleet's service at {self._service} is not valid ({error.verify_message}): {remedy}"
+                f"the certificate of the fleet's service at {self._service} is not valid "
+                f"({error.verify_message}): {remedy}"
             ) from error
         except FAILURES as error:
             if isinstance(error, ssl.SSLError) and "ALERT" in str(error):
                 raise ConfigError(
-                    f"the fleet's service at {self._service} rejects this board's certificate ({one_line(error)}): "
+                    f"the fleet's service at {self._service} rejects this board's certificate "
+                    f"({one_line(error)}): "
                     "join again with a new join file (`edgemeter fleet token`)"
                 ) from error
             why = "no answer in time" if isinstance(error, TimeoutError) else one_line(error)
-            remedy = "check that `edgemeter fleet serve` runs there and that this board reaches it (network, firewall)"
+            remedy = (
+                "check that `edgemeter fleet serve` runs there and that this board reaches it "
+                "(network, firewall)"
+            )
             raise TransientError(
                 f"the fleet's service at {self._service} does not answer ({why}): {remedy}"
             ) from error
         if status == HTTPStatus.OK:
             return body
-        message = f"the fleet's service at {self._service} responds {status}: {one_line(body.decode(errors='replace'))[:300]}"
+        message = (
+            f"the fleet's service at {self._service} responds {status}: "
+            f"{one_line(body.decode(errors='replace'))[:300]}"
+        )
         raise (ConfigError if status in _FOR_GOOD else TransientError)(message)

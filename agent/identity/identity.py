@@ -122,7 +122,8 @@ def certificate_request(path: Path, common_name: str | None) -> str:
         escaped = (common_name or "").replace("\\", "\\\\").replace("$", "\\$").replace("#", "\\#")
         name, subject = (f'CN = "{escaped}"\n', []) if common_name else ("", ["-subj", "/"])
         settings.write(
-            f"[req]\nprompt = no\nutf8 = yes\nstring_mask = utf8only\ndistinguished_name = name\n[name]\n{name}"
+            "[req]\nprompt = no\nutf8 = yes\nstring_mask = utf8only\ndistinguished_name = name\n"
+            f"[name]\n{name}"
         )
         settings.flush()
         request = run_openssl(

@@ -103,7 +103,8 @@ def take_certificate(
         or answer.fleet is None
     ):
         raise ConfigError(
-            "the enrolment service accepted this board and sent no certificate: update the fleet's server"
+            "the enrolment service accepted this board and sent no certificate: update the "
+            "fleet's server"
         )
     arrived = files.folder / "next.crt"
     durable_file.write(arrived, answer.certificate.encode())
@@ -172,7 +173,8 @@ def configure(files: IdentityFiles, config: Path, identity: Identity) -> None:
         before = config.read_text(encoding="utf-8") if config.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise UnavailableError(
-            f"cannot read the configuration {str(config)!r} ({error}): correct it, or name another with --config"
+            f"cannot read the configuration {str(config)!r} ({error}): correct it, or name "
+            "another with --config"
         ) from error
     # Only above the first table: below it the same names are keys of that table.
     head, table, tail = re.match(
@@ -206,14 +208,16 @@ def _enrol(
 ) -> Identity:
     if not join_file.token:
         raise ConfigError(
-            "the join file has no token any more, and this board has no identity: make another with `edgemeter fleet token`"
+            "the join file has no token any more, and this board has no identity: make another "
+            "with `edgemeter fleet token`"
         )
     if (
         urlsplit(join_file.service).scheme != "https"
         or urlsplit(join_file.broker).scheme != "mqtts"
     ):
         raise ConfigError(
-            f"the join file names {join_file.service!r} and {join_file.broker!r}: these have to be https:// and mqtts://, "
+            f"the join file names {join_file.service!r} and {join_file.broker!r}: these have to "
+            "be https:// and mqtts://, "
             "a token travels over TLS only"
         )
     with os_error_as(

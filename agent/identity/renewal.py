@@ -46,7 +46,8 @@ def settle_moved_card(
     if identity is None or not differs_from_board(identity.board, machine):
         return
     logger.warning(
-        "this card belongs to device %r on the board with serial %s, and this is another board: it asks for a name of its own",
+        "this card belongs to device %r on the board with serial %s, and this is another board: "
+        "it asks for a name of its own",
         identity.device,
         identity.board.serial,
     )
@@ -97,7 +98,8 @@ class RenewalHandler(Handler):
         )
         if self._identity is not None and time.time_ns() < clock_floor_ns(self._identity.issued_ns):
             logger.warning(
-                "this board's clock is behind the build of its release or its certificate: check that it can reach a time server (NTP)"
+                "this board's clock is behind the build of its release or its certificate: check "
+                "that it can reach a time server (NTP)"
             )
 
     def poll(self) -> float:

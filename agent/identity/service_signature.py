@@ -51,7 +51,8 @@ class ServiceSignature:
         """
         if not self._authority.is_file():
             raise ConfigError(
-                f"{title} arrived, but this device has joined no fleet: join one with `edgemeter agent join`"
+                f"{title} arrived, but this device has joined no fleet: join one "
+                "with `edgemeter agent join`"
             )
         if sealed.certificate != self._certificate:
             self._key, self._certificate = (
@@ -67,7 +68,8 @@ class ServiceSignature:
         facts = certificate_facts(certificate.encode(), self._authority)
         if facts is None or facts.get("subject") != f"CN={SERVICE_NAME}":
             raise ConfigError(
-                f"{title} is not signed by the service of this device's fleet: its certificate is another's"
+                f"{title} is not signed by the service of this device's fleet: its certificate "
+                "is another's"
             )
         authority, not_after_s = (
             self._authority.read_text(),
@@ -79,7 +81,8 @@ class ServiceSignature:
         newest_s = newest.not_after_s if newest is not None and newest.authority == authority else 0
         if newest_s > not_after_s:
             raise ConfigError(
-                f"{title} is signed with an earlier key of the fleet's service: where that is the true service, restored from a backup, "
+                f"{title} is signed with an earlier key of the fleet's service: where that is "
+                "the true service, restored from a backup, "
                 "delete fleet.crt and fleet.key there and run `edgemeter fleet init`"
             )
         if newest_s < not_after_s:

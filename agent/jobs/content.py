@@ -96,13 +96,15 @@ class DeviceContent:
                     _remove(path)
             if (free_bytes := self._free_bytes()) < needed_bytes:
                 raise UnavailableError(
-                    f"no space: {content.name!r} needs {needed_bytes / 1e6:.1f} MB free (twice its size), "
+                    f"no space: {content.name!r} needs {needed_bytes / 1e6:.1f} MB "
+                    "free (twice its size), "
                     f"only {free_bytes / 1e6:.1f} MB are"
                 )
             self.part(content).touch(mode=0o600)
         except OSError as error:
             raise UnavailableError(
-                f"cannot keep content in {str(self.folder)!r} ({error.strerror}): check that the folder may be written"
+                f"cannot keep content in {str(self.folder)!r} ({error.strerror}): check that the "
+                "folder may be written"
             ) from error
 
     def _unpacked(self, content: Content) -> Path:
@@ -212,7 +214,10 @@ class ContentFetcher:
         if content is None:
             return None
         arrived_bytes = self._store.arrived_bytes(content)
-        return f"fetching {content.name}, {arrived_bytes / 1e6:.1f} of {content.size_bytes / 1e6:.1f} MB{self._failure}"
+        return (
+            f"fetching {content.name}, {arrived_bytes / 1e6:.1f} of "
+            f"{content.size_bytes / 1e6:.1f} MB{self._failure}"
+        )
 
     def stop(self) -> None:
         """Stop; the part stays."""
@@ -226,7 +231,8 @@ class ContentFetcher:
         settings = self._context.settings
         if settings.content_url is None:
             raise UnavailableError(
-                f"cannot fetch {content.name!r}: set content_url in the configuration, or join the fleet again"
+                f"cannot fetch {content.name!r}: set content_url in the configuration, or join "
+                "the fleet again"
             )
         files = (
             {name: str(path) for name, path in files_of(settings.broker).items()}

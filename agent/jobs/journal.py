@@ -63,7 +63,8 @@ FORMAT = FileFormat(
     application_id=0x45644A6F,  # "EdJo"
     version=1,
     schema=f"{_SCHEMA};\n",
-    elsewhere="move it away (a new one is made: finished jobs may run again, and repeated ones have to be ordered again)",
+    elsewhere="move it away (a new one is made: finished jobs may run again, and repeated ones have to "
+    "be ordered again)",
 )
 
 
@@ -141,7 +142,8 @@ class Journal(Database):
         with self.transaction() as connection:
             number = (
                 connection.execute(
-                    "INSERT INTO executions (job, attempt, encoded, repeats, state, reason, version, arrived_ns, ended_ns)"
+                    "INSERT INTO executions (job, attempt, encoded, repeats, state, reason, "
+                    "version, arrived_ns, ended_ns)"
                     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (
                         order.job,
@@ -158,11 +160,13 @@ class Journal(Database):
                 or 0
             )
             connection.execute(
-                "DELETE FROM executions WHERE place <= ? AND ended_ns IS NOT NULL AND (noted_change = change OR repeats IS NOT NULL)",
+                "DELETE FROM executions WHERE place <= ? AND ended_ns IS NOT NULL AND "
+                "(noted_change = change OR repeats IS NOT NULL)",
                 (number - KEPT_EXECUTIONS,),
             )
             connection.execute(
-                "UPDATE executions SET text = NULL WHERE text IS NOT NULL AND place <= ? AND noted_change = change",
+                "UPDATE executions SET text = NULL WHERE text IS NOT NULL AND place <= ? AND "
+                "noted_change = change",
                 (number - KEPT_TEXTS,),
             )
         return number
@@ -195,7 +199,10 @@ class Journal(Database):
 
     def kept(self, number: int, run: str, *, is_last: bool = False) -> None:
         """Note a run that is in the outbox; after the last one the order is done, even if its process dies."""
-        statement = "UPDATE executions SET runs = json_insert(runs, '$[#]', ?), is_measured = ? WHERE place = ?"
+        statement = (
+            "UPDATE executions SET runs = json_insert(runs, '$[#]', ?), is_measured = "
+            "? WHERE place = ?"
+        )
         with self.transaction() as connection:
             connection.execute(statement, (run, is_last, number))
 
@@ -212,7 +219,8 @@ class Journal(Database):
         """Report the state again, to a service that has the execution at `version` and asks."""
         with self.transaction() as connection:
             connection.execute(
-                "UPDATE executions SET version = ?, report = NULL, report_change = NULL, noted_change = 0 WHERE place = ?",
+                "UPDATE executions SET version = ?, report = NULL, report_change = NULL, "
+                "noted_change = 0 WHERE place = ?",
                 (version, number),
             )
 
@@ -220,7 +228,8 @@ class Journal(Database):
         """Return numbers and reports of the executions whose state the service does not have; each is encoded when first sent."""
         with self.transaction() as connection:
             for row in connection.execute(
-                "SELECT * FROM executions WHERE repeats IS NULL AND report IS NULL AND noted_change < change ORDER BY place"
+                "SELECT * FROM executions WHERE repeats IS NULL AND report IS NULL AND "
+                "noted_change < change ORDER BY place"
             ).fetchall():
                 reported = {
                     name: row[name] for name in ("job", "attempt", "state", "reason", "text")
@@ -259,11 +268,15 @@ class Journal(Database):
         if not rows:
             return
         number, report = rows[0]["place"], rows[0]["report"]
-        statement = "UPDATE executions SET version = :version, report = NULL, report_change = NULL WHERE place = :place AND version < :version"
+        statement = (
+            "UPDATE executions SET version = :version, report = NULL, report_change = NULL WHERE "
+            "place = :place AND version < :version"
+        )
         if report is None or noted.state in {None, decode_report(report).state, *FINAL}:
             # The service has an outstanding report that expected an earlier version.
             statement = (
-                "UPDATE executions SET noted_change = report_change, report = NULL, report_change = NULL, version = :version"
+                "UPDATE executions SET noted_change = report_change, report = NULL, "
+                "report_change = NULL, version = :version"
                 " WHERE place = :place AND report IS NOT NULL AND version < :version"
             )
         with self.transaction() as connection:
@@ -287,7 +300,10 @@ class Journal(Database):
         self, number: int, changes: str, *values: Any, states: tuple[JobState, ...] = _OPEN_STATES
     ) -> bool:
         marks = ", ".join("?" * len(states))
-        statement = f"UPDATE executions SET change = change + 1, {changes} WHERE place = ? AND state IN ({marks})"  # noqa: S608 - our own text
+        statement = (
+            f"UPDATE executions SET change = change + 1, {changes} WHERE place = ? AND "  # noqa: S608 - our own names
+            f"state IN ({marks})"
+        )
         with self.transaction() as connection:
             return connection.execute(statement, (*values, number, *states)).rowcount == 1
 

@@ -59,7 +59,8 @@ def open_data(archive: Path) -> DataFolder:
         return unpacking.find(folder)
     except OSError as error:
         raise UnavailableError(
-            f"cannot unpack images to {str(folder)!r} ({error.strerror}): check that the folder may be written"
+            f"cannot unpack images to {str(folder)!r} ({error.strerror}): check that the folder "
+            "may be written"
         ) from error
 
 
@@ -99,7 +100,8 @@ def expand_order(
     for case in suite_of_order.cases:
         if case.runtime in SERVERS:
             raise ConfigError(
-                "the ordered suite is refused: an order cannot contain a server, whose file names an address and a key"
+                "the ordered suite is refused: an order cannot contain a server, whose file "
+                "names an address and a key"
             )
         if not Path(case.model).exists():
             _link_shipped(Path(case.model))
@@ -107,7 +109,8 @@ def expand_order(
             cases.append(case)
         elif (of_case := (data or {}).get(name := Path(case.data).name)) is None:
             raise ConfigError(
-                f"unknown photographs {name!r}: they are not among the order's ({', '.join(sorted(data or ())) or 'it has none'})"
+                f"unknown photographs {name!r}: they are not among the order's "
+                f"({', '.join(sorted(data or ())) or 'it has none'})"
             )
         else:
             annotations = str(of_case.annotations) if of_case.annotations else None
@@ -123,7 +126,8 @@ def _link_shipped(path: Path) -> None:
             sorted(model.name for model in SHIPPED.glob("*") if model.suffix != ".toml")
         )
         raise ConfigError(
-            f"unknown model {path.name!r}: it is not one of the order's models, nor a shipped one ({shipped})"
+            f"unknown model {path.name!r}: it is not one of the order's models, nor a shipped "
+            f"one ({shipped})"
         )
     for name in (path.name, f"{path.name}.toml"):
         if (SHIPPED / name).is_file() and not (path.parent / name).exists():
@@ -139,7 +143,8 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
     """
     if context.settings.unconfined_orders == "refuse" and (gap := no_sandbox()):
         raise UnavailableError(
-            f"no order is carried out here without a sandbox, and {gap.reason}: {gap.remedy}, or the device's owner sets "
+            f"no order is carried out here without a sandbox, and {gap.reason}: {gap.remedy}, or "
+            "the device's owner sets "
             'unconfined_orders = "allow" in its configuration'
         )
     # Remove the folder of a process that was killed.

@@ -117,7 +117,8 @@ class OrderCheck:
         device, fleet, now_s = self._context.device, self._context.fleet, self._clock_s()
         if (addressed.device, addressed.fleet) != (device, fleet):
             raise ConfigError(
-                f"an order for device {addressed.device!r} of fleet {addressed.fleet!r} came to {device!r} of {fleet!r}"
+                f"an order for device {addressed.device!r} of fleet {addressed.fleet!r} came to "
+                f"{device!r} of {fleet!r}"
             )
         if addressed.challenge is None:
             self._report_again(now_s)
@@ -128,13 +129,15 @@ class OrderCheck:
             self._report_again(now_s)
             if not self._may_be_late(addressed.challenge, now_s):
                 raise ConfigError(
-                    "an order answers an earlier challenge of this device: it was delayed, or somebody replays it"
+                    "an order answers an earlier challenge of this device: it was delayed, or "
+                    "somebody replays it"
                 )
         self._check_signature(sealed, now_s)
         if is_present:
             return bytes(addressed.command)
         logger.info(
-            "an order answers an earlier challenge of this device, from before it was offline: the service sends it again"
+            "an order answers an earlier challenge of this device, from before it was offline: "
+            "the service sends it again"
         )
         return None
 
@@ -147,7 +150,8 @@ class OrderCheck:
         self._checked_s = now_s
         if self._checks_left < 1.0:
             raise ConfigError(
-                "too many unsigned orders arrived: this one was not checked, and is repeated if it is valid"
+                "too many unsigned orders arrived: this one was not checked, and is "
+                "repeated if it is valid"
             )
         self._checks_left -= 1.0
         self._signature.verified(sealed, TITLE)

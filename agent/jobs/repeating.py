@@ -113,7 +113,8 @@ class RepeatedOrders:
         ):
             self._give_reason(
                 entry,
-                f"{repetition_text(work)}; the last one {last.state.replace('_', ' ')}: {last.reason}",
+                f"{repetition_text(work)}; the last one {last.state.replace('_', ' ')}: "
+                f"{last.reason}",
             )
 
     def _give_reason(self, entry: JournalEntry, reason: str) -> None:

@@ -59,7 +59,8 @@ def unpack(archive: Path, folder: Path) -> None:
         ) from error
     except OSError as error:
         raise UnavailableError(
-            f"cannot unpack photographs below {str(folder.parent)!r} ({error.strerror}): check that the folder may be written"
+            f"cannot unpack photographs below {str(folder.parent)!r} ({error.strerror}): check "
+            "that the folder may be written"
         ) from error
 
 
@@ -71,7 +72,8 @@ def find(folder: Path) -> DataFolder:
     )
     if len(images) != 1 or len(annotations) > 1:
         raise ConfigError(
-            f"the archive of images is refused: it contains {len(images)} folders of them and {len(annotations)} of annotations"
+            f"the archive of images is refused: it contains {len(images)} folders of them and "
+            f"{len(annotations)} of annotations"
         )
     return DataFolder(images[0], annotations[0] if annotations else None)
 
@@ -111,7 +113,8 @@ def _must_fit(infos: Sequence[zipfile.ZipInfo], folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed_bytes:
         raise UnavailableError(
-            f"no space: {len(infos)} photographs and their annotations need {needed_bytes / 1e6:.1f} MB, {free / 1e6:.1f} MB are free"
+            f"no space: {len(infos)} photographs and their annotations need "
+            f"{needed_bytes / 1e6:.1f} MB, {free / 1e6:.1f} MB are free"
         )
 
 

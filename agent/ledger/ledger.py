@@ -193,7 +193,10 @@ class Ledger(ABC):
         sequences: dict[tuple[str, str, int], set[int]] = defaultdict(set)
         for fleet, device, session, seq in keys:
             sequences[fleet, device, session].add(seq)
-        query = "SELECT seq, received_ns FROM runs JOIN chunks USING (chunk) WHERE device = ? AND session = ? AND seq BETWEEN ? AND ?"
+        query = (
+            "SELECT seq, received_ns FROM runs JOIN chunks USING (chunk) WHERE device = ? AND "
+            "session = ? AND seq BETWEEN ? AND ?"
+        )
         return {
             (fleet, device, session, seq): received_ns
             for (fleet, device, session), seqs in sequences.items()
@@ -234,7 +237,10 @@ class Ledger(ABC):
 
     def text(self, record: "RunRecord | quarantine.RecordReference") -> bytes | None:
         """Return the stored JSON text of a record with its samples; None if it is not stored."""
-        query = "SELECT place, body FROM runs JOIN chunks USING (chunk) WHERE device = ? AND session = ? AND seq = ? AND id = ?"
+        query = (
+            "SELECT place, body FROM runs JOIN chunks USING (chunk) WHERE device = ? AND session "
+            "= ? AND seq = ? AND id = ?"
+        )
         rows = self.query(query, record.device, record.session, record.seq, record.id)
         return next((unpack_chunk(body)[index] for index, body in rows), None)
 
@@ -285,7 +291,10 @@ class Ledger(ABC):
 
     def set_back(self, name: str, since_ns: int | None) -> int:
         """Set the position `name` back before records received since then (None: to the beginning); return how many records follow."""
-        query = "SELECT coalesce(min(row) - 1, (SELECT max(row) FROM runs), 0) FROM runs JOIN chunks USING (chunk) WHERE received_ns >= ?"
+        query = (
+            "SELECT coalesce(min(row) - 1, (SELECT max(row) FROM runs), 0) FROM runs JOIN chunks "
+            "USING (chunk) WHERE received_ns >= ?"
+        )
         row = 0 if since_ns is None else int(self._value(query, since_ns))
         with self.writing() as statements:
             statements.execute(
@@ -305,7 +314,8 @@ class Ledger(ABC):
     def waiting_since_ns(self, position: int) -> int | None:
         """Return when the oldest record after row `position` was received, UTC in ns; None if there is none."""
         rows = self.query(
-            "SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > ? ORDER BY row LIMIT 1",
+            "SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > ? ORDER "
+            "BY row LIMIT 1",
             position,
         )
         return int(rows[0][0]) if rows else None
@@ -314,7 +324,10 @@ class Ledger(ABC):
         """Return the quarantined messages, oldest first."""
         from edgemeter.agent.ledger import quarantine  # noqa: PLC0415 - a list of runs reads neither
 
-        query = "SELECT row, topic, payload, size_bytes, reason, received_ns, last_ns, times FROM quarantine ORDER BY row"
+        query = (
+            "SELECT row, topic, payload, size_bytes, reason, received_ns, last_ns, times FROM "
+            "quarantine ORDER BY row"
+        )
         return [quarantine.QuarantinedMessage(*row) for row in self.query(query)]
 
     def quarantined_count(self) -> int:
@@ -350,7 +363,10 @@ class Ledger(ABC):
         """Return every device that reported its presence, by fleet and name."""
         from edgemeter.agent.ledger import presence  # noqa: PLC0415 - a list of runs reads neither
 
-        query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
+        query = (
+            "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER "
+            "BY fleet, device"
+        )
         return [presence.present_device(*row) for row in self.query(query)]
 
     def backlogs(self) -> "list[presence.DeviceBacklog]":
@@ -374,7 +390,8 @@ class Ledger(ABC):
             "SELECT min(received_ns), max(received_ns), count(*) FROM chunks"
         )[0]
         kinds = self.query(
-            "SELECT device, case_number, verdict, count(*) FROM runs GROUP BY device, case_number, verdict"
+            "SELECT device, case_number, verdict, count(*) FROM runs GROUP BY device, "
+            "case_number, verdict"
         )
         verdicts: Counter[str] = Counter()
         for _, _, verdict, count in sorted(kinds, key=operator.itemgetter(2)):
@@ -390,7 +407,10 @@ class Ledger(ABC):
     def _growth(self, last_ns: int | None) -> float | None:
         if last_ns is None:
             return None
-        query = "SELECT coalesce(sum(length(body)), 0), min(received_ns) FROM chunks WHERE received_ns > ?"
+        query = (
+            "SELECT coalesce(sum(length(body)), 0), min(received_ns) FROM chunks WHERE "
+            "received_ns > ?"
+        )
         size_bytes, first_ns = self.query(query, last_ns - GROWTH_DAYS * NS_PER_DAY)[0]
         days = (last_ns - first_ns) / NS_PER_DAY
         return float(size_bytes) / days if days >= 1 else None

@@ -114,7 +114,10 @@ LEDGER_FORMAT = FileFormat(
 )
 _PLACE = RUN_COLUMNS.index("place")
 _MARKS = ", ".join("?" * len(RUN_COLUMNS))
-_INSERT = f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({_MARKS}) ON CONFLICT (device, session, seq) DO NOTHING"  # noqa: S608 - our own names
+_INSERT = (
+    f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({_MARKS}) ON CONFLICT (device, "  # noqa: S608 - our own names
+    "session, seq) DO NOTHING"
+)
 
 
 class LedgerWriter:

@@ -48,12 +48,14 @@ class OwnRuns:
         SqliteLedger(self.path).close()
         if shutil.disk_usage(self.path.parent).free < _LEAST_FREE_BYTES:
             raise UnavailableError(
-                f"the disk of {str(self.path.parent)!r} is full: free some space, or set another EDGEMETER_HOME"
+                f"the disk of {str(self.path.parent)!r} is full: free some space, or set another "
+                "EDGEMETER_HOME"
             )
         for path in (self.path, self.path.parent):
             if not os.access(path, os.W_OK):
                 raise UnavailableError(
-                    f"cannot write to {str(path)!r}: set EDGEMETER_HOME to a folder that can be written"
+                    f"cannot write to {str(path)!r}: set EDGEMETER_HOME to a folder that "
+                    "can be written"
                 )
 
     def keep(self, record: RunRecord) -> RunRecord:
@@ -79,7 +81,10 @@ class OwnRuns:
             return None
         named = [name[:_ID_LETTERS] for name in self._saved]
         remaining = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-        return f"saved as {', '.join(named[:_NAMED])}{remaining} in {self.path}; see `edgemeter report`"
+        return (
+            f"saved as {', '.join(named[:_NAMED])}{remaining} in {self.path}; "
+            "see `edgemeter report`"
+        )
 
     def _store_waiting(self) -> None:
         try:

@@ -159,7 +159,10 @@ def remove_rows(statements: Statements, last_row: int) -> int:
 
     The remaining siblings are judged again.
     """
-    query = "SELECT DISTINCT session_started_at_ns, case_number FROM runs WHERE row <= ? AND session_started_at_ns IS NOT NULL"
+    query = (
+        "SELECT DISTINCT session_started_at_ns, case_number FROM runs WHERE row <= ? AND "
+        "session_started_at_ns IS NOT NULL"
+    )
     touched = statements.execute(query, (last_row,)).fetchall()
     removed: int = statements.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
     judge_siblings(statements, touched)

@@ -45,10 +45,19 @@ _EVENT_COLUMNS = ("number", "action", "id", "device", "model", "author", "at_ns"
 _EVENTS = f"SELECT {', '.join(_EVENT_COLUMNS)} FROM run_events"  # noqa: S608 - our own names
 # The identity of the run, kept with each event.
 _ABOUT = "id, device, session, seq, model, started_at_ns, stamped_by, received_ns"
-_ADD = f"INSERT INTO run_events (action, {_ABOUT}, author, at_ns, text, body) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - our own names
+_ADD = (
+    f"INSERT INTO run_events (action, {_ABOUT}, author, at_ns, text, body) VALUES "  # noqa: S608 - our own names
+    f"({', '.join('?' * 13)})"
+)
 _JOINED = "FROM runs JOIN subjects USING (subject) JOIN chunks USING (chunk)"
-_ROWS = f"SELECT row, received_ns, chunk, place, session_started_at_ns, runs.case_number {_JOINED} WHERE id = ? ORDER BY row"
-_WITHDRAWN = f"SELECT number, left_sinks, {_ABOUT} FROM run_events WHERE action IN ('excluded', 'deleted') ORDER BY number"  # noqa: S608 - as above
+_ROWS = (
+    f"SELECT row, received_ns, chunk, place, session_started_at_ns, runs.case_number {_JOINED} "
+    "WHERE id = ? ORDER BY row"
+)
+_WITHDRAWN = (
+    f"SELECT number, left_sinks, {_ABOUT} FROM run_events WHERE action IN ('excluded', "  # noqa: S608 - our own names
+    "'deleted') ORDER BY number"
+)
 _EXCLUDED = "SELECT number, id, received_ns, body FROM run_events WHERE body IS NOT NULL"
 
 
@@ -90,12 +99,24 @@ class WithdrawnRun(NamedTuple):
 def nothing_called(text: str) -> str:
     """Return a remedy for `text` that is neither a file nor a run: a suggestion."""
     if Path(text).expanduser() == default_path():
-        return f"no run is kept in {text!r} yet: measure with `edgemeter run MODEL`, or name another file with --ledger"
+        return (
+            f"no run is kept in {text!r} yet: measure with `edgemeter run MODEL`, or name "
+            "another file with --ledger"
+        )
     if text.isalnum() and not ID.fullmatch(text):
-        return f"there is no file {text!r}, and it is too short for a run's id: write 4 letters of it or more, see `edgemeter runs`"
+        return (
+            f"there is no file {text!r}, and it is too short for a run's id: write 4 letters of "
+            "it or more, see `edgemeter runs`"
+        )
     if ID.fullmatch(text):
-        return f"{text!r} is neither a file, a model nor the beginning of a run's id: `edgemeter runs` lists the runs"
-    return f"there is no file {text!r}: correct the path, or give the id of a run, see `edgemeter runs`"
+        return (
+            f"{text!r} is neither a file, a model nor the beginning of a run's id: `edgemeter "
+            "runs` lists the runs"
+        )
+    return (
+        f"there is no file {text!r}: correct the path, or give the id of a run, "
+        "see `edgemeter runs`"
+    )
 
 
 class LedgerRuns:
@@ -182,7 +203,8 @@ class LedgerRuns:
         """
         if (run_id := self.lookup(prefix)) is None:
             raise ConfigError(
-                f"no run's id begins with {prefix!r} in {self.ledger.where}: list the runs with `edgemeter runs`"
+                f"no run's id begins with {prefix!r} in {self.ledger.where}: list the runs with "
+                "`edgemeter runs`"
             )
         return run_id
 
@@ -212,7 +234,8 @@ class LedgerRuns:
         if deleted and prefix:
             event = deleted[-1]
             raise ConfigError(
-                f"run {event.id} was deleted by {event.author} on {stamp(event.at_ns)} ({event.text or 'no reason stated'})"
+                f"run {event.id} was deleted by {event.author} on {stamp(event.at_ns)} "
+                f"({event.text or 'no reason stated'})"
             )
         return None
 
@@ -301,7 +324,8 @@ class LedgerRuns:
             )
             if committed.collisions:
                 raise ConfigError(
-                    f"run {run_id} cannot be included: another record has its number, see `edgemeter collector status`"
+                    f"run {run_id} cannot be included: another record has its number, see "
+                    "`edgemeter collector status`"
                 )
             with self.ledger.writing() as statements:
                 statements.execute("UPDATE run_events SET body = NULL WHERE number = ?", (number,))

@@ -67,7 +67,10 @@ SUBJECTS_SCHEMA = f"""CREATE TABLE subjects (
     body BLOB NOT NULL
 );
 """
-ADD_SUBJECT = f"INSERT INTO subjects VALUES (?, {', '.join('?' * len(SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
+ADD_SUBJECT = (
+    f"INSERT INTO subjects VALUES (?, {', '.join('?' * len(SUBJECT_COLUMNS))}) ON "  # noqa: S608 - our own names
+    "CONFLICT DO NOTHING"
+)
 # The runs that can have siblings, of these sessions and cases. CROSS JOIN makes SQLite look each
 # up, and read no others.
 SIBLINGS = """SELECT session_started_at_ns, case_number, row, latency_p50_ms, siblings_p50_ms, siblings

@@ -65,9 +65,13 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         if self.query(query)[0][0] == ROWS_VERSION:
             return
         if access == "read":
-            remedy = "`edgemeter collector up`, or a run that is stored here, rebuilds them from the records"
+            remedy = (
+                "`edgemeter collector up`, or a run that is stored here, rebuilds them "
+                "from the records"
+            )
             raise ConfigError(
-                f"the figures in the ledger {str(self.path)!r} are of another version of edgemeter: {remedy}"
+                f"the figures in the ledger {str(self.path)!r} are of another version of "
+                f"edgemeter: {remedy}"
             )
         import logging  # noqa: PLC0415 - after an update only
 
@@ -77,7 +81,8 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             # Another process may have rebuilt them meanwhile.
             if connection.execute(query).fetchone()[0] != ROWS_VERSION:
                 logging.getLogger(__name__).warning(
-                    "the figures in %s are of another version of edgemeter, and are rebuilt from the records",
+                    "the figures in %s are of another version of edgemeter, and are "
+                    "rebuilt from the records",
                     self.path,
                 )
                 (highest,) = connection.execute(

@@ -71,4 +71,7 @@ def _usb_accelerator(machine: Machine, device: Path) -> str | None:
 def _hailo(machine: Machine, device: Path) -> str | None:
     if (machine.text(device / "vendor") or "").lower() != HAILO_VENDOR:
         return None
-    return f"{HAILO_CHIPS.get((machine.text(device / 'device') or '').lower(), HAILO)} PCIe ({device.name})"
+    return (
+        f"{HAILO_CHIPS.get((machine.text(device / 'device') or '').lower(), HAILO)} PCIe "
+        f"({device.name})"
+    )

@@ -13,7 +13,8 @@ DEVICE_TREE = ("proc/device-tree", "sys/firmware/devicetree/base")
 
 # Texts in the DMI table that vendors left as they were.
 PLACEHOLDERS = re.compile(
-    r"^(to be filled|default string|system (product|manufacturer)|not (applicable|specified)|unknown|none$|o\.?e\.?m)",
+    r"^(to be filled|default string|system (product|manufacturer)|not "
+    r"(applicable|specified)|unknown|none$|o\.?e\.?m)",
     re.IGNORECASE,
 )
 

@@ -289,11 +289,13 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
         )
         if block_ratio > LOAD_RATIO or clear:
             doubts.append(
-                f"other processes used {block_ratio:.0%} of the machine's cores during the block{by_whom(worst, block_ratio)}"
+                f"other processes used {block_ratio:.0%} of the machine's cores during the "
+                f"block{by_whom(worst, block_ratio)}"
             )
     if idle_ratio is not None and idle_ratio > LOAD_RATIO:
         doubts.append(
-            f"other processes used {idle_ratio:.0%} of the machine's cores while it should idle, so net energy is too low"
+            f"other processes used {idle_ratio:.0%} of the machine's cores while it should idle, "
+            "so net energy is too low"
         )
     return OtherLoad(block_ratio, idle_ratio, worst, tuple(doubts))
 

@@ -28,7 +28,8 @@ def power_mode_of(value: str, root: Path) -> str:
             return str(mode[0])
     names = ", ".join(name for _, name in modes)
     raise SettingError(
-        f"unknown power mode {value!r}: there {f'are {names}' if names else 'is no nvpmodel.conf, which a Jetson has'}"
+        f"unknown power mode {value!r}: there "
+        f"{f'are {names}' if names else 'is no nvpmodel.conf, which a Jetson has'}"
     )
 
 
@@ -58,7 +59,8 @@ def set_power_mode(number: str) -> None:
         else "run it as root, outside of a container"
     )
     raise SettingError(
-        f"nvpmodel does not set power mode {number} (status {completed.returncode}: {last_line(printed)}): {remedy}"
+        f"nvpmodel does not set power mode {number} (status {completed.returncode}: "
+        f"{last_line(printed)}): {remedy}"
     )
 
 
@@ -78,7 +80,8 @@ def check_governor(files: list[Path], governor: str) -> None:
         names = listed.read_text().split() if listed.exists() else []
         if (names and governor not in names) or not re.fullmatch(r"[a-z_]+", governor):
             raise SettingError(
-                f"unknown governor {governor!r}: there are {', '.join(names) or 'none that the kernel lists'}"
+                f"unknown governor {governor!r}: there are "
+                f"{', '.join(names) or 'none that the kernel lists'}"
             )
 
 

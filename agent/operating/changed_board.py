@@ -61,7 +61,8 @@ def check(points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE) -
             for path in files and [*files, (machine.root / RECORD).parent]:
                 if not os.access(path, os.W_OK):
                     raise UnavailableError(
-                        f"no right to write {str(path)!r}: run it as root (`sudo -E`), outside of a container"
+                        f"no right to write {str(path)!r}: run it as root (`sudo -E`), outside "
+                        "of a container"
                     )
     except SettingError as error:
         raise UnavailableError(f"the board cannot be set: {error}") from error
@@ -131,7 +132,8 @@ class ChangedBoard:
             mode_name = board_settings.power_mode_now()[1] if power_mode else None
         except SettingError as error:
             raise UnavailableError(
-                f"the board was not set to {point.words if point else 'its original settings'}: {error}"
+                "the board was not set "
+                f"to {point.words if point else 'its original settings'}: {error}"
             ) from error
         return point and OperatingPoint(power_mode=mode_name, governor=governor), is_written
 
@@ -191,7 +193,8 @@ def changed_board(
         raise UnavailableError(why)
     if is_slowed_to_cool(machine):
         raise UnavailableError(
-            "the kernel lowers clocks to cool the chip, which hides their settings: let the board cool, and try again"
+            "the kernel lowers clocks to cool the chip, which hides their settings: let the "
+            "board cool, and try again"
         )
     for descriptor in run_lock_descriptors(home):
         os.set_inheritable(descriptor, True)
@@ -222,7 +225,10 @@ def restore_leftover(
     try:
         # Another run would be disturbed, or has changed the board itself.
         if not holds_run_lock and not lock.take("edgemeter: the board is restored"):
-            return f"the board's settings are changed, and {lock.holder()} is in progress: start a command after it to restore them"
+            return (
+                f"the board's settings are changed, and {lock.holder()} is in progress: start a "
+                "command after it to restore them"
+            )
         if not os.access(path.parent, os.W_OK):
             return f"the board's settings are changed, as {str(path)!r} records: {REMEDY}"
         remedy = f"check the board's settings, then remove it: `rm {path}`"

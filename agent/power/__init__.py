@@ -249,11 +249,13 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
     exist = "" if keys is None else f"; the keys of {kind} are {', '.join(keys)}"
     if unknown is not None:
         raise ConfigError(
-            f"power sensor {name!r} has no setting {unknown!r}: correct [sensors.{name}] in the configuration{exist}"
+            f"power sensor {name!r} has no setting {unknown!r}: correct [sensors.{name}] in the "
+            f"configuration{exist}"
         )
     if wrong is not None:
         raise ConfigError(
-            f"power sensor {name!r}: {wrong} = {settings[wrong]!r} in [sensors.{name}] is neither text nor number{exist}"
+            f"power sensor {name!r}: {wrong} = {settings[wrong]!r} in [sensors.{name}] is "
+            f"neither text nor number{exist}"
         )
 
 

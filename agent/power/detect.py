@@ -55,7 +55,10 @@ class DetectedSensor:
             )
         if self.is_misconfigured:
             return f"is configured wrongly: {self.reason}"
-        return f"{'is configured and absent' if self.is_absent else 'is here and cannot be read'}: {self.reason}"
+        return (
+            f"{'is configured and absent' if self.is_absent else 'is here and cannot be read'}: "
+            f"{self.reason}"
+        )
 
 
 def detect_sensors(
@@ -260,7 +263,8 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
             sensor.describe()
         except AbsentError as error:
             raise AbsentError(
-                f"{error}; see `edgemeter energy sensors` for those here; a run that names none (--power, `power`) takes the widest"
+                f"{error}; see `edgemeter energy sensors` for those here; a run that names none "
+                "(--power, `power`) takes the widest"
             ) from error
         stack.pop_all()
     return sensor

@@ -63,8 +63,10 @@ def accelerator_refusal(description: Description, link: Link | None) -> str | No
         return None
     devices = "USB devices" if link == "USB" else "PCIe and M.2 devices"
     return (
-        f"it does not measure {devices}, and this case runs on a {link} accelerator, so it would miss exactly what is measured: "
-        "use a meter in the board's supply (scope board-input: an INA2xx or a USB-C meter) or at the wall (wall-ac: a smart plug)"
+        f"it does not measure {devices}, and this case runs on a {link} accelerator, so it would "
+        "miss exactly what is measured: "
+        "use a meter in the board's supply (scope board-input: an INA2xx or a USB-C meter) or at "
+        "the wall (wall-ac: a smart plug)"
     )
 
 

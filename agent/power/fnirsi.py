@@ -103,7 +103,10 @@ class Fnirsi:
                     self._root / name.lstrip("/"), os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY
                 )
             except OSError as error:
-                message = f"cannot open {name!r} ({error.strerror}): correct device, or add the documented udev rule"
+                message = (
+                    f"cannot open {name!r} ({error.strerror}): correct device, or add the "
+                    "documented udev rule"
+                )
                 raise (AbsentError if isinstance(error, FileNotFoundError) else UnavailableError)(
                     message
                 ) from error
@@ -162,7 +165,8 @@ def _watts(packet: bytes) -> list[float]:
     """Return the power of a packet's samples, W; none of another kind of packet."""
     if len(packet) != PACKET_BYTES or packet[0] != HEAD:
         raise TransientError(
-            f"the FNIRSI meter sent {len(packet)} bytes, not a packet of {PACKET_BYTES}: {packet[:8].hex()}"
+            f"the FNIRSI meter sent {len(packet)} bytes, not a packet of {PACKET_BYTES}: "
+            f"{packet[:8].hex()}"
         )
     powers_w = []
     for number in range(SAMPLES) if packet[1] == MEASUREMENTS else ():
@@ -171,7 +175,8 @@ def _watts(packet: bytes) -> list[float]:
         )
         if volts > HIGHEST_V or amperes > HIGHEST_A:
             raise TransientError(
-                f"the FNIRSI meter shows {volts:.3g} V and {amperes:.3g} A, more than it carries: the packet is garbled"
+                f"the FNIRSI meter shows {volts:.3g} V and {amperes:.3g} A, more than it "
+                "carries: the packet is garbled"
             )
         powers_w.append(volts * amperes)
     return powers_w

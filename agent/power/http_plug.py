@@ -58,7 +58,8 @@ def login(challenge: str, who: str, user: str, password: Callable[[], str]) -> C
         }
         if challenged.get("algorithm", "MD5").lower() not in _HASHES:
             raise UnavailableError(
-                f"{who} asks for Digest with {challenged['algorithm']!r}, which is not known here: choose SHA-256 or MD5 on the device"
+                f"{who} asks for Digest with {challenged['algorithm']!r}, which is not known "
+                "here: choose SHA-256 or MD5 on the device"
             )
         if "qop" in challenged:
             challenged["qop"] = challenged["qop"].replace(" ", "")
@@ -113,7 +114,8 @@ class HttpPlug(ABC):
         if len(channels) > 1:
             warnings.insert(
                 0,
-                f"{len(channels)} channels are added up ({', '.join(channels)}): set channel to measure one",
+                f"{len(channels)} channels are added up ({', '.join(channels)}): set "
+                "channel to measure one",
             )
         return Description(
             id=f"{self.sensor}:{self.address}{f'/{self._channel}' if self._channel else ''}",
@@ -153,7 +155,8 @@ class HttpPlug(ABC):
         if self._client is None:
             if not self.address:
                 raise AbsentError(
-                    f'no {self.sensor} is configured: set address = "192.0.2.7" in [sensors.{self.sensor}]'
+                    f'no {self.sensor} is configured: set address = "192.0.2.7" in '
+                    f"[sensors.{self.sensor}]"
                 )
             url = self.address if "//" in self.address else f"http://{self.address}"
             if not url.startswith("http://"):
@@ -173,7 +176,8 @@ class HttpPlug(ABC):
             raise TransientError(f"{self._who} answers {status}: it is busy")
         # Without the query, which may hold a password.
         raise UnavailableError(
-            f"{self._who} answers {status} to {path.partition('?')[0]}: check that it is a device of this kind"
+            f"{self._who} answers {status} to {path.partition('?')[0]}: check that it is a "
+            "device of this kind"
         )
 
     def _ask(self, client: HttpConnection, path: str) -> tuple[int, str, bytes]:
@@ -189,7 +193,8 @@ class HttpPlug(ABC):
             ) from error
         if len(body) > LARGEST_RESPONSE_BYTES:
             raise UnavailableError(
-                f"{self._who} answers more than {LARGEST_RESPONSE_BYTES >> 20} MiB: check that it is the right device"
+                f"{self._who} answers more than {LARGEST_RESPONSE_BYTES >> 20} MiB: check that "
+                "it is the right device"
             )
         return answer.status, answer.fields.get("www-authenticate", ""), body
 
@@ -205,7 +210,8 @@ class HttpPlug(ABC):
         channels = self._channels(response)
         if self._channel and self._channel not in channels:
             raise ConfigError(
-                f"[sensors.{self.sensor}] channel = {self._channel!r}: this device has {', '.join(channels)}"
+                f"[sensors.{self.sensor}] channel = {self._channel!r}: this device has "
+                f"{', '.join(channels)}"
             )
         selected = {
             name: power_w for name, power_w in channels.items() if self._channel in {"", name}

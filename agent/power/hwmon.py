@@ -177,15 +177,21 @@ class Hwmon(LocatedSensor[HwmonChannel]):
         warnings = [facts.warning] if facts.warning and not self._scope else []
         if power_w is not None and power_w < 0:
             warnings.append(
-                "current flows backwards: turn the meter around, or set gain = -1 in [sensors.hwmon]"
+                "current flows backwards: turn the meter around, or set gain = -1 in "
+                "[sensors.hwmon]"
             )
         blocked = None
         if facts is UNKNOWN and self._scope is None:
-            blocked = f'it is unknown what {chip.known_as} measures: set scope in [sensors.hwmon], as in scope = "board-input"'
+            blocked = (
+                f"it is unknown what {chip.known_as} measures: set scope in [sensors.hwmon], as "
+                'in scope = "board-input"'
+            )
         elif channel.is_default_shunt:
             blocked = (
-                f"{chip.known_as} uses the driver's default shunt of {DRIVER_SHUNT_OHM:g} Ohm, where most boards have 0.1 Ohm: "
-                "look at the shunt (R100 is 0.1 Ohm, R010 is 0.01) and set shunt_ohm = 0.1 in [sensors.hwmon]"
+                f"{chip.known_as} uses the driver's default shunt of {DRIVER_SHUNT_OHM:g} Ohm, "
+                "where most boards have 0.1 Ohm: "
+                "look at the shunt (R100 is 0.1 Ohm, R010 is 0.01) and set shunt_ohm = 0.1 in "
+                "[sensors.hwmon]"
             )
         mean_ms, update_ms = (
             optional_number(chip.folder / file) or 0
@@ -215,11 +221,13 @@ class Hwmon(LocatedSensor[HwmonChannel]):
             return Reading(taken_ns=taken_ns, power_w=power_w, rails=(Rail(channel.name, power_w),))
         if channel.facts.voltage and channel.chip.number(CURRENT) < 0:
             raise UnavailableError(
-                f"{channel.chip.known_as} counts without a sign, and current flows backwards: turn the meter around"
+                f"{channel.chip.known_as} counts without a sign, and current flows backwards: "
+                "turn the meter around"
             )
         if 1000 * value < self._last_mj:
             raise UnavailableError(
-                f"the energy counter of {channel.chip.known_as} went back: it was reset or wrapped, measure again"
+                f"the energy counter of {channel.chip.known_as} went back: it was reset or "
+                "wrapped, measure again"
             )
         self._last_mj = 1000 * value
         return Reading(
@@ -235,8 +243,10 @@ class Hwmon(LocatedSensor[HwmonChannel]):
         ]
         if not channels:
             raise AbsentError(
-                f"no chip in {str(self._root / HWMON)!r} measures power: plug in a POWER-Z (`modprobe powerz`), or wire an INA2xx "
-                "and load its driver, `echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device`"
+                f"no chip in {str(self._root / HWMON)!r} measures power: plug in a POWER-Z "
+                "(`modprobe powerz`), or wire an INA2xx "
+                "and load its driver, `echo ina219 0x40 | sudo tee "
+                "/sys/bus/i2c/devices/i2c-1/new_device`"
             )
         meant = [
             channel
@@ -259,7 +269,8 @@ class Hwmon(LocatedSensor[HwmonChannel]):
             del widest[1]
         if len(widest) != 1:
             raise UnavailableError(
-                f"device = {self._device!r} and channel = {self._channel!r} in [sensors.hwmon] match {len(widest)} of the powers here: "
+                f"device = {self._device!r} and channel = {self._channel!r} in [sensors.hwmon] "
+                f"match {len(widest)} of the powers here: "
                 f"choose one of {', '.join(f'{channel.chip.known_as} {channel.id} {channel.name}' for channel in channels)}"
             )
         return widest[0]

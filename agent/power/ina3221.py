@@ -36,11 +36,13 @@ class Ina3221(JetsonSensor):
         chips = monitor_chips(self._root, "ina3221")
         if not chips:
             raise AbsentError(
-                f"no INA3221 below {str(self._root / 'sys')!r}: Jetsons with JetPack 5 or newer have one"
+                f"no INA3221 below {str(self._root / 'sys')!r}: Jetsons with JetPack 5 "
+                "or newer have one"
             )
         channels = ina3221_channels(chips)
         if is_thor(self._root, channels) and monitor_chips(self._root, "ina238"):
             raise AbsentError(
-                "the total of a Jetson Thor is not in its INA3221 but in its INA238: use the sensor jetson_thor"
+                "the total of a Jetson Thor is not in its INA3221 but in its INA238: use the "
+                "sensor jetson_thor"
             )
         return self._monitors(channels, chips=chips)

@@ -37,7 +37,8 @@ class Ina3221x(JetsonSensor):
         names = [path for chip in chips for path in sorted(chip.glob("rail_name_*"))]
         if not names:
             raise AbsentError(
-                f"no ina3221x below {str(self._root / 'sys/bus')!r}: Jetsons with JetPack 4 have one"
+                f"no ina3221x below {str(self._root / 'sys/bus')!r}: Jetsons with JetPack "
+                "4 have one"
             )
         return self._monitors(
             [channel for channel in map(_channel, names) if is_rail(channel.label)], PERIOD_MS

@@ -45,7 +45,8 @@ class JetsonChannel:
         """
         if self.disabled_by is not None:
             raise UnavailableError(
-                f"{str(self.disabled_by)!r} is 0: `echo 1 | sudo tee {self.disabled_by}` lets the chip measure it"
+                f"{str(self.disabled_by)!r} is 0: `echo 1 | sudo tee {self.disabled_by}` lets "
+                "the chip measure it"
             )
         *voltages, last = (file.number() for file in self.factors)
         full_scale_ma = (
@@ -95,7 +96,8 @@ class JetsonSensor(LocatedSensor[JetsonMonitors]):
                     ) from error
                 rails.append(Rail(channel.label, None))
                 warnings.append(
-                    f"rail {channel.label!r} cannot be read and is not needed for the total: {error}"
+                    f"rail {channel.label!r} cannot be read and is not needed for "
+                    f"the total: {error}"
                 )
         steps_w = {
             channel.label: channel.step_w(monitors.board.shunt_uohm)
@@ -137,7 +139,8 @@ class JetsonSensor(LocatedSensor[JetsonMonitors]):
             ]
             if len(places) > 1:
                 raise UnavailableError(
-                    f"rail {rail!r} is there more than once ({', '.join(places)}), and it is unknown which is the board's: report it"
+                    f"rail {rail!r} is there more than once ({', '.join(places)}), and it is "
+                    "unknown which is the board's: report it"
                 )
         update_ms = max(
             (float(optional_number(chip / "update_interval") or 0) for chip in chips), default=0.0

@@ -151,7 +151,8 @@ def board_of(rails: Collection[str], device_tree: str = "") -> JetsonBoard:
             )
         missing = ", ".join(rail for rail in nearest.total if rail not in rails)
         raise UnavailableError(
-            f"{seen_text}: that of a {nearest.name} needs {missing} too; see that nothing is cut off or disabled"
+            f"{seen_text}: that of a {nearest.name} needs {missing} too; see that nothing is cut "
+            "off or disabled"
         )
     return max(
         fitting,
@@ -167,7 +168,8 @@ def total_w(board: JetsonBoard, rails: Iterable[Rail]) -> float:
         power_w = powers_w.get(name)
         if power_w is None:
             raise TransientError(
-                f"rail {name!r} gave no power this time, and the total of a {board.name} is made of {', '.join(board.total)}"
+                f"rail {name!r} gave no power this time, and the total of a {board.name} is made "
+                f"of {', '.join(board.total)}"
             )
         total += plausible_power_w(power_w, HIGHEST_W, f"rail {name!r}")
     return total
@@ -211,7 +213,9 @@ def _doubts(board: JetsonBoard, rails: Sequence[Rail]) -> list[str]:
         return []
     parts_text = ", ".join(f"{name} {power_w:.2f} W" for name, power_w in parts.items())
     doubt = (
-        f"the rails inside {'+'.join(board.total)} draw more than it does ({parts_text}; the whole {whole_w:.2f} W): "
-        "the device tree may name the rails in another order than the board has them; compare with a meter at the input"
+        f"the rails inside {'+'.join(board.total)} draw more than it does ({parts_text}; the "
+        f"whole {whole_w:.2f} W): "
+        "the device tree may name the rails in another order than the board has them; compare "
+        "with a meter at the input"
     )
     return [doubt]

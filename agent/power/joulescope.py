@@ -61,7 +61,8 @@ class Joulescope:
         self._open()
         if self._newest is None and not self._came.wait(TIMEOUT_S):
             raise TransientError(
-                f"Joulescope {self._device} published nothing for {TIMEOUT_S:.0f} s: plug it in again"
+                f"Joulescope {self._device} published nothing for {TIMEOUT_S:.0f} s: plug "
+                "it in again"
             )
         newest = self._newest
         if newest is None:
@@ -87,7 +88,8 @@ class Joulescope:
         except (RuntimeError, OSError, TimeoutError) as error:
             driver.finalize()
             raise UnavailableError(
-                f"cannot open Joulescope {self._device}: {error}: close other programs that use it, and install the udev rules"
+                f"cannot open Joulescope {self._device}: {error}: close other programs that use "
+                "it, and install the udev rules"
             ) from error
         except UnavailableError:
             driver.finalize()
@@ -100,14 +102,16 @@ class Joulescope:
             if self._asked in paths:
                 return self._asked
             raise AbsentError(
-                f"[sensors.joulescope] device = {self._asked!r} is not connected: there is {', '.join(paths) or 'none'}"
+                f"[sensors.joulescope] device = {self._asked!r} is not connected: there is "
+                f"{', '.join(paths) or 'none'}"
             )
         if len(paths) == 1:
             return paths[0]
         if not paths:
             raise AbsentError("no Joulescope is connected")
         raise UnavailableError(
-            f"several Joulescopes are connected ({', '.join(paths)}): set device in [sensors.joulescope]"
+            f"several Joulescopes are connected ({', '.join(paths)}): set device in "
+            "[sensors.joulescope]"
         )
 
     def _begin(self, driver: Any) -> None:

@@ -117,14 +117,16 @@ class Jtop:
         socket = self._root / SOCKET
         if not socket.exists():
             raise AbsentError(
-                f"no jtop service here ({str(socket)!r} is not there): `pip install 'edgemeter[jtop]'`, then `sudo jtop --install-service`"
+                f"no jtop service here ({str(socket)!r} is not there): `pip install "
+                "'edgemeter[jtop]'`, then `sudo jtop --install-service`"
             )
         try:
             library = import_module("jtop")
             self._failures = (*self._failures, library.JtopException)
         except (ImportError, AttributeError) as error:
             raise UnavailableError(
-                f"jtop's service runs here and its library cannot be loaded ({error}): pip install 'edgemeter[jtop]'"
+                f"jtop's service runs here and its library cannot be loaded ({error}): pip "
+                "install 'edgemeter[jtop]'"
             ) from error
         try:
             client = library.jtop(interval=self._interval_s)
@@ -141,7 +143,8 @@ def _rails(power: object) -> dict[str, _JtopRail]:
         converted = msgspec.convert(power, type=_Power)
     except msgspec.ValidationError as error:
         raise UnavailableError(
-            f"jtop's power has an unknown format ({error}): this needs jetson-stats 4.3 or newer; report its version"
+            f"jtop's power has an unknown format ({error}): this needs jetson-stats 4.3 or "
+            "newer; report its version"
         ) from error
     rails = {name: rail for name, rail in converted.rail.items() if jetson_rails.is_rail(name)}
     if converted.tot is not None and converted.tot.name:
@@ -157,4 +160,7 @@ def _shown(rails: dict[str, _JtopRail]) -> tuple[Rail, ...]:
 
 def _refused(error: Exception) -> str:
     reason = " ".join(str(error).split()) or type(error).__name__
-    return f"jtop's service cannot be asked: {reason}; the library must have the service's version, and this user be in the group jtop"
+    return (
+        f"jtop's service cannot be asked: {reason}; the library must have the service's version, "
+        "and this user be in the group jtop"
+    )

@@ -90,7 +90,8 @@ class Nvml(PowerSensor):
         sources = [source for source in get_args(Source) if self._has(source)]
         if not sources:
             raise AbsentError(
-                f"GPU {self._gpu} has no power reading in NVML, as on every Jetson: other sensors read its rails"
+                f"GPU {self._gpu} has no power reading in NVML, as on every Jetson: other "
+                "sensors read its rails"
             )
         warnings = (
             self._contradictions(sources[1]) if sources[0] == "counter" and len(sources) > 1 else []
@@ -153,7 +154,10 @@ class Nvml(PowerSensor):
             if abs(counted_w - shown_w) <= DIFFERS_RATIO * max(counted_w, shown_w):
                 return []
         return [
-            f"its energy counter shows {counted_w:.3g} W and its power {shown_w:.3g} W: the counter is not believed, the power is read"
+            (
+                f"its energy counter shows {counted_w:.3g} W and its power {shown_w:.3g} W: the "
+                "counter is not believed, the power is read"
+            )
         ]
 
     def _has(self, source: Source) -> bool:

@@ -107,7 +107,8 @@ class Pi5Pmic(PowerSensor):
             ) from error
         except subprocess.TimeoutExpired as error:
             raise TransientError(
-                f"`{' '.join(COMMAND)}` took longer than {error.timeout:.3g} s: check the load of the machine"
+                f"`{' '.join(COMMAND)}` took longer than {error.timeout:.3g} s: check the load "
+                "of the machine"
             ) from error
         except OSError as error:
             raise UnavailableError(
@@ -122,8 +123,10 @@ class Pi5Pmic(PowerSensor):
         text = " ".join(output.split())
         if "not registered" in text:
             message = (
-                f"the firmware knows no `pmic_read_adc` ({text[:80]}): a Raspberry Pi 4 or older has no power sensor, "
-                "measure it with an external one; on a Raspberry Pi 5 update with `sudo rpi-eeprom-update -a`"
+                f"the firmware knows no `pmic_read_adc` ({text[:80]}): a Raspberry Pi 4 or older "
+                "has no power sensor, "
+                "measure it with an external one; on a Raspberry Pi 5 update with `sudo "
+                "rpi-eeprom-update -a`"
             )
             model = optional_text(self._root / "proc/device-tree/model") or ""
             return (
@@ -133,10 +136,12 @@ class Pi5Pmic(PowerSensor):
             )(message)
         if "VCHI" in text or "vchiq" in text or "/dev/vc" in text:
             return UnavailableError(
-                f"vcgencmd may not ask the firmware ({text[:80]}): `sudo usermod -aG video $USER`, then log in again"
+                f"vcgencmd may not ask the firmware ({text[:80]}): `sudo usermod -aG video "
+                "$USER`, then log in again"
             )
         return UnavailableError(
-            f"`{' '.join(COMMAND)}` printed {text[:80]!r}, and no rail: run it by hand, on a Raspberry Pi 5"
+            f"`{' '.join(COMMAND)}` printed {text[:80]!r}, and no rail: run it by hand, on a "
+            "Raspberry Pi 5"
         )
 
 
@@ -149,12 +154,14 @@ def _parse(output: str) -> tuple[Mapping[str, float], Mapping[str, float]]:
             name, kind = EARLY_NAMES.get(value[1], value[1]), value.lastgroup or ""
             if name in by_kind[kind]:
                 raise TransientError(
-                    f"`pmic_read_adc` printed {line[:60]!r} and another value before it: give one reading at a time"
+                    f"`pmic_read_adc` printed {line[:60]!r} and another value before it: give "
+                    "one reading at a time"
                 )
             by_kind[kind][name] = float(value[kind])
         elif RAIL_BEGINS.search(line):
             raise TransientError(
-                f"`pmic_read_adc` printed {line[:60]!r}, which is cut or garbled, so there is no sum: read it again"
+                f"`pmic_read_adc` printed {line[:60]!r}, which is cut or garbled, so there is no "
+                "sum: read it again"
             )
     currents_a, voltages_v = by_kind["A"], by_kind["V"]
     cut = [
@@ -164,7 +171,8 @@ def _parse(output: str) -> tuple[Mapping[str, float], Mapping[str, float]]:
     ]
     if cut:
         raise TransientError(
-            f"`pmic_read_adc` printed no current or no voltage of {', '.join(cut)}: read again, without arguments"
+            f"`pmic_read_adc` printed no current or no voltage of {', '.join(cut)}: read again, "
+            "without arguments"
         )
     return currents_a, voltages_v
 
@@ -174,10 +182,12 @@ def _warnings(currents_a: Mapping[str, float], voltages_v: Mapping[str, float]) 
     if unknown := [name for name in voltages_v if name not in RAILS and name not in VOLTAGE_ONLY]:
         counted = [name for name in unknown if name in currents_a]
         warnings.append(
-            f"rails that this version does not know: {', '.join(unknown)}; counted: {', '.join(counted) or 'none (no current)'}"
+            f"rails that this version does not know: {', '.join(unknown)}; counted: "
+            f"{', '.join(counted) or 'none (no current)'}"
         )
     if voltages_v.get("EXT5V", LOWEST_INPUT_V) < LOWEST_INPUT_V:
         warnings.append(
-            f"the 5 V input is at {voltages_v['EXT5V']:.2f} V, below {LOWEST_INPUT_V} V: use a better supply or cable"
+            f"the 5 V input is at {voltages_v['EXT5V']:.2f} V, below {LOWEST_INPUT_V} V: use a "
+            "better supply or cable"
         )
     return warnings

@@ -111,7 +111,8 @@ class Rapl(LocatedSensor[list[_Zone]]):
         counters = packages + memory
         if not counters and not platform:
             raise AbsentError(
-                f"no RAPL counter in {str(self._root / POWERCAP)!r}: a virtual machine and most ARM boards have none; "
+                f"no RAPL counter in {str(self._root / POWERCAP)!r}: a virtual machine and most "
+                "ARM boards have none; "
                 "on an Intel or AMD machine try `sudo modprobe intel_rapl_msr`"
             )
         with as_unavailable():
@@ -143,7 +144,8 @@ class Rapl(LocatedSensor[list[_Zone]]):
                 moved += zone.range_uj or 0
                 if moved < 0 or moved / 1e6 > HIGHEST_W * (now_ns - zone.last_ns) / 1e9:
                     raise UnavailableError(
-                        f"RAPL counter {str(zone.file.path)!r} was reset (from {zone.last_uj} to {now_uj} uJ): measure again"
+                        f"RAPL counter {str(zone.file.path)!r} was reset (from {zone.last_uj} to "
+                        f"{now_uj} uJ): measure again"
                     )
             zone.sum_uj += moved
         zone.last_uj, zone.last_ns = now_uj, now_ns

@@ -96,7 +96,10 @@ class ReplaySensor:
         if scope in get_args(Scope):
             return cast("Scope", scope)
         lack = "states no scope" if scope is None else f"has the unknown scope {scope!r}"
-        remedy = f'set scope = "board-input" in [sensors.replay], or what its sensor saw ({", ".join(get_args(Scope))})'
+        remedy = (
+            'set scope = "board-input" in [sensors.replay], or what its sensor saw '
+            f"({', '.join(get_args(Scope))})"
+        )
         raise ConfigError(f"the power recording {self._path!r} {lack}: {remedy}")
 
 
@@ -125,7 +128,8 @@ def _load(path: str) -> ReplayTrace:
     )
     if not is_whole or any(not b - a > 0 for a, b in pairwise(recording.t_s)):
         raise ConfigError(
-            f"power recording {path!r} needs two or more points, finite, with increasing t_s: correct the file"
+            f"power recording {path!r} needs two or more points, finite, with increasing t_s: "
+            "correct the file"
         )
     return recording
 

@@ -63,7 +63,8 @@ class Shelly(HttpPlug):
         channels = dict(_channels(document))
         if not channels:
             raise UnavailableError(
-                "this Shelly shows no power (no apower, act_power or meters): it is a model that does not measure"
+                "this Shelly shows no power (no apower, act_power or meters): it is a model that "
+                "does not measure"
             )
         return channels
 

@@ -118,7 +118,8 @@ def _text(content: bytes) -> str:
 def _number(text: str, path: Path | str) -> int:
     if not WHOLE_NUMBER.fullmatch(text):
         raise TransientError(
-            f"{str(path)!r} holds {text[:40]!r}, not a whole number: read it again, and check the kernel log"
+            f"{str(path)!r} holds {text[:40]!r}, not a whole number: read it again, and check "
+            "the kernel log"
         )
     return int(text)
 
@@ -128,7 +129,8 @@ def _explained(path: Path | str, error: OSError) -> UnavailableError | Transient
         return AbsentError(f"there is no {str(path)!r}")
     if isinstance(error, PermissionError):
         return UnavailableError(
-            f"no permission to read {str(path)!r}: run as root, or grant read access (`sudo chmod a+r {path}`)"
+            f"no permission to read {str(path)!r}: run as root, or grant read access (`sudo "
+            f"chmod a+r {path}`)"
         )
     return (TransientError if error.errno in TRANSIENT_ERRNOS else UnavailableError)(
         f"cannot read {str(path)!r}: {error.strerror}"
@@ -159,7 +161,8 @@ def list_folder(folder: Path, contents: str) -> list[Path]:
         return []
     except OSError as error:
         raise UnavailableError(
-            f"cannot look for {contents} in {str(folder)!r}: {error.strerror}: run where /sys is readable"
+            f"cannot look for {contents} in {str(folder)!r}: {error.strerror}: run where "
+            "/sys is readable"
         ) from error
 
 

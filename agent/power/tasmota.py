@@ -53,7 +53,8 @@ class Tasmota(HttpPlug):
         document = json_object(response, "the Tasmota plug")
         if "WARNING" in document:
             raise UnavailableError(
-                f"the Tasmota plug refuses ({document['WARNING']}): set user and password_file in [sensors.tasmota]"
+                f"the Tasmota plug refuses ({document['WARNING']}): set user and password_file "
+                "in [sensors.tasmota]"
             )
         sensors = document.get("StatusSNS", document)
         energy = (sensors.get("ENERGY") if isinstance(sensors, dict) else None) or document.get(
@@ -61,7 +62,8 @@ class Tasmota(HttpPlug):
         )
         if not isinstance(energy, dict) or "Power" not in energy:
             raise UnavailableError(
-                "this Tasmota device shows no ENERGY.Power: it does not measure power, or answers another command"
+                "this Tasmota device shows no ENERGY.Power: it does not measure power, or "
+                "answers another command"
             )
         powers = energy["Power"] if isinstance(energy["Power"], list) else [energy["Power"]]
         return {str(index): json_watts(power) for index, power in enumerate(powers, start=1)}

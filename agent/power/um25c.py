@@ -111,7 +111,8 @@ class Um25c:
             except OSError as error:
                 absent = not (self._root / self._name).exists()
                 raise (AbsentError if absent else UnavailableError)(
-                    f"cannot open {self._name!r} ({error}): bind the meter to it, and add this user to the group dialout"
+                    f"cannot open {self._name!r} ({error}): bind the meter to it, and add this "
+                    "user to the group dialout"
                 ) from error
         return self._port
 
@@ -120,12 +121,14 @@ def _values(block: bytes) -> tuple[str, float, float, float]:
     """Return model, V, A, and the current of one digit out of a block."""
     if len(block) < BLOCK_BYTES:
         raise TransientError(
-            f"the USB meter sent {len(block)} of {BLOCK_BYTES} bytes: is another program reading it?"
+            f"the USB meter sent {len(block)} of {BLOCK_BYTES} bytes: is another "
+            "program reading it?"
         )
     number, volts, amperes, milliwatts = struct.unpack_from(">HHHI", block)
     if number not in MODELS:
         raise TransientError(
-            f"the USB meter reports model 0x{number:04x}, not one of {', '.join(name for name, *_ in MODELS.values())}"
+            f"the USB meter reports model 0x{number:04x}, not one of "
+            f"{', '.join(name for name, *_ in MODELS.values())}"
         )
     if not volts:
         raise TransientError(
@@ -135,6 +138,7 @@ def _values(block: bytes) -> tuple[str, float, float, float]:
     product_w = volts * digit_v * amperes * digit_a
     if abs(product_w - milliwatts / 1000) > AGREES_W + AGREES_RATIO * product_w:
         raise TransientError(
-            f"the USB meter's block shows {milliwatts / 1000:.3f} W and {product_w:.3f} V x A: it is garbled"
+            f"the USB meter's block shows {milliwatts / 1000:.3f} W and {product_w:.3f} V x A: "
+            "it is garbled"
         )
     return model, volts * digit_v, amperes * digit_a, digit_a

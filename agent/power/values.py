@@ -44,7 +44,8 @@ def plausible_power_w(power_w: float, highest_w: float, origin: str) -> float:
     """Return the power; raises TransientError if it is more than `origin` can show, in either direction."""
     if abs(power_w) > highest_w:
         raise TransientError(
-            f"{origin} shows {power_w:.3g} W, more than its maximum of {highest_w:g} W: the value is garbled; read it again"
+            f"{origin} shows {power_w:.3g} W, more than its maximum of {highest_w:g} W: the "
+            "value is garbled; read it again"
         )
     return power_w
 
@@ -53,7 +54,8 @@ def within_range(number: float, full_scale: float, chip: str) -> float:
     """Return the value of a chip's shunt; raises TransientError if it is at either end of the chip's range."""
     if abs(number) >= full_scale:
         raise TransientError(
-            f"the {chip}'s shunt is at the end of its range: the current is larger than can be measured, use a smaller shunt"
+            f"the {chip}'s shunt is at the end of its range: the current is larger than can be "
+            "measured, use a smaller shunt"
         )
     return number
 
@@ -76,7 +78,8 @@ def json_object(content: bytes, who: str) -> dict[str, Any]:
             raise ValueError("no JSON object")  # noqa: TRY004, TRY301 - a value like any other that is garbled
     except (ValueError, RecursionError) as error:
         raise TransientError(
-            f"{who} gave an answer that is cut or garbled ({error}): {content[:60].decode(errors='replace')!r}: read it again"
+            f"{who} gave an answer that is cut or garbled ({error}): "
+            f"{content[:60].decode(errors='replace')!r}: read it again"
         ) from error
     return document
 

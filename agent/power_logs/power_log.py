@@ -126,7 +126,10 @@ class LoggedEnergy:
     window_s: float
     coverage_ratio: float
     readings: int
-    interval: str = "any power between neighbouring readings, and the digits of the log; not the error of the meter"
+    interval: str = (
+        "any power between neighbouring readings, and the digits of the log; not the "
+        "error of the meter"
+    )
 
 
 def read_log(
@@ -243,7 +246,8 @@ def _read_csv(
             not stamp.day and stamp.at_s < EARLIEST_S and stamp.at_s % 1 == 0 for stamp in stamps
         ):
             raise ConfigError(
-                f"has whole numbers as times: name their unit, as in --time-column '{names[min(times)]} [ms]'"
+                "has whole numbers as times: name their unit, as in --time-column "
+                f"'{names[min(times)]} [ms]'"
             )
         return log
     if source:
@@ -251,7 +255,8 @@ def _read_csv(
             f"has no line with a time and a power of {source}: log both, or name other columns"
         )
     raise ConfigError(
-        f"begins with {lines[0][:120]!r}: name two of its columns by --time-column and --power-column, or make it a CSV"
+        f"begins with {lines[0][:120]!r}: name two of its columns by --time-column and "
+        "--power-column, or make it a CSV"
     )
 
 
@@ -350,11 +355,13 @@ def _columns(
         columns = {index: _unit(names[index], units) or _unit(title, units) for index in fitting}
     if len(columns) > 1 and sorted(names[index].lower() for index in columns) != ["date", "time"]:
         raise ConfigError(
-            f"has {' and '.join(repr(names[index]) for index in columns)}: name one of them by {option}"
+            f"has {' and '.join(repr(names[index]) for index in columns)}: name one of "
+            f"them by {option}"
         )
     if any(OTHER_UNIT.search(names[index]) and not unit for index, unit in columns.items()):
         raise ConfigError(
-            f"has {names[min(columns)]!r}, which is in another unit: name a column in {', '.join(units)} by {option}"
+            f"has {names[min(columns)]!r}, which is in another unit: name a column in "
+            f"{', '.join(units)} by {option}"
         )
     return columns
 
@@ -406,7 +413,8 @@ def _read_rows(
             continue
         if any(cells[len(names) :]):
             raise ConfigError(
-                f"has more cells in {' '.join(cells)!r} than in its heading: quote numbers with decimal commas"
+                f"has more cells in {' '.join(cells)!r} than in its heading: quote numbers with "
+                "decimal commas"
             )
         scales = [
             SCALES[number[3].lower() or unit or "w"]
@@ -425,17 +433,20 @@ def _read_rows(
         log.step_w = max(log.step_w, step_w) if is_product else min(log.step_w or step_w, step_w)
         if is_nvidia and readings and readings[-1][0].at_s == moment.at_s:
             raise ConfigError(
-                "has two powers at one time, of several GPUs: log `nvidia-smi --query-gpu=timestamp,index,power.draw`"
+                "has two powers at one time, of several GPUs: log `nvidia-smi "
+                "--query-gpu=timestamp,index,power.draw`"
             )
         readings.append((moment, math.prod(values)))
     if len(log.readings) > 1 and not (is_nvidia and all(log.readings.values())):
         raise ConfigError(
-            f"has several devices ({', '.join([*log.readings][:3])}), or no power of one of them: keep the lines of one"
+            f"has several devices ({', '.join([*log.readings][:3])}), or no power of one of "
+            "them: keep the lines of one"
         )
     powers_w = [power_w for readings in log.readings.values() for _, power_w in readings]
     if not any(powers.values()) and statistics.median(powers_w or [0.0]) > LARGE_W:
         raise ConfigError(
-            f"has powers above {LARGE_W:g}: name their unit, as in --power-column '{log.source} [mW]'"
+            f"has powers above {LARGE_W:g}: name their unit, as in "
+            f"--power-column '{log.source} [mW]'"
         )
     return log
 
@@ -458,12 +469,14 @@ def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEn
     energies_j, lows_j, highs_j, covered_s = zip(*parts, strict=True)
     if not all(covered_s) or min(covered_s) < LEAST_COVERED_RATIO * (end_s - begin_s):
         raise UnavailableError(
-            f"readings of {log.source} cover {min(covered_s):.3g} s of these {end_s - begin_s:.4g} s; the log is from {moments[0]} "
+            f"readings of {log.source} cover {min(covered_s):.3g} s of these "
+            f"{end_s - begin_s:.4g} s; the log is from {moments[0]} "
             f"to {moments[-1]}: give a time that has readings all along"
         )
     if sum(energies_j) <= 0:
         raise UnavailableError(
-            f"{log.source} is 0 W or less: the meter is reversed or disconnected, or the column is another one"
+            f"{log.source} is 0 W or less: the meter is reversed or disconnected, or the column "
+            "is another one"
         )
     return LoggedEnergy(
         source=log.source + (f" of {len(parts)} GPUs" if len(parts) > 1 else ""),

@@ -60,7 +60,8 @@ class LiteRtProfiler:
         loaded = model.loaded
         if loaded.backend.startswith(("gpu", "npu")):
             raise UnavailableError(
-                f"LiteRT's profiler sees the CPU only, not {case.backend}: profile with --backend cpu-compiled"
+                f"LiteRT's profiler sees the CPU only, not {case.backend}: profile with "
+                "--backend cpu-compiled"
             )
         # The same kernels as the plain queries.
         kernels = f"kernel_mode = {_KERNELS_BUILTIN}\n" if loaded.backend == "builtin" else ""
@@ -218,7 +219,8 @@ class LiteRtProfiler:
         content = array.tobytes()
         if len(content) != size.value:
             raise UnavailableError(
-                f"LiteRT's profiler takes {size.value} bytes where the interpreter takes {len(content)}: {_RUN_IT}"
+                f"LiteRT's profiler takes {size.value} bytes where the interpreter takes "
+                f"{len(content)}: {_RUN_IT}"
             )
         self._call("LiteRtLockTensorBuffer", buffer, ctypes.byref(address), ctypes.c_int(_WRITE))
         ctypes.memmove(address, content, size.value)
@@ -231,7 +233,8 @@ class LiteRtProfiler:
 def _check(name: str, status: int) -> None:
     if status:
         raise UnavailableError(
-            f"LiteRT's {name} ended with status {status}: this version cannot profile this model; {_RUN_IT}"
+            f"LiteRT's {name} ended with status {status}: this version cannot profile this "
+            f"model; {_RUN_IT}"
         )
 
 
@@ -256,7 +259,8 @@ def _library() -> Any:
     )
     if not hasattr(library, "LiteRtCompiledModelGetProfiler"):
         raise UnavailableError(
-            f"this ai-edge-litert has no profiler (libLiteRt.so with LiteRtCompiledModelGetProfiler): {_REMEDY}"
+            "this ai-edge-litert has no profiler (libLiteRt.so with "
+            f"LiteRtCompiledModelGetProfiler): {_REMEDY}"
         )
     return library
 

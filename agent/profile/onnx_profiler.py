@@ -66,11 +66,13 @@ def parse_profile(text: bytes, skip: int) -> list[ProfileEvent]:
         ]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MeasurementError(
-            f"ONNX Runtime wrote a profile that cannot be read ({type(error).__name__}: {error}): profile with another version"
+            f"ONNX Runtime wrote a profile that cannot be read ({type(error).__name__}: "
+            f"{error}): profile with another version"
         ) from error
     if len(runs) <= skip:
         raise MeasurementError(
-            f"ONNX Runtime's profile holds {len(runs)} runs, but more than {skip} were made: profile fewer queries"
+            f"ONNX Runtime's profile holds {len(runs)} runs, but more than {skip} were made: "
+            "profile fewer queries"
         )
     first_us = sorted(run.start_us for run in runs)[skip]
     return [event for event in [*runs, *operators] if event.start_us >= first_us]

@@ -77,6 +77,7 @@ def profiler_class(runtime: str) -> type[Profiler]:
     """Return the profiler of a runtime; raises UnavailableError if there is none."""
     if runtime not in PROFILERS:
         raise UnavailableError(
-            f"runtime {runtime!r} has no profiler here: use the runtime's own tools, or one of {', '.join(PROFILERS)}"
+            f"runtime {runtime!r} has no profiler here: use the runtime's own tools, or one of "
+            f"{', '.join(PROFILERS)}"
         )
     return cast("type[Profiler]", resolve_name(PROFILERS[runtime]))

@@ -145,14 +145,18 @@ def _self_times(operators: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, f
 
 def show_profile(profile: Profile, top: int, console: Console) -> None:
     """Print the `top` slowest operators, or types of operators, and the limits of the table."""
-    about = f"{profile.model} on {profile.package} {profile.version} ({profile.backend}, threads: {profile.threads})"
+    about = (
+        f"{profile.model} on {profile.package} {profile.version} ({profile.backend}, threads: "
+        f"{profile.threads})"
+    )
     print_text(
         console, f"{about}: {profile.queries} inferences of {profile.data} under the profiler"
     )
     console.print(_table(profile, top))
     coverage = f"coverage: {profile.coverage_ratio:.1%} of the inference time is spent in operators"
     slower = (
-        f"these are not latencies: with the profiler the median inference took {plain_digits(profile.profiled_p50_ms)} ms, "
+        "these are not latencies: with the profiler the median inference took "
+        f"{plain_digits(profile.profiled_p50_ms)} ms, "
         f"without {plain_digits(profile.plain_p50_ms)} ms; `edgemeter run` measures latency"
     )
     print_lines(

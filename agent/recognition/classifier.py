@@ -16,7 +16,10 @@ _IMAGENET = (1000, 1001)
 # Fine-tuning and MLPerf Tiny shrink whole photographs by averaging before they train; ImageNet's
 # evaluation crops. The reference model of visual wake words classifies 58 of 72 COCO photographs
 # correctly this way, 56 cropped and 49 shrunk without smoothing.
-_SHRUNK = "photographs are shrunk whole and smoothly, the usual for a TensorFlow classifier of other classes than ImageNet's; set input.resize"
+_SHRUNK = (
+    "photographs are shrunk whole and smoothly, the usual for a TensorFlow classifier of other "
+    "classes than ImageNet's; set input.resize"
+)
 
 
 class Classifier(Family):
@@ -40,7 +43,10 @@ class Classifier(Family):
             return Recognition(classes)
         if not classes or not is_called_so or labels:
             return None
-        doubt = f"its {classes} values are scores of classes that it does not name; set `task`, output.classes and output.labels"
+        doubt = (
+            f"its {classes} values are scores of classes that it does not name; set `task`, "
+            "output.classes and output.labels"
+        )
         return Recognition(classes, (doubt,))
 
     @classmethod

@@ -57,7 +57,10 @@ def find_normalisation(
         if info is None or _can_hold(info, trained):
             return trained
         in_graph = _quantised_normalisation(info)
-        doubt = f"the input's quantisation (scale {info.scale or 1:g}) is not that of this family's values, so it takes pixels; {_SETTLED_BY}"
+        doubt = (
+            f"the input's quantisation (scale {info.scale or 1:g}) is not that of this family's "
+            f"values, so it takes pixels; {_SETTLED_BY}"
+        )
         return in_graph if in_graph.doubt else replace(in_graph, doubt=doubt)
     if info is not None and np.dtype(info.dtype).kind in "iu":
         return _quantised_normalisation(info)

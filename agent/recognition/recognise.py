@@ -112,7 +112,8 @@ def _doubts_about_card(model: Path, path: Path, read: Card) -> Iterator[Guess]:
     actual = model_file.sha256(model) if read.sha256 is not None and model.is_file() else None
     if read.sha256 is not None and actual not in (None, read.sha256):
         unsure = (
-            f"the card is for sha256 {read.sha256[:12]}, the file has {str(actual)[:12]}, and {path.name!r} may not match it: "
+            f"the card is for sha256 {read.sha256[:12]}, the file has {str(actual)[:12]}, and "
+            f"{path.name!r} may not match it: "
             "remove it, and `edgemeter models add` writes a new one"
         )
         yield Guess(f"{model.name} is not the file its card was written for", "unsure", unsure)
@@ -158,18 +159,24 @@ def recognise(
     except UnknownFamilyError as error:
         families = ", ".join([*decoders.names(), "classifier"])
         raise ConfigError(
-            f"cannot identify {str(address)!r}: {error}. Write a card beside it, {card_path(address).name!r}, with name, task "
-            f"(classification, detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or "
+            f"cannot identify {str(address)!r}: {error}. Write a card beside it, "
+            f"{card_path(address).name!r}, with name, task "
+            f"(classification, detection, segmentation, pose, ...), family ({families}), "
+            "precision, [input] height, width, layout (NHWC or "
             "NCHW), resize, mean, sd and [output] classes, labels, nms_iou"
         ) from error
     pictures, recognition = family.pictures, family.recognition
     if size is None:
         size = (pictures.side, pictures.side)
-        size_from = f"input {size[0]} x {size[1]}, the usual for {family.name}: file and name have none; set input.height and input.width"
+        size_from = (
+            f"input {size[0]} x {size[1]}, the usual for {family.name}: file and name have none; "
+            "set input.height and input.width"
+        )
     resizes = resizes and family.name == "torchvision"
     if resizes:
         size_from = (
-            f'resize = "none", photographs keep their size: the model takes any; random pictures are {size[0]} x {size[1]}; '
+            'resize = "none", photographs keep their size: the model takes any; random pictures '
+            f"are {size[0]} x {size[1]}; "
             "set input.resize, input.height and input.width"
         )
     normal = find_normalisation(
@@ -234,7 +241,8 @@ def recognised_family(facts: UnknownModel, *, takes_any_picture: bool = False) -
             continue
         if facts.labels and abs(len(facts.labels) - recognition.classes) > (len(facts.shapes) > 1):
             raise UnknownFamilyError(
-                f"{why} would be {name} with {recognition.classes} classes, but it names {len(facts.labels)}"
+                f"{why} would be {name} with {recognition.classes} classes, but it names "
+                f"{len(facts.labels)}"
             )
         return RecognisedFamily(
             name, recognition.task or family.TASK, recognition, family.pictures(facts), why
@@ -254,7 +262,10 @@ def _by_name(facts: UnknownModel, *, takes_any_picture: bool) -> RecognisedFamil
         family = decoders.family_of(named)
         recognition = family.by_name(facts)
         if facts.outputs:
-            doubt = f"family {named} from the file's name or metadata, its output shows no size; set `family`"
+            doubt = (
+                f"family {named} from the file's name or metadata, its output shows no "
+                "size; set `family`"
+            )
             recognition = replace(recognition, doubts=(doubt, *recognition.doubts))
         why = (
             "the file name"

@@ -78,7 +78,10 @@ def why_absent(candidates: Sequence[LibraryCandidate], extra: str) -> str | None
     if any(find_spec(candidate.module.partition(".")[0]) for candidate in candidates):
         return None
     modules = " or ".join(candidate.module for candidate in candidates)
-    return f"no usable {modules} is installed; to install it: {install_command(extra)}{candidates[0].note}"
+    return (
+        f"no usable {modules} is installed; to install it: "
+        f"{install_command(extra)}{candidates[0].note}"
+    )
 
 
 def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeLibrary:
@@ -210,7 +213,8 @@ def check_inputs(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> Non
     if len(inputs) != len(declared):
         names = ", ".join(repr(info.name) for info in declared)
         raise ConfigError(
-            f"the model takes {len(declared)} inputs ({names}), got {len(inputs)}: give one array for each"
+            f"the model takes {len(declared)} inputs ({names}), got {len(inputs)}: give one "
+            "array for each"
         )
     for array, info in zip(inputs, declared, strict=True):
         # The name of a dtype is slow, and needed for swapped bytes only.
@@ -218,7 +222,8 @@ def check_inputs(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> Non
         if not is_of_dtype or not shape_fits(array.shape, info.shape):
             raise ConfigError(
                 f"input {info.name!r} takes {describe_tensor(info.dtype, info.shape)}, "
-                f"got {describe_tensor(array.dtype.name, array.shape)}: prepare the data as the model declares"
+                f"got {describe_tensor(array.dtype.name, array.shape)}: prepare the data as the "
+                "model declares"
             )
 
 
@@ -245,7 +250,8 @@ def open_code(model: Path, options: Options) -> None:
     actual = model_file.sha256(model)
     if options.sha256 is None:
         raise ConfigError(
-            f"{str(model)!r} contains code, and no sandbox confines it here: if you trust its source, "
+            f"{str(model)!r} contains code, and no sandbox confines it here: if you "
+            "trust its source, "
             f"pass its hash with --sha256 {actual}, or as sha256 in {model.name}.toml"
         )
     model_file.check_sha256(str(model), actual, options.sha256)

@@ -64,13 +64,15 @@ def outputs_of(
     """Return the outputs by two calls: sizes that differ, and that of an open batch, are open."""
     if [array.dtype for array in first] != [array.dtype for array in second]:
         raise MeasurementError(
-            f"two calls returned {len(first)} and {len(second)} arrays, or other types: return the same each time"
+            f"two calls returned {len(first)} and {len(second)} arrays, or other types: return "
+            "the same each time"
         )
     infos = []
     for index, (array, repeated) in enumerate(zip(first, second, strict=True)):
         if array.ndim != repeated.ndim:
             raise MeasurementError(
-                f"output {index} had {array.ndim} axes, then {repeated.ndim}: return the same each time"
+                f"output {index} had {array.ndim} axes, then {repeated.ndim}: return "
+                "the same each time"
             )
         shape: list[int | None] = [
             size if size == other else None

@@ -88,7 +88,8 @@ def _numpy(leaf: Any) -> Array:
         return np.asarray(leaf)
     if not is_array(leaf):
         raise MeasurementError(
-            f"the model returns {type(leaf).__qualname__} where an array belongs: return arrays or tensors only"
+            f"the model returns {type(leaf).__qualname__} where an array belongs: return arrays "
+            "or tensors only"
         )
     if _is_of("torch", leaf):
         leaf = leaf.detach()
@@ -97,7 +98,8 @@ def _numpy(leaf: Any) -> Array:
     array = np.array(leaf)
     if array.dtype.kind == "O":
         raise MeasurementError(
-            f"the model returns {type(leaf).__qualname__}, which numpy cannot read: return arrays or tensors only"
+            f"the model returns {type(leaf).__qualname__}, which numpy cannot read: return "
+            "arrays or tensors only"
         )
     return array if array.dtype.kind in _PLAIN_KINDS else array.astype(np.float32)
 
@@ -109,11 +111,13 @@ def refuse_coroutine_function(callable_: object) -> None:
     )
     if inspect.iscoroutinefunction(target):
         raise ConfigError(
-            "a coroutine function does its work when it is awaited: measure `lambda: asyncio.run(function(...))`"
+            "a coroutine function does its work when it is awaited: measure `lambda: "
+            "asyncio.run(function(...))`"
         )
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise ConfigError(
-            "a generator function does its work when it is iterated: measure `lambda: list(function(...))`"
+            "a generator function does its work when it is iterated: measure `lambda: "
+            "list(function(...))`"
         )
 
 
@@ -127,7 +131,9 @@ def waits_for(result: object, inputs: object, callable_: object) -> list[Wait]:
             _is_of(library, leaf) for library in (*_COMPUTES_AT_ONCE, "torch", "tensorflow")
         ) and not _is_blocked_on(leaf):
             raise ConfigError(
-                f"cannot tell when {type(leaf).__module__.partition('.')[0]}.{type(leaf).__qualname__} is computed: let the function wait "
+                "cannot tell when "
+                f"{type(leaf).__module__.partition('.')[0]}.{type(leaf).__qualname__} is "
+                "computed: let the function wait "
                 "for it and return it in numpy, or give PythonModel(wait=...)"
             )
     waits = _known_waits(result, [*leaves(inputs), *_parameters(callable_)])
@@ -148,7 +154,8 @@ def refuse_unseen(result: object) -> None:
             or isinstance(leaf, bool | int | float | complex | str | bytes)
         ):
             raise ConfigError(
-                f"cannot tell when {type(leaf).__module__}.{type(leaf).__qualname__} is computed: return arrays or tensors, or give "
+                f"cannot tell when {type(leaf).__module__}.{type(leaf).__qualname__} is "
+                "computed: return arrays or tensors, or give "
                 "PythonModel(wait=...), `lambda result: None` if it is ready when the call returns"
             )
 
@@ -186,20 +193,24 @@ def _refuse_lazy(result: object) -> None:
         if inspect.iscoroutine(result):
             result.close()
         raise ConfigError(
-            "the function returns an awaitable, whose work is still to be done: measure `lambda: asyncio.run(...)`"
+            "the function returns an awaitable, whose work is still to be done: measure `lambda: "
+            "asyncio.run(...)`"
         )
     if hasattr(result, "__next__"):
         raise ConfigError(
-            f"the function returns an iterator ({type(result).__qualname__}), whose work is still to be done: measure `lambda: list(...)`"
+            f"the function returns an iterator ({type(result).__qualname__}), whose work is "
+            "still to be done: measure `lambda: list(...)`"
         )
     if isinstance(result, threading.Thread | subprocess.Popen):
         raise ConfigError(
-            f"the function starts a {type(result).__qualname__} and does not wait for it: let it wait before it returns"
+            f"the function starts a {type(result).__qualname__} and does not wait for it: let it "
+            "wait before it returns"
         )
     for attribute, computes in _LAZY.items():
         if hasattr(type(result), attribute) and hasattr(result, computes.strip(".()")):
             raise ConfigError(
-                f"the function returns a lazy {type(result).__qualname__}, whose work is still to be done: end it with `{computes}`"
+                f"the function returns a lazy {type(result).__qualname__}, whose work is still "
+                f"to be done: end it with `{computes}`"
             )
 
 
@@ -274,7 +285,8 @@ def _of_torch_device(device: Any) -> Wait:
     library = getattr(sys.modules["torch"], device.type, None)
     if library is None or not hasattr(library, "synchronize"):
         raise ConfigError(
-            f"cannot wait for the device {str(device)!r}: let the function synchronise before it returns"
+            f"cannot wait for the device {str(device)!r}: let the function synchronise "
+            "before it returns"
         )
     # Metal has one device, which is no argument.
     synchronise = (

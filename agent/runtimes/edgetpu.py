@@ -64,12 +64,14 @@ def load_edgetpu_library(name: str, root: Path) -> EdgeTpuLibrary:
         handle = ctypes.CDLL(name)
     except OSError as error:
         raise UnavailableError(
-            f"{name} cannot be loaded: {one_line(error)}; install Coral's package libedgetpu1-std, or libedgetpu1-max for the full clock: "
+            f"{name} cannot be loaded: {one_line(error)}; install Coral's package "
+            "libedgetpu1-std, or libedgetpu1-max for the full clock: "
             "`edgemeter doctor` shows which one and how"
         ) from error
     if not hasattr(handle, _ENTRY):
         raise UnavailableError(
-            f"{name} is not an Edge TPU library: it lacks {_ENTRY}; install Coral's package libedgetpu1-std"
+            f"{name} is not an Edge TPU library: it lacks {_ENTRY}; install Coral's package "
+            "libedgetpu1-std"
         )
     version = None
     if hasattr(handle, "edgetpu_version"):
@@ -139,11 +141,13 @@ class EdgeTpu(LiteRt):
         chosen_setting("edgetpu", options, "performance", _PERFORMANCES)
         if not _DEVICE.fullmatch(options.backend or "") or options.backend == "":
             raise ConfigError(
-                f"runtime 'edgetpu' has no backend {options.backend!r}: choose usb, pci, usb:N, pci:N or :N, or none for any Edge TPU"
+                f"runtime 'edgetpu' has no backend {options.backend!r}: choose usb, pci, usb:N, "
+                "pci:N or :N, or none for any Edge TPU"
             )
         if EDGE_TPU not in read_tflite(model).custom_uses:
             raise ConfigError(
-                f"{str(model)!r} has no operator for the Edge TPU (custom op {EDGE_TPU}): compile it with edgetpu_compiler, "
+                f"{str(model)!r} has no operator for the Edge TPU (custom op {EDGE_TPU}): "
+                "compile it with edgetpu_compiler, "
                 "or run it with the runtime litert"
             )
 
@@ -184,8 +188,10 @@ class EdgeTpu(LiteRt):
             )
         except (ValueError, RuntimeError) as error:
             raise ConfigError(
-                f"{library.package} {library.version} with libedgetpu {driver.package or driver.version or 'of unknown version'} "
-                f"cannot run {str(model)!r}: {one_line(error)}; install the libedgetpu that belongs to this interpreter, "
+                f"{library.package} {library.version} with libedgetpu "
+                f"{driver.package or driver.version or 'of unknown version'} "
+                f"cannot run {str(model)!r}: {one_line(error)}; install the libedgetpu that "
+                "belongs to this interpreter, "
                 "or compile the model for an older one (edgetpu_compiler --min_runtime_version)"
             ) from error
         load_ns, file = time.monotonic_ns() - started_ns, read_tflite(model)

@@ -87,7 +87,8 @@ class ExecuTorch(Runtime):
                     "."
                 )
                 raise ConfigError(
-                    f"{bindings.package} {bindings.version} cannot load {str(model)!r}: {reason}; export it again for this version"
+                    f"{bindings.package} {bindings.version} cannot load {str(model)!r}: "
+                    f"{reason}; export it again for this version"
                 ) from error
         self._loaded_in_process.add(id(self))
         return replace(bindings, import_ns=torch.import_ns + bindings.import_ns).loaded(
@@ -142,7 +143,8 @@ class ExecuTorch(Runtime):
             return
         if self._loaded_in_process:
             raise UnavailableError(
-                f"ExecuTorch runs another program in this process on {current} threads, not {threads}: close that one first"
+                f"ExecuTorch runs another program in this process on {current} threads, not "
+                f"{threads}: close that one first"
             )
         bindings._unsafe_reset_threadpool(threads)  # noqa: SLF001 - as the library names it
 
@@ -152,7 +154,8 @@ def _method_name(model: Path, program: Any, options: Options) -> str:
     name = options.extra.get("method", "forward")
     if name not in names:
         raise ConfigError(
-            f"{str(model)!r} has no method {name!r}: choose one of {', '.join(names)} (setting method)"
+            f"{str(model)!r} has no method {name!r}: choose one of "
+            f"{', '.join(names)} (setting method)"
         )
     return name
 
@@ -171,7 +174,8 @@ def _backend_of(model: Path, bindings: Any, options: Options) -> str:
         )
     if options.backend not in {None, backend}:
         raise ConfigError(
-            f"{str(model)!r} was exported for {backend}, not for {options.backend!r}: export it for that, or leave the backend out"
+            f"{str(model)!r} was exported for {backend}, not for {options.backend!r}: export it "
+            "for that, or leave the backend out"
         )
     return backend
 

@@ -30,7 +30,10 @@ from edgemeter.agent.runtimes.adapter import (
     load_library,
 )
 
-_NOTE = "; HailoRT is on no index: sudo apt install hailo-all (Raspberry Pi OS; venv --system-site-packages), or Hailo's wheel"
+_NOTE = (
+    "; HailoRT is on no index: sudo apt install hailo-all (Raspberry Pi OS; venv "
+    "--system-site-packages), or Hailo's wheel"
+)
 _CANDIDATES = (LibraryCandidate("hailo_platform", ("hailort",), _NOTE),)
 # Source: hailo-ai/hailort, hef_internal.hpp; big-endian: magic, version, bytes.
 _HEADER, _MAGIC = struct.Struct(">III"), 0x01484546
@@ -61,7 +64,8 @@ class Hailo(Runtime):
         start = model_file.head(model)
         if len(start) < _HEADER.size or _HEADER.unpack_from(start)[0] != _MAGIC:
             raise ConfigError(
-                f"{str(model)!r} is no model of Hailo, it lacks the identifier HEF: give a .hef file"
+                f"{str(model)!r} is no model of Hailo, it lacks the identifier HEF: give "
+                "a .hef file"
             )
         if model.stat().st_size < (size := _HEADER.size + _HEADER.unpack_from(start)[2]):
             raise ConfigError(f"{str(model)!r} is truncated: it needs {size} bytes; fetch it again")
@@ -76,7 +80,8 @@ class Hailo(Runtime):
         except platform.HailoRTException as error:
             if type(error).__name__ in _ABOUT_THE_FILE:
                 raise ConfigError(
-                    f"HailoRT rejects {str(model)!r}: {one_line(error)}; compile it for this device and HailoRT"
+                    f"HailoRT rejects {str(model)!r}: {one_line(error)}; compile it for this "
+                    "device and HailoRT"
                 ) from error
             raise UnavailableError(
                 f"HailoRT cannot run {str(model)!r} here: {one_line(error)}; see `hailortcli scan`"
@@ -130,7 +135,8 @@ class Hailo(Runtime):
             return _info(stream)
         if stream.format.order.name != "HAILO_NMS_BY_CLASS":
             raise ConfigError(
-                f"output {stream.name!r} is {stream.format.order.name}, which is not decoded here: compile it by class"
+                f"output {stream.name!r} is {stream.format.order.name}, which is not decoded "
+                "here: compile it by class"
             )
         self._boxes |= {stream.name}
         shape = next(
@@ -150,12 +156,14 @@ def _opened(platform: Any, backend: str) -> Any:
         if not devices or backend not in {_ANY, *devices}:
             ids = ", ".join(devices) or "none"
             raise UnavailableError(
-                f"HailoRT has no device {backend!r}: it finds {ids}; check the driver with `hailortcli scan`"
+                f"HailoRT has no device {backend!r}: it finds {ids}; check the driver with "
+                "`hailortcli scan`"
             )
         return platform.VDevice() if backend == _ANY else platform.VDevice(device_ids=[backend])
     except platform.HailoRTException as error:
         raise UnavailableError(
-            f"HailoRT cannot open a device: {one_line(error)}; end what uses it (`fuser /dev/hailo0`)"
+            f"HailoRT cannot open a device: {one_line(error)}; end what uses it (`fuser "
+            "/dev/hailo0`)"
         ) from error
 
 
@@ -167,7 +175,8 @@ def _info(stream: Any) -> TensorInfo:
     }
     if len(quantised) > 1:
         raise ConfigError(
-            f"stream {stream.name!r} is quantised by channel, which is not decoded here: compile it with one scale"
+            f"stream {stream.name!r} is quantised by channel, which is not decoded here: compile "
+            "it with one scale"
         )
     scale, zero = next(iter(quantised), (None, None))
     return TensorInfo(stream.name, (1, *stream.shape), _dtype(stream), scale, zero)
@@ -177,6 +186,7 @@ def _dtype(stream: Any) -> str:
     kind = stream.format.type.name
     if kind not in _DTYPES:
         raise ConfigError(
-            f"stream {stream.name!r} has the format {kind}, which numpy does not know: compile it as UINT8 or FLOAT32"
+            f"stream {stream.name!r} has the format {kind}, which numpy does not know: compile "
+            "it as UINT8 or FLOAT32"
         )
     return _DTYPES[kind]

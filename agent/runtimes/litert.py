@@ -69,7 +69,8 @@ class LiteRt(Runtime):
         adapter.check_options("litert", options, backends=(*_KERNELS, *BACKENDS), extra=settings)
         if EDGE_TPU in read_tflite(model).custom_uses:
             raise ConfigError(
-                f"{str(model)!r} is compiled for the Edge TPU (custom op {EDGE_TPU}); run the CPU version of the model here, "
+                f"{str(model)!r} is compiled for the Edge TPU (custom op {EDGE_TPU}); run the "
+                "CPU version of the model here, "
                 "or this one with the runtime edgetpu on a machine with a Coral"
             )
 
@@ -93,7 +94,8 @@ class LiteRt(Runtime):
             )
         except (ValueError, RuntimeError) as error:
             raise ConfigError(
-                f"{library.package} {library.version} cannot run {str(model)!r}: {one_line(error)}; convert the model again, "
+                f"{library.package} {library.version} cannot run {str(model)!r}: "
+                f"{one_line(error)}; convert the model again, "
                 "with builtin operators only"
             ) from error
         load_ns, file = time.monotonic_ns() - started_ns, read_tflite(model)

@@ -24,7 +24,8 @@ _DISPATCH = "DISPATCH_OP"
 # Only the library's log has numbers; the GPU's delegate has a line for each kind of operator that
 # it leaves to the CPU.
 _ON_GPU = re.compile(
-    r"(\d+|No) operations will run on the GPU, and (?:the remaining|all) (\d+) operations will run on the CPU"
+    r"(\d+|No) operations will run on the GPU, and (?:the remaining|all) (\d+) operations will "
+    r"run on the CPU"
 )
 _ON_NPU = re.compile(r"Partitioned subgraph<\d+>, selected (\d+) ops, from a total of (\d+) ops")
 _LEFT = re.compile(
@@ -164,14 +165,19 @@ class CompiledGraph:
         ]
         reason = one_line(reasons[0] if reasons else error or "").rstrip(".")
         if self._accelerator == "gpu" and error is not None and _ABSENT.search(log):
-            devices = f"Vulkan shows {self.facts.get('gpu') or self.facts.get('gpus_present') or 'no GPU'}"
+            devices = (
+                "Vulkan shows "
+                f"{self.facts.get('gpu') or self.facts.get('gpus_present') or 'no GPU'}"
+            )
             raise UnavailableError(
-                f"LiteRT finds no GPU that it can use ({devices}): install its Vulkan driver, or choose xnnpack"
+                f"LiteRT finds no GPU that it can use ({devices}): install its Vulkan driver, or "
+                "choose xnnpack"
             ) from error
         # The library reports a model as accelerated even if no plug-in took it.
         if self._accelerator == "npu" and not on_accelerator and not is_compiled:
             raise UnavailableError(
-                f"no NPU takes any of {str(model)!r}: install the package of its vendor, ai-edge-litert-sdk-qualcomm, -mediatek, "
+                f"no NPU takes any of {str(model)!r}: install the package of its vendor, "
+                "ai-edge-litert-sdk-qualcomm, -mediatek, "
                 "-google-tensor or -intel, in the version of ai-edge-litert"
             ) from error
         if on_cpu and not on_accelerator:
@@ -190,11 +196,13 @@ class CompiledGraph:
             )
             kinds = f" ({self.facts['left_to_cpu']})" if "left_to_cpu" in self.facts else ""
             raise ConfigError(
-                f"{share} of {str(model)!r} would run on the CPU{kinds}: choose --backend {self._accelerator},cpu to allow that"
+                f"{share} of {str(model)!r} would run on the CPU{kinds}: choose --backend "
+                f"{self._accelerator},cpu to allow that"
             ) from error
         if error is not None:
             raise ConfigError(
-                f"LiteRT cannot compile {str(model)!r} for {self._accelerator}: {reason}; convert it again, with operators that it has"
+                f"LiteRT cannot compile {str(model)!r} for {self._accelerator}: {reason}; "
+                "convert it again, with operators that it has"
             ) from error
 
 

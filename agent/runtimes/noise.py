@@ -32,7 +32,8 @@ def inputs(loaded: Loaded, seed: int, image: ImageInput | None = None) -> list[l
     infos = [info if image is None else _sized(info, image) for info in loaded.inputs]
     if not infos or any(size is None for info in infos for size in info.shape[1:]):
         raise ConfigError(
-            "the model leaves its input shape open, so no input can be generated: give --data DIR, or a card FILE.toml beside the model"
+            "the model leaves its input shape open, so no input can be generated: give --data "
+            "DIR, or a card FILE.toml beside the model"
         )
     draw = np.random.default_rng(seed)
     return [[_tensor(info, draw) for info in infos] for _ in range(COUNT)]

@@ -150,7 +150,8 @@ def _open() -> ctypes.CDLL:
         with suppress(OSError):
             return ctypes.CDLL(name)
     raise UnavailableError(
-        f"no CUDA runtime library found (tried {', '.join(CUDA_RUNTIMES)}): install CUDA, or on a Jetson JetPack's packages"
+        f"no CUDA runtime library found (tried {', '.join(CUDA_RUNTIMES)}): install CUDA, or on "
+        "a Jetson JetPack's packages"
     )
 
 
@@ -195,7 +196,8 @@ class TensorRt(Runtime):
         )
         if self._context is None:
             raise ConfigError(
-                f"{library.package} {library.version} cannot load {str(model)!r}: {one_line(' '.join(words) or 'no reason given')}; "
+                f"{library.package} {library.version} cannot load {str(model)!r}: "
+                f"{one_line(' '.join(words) or 'no reason given')}; "
                 "build the engine on this device, with this version"
             )
         tensors = [
@@ -220,7 +222,8 @@ class TensorRt(Runtime):
         for tensor, array in zip(self._inputs, self._host_arrays, strict=True):
             if not self._context.set_input_shape(tensor.info.name, array.shape):
                 raise ConfigError(
-                    f"the engine rejects {tensor.info.name!r} as {list(array.shape)}: build it with a profile that has this shape"
+                    f"the engine rejects {tensor.info.name!r} as {list(array.shape)}: build it "
+                    "with a profile that has this shape"
                 )
             address = (
                 array.ctypes.data if tensor.is_on_host else self._room(tensor.info, array.shape)
@@ -232,7 +235,8 @@ class TensorRt(Runtime):
             shape = tuple(self._context.get_tensor_shape(info.name))
             if any(size < 0 for size in shape):
                 raise ConfigError(
-                    f"the size of output {info.name!r} depends on what the engine finds: export the model with a fixed number"
+                    f"the size of output {info.name!r} depends on what the engine finds: export "
+                    "the model with a fixed number"
                 )
             self._context.set_tensor_address(info.name, self._room(info, shape))
         execute, stream, wait = self._context.execute_async_v3, memory.stream, memory.wait
@@ -319,7 +323,8 @@ def _tensor(trt: Any, engine: Any, index: int, model: Path) -> _Tensor:
     dtype, form = engine.get_tensor_dtype(name).name, engine.get_tensor_format(name)
     if dtype not in _DTYPES or form != trt.TensorFormat.LINEAR:
         raise ConfigError(
-            f"{str(model)!r} has {name!r} as {dtype} {form}: build it with linear float, half or integer inputs and outputs"
+            f"{str(model)!r} has {name!r} as {dtype} {form}: build it with linear float, half or "
+            "integer inputs and outputs"
         )
     shape = tuple(None if size < 0 else int(size) for size in engine.get_tensor_shape(name))
     return _Tensor(

@@ -71,7 +71,8 @@ _TENSOR = re.compile(r"tensor\((\w+)\)")
 # The text before the reason of an error: its number, the file, then the line of the C++ source with
 # the function's signature.
 _ERROR_HEAD = re.compile(
-    r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed:|\S+\.(?:cc|h):\d+ .*?\) (?=[A-Z])"
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? "
+    r"failed:|\S+\.(?:cc|h):\d+ .*?\) (?=[A-Z])"
 )
 _OPSET = re.compile(r"Opset (\d+) is under development.*till opset (\d+)")
 
@@ -216,8 +217,10 @@ def _providers(backend: str, library: RuntimeLibrary) -> list[str]:
             _NAMES.get(name, name) for name in available if name != "AzureExecutionProvider"
         )
         raise UnavailableError(
-            f"{library.package} {library.version} has no provider {', '.join(absent) or repr(backend)}: choose --backend {choices}, "
-            f"or install a build that brings it (onnxruntime-gpu, ...) in place of {library.package}"
+            f"{library.package} {library.version} has no provider "
+            f"{', '.join(absent) or repr(backend)}: choose --backend {choices}, "
+            "or install a build that brings it (onnxruntime-gpu, ...) in place of "
+            f"{library.package}"
         )
     return names[:-1] if len(names) > 1 and names[-1] == _SHORT["cpu"] else names
 
@@ -285,18 +288,21 @@ def _session(
         )
     except absences as error:
         raise UnavailableError(
-            f"ONNX Runtime cannot use {', '.join(providers)} here: {_reason_of(error)}; choose another backend or install what it needs"
+            f"ONNX Runtime cannot use {', '.join(providers)} here: {_reason_of(error)}; choose "
+            "another backend or install what it needs"
         ) from error
     except failures as error:
         raise ConfigError(
             f"{library.package} {library.version} cannot run {str(model)!r}: {_reason_of(error)}; "
-            "fetch the model again, or export it for this version (opset, IR, external data beside it)"
+            "fetch the model again, or export it for this version (opset, IR, "
+            "external data beside it)"
         ) from error
     session.disable_fallback()
     dropped = [provider for provider in providers if provider not in session.get_providers()]
     if dropped:
         raise UnavailableError(
-            f"ONNX Runtime dropped {', '.join(dropped)} and would run on the CPU: install what the provider needs, or choose cpu"
+            f"ONNX Runtime dropped {', '.join(dropped)} and would run on the CPU: install what "
+            "the provider needs, or choose cpu"
         )
     return session
 
@@ -317,7 +323,8 @@ def _taken(
     idle = [name for name, kinds in operators.items() if not kinds and name != _SHORT["cpu"]]
     if idle:
         raise UnavailableError(
-            f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run elsewhere: choose "
+            f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run "
+            "elsewhere: choose "
             f"{' or '.join(_NAMES.get(name, name) for name, kinds in operators.items() if kinds) or 'cpu'}"
         )
     facts = {
@@ -338,7 +345,8 @@ def _info(entry: Any, model: Path) -> TensorInfo:
     match = _TENSOR.fullmatch(entry.type)
     if match is None:
         raise ConfigError(
-            f"{str(model)!r} has {entry.name!r} of type {entry.type}, not a tensor: export it without maps and sequences"
+            f"{str(model)!r} has {entry.name!r} of type {entry.type}, not a tensor: export it "
+            "without maps and sequences"
         )
     shape = tuple(size if isinstance(size, int) else None for size in entry.shape)
     return TensorInfo(entry.name, shape, _DTYPES.get(match[1], match[1]))

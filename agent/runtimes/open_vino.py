@@ -50,7 +50,8 @@ class OpenVino(Runtime):
         is_xml = start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
         if start[4:8] == b"TFL3" or (not is_xml and start[0] not in _ONNX_TAGS):
             raise ConfigError(
-                f"{str(model)!r} is neither an OpenVINO model (.xml with .bin beside it) nor an ONNX one: give one of these"
+                f"{str(model)!r} is neither an OpenVINO model (.xml with .bin beside it) nor an "
+                "ONNX one: give one of these"
             )
         library = adapter.load_library(_CANDIDATES, "openvino")
         started_ns = time.monotonic_ns()
@@ -68,7 +69,8 @@ class OpenVino(Runtime):
             self._request = compiled.create_infer_request()
         except (RuntimeError, ValueError, TypeError) as error:
             raise ConfigError(
-                f"{library.package} {library.version} cannot run {str(model)!r} on {device}: {_reason(error)}; "
+                f"{library.package} {library.version} cannot run {str(model)!r} on {device}: "
+                f"{_reason(error)}; "
                 "fetch the model again, or export it for this version"
             ) from error
         load_ns = time.monotonic_ns() - started_ns
@@ -126,7 +128,8 @@ def _device(core: Any, backend: str, library: adapter.RuntimeLibrary) -> str:
     match = next((name for name in available if name in {requested, f"{requested}.0"}), None)
     if match is None:
         raise UnavailableError(
-            f"{library.package} {library.version} has no device {backend!r} here: it has {', '.join(available).lower()}; "
+            f"{library.package} {library.version} has no device {backend!r} here: it has "
+            f"{', '.join(available).lower()}; "
             "choose one of these, or install the driver of the other"
         )
     return str(match)
@@ -154,7 +157,8 @@ def _computed(compiled: Any, requested: str | None, device: str) -> str | None:
         computed = None
     if requested not in {None, "auto", computed}:
         raise UnavailableError(
-            f"OpenVINO computes in {computed or 'a precision that it does not report'} on {device}, not in {requested!r}: choose that, "
+            f"OpenVINO computes in {computed or 'a precision that it does not report'} on "
+            f"{device}, not in {requested!r}: choose that, "
             "or auto"
         )
     return computed

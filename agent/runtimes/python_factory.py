@@ -192,13 +192,16 @@ class PythonFactory(Runtime):
         )
         if self._outputs and len(arrays) != len(self._outputs):
             raise MeasurementError(
-                f"the model returned {len(arrays)} arrays, not {len(self._outputs)}: return as many each time, as declared"
+                f"the model returned {len(arrays)} arrays, not {len(self._outputs)}: return as "
+                "many each time, as declared"
             )
         for array, info in zip(arrays, self._outputs, strict=False):
             if array.dtype.name != info.dtype or not shape_fits(array.shape, info.shape):
                 raise MeasurementError(
-                    f"{info.name} was {describe_tensor(array.dtype.name, array.shape)}, not {describe_tensor(info.dtype, info.shape)} as "
-                    "declared or in the first call: let a PythonModel declare its outputs, with None for sizes that vary"
+                    f"{info.name} was {describe_tensor(array.dtype.name, array.shape)}, not "
+                    f"{describe_tensor(info.dtype, info.shape)} as "
+                    "declared or in the first call: let a PythonModel declare its outputs, with "
+                    "None for sizes that vary"
                 )
         return arrays
 
@@ -235,7 +238,8 @@ class PythonFactory(Runtime):
         )
         if self._backend and contradicts(self._backend, evidence.devices):
             raise ConfigError(
-                f"backend {self._backend!r} was asked for, but the model ran on {', '.join(evidence.devices)}: correct its factory"
+                f"backend {self._backend!r} was asked for, but the model ran on "
+                f"{', '.join(evidence.devices)}: correct its factory"
             )
         return replace(
             loaded,

@@ -129,8 +129,10 @@ def files_of_options(options: Mapping[str, str], address: str, *, has_weights: b
             files += inside
         elif not has_weights:
             raise ConfigError(
-                f"{address}: option {name!r} names a folder of more than {_MOST_FILES} files or {_MOST_BYTES // 10**9} GB, too much to "
-                "hash as a part of the model: return a PythonModel whose `weights` name the files that determine it"
+                f"{address}: option {name!r} names a folder of more than {_MOST_FILES} files or "
+                f"{_MOST_BYTES // 10**9} GB, too much to "
+                "hash as a part of the model: return a PythonModel whose `weights` name the "
+                "files that determine it"
             )
     return files
 

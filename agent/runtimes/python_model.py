@@ -75,11 +75,14 @@ def model_of(returned: Any, address: str) -> PythonModel:
     weights = (weights,) if isinstance(weights, str | Path) else weights
     if not callable(python_model.call) or not inputs:
         raise ConfigError(
-            f"the model of {address} {'has no inputs' if callable(python_model.call) else 'cannot be called'}: {_FORMS}"
+            f"the model of {address} "
+            f"{'has no inputs' if callable(python_model.call) else 'cannot be called'}: "
+            f"{_FORMS}"
         )
     if python_model.backend == _IN_PROCESS:
         raise ConfigError(
-            f"the model of {address} names its backend {_IN_PROCESS!r}, which functions in their own process have: name another"
+            f"the model of {address} names its backend {_IN_PROCESS!r}, which functions in their "
+            "own process have: name another"
         )
     for info in inputs:
         try:
@@ -88,7 +91,8 @@ def model_of(returned: Any, address: str) -> PythonModel:
             is_plain = False
         if not is_plain:
             raise ConfigError(
-                f"input {info.name!r} of {address} has the type {info.dtype!r}, which numpy lacks: declare float32, convert it in `place`"
+                f"input {info.name!r} of {address} has the type {info.dtype!r}, which numpy "
+                "lacks: declare float32, convert it in `place`"
             )
     try:
         refuse_coroutine_function(python_model.call)
@@ -152,7 +156,8 @@ def keywords_of(factory: Any, options: Options, address: str) -> dict[str, Any]:
     """Return the factory's arguments; raises ConfigError if an option is unknown or missing."""
     if not callable(factory):
         raise ConfigError(
-            f"{address} is {type(factory).__qualname__}, which cannot be called: name a function that returns the model"
+            f"{address} is {type(factory).__qualname__}, which cannot be called: name a function "
+            "that returns the model"
         )
     if inspect.iscoroutinefunction(factory) or inspect.isasyncgenfunction(factory):
         raise ConfigError(f"{address} is an async function: make it a plain one")
@@ -176,7 +181,8 @@ def keywords_of(factory: Any, options: Options, address: str) -> dict[str, Any]:
     is_set = {"threads": options.threads > 1, "backend": options.backend is not None}
     if refused := [name for name in is_set if is_set[name] and name not in named]:
         raise ConfigError(
-            f"{address} has no parameter `{refused[0]}`, so {settings[refused[0]]!r} cannot be set: leave it out, or add the parameter"
+            f"{address} has no parameter `{refused[0]}`, so {settings[refused[0]]!r} cannot be "
+            "set: leave it out, or add the parameter"
         )
     keywords = dict(options.extra) | {
         name: value for name, value in settings.items() if name in named and value is not None

@@ -168,7 +168,8 @@ class PyTorch(Runtime):
                     )
         except _FAILURES as error:
             raise ConfigError(
-                f"{library.package} {library.version} cannot load {str(model)!r}: {one_line(error)}; export it again for this version"
+                f"{library.package} {library.version} cannot load {str(model)!r}: "
+                f"{one_line(error)}; export it again for this version"
             ) from error
         load_ns = time.monotonic_ns() - started_ns
         return library.loaded(
@@ -231,7 +232,8 @@ def _device(torch: Any, backend: str) -> str:
         )
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise UnavailableError(
-            f"torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices, {backend!r} is none of them: choose cpu"
+            f"torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices, "
+            f"{backend!r} is none of them: choose cpu"
         )
     return backend
 

@@ -190,7 +190,8 @@ def _values(entry: ReplayOutput, model: Path) -> Array:
         return np.zeros(entry.shape, entry.dtype)
     if len(entry.values) != prod(entry.shape):
         raise ConfigError(
-            f"{str(model)!r}: output {entry.name!r} has {len(entry.values)} values, its shape {list(entry.shape)} takes {prod(entry.shape)}"
+            f"{str(model)!r}: output {entry.name!r} has {len(entry.values)} values, its shape "
+            f"{list(entry.shape)} takes {prod(entry.shape)}"
         )
     values = np.array(entry.values, dtype=np.float64)
     if np.dtype(entry.dtype).kind != "f":
@@ -201,6 +202,7 @@ def _values(entry: ReplayOutput, model: Path) -> Array:
         )
         if np.any((values < low) | (values > high) | (values != np.floor(values))):
             raise ConfigError(
-                f"{str(model)!r}: output {entry.name!r} has a value that {entry.dtype} cannot hold: give whole numbers {low} to {high}"
+                f"{str(model)!r}: output {entry.name!r} has a value that {entry.dtype} cannot "
+                f"hold: give whole numbers {low} to {high}"
             )
     return values.astype(entry.dtype).reshape(entry.shape)

@@ -188,7 +188,8 @@ class ServedModel(ConcurrentRuntime):
         version = self._protocol.model_version or self._version
         if version != self._version and self._version is not None:
             raise MeasurementError(
-                f"the server went from version {self._version} of the model to {version}: run again, without a change"
+                f"the server went from version {self._version} of the model to {version}: run "
+                "again, without a change"
             )
         self._version = version
         return outputs

@@ -97,13 +97,15 @@ class OpenInference:
         if (ready := self._link.ask(f"{self._path}/ready")).status != 200:
             reason = ready.reason or f"status {ready.status}"
             raise UnavailableError(
-                f"{self._file.url} has the model {model!r}, but it is not ready ({reason}): wait, or read its log"
+                f"{self._file.url} has the model {model!r}, but it is not ready ({reason}): "
+                "wait, or read its log"
             )
         try:
             metadata = msgspec.convert(answer.document, _OipMetadata)
         except msgspec.ValidationError as error:
             raise UnavailableError(
-                f"{self._file.url} describes {model!r} in another form than the protocol's ({error}): check its url"
+                f"{self._file.url} describes {model!r} in another form than the protocol's "
+                f"({error}): check its url"
             ) from error
         remedy = "" if self._is_binary else 'set transport = "binary", if the server supports it'
         self._inputs, self._outputs = (
@@ -135,7 +137,8 @@ class OpenInference:
             raise UnavailableError(str(self._link.refusal(self._path, answer)))
         if not answer.document:
             raise UnavailableError(
-                f"{file.url} is not a server of this protocol ({self._path} answers {answer.content[:30].decode(errors='replace')!r}): "
+                f"{file.url} is not a server of this protocol ({self._path} answers "
+                f"{answer.content[:30].decode(errors='replace')!r}): "
                 "check url and protocol of the server's file"
             )
 

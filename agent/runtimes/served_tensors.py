@@ -73,11 +73,13 @@ def served_tensor(
             else f"known datatypes are {', '.join(DTYPES)}"
         )
         raise ConfigError(
-            f"tensor {name!r} of the served model has {f'the datatype {datatype}' if datatype else 'no datatype'}: {remedy}"
+            f"tensor {name!r} of the served model has "
+            f"{f'the datatype {datatype}' if datatype else 'no datatype'}: {remedy}"
         )
     if json_remedy and datatype in _NOT_IN_JSON:
         raise ConfigError(
-            f"tensor {name!r} of the served model is {datatype}, which JSON cannot represent: {json_remedy}"
+            f"tensor {name!r} of the served model is {datatype}, which JSON cannot represent: "
+            f"{json_remedy}"
         )
     return ServedTensor(
         TensorInfo(name, tuple(None if size < 0 else size for size in shape), DTYPES[datatype]),
@@ -91,7 +93,8 @@ def check_stated(
     """Raise ConfigError if the server declares no inputs or no outputs."""
     if not inputs or not outputs:
         raise ConfigError(
-            f"the server declares no {'outputs' if inputs else 'inputs'} of {model!r}: add them to the model's configuration on the server "
+            f"the server declares no {'outputs' if inputs else 'inputs'} of {model!r}: add them "
+            "to the model's configuration on the server "
             "(MLServer: model-settings.json)"
         )
 
@@ -126,7 +129,8 @@ def to_list(array: Array, info: TensorInfo) -> list[Any]:
     """Return the elements as nested lists; raises ConfigError if JSON cannot represent one."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ConfigError(
-            f"input {info.name!r} has NaN or infinity, which JSON cannot represent: use a binary transport"
+            f"input {info.name!r} has NaN or infinity, which JSON cannot represent: use "
+            "a binary transport"
         )
     nested: list[Any] = array.tolist()
     return nested
@@ -186,7 +190,8 @@ def checked(array: Array, info: TensorInfo) -> Array:
 
 def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
     return AnswerError(
-        f"output {info.name!r} of the served model {why}: correct the model's configuration on the server",
+        f"output {info.name!r} of the served model {why}: correct the model's "
+        "configuration on the server",
         kind="no answer",
     )
 
@@ -204,7 +209,8 @@ def json_document(content: bytes, kind: Any) -> Any:
         return msgspec.convert(document, kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise AnswerError(
-            f"the server's answer does not follow the protocol ({one_line(error)}): {content[:60].decode(errors='replace')!r}; check url, "
+            f"the server's answer does not follow the protocol ({one_line(error)}): "
+            f"{content[:60].decode(errors='replace')!r}; check url, "
             "protocol and transport in its file",
             kind="no answer",
         ) from error
@@ -244,11 +250,13 @@ def not_served(
     has = f"it has {', '.join(names[:_NAMES])}{unlisted}" if names else "it lists none"
     if is_listed:
         return UnavailableError(
-            f"{url} has no version {version!r} of the model {model!r} ({why}): {has}; set version in the server's file"
+            f"{url} has no version {version!r} of the model {model!r} ({why}): {has}; set "
+            "version in the server's file"
         )
     if model is None:
         return UnavailableError(
-            f"{url} does not serve exactly one model, so the file has to name it: {has}; set model in the server's file"
+            f"{url} does not serve exactly one model, so the file has to name it: {has}; set "
+            "model in the server's file"
         )
     remedy = (
         "check url and version of"

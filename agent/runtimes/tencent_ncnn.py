@@ -59,7 +59,8 @@ class Ncnn(Runtime):
             )
         if model_file.head(model).lstrip().split(maxsplit=1)[:1] != [_MARK]:
             raise ConfigError(
-                f"{str(model)!r} is not an ncnn model, it lacks the magic number 7767517: give the text file .param, with .bin beside it"
+                f"{str(model)!r} is not an ncnn model, it lacks the magic number 7767517: give "
+                "the text file .param, with .bin beside it"
             )
         metadata = adapter.read_metadata(model.parent, "ncnn")
         library = adapter.load_library(_CANDIDATES, "ncnn")
@@ -102,7 +103,8 @@ class Ncnn(Runtime):
             for array in inputs
         ):
             raise ConfigError(
-                f"ncnn takes float32 [1, ...] of 2 to 4 dimensions for {', '.join(input_names)}: prepare the data in that form"
+                f"ncnn takes float32 [1, ...] of 2 to 4 dimensions for {', '.join(input_names)}: "
+                "prepare the data in that form"
             )
         # Cloned, because ncnn computes in place, which needs its own memory.
         fed = [
@@ -176,7 +178,8 @@ def _inputs(
     if input_shape is not None:
         if not _SHAPE.fullmatch(input_shape) or len(names) != 1:
             raise ConfigError(
-                f"input_shape {input_shape!r} is not for this model: give 1xCxHxW for the one input of a model; it has {', '.join(names)}"
+                f"input_shape {input_shape!r} is not for this model: give 1xCxHxW for the one "
+                f"input of a model; it has {', '.join(names)}"
             )
         shapes = {names[0]: tuple(int(part) for part in input_shape.split("x")[1:])}
     elif size and len(names) == 1 and names[0] not in shapes:
@@ -196,7 +199,8 @@ def _net(library: adapter.RuntimeLibrary, threads: int, precision: str, backend:
     if backend == "cpu":
         if precision == "fp16" and not library.module.cpu_support_arm_asimdhp():
             raise UnavailableError(
-                f"{library.package} {library.version} computes in fp16 only where the processor has it (Armv8.2 asimdhp): choose fp32 or "
+                f"{library.package} {library.version} computes in fp16 only where the processor "
+                "has it (Armv8.2 asimdhp): choose fp32 or "
                 "bf16"
             )
         return net
@@ -205,7 +209,8 @@ def _net(library: adapter.RuntimeLibrary, threads: int, precision: str, backend:
         count = library.module.get_gpu_count()
     if number >= count:
         raise UnavailableError(
-            f"{library.package} {library.version} sees {count} Vulkan devices, {backend!r} is none of them: choose cpu, or install "
+            f"{library.package} {library.version} sees {count} Vulkan devices, {backend!r} is "
+            "none of them: choose cpu, or install "
             "the driver"
         )
     net.opt.use_vulkan_compute = True
@@ -224,6 +229,8 @@ def _fill(net: Any, model: Path, library: adapter.RuntimeLibrary) -> None:
     if not is_loaded:
         why = one_line(" ".join(lines) or "no reason given")
         raise ConfigError(
-            f"{library.package} {library.version} cannot load {str(model)!r} with {weights.name!r}: {why}; it is truncated, has a layer "
-            "that this version lacks, or the two do not belong together: fetch both again, or convert the model again"
+            f"{library.package} {library.version} cannot load {str(model)!r} with "
+            f"{weights.name!r}: {why}; it is truncated, has a layer "
+            "that this version lacks, or the two do not belong together: fetch both again, or "
+            "convert the model again"
         )

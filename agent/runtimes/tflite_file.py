@@ -109,7 +109,8 @@ def read_tflite(model: Path) -> TfliteFile:
     """Return the facts from a file, without reading weights; raises ConfigError if it is not a .tflite file, truncated or garbled."""
     if model_file.head(model)[4:8] != _IDENTIFIER:
         raise ConfigError(
-            f"{str(model)!r} is not a LiteRT (TFLite) model, it lacks the identifier TFL3: give a .tflite file"
+            f"{str(model)!r} is not a LiteRT (TFLite) model, it lacks the identifier TFL3: give "
+            "a .tflite file"
         )
     try:
         with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:

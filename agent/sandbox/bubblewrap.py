@@ -238,9 +238,12 @@ def no_sandbox() -> NoSandbox | None:
     if process.returncode == 0:
         return None
     return NoSandbox(
-        f"bubblewrap does not start ({(output.splitlines() or ['no message'])[-1].removeprefix('bwrap: ')})",
-        "allow user namespaces: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` on Ubuntu 24.04, "
-        "`kernel.unprivileged_userns_clone=1` on older Debian, `user.max_user_namespaces=1000` where it is 0; in a container "
+        "bubblewrap does not start "
+        f"({(output.splitlines() or ['no message'])[-1].removeprefix('bwrap: ')})",
+        "allow user namespaces: `sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` "
+        "on Ubuntu 24.04, "
+        "`kernel.unprivileged_userns_clone=1` on older Debian, `user.max_user_namespaces=1000` "
+        "where it is 0; in a container "
         "`--security-opt seccomp=unconfined --security-opt systempaths=unconfined`",
     )
 
@@ -293,8 +296,10 @@ def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
     if len(grant.read) > _MOST_READ:
         folder = str(Counter(path.parent for path in grant.read).most_common(1)[0][0])
         raise ConfigError(
-            f"over {_MOST_READ} links lead out of {folder!r}, and the sandbox shows at most {_MOST_READ} files one by one: copy the "
-            f"folder with their targets, `cp -rL {shlex.quote(folder)} NEW` (on one disk `cp -rlL` takes no space), and give the copy"
+            f"over {_MOST_READ} links lead out of {folder!r}, and the sandbox shows at most "
+            f"{_MOST_READ} files one by one: copy the "
+            f"folder with their targets, `cp -rL {shlex.quote(folder)} NEW` (on one disk `cp "
+            "-rlL` takes no space), and give the copy"
         )
     working_folder = os.getcwd()  # noqa: PTH109 - as text
     devices = [

@@ -27,7 +27,10 @@ from edgemeter.agent.sandbox.bubblewrap import is_inside
 # The user's files run since loading began: module and source.
 _READ: dict[str, tuple[ModuleType, Path]] = {}
 _MOST_CAUSES = 10
-_SANDBOXED = "; in the sandbox of a run, code may read its own folder and the paths in options, may write to a temporary folder, and has no network"
+_SANDBOXED = (
+    "; in the sandbox of a run, code may read its own folder and the paths in options, may write "
+    "to a temporary folder, and has no network"
+)
 
 
 def plugin_class(kind: str, address: str, protocol: type) -> Any:
@@ -64,7 +67,8 @@ def plugin_class(kind: str, address: str, protocol: type) -> Any:
         lack = f"does not derive from edgemeter.plugin.{protocol.__name__}"
     if lack is not None:
         raise ConfigError(
-            f"{address} is not a {kind}, it {lack}: write a class with {', '.join(methods)}, as in docs/examples/plugins"
+            f"{address} is not a {kind}, it {lack}: write a class with {', '.join(methods)}, as "
+            "in docs/examples/plugins"
         )
     return plugin
 
@@ -166,7 +170,8 @@ def user_errors(address: str, step: str, advice: str = "") -> Iterator[None]:
         raise
     except ImportError as error:
         raise UnavailableError(
-            f"{address} cannot import what it needs: {one_line(error)}: install it for {sys.executable}, or put it next to the code, in "
+            f"{address} cannot import what it needs: {one_line(error)}: install it for "
+            f"{sys.executable}, or put it next to the code, in "
             "another folder than your home"
         ) from error
     except (Exception, SystemExit) as error:

@@ -80,7 +80,8 @@ def _require_model(path: str) -> None:
     if Path(path).is_file():
         if not os.access(path, os.R_OK):
             raise ConfigError(
-                f"the model {path!r} cannot be read (permission denied): `chmod a+r` it, or run as its owner"
+                f"the model {path!r} cannot be read (permission denied): `chmod a+r` it, or run "
+                "as its owner"
             )
         if not Path(path).stat().st_size:
             raise ConfigError(f"the model {path!r} is empty: copy or download it again")
@@ -88,7 +89,8 @@ def _require_model(path: str) -> None:
     folder = Path(path).parent
     if not folder.is_dir():
         raise ConfigError(
-            f"there is no model at {path!r}, because there is no folder {str(folder)!r}: correct the path"
+            f"there is no model at {path!r}, because there is no folder "
+            f"{str(folder)!r}: correct the path"
         )
     files = (
         [file.name for file in folder.iterdir() if is_model_file(file)]
@@ -168,7 +170,8 @@ def too_many_threads(case: Case) -> ConfigError | None:
         return None
     machine = f"cpus {','.join(map(str, case.cpus))}" if case.cpus else "this machine"
     return ConfigError(
-        f"{case.threads} threads would wait for each other on the {count(cores, 'core')} of {machine}: use at most {count(cores, 'thread')}"
+        f"{case.threads} threads would wait for each other on the {count(cores, 'core')} of "
+        f"{machine}: use at most {count(cores, 'thread')}"
     )
 
 
@@ -178,7 +181,8 @@ def _refusal(case: Case, machine: Machine) -> EdgemeterError | None:
     is_compiled = case.model.endswith(COMPILED)
     if case.runtime == "litert" and is_compiled:
         return ConfigError(
-            f"{case.model!r} is compiled for an Edge TPU: measure it with --runtime edgetpu, or the file before compilation"
+            f"{case.model!r} is compiled for an Edge TPU: measure it with --runtime edgetpu, or "
+            "the file before compilation"
         )
     try:
         extra = EXTRAS.get(case.runtime, case.runtime)
@@ -189,5 +193,8 @@ def _refusal(case: Case, machine: Machine) -> EdgemeterError | None:
     except EdgemeterError as error:
         return error
     if why is None and case.runtime == "edgetpu" and not edge_tpus(machine):
-        why = "no Edge TPU is attached: plug in a Coral (see `edgemeter doctor`), or measure the file before compilation with litert"
+        why = (
+            "no Edge TPU is attached: plug in a Coral (see `edgemeter doctor`), or measure the "
+            "file before compilation with litert"
+        )
     return None if why is None else UnavailableError(why)

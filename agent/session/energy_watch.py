@@ -144,7 +144,8 @@ class EnergyWatch:
             work_s, quiet_s = shortest_window_s(description), shortest_idle_s(description)
             lacks = f"; idling for {idle_s:g} s gives no net energy" if quiet_s > idle_s else ""
             self._report(
-                f"{name}: with a reading every {description.period_ms:,.5g} ms, an energy needs {work_s:,.4g} s of work, "
+                f"{name}: with a reading every {description.period_ms:,.5g} ms, an energy needs "
+                f"{work_s:,.4g} s of work, "
                 f"and a net energy needs {quiet_s:,.4g} s of idle before and after{lacks}"
             )
         return idle_s

@@ -77,7 +77,10 @@ def served_elsewhere(generation: Generation | None, runtime: RuntimeInfo) -> str
     host = urlsplit(runtime.facts.get("server_url", "")).hostname or "unknown host"
     if host in THIS_HOST or runtime.facts.get("server_machine") == "this":
         return None
-    return f"the model ran on the server {host}, whose power no sensor here sees: measure on that machine"
+    return (
+        f"the model ran on the server {host}, whose power no sensor here sees: measure "
+        "on that machine"
+    )
 
 
 def generation_energy(
@@ -118,7 +121,10 @@ def _why_no_prefill(generation: Generation) -> str | None:
         else generation.output_tokens
     )
     if longest > 1:
-        return "a run with several output tokens does not separate prefill from decoding: measure both (--output-tokens 1,128)"
+        return (
+            "a run with several output tokens does not separate prefill from decoding: measure "
+            "both (--output-tokens 1,128)"
+        )
     if (generation.cached_tokens or 0) > MOST_CACHED:
         return "prompts came partly from a cache"
     if generation.hidden_reasoning_tokens:

@@ -198,7 +198,8 @@ class _TogetherGroup:
         yield record
         if (neighbour := Neighbour.of(record.model, record.runtime, record.cpus)) in self.alone_ms:
             raise ConfigError(
-                f"{runs[0].case.model} is the same model as another, in one setting: give it another name or cpus"
+                f"{runs[0].case.model} is the same model as another, in one setting: give it "
+                "another name or cpus"
             )
         self.alone_ms[neighbour] = (
             record.latency.mean_ms if record.verdict.state != "invalid" else None
@@ -255,7 +256,8 @@ def check_memory(peaks_mb: Mapping[str, float], machine: Machine = THIS_MACHINE)
     if free_mb is not None and needed_mb > free_mb:
         parts = ", ".join(f"{name} {peak_mb:,.0f} MB" for name, peak_mb in peaks_mb.items())
         raise UnavailableError(
-            f"not enough memory to run them together ({parts}; {free_mb:,.0f} MB are available): end other programs, or use smaller models"
+            f"not enough memory to run them together ({parts}; {free_mb:,.0f} MB are available): "
+            "end other programs, or use smaller models"
         )
 
 

@@ -137,7 +137,8 @@ def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
                 yield Mistake(
                     section,
                     "runtime",
-                    f"is {single_case.runtime!r}, which is not a runtime: {near(single_case.runtime, runtimes.names())}",
+                    f"is {single_case.runtime!r}, which is not a runtime: "
+                    f"{near(single_case.runtime, runtimes.names())}",
                 )
         for key in ("model", "data", "annotations"):
             for name in dict.fromkeys(getattr(single_case, key) for single_case in single.cases):

@@ -113,7 +113,8 @@ def prepared(task: Task, index: int, loaded: Loaded) -> list[list[Array]]:
     ]
     if not calls:
         raise ConfigError(
-            f"the task prepares no call of the model for item {index}: correct the data, or task in its card"
+            f"the task prepares no call of the model for item {index}: correct the data, "
+            "or task in its card"
         )
     return calls
 

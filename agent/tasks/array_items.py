@@ -34,7 +34,8 @@ def array_inputs(item: Item, loaded: Loaded) -> Inputs:
             ", ".join(map(repr, names)) for names in (arrays, [info.name for info in infos])
         )
         raise ConfigError(
-            f"item {item.name!r} holds the arrays {have}, the model takes {want}: save them by these names, as .npz"
+            f"item {item.name!r} holds the arrays {have}, the model takes {want}: save them by "
+            "these names, as .npz"
         )
     return {info.name: fitted(arrays[info.name], info, item) for info in infos}
 
@@ -57,7 +58,8 @@ def fitted(values: Array, info: TensorInfo, item: Item) -> Array:
     elif len(shape) == stored.ndim + 1:
         return stored[None]
     raise ConfigError(
-        f"item {item.name!r} has the shape {list(values.shape)}, input {info.name!r} takes {list(shape)}: correct the data"
+        f"item {item.name!r} has the shape {list(values.shape)}, input {info.name!r} takes "
+        f"{list(shape)}: correct the data"
     )
 
 

@@ -114,17 +114,26 @@ def _misfit(
         len(names) > _SHOWN
     )
     families = " or ".join(f'"{family}"' for family in _families(model, outputs, len(names)))
-    lines = f"family = {families}, and under [output] classes = {len(names)} and labels = [{first_names}] in the order of its classes"
+    lines = (
+        f"family = {families}, and under [output] classes = {len(names)} and labels = "
+        f"[{first_names}] in the order of its classes"
+    )
     if not families:
         # No family reads these outputs with that number of classes, so the card can only name the
         # model's own classes.
-        lines = f'family = "{model.family}", and under [output] classes = {count} and labels = [a name for each, {first_names} among them]'
+        lines = (
+            f'family = "{model.family}", and under [output] classes = {count} and labels = [a '
+            f"name for each, {first_names} among them]"
+        )
     matched = [number for number in named if number is not None]
     unmatched = [category["name"] for category in categories if category["id"] not in matched]
     return (
-        f"model {model.name!r} is read as family {model.family} with {count or 'an unknown number of'} classes"
-        f"{class_output(outputs, count)}, and {len(matched)} of its labels name one of the {len(names)} categories of the annotations"
-        f"{f' (none names {unmatched[0]!r})' if unmatched else ''}. Give annotations for its classes, or correct three lines of its card, "
+        f"model {model.name!r} is read as family {model.family} with "
+        f"{count or 'an unknown number of'} classes"
+        f"{class_output(outputs, count)}, and {len(matched)} of its labels name one of the "
+        f"{len(names)} categories of the annotations"
+        f"{f' (none names {unmatched[0]!r})' if unmatched else ''}. Give annotations for its "
+        "classes, or correct three lines of its card, "
         f"which `edgemeter models add` writes: {lines}"
     )
 

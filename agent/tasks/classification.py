@@ -31,7 +31,8 @@ class Classification:
         if data.has_truth and data.classes is None:
             truth_kind = "COCO boxes" if data.truth is not None else "targets of another task"
             raise ConfigError(
-                f'model {model.name!r} is a classifier, {data.name!r} has {truth_kind}: give an index {{"file": class}} as annotations'
+                f"model {model.name!r} is a classifier, {data.name!r} has {truth_kind}: give an "
+                f'index {{"file": class}} as annotations'
             )
         self._model, self._loaded, self._data = model, loaded, data
         self._inputs_of = self._front_end()
@@ -56,7 +57,8 @@ class Classification:
         classes = self._model.output.classes
         if classes is not None and len(scores) != classes:
             raise ConfigError(
-                f"model {self._model.name!r} gives {len(scores)} scores, its card has {classes} classes: correct output.classes"
+                f"model {self._model.name!r} gives {len(scores)} scores, its card has {classes} "
+                "classes: correct output.classes"
             )
         best = np.argsort(-scores, kind="stable")[:_BEST]
         self._predictions[index] = (best + self._model.output.label_offset).tolist()
@@ -89,7 +91,8 @@ class Classification:
         # Every label after a missing one would name the wrong class.
         if expected is not None and output.labels and len(output.labels) != expected:
             raise ConfigError(
-                f"model {self._model.name!r} has {len(output.labels)} labels and {output.classes} classes (label_offset "
+                f"model {self._model.name!r} has {len(output.labels)} labels and "
+                f"{output.classes} classes (label_offset "
                 f"{output.label_offset}): give {expected} labels in its card, or none"
             )
         if self._data.class_names is not None:
@@ -98,7 +101,8 @@ class Classification:
         if expected is not None and max(truth) >= expected:
             hint = "; it seems to count the background as class 0: subtract 1 from every class"
             raise ConfigError(
-                f"the ground truth of {self._data.name!r} has class {max(truth)}, model {self._model.name!r} has {counted} "
+                f"the ground truth of {self._data.name!r} has class {max(truth)}, model "
+                f"{self._model.name!r} has {counted} "
                 f"(label_offset {output.label_offset}): give the index that belongs to this model"
                 f"{hint if min(truth) >= 1 and max(truth) == expected else ''}"
             )
@@ -115,9 +119,12 @@ class Classification:
             return tuple(range(len(names)))
         unnamed = next((name for name in names if plain.count(name.strip().lower()) != 1), names[0])
         raise ConfigError(
-            f"{self._data.name!r} has {len(names)} class folders, model {self._model.name!r} has {counted}, and its labels do not name "
-            f"{unnamed!r}: give a list of all its classes as annotations (.txt, one a line, first word the folder's name), or name the "
-            f"folders by class number. Or write three lines under [output] of its card: classes = {output.classes}, label_offset = 0 and "
+            f"{self._data.name!r} has {len(names)} class folders, model {self._model.name!r} has "
+            f"{counted}, and its labels do not name "
+            f"{unnamed!r}: give a list of all its classes as annotations (.txt, one a line, "
+            "first word the folder's name), or name the "
+            "folders by class number. Or write three lines under [output] of its card: classes "
+            f"= {output.classes}, label_offset = 0 and "
             "labels = [the name of the folder of each class]"
         )
 
@@ -147,8 +154,10 @@ def _shifted(
         if len(set(right)) >= _ENOUGH and len(right) > 2 * top1:
             share = len(right) / len(ranked)
             hint = (
-                f"with every class of the ground truth one {word}, top-1 would be {share:.3f}: check whether one of them "
-                "counts the background as class 0, and correct the index, or output.label_offset in the card"
+                f"with every class of the ground truth one {word}, top-1 would be {share:.3f}: "
+                "check whether one of them "
+                "counts the background as class 0, and correct the index, "
+                "or output.label_offset in the card"
             )
             return (hint,)
     return ()

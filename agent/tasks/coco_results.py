@@ -53,7 +53,8 @@ def score_results(predictions: Path, annotations: Path) -> ScoredResults:
     document = read_annotations(annotations)
     if isinstance(document, dict):
         raise ConfigError(
-            f"{str(annotations)!r} is an index of classes: give COCO's annotations (images, annotations, categories)"
+            f"{str(annotations)!r} is an index of classes: give COCO's annotations (images, "
+            "annotations, categories)"
         )
     results, noun = read_results(predictions), f"the predictions {str(predictions)!r}"
     kind, kind_notes = _kind(results, document.annotations)
@@ -114,7 +115,8 @@ def _row(
 ) -> tuple[float, ...]:
     if result.bbox is None and kind is BOXES:
         raise ConfigError(
-            f"prediction {number} has no bbox (x, y, width, height in pixels), and none has another shape: add it"
+            f"prediction {number} has no bbox (x, y, width, height in pixels), and none has "
+            "another shape: add it"
         )
     return (
         ids[_image_key(result)],
@@ -155,7 +157,10 @@ def _categorised(
     if [*fitting] == ["ids of the annotations"]:
         count = int(np.isin(scored.rows[:, 6], absent).sum())
         return scored, (
-            f"{count} predictions of {len(absent)} categories that the annotations lack (first {absent[0]:g}) do not count",
+            (
+                f"{count} predictions of {len(absent)} categories that the annotations lack "
+                f"(first {absent[0]:g}) do not count"
+            ),
         )
     votes = scored.votes()
     confirmed = [reading for reading, meaning in fitting.items() if _is_confirmed(votes, meaning)]
@@ -167,8 +172,10 @@ def _categorised(
         )
         those_of_truth = f"{ids[0]} to {ids[-1]}" if ids else "none"
         raise ConfigError(
-            f"the category ids in {noun} are {predicted[0]:g} to {predicted[-1]:g}, and those of the annotations {those_of_truth}. "
-            f"Their meaning is in doubt ({tried or 'there are too many to count from 0 or 1'}): write the ids of the annotations"
+            f"the category ids in {noun} are {predicted[0]:g} to {predicted[-1]:g}, and those of "
+            f"the annotations {those_of_truth}. "
+            f"Their meaning is in doubt ({tried or 'there are too many to count from 0 or 1'}): "
+            "write the ids of the annotations"
         )
     meaning = fitting[confirmed[0]]
     agreed, total = agreement(votes, meaning)
@@ -176,7 +183,10 @@ def _categorised(
         [scored.rows[:, :6], [meaning.get(int(number), -1) for number in scored.rows[:, 6]]]
     )
     first = f"{predicted[0]:g} is {names.get(meaning.get(int(predicted[0]), -1), 'none')!r}"
-    note = f"the category ids in {noun} are {confirmed[0]} ({first}), as {agreed} of {total} detected objects confirm"
+    note = (
+        f"the category ids in {noun} are {confirmed[0]} ({first}), as {agreed} of {total} "
+        "detected objects confirm"
+    )
     return CocoAp(scored.truth, rows, scored.kind, shapes), (note,)
 
 

@@ -92,7 +92,8 @@ class Detection(PhotoTask):
                 "one class per photograph" if data.classes is not None else "that of another task"
             )
             raise ConfigError(
-                f"model {model.name!r} finds objects, the ground truth of {data.name!r} is {truth_kind}: give COCO annotations"
+                f"model {model.name!r} finds objects, the ground truth of {data.name!r} is "
+                f"{truth_kind}: give COCO annotations"
             )
         super().__init__(model, loaded, data)
         self._decoder = create(model, with_batch_of_1(loaded))
@@ -118,8 +119,10 @@ class Detection(PhotoTask):
             annotated = image["width"], image["height"]
             if None not in annotated and annotated != (frame.photo_width, frame.photo_height):
                 raise ConfigError(
-                    f"the annotations are for {self._data.items[index].name!r} at {annotated[0]} x {annotated[1]}, it is "
-                    f"{frame.photo_width} x {frame.photo_height} (upright): give the photographs they were made for"
+                    f"the annotations are for {self._data.items[index].name!r} at {annotated[0]} "
+                    f"x {annotated[1]}, it is "
+                    f"{frame.photo_width} x {frame.photo_height} (upright): give the photographs "
+                    "they were made for"
                 )
         return calls
 
@@ -173,7 +176,10 @@ class Detection(PhotoTask):
         share = f"{len(self._full)} of {len(self._predictions)} photographs"
         remedy = f"COCO counts {COUNTED} of each class: remove output.max_detections"
         return (
-            f"AP may be too low: the card keeps {limit} detections of a photograph, which {share} have, and {remedy}",
+            (
+                f"AP may be too low: the card keeps {limit} detections of a photograph, which "
+                f"{share} have, and {remedy}"
+            ),
         )
 
     def box_extents(self) -> tuple[int, int]:
@@ -265,7 +271,8 @@ class Detection(PhotoTask):
         ]
         if unknown:
             raise ConfigError(
-                f"the model found class {unknown[0]}, its card has {len(self._categories)} classes: correct output.classes"
+                f"the model found class {unknown[0]}, its card has {len(self._categories)} "
+                "classes: correct output.classes"
             )
         have_category = np.array([category is not None for category in self._categories], np.bool_)[
             detections.classes

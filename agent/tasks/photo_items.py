@@ -56,7 +56,8 @@ def _ready(item: Item, height: int, width: int) -> Any:
     content = read_bytes(item.file, "the pixels")
     if len(content) != math.prod(shape):
         raise ConfigError(
-            f"{str(item.path)!r} has {len(content)} bytes, and pixels for this model have {math.prod(shape)} (height x width x 3: "
+            f"{str(item.path)!r} has {len(content)} bytes, and pixels for this model have "
+            f"{math.prod(shape)} (height x width x 3: "
             f"{' x '.join(map(str, shape))}): give pixels of that size, or photographs"
         )
     return photograph.of_pixels(np.frombuffer(content, np.uint8).reshape(shape))

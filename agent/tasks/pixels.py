@@ -45,7 +45,8 @@ class SemanticSegmentation(PhotoTask):
         targets = list((data.targets or {}).values())
         if data.has_truth and not (targets and all(isinstance(target, Path) for target in targets)):
             raise ConfigError(
-                f"model {model.name!r} predicts every pixel, the ground truth of {data.name!r} is that of another task: "
+                f"model {model.name!r} predicts every pixel, the ground truth of {data.name!r} "
+                "is that of another task: "
                 "give a folder with a map for each photograph (.png, .npy) as annotations"
             )
         super().__init__(model, loaded, data)
@@ -66,7 +67,8 @@ class SemanticSegmentation(PhotoTask):
         truth = self._true_map(index)
         if truth.dtype.kind not in "iu":
             raise ConfigError(
-                f"the map {str(self._truth[index])!r} holds {truth.dtype}: a map of classes holds whole numbers"
+                f"the map {str(self._truth[index])!r} holds {truth.dtype}: a map of classes "
+                "holds whole numbers"
             )
         targets = truth.astype(np.int64) - self._model.output.label_offset
         counts = (truth != IGNORED) & (targets >= 0)
@@ -74,7 +76,8 @@ class SemanticSegmentation(PhotoTask):
         if highest >= self._count:
             offset = self._model.output.label_offset
             raise ConfigError(
-                f"the map {str(self._truth[index])!r} has class {highest + offset}, the model {self._count} classes from {offset} on: "
+                f"the map {str(self._truth[index])!r} has class {highest + offset}, the model "
+                f"{self._count} classes from {offset} on: "
                 "give maps in the model's classes (255: ignored), or correct output.label_offset"
             )
         self._pixels[index] = pixel_counts(classes[counts], targets[counts], self._count)
@@ -159,7 +162,8 @@ class SemanticSegmentation(PhotoTask):
             else "[1, rows, columns]"
         )
         raise ConfigError(
-            f"task {self._model.task} needs an output of {form}, the model {self._model.name!r} gives {list(calls[0][0].shape)}: "
+            f"task {self._model.task} needs an output of {form}, the model {self._model.name!r} "
+            f"gives {list(calls[0][0].shape)}: "
             "correct output.classes or task in its card"
         )
 
@@ -194,7 +198,8 @@ class SemanticSegmentation(PhotoTask):
         values = photograph.read_map(path)
         if values.shape != (frame.photo_height, frame.photo_width):
             raise ConfigError(
-                f"the map {str(path)!r} has {values.shape[1]} x {values.shape[0]} pixels, its photograph {frame.photo_width} x "
+                f"the map {str(path)!r} has {values.shape[1]} x {values.shape[0]} pixels, its "
+                f"photograph {frame.photo_width} x "
                 f"{frame.photo_height} (upright): give the maps of these photographs"
             )
         return values

@@ -43,7 +43,8 @@ def scored_shapes(
     unsized = [number for number, size in sizes.items() if None in size]
     if kind is MASKS and unsized:
         raise ConfigError(
-            f"image {unsized[0]} of the annotations has no width and height, and masks need them: add them"
+            f"image {unsized[0]} of the annotations has no width and height, and masks need "
+            "them: add them"
         )
     return [
         _edges(shape, owner, sizes[image]) if kind is MASKS else _pose(shape, owner)
@@ -76,7 +77,8 @@ def with_shapes(kind: ObjectKind, truth: Mapping[str, Any]) -> Mapping[str, Any]
 def _pose(points: Sequence[float], owner: str) -> Sequence[float]:
     if len(points) != 3 * COUNT:
         raise ConfigError(
-            f"{owner} has {len(points)} numbers as keypoints, but COCO's poses have {COUNT} keypoints of three: give such poses"
+            f"{owner} has {len(points)} numbers as keypoints, but COCO's poses have {COUNT} "
+            "keypoints of three: give such poses"
         )
     return points
 
@@ -84,7 +86,8 @@ def _pose(points: Sequence[float], owner: str) -> Sequence[float]:
 def _edges(outline: Any, owner: str, size: tuple[int, int]) -> Edges:
     if isinstance(outline, Rle) and outline.size != size:
         raise ConfigError(
-            f"the mask of {owner} has {list(outline.size)} pixels, but its image {list(size)} (height, width): "
+            f"the mask of {owner} has {list(outline.size)} pixels, but its image {list(size)} "
+            "(height, width): "
             "give masks of the whole image"
         )
     try:
@@ -108,11 +111,13 @@ class Pose(Detection):
         del index
         if detections.keypoints is None:
             raise ConfigError(
-                f"family {self._model.family!r} finds boxes without keypoints: correct task or family in the card"
+                f"family {self._model.family!r} finds boxes without keypoints: correct task or "
+                "family in the card"
             )
         if (count := detections.keypoints.shape[1]) != COUNT:
             raise ConfigError(
-                f"the model finds {count} keypoints, COCO's people have {COUNT}: its poses cannot be scored"
+                f"the model finds {count} keypoints, COCO's people have {COUNT}: its poses "
+                "cannot be scored"
             )
         return detections.keypoints
 
@@ -133,7 +138,8 @@ class Segmentation(Detection):
     def _shapes(self, index: int, detections: Detections) -> Iterable[Any]:
         if detections.masks is None:
             raise ConfigError(
-                f"family {self._model.family!r} finds boxes without masks: correct task or family in the card"
+                f"family {self._model.family!r} finds boxes without masks: correct task or "
+                "family in the card"
             )
         return (self._edges_in_photo(index, mask) for mask in detections.masks)
 

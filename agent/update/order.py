@@ -38,7 +38,8 @@ def check(update: Update, release: InstalledRelease | None = RUNNING_RELEASE) ->
         )
     if not release.journal.is_file():
         raise UnavailableError(
-            f"no supervisor ever ran for {str(release.root)!r}: start edgemeter-supervisor.service on the device"
+            f"no supervisor ever ran for {str(release.root)!r}: start "
+            "edgemeter-supervisor.service on the device"
         )
     if (
         update.version != release.version
@@ -46,12 +47,14 @@ def check(update: Update, release: InstalledRelease | None = RUNNING_RELEASE) ->
         and "older" not in update.even_if
     ):
         raise ConfigError(
-            f"version {update.version} is older than the running {release.version}: allow it with `--even-if older`"
+            f"version {update.version} is older than the running {release.version}: allow it "
+            "with `--even-if older`"
         )
     why = read_journal(release).bad_versions.get(update.version)
     if why is not None and "bad" not in update.even_if:
         raise ConfigError(
-            f"version {update.version} failed here before ({why}): try it again with `--even-if bad`"
+            f"version {update.version} failed here before ({why}): try it again "
+            "with `--even-if bad`"
         )
 
 

@@ -205,39 +205,83 @@ def schedule_not_kept(facts: Facts) -> RuleEvidence | None:
 
 RULES = (
     Rule(
-        "throttled", "disturbed", "the processor was throttled[ ({throttle_events:,.0f} events)]",
-        "Cool the board, or lower its power mode.", throttled,
-    ),
-    Rule("under-voltage", "disturbed", "the supply voltage was too low", "Use a stronger supply and a shorter cable.", under_voltage),
-    Rule(
-        "busy-machine", "disturbed", "other processes used {other_load_ratio:.0%} of the cores while timing[ (mostly {subject})]",
-        "Close them and run again.", busy_machine,
+        "throttled",
+        "disturbed",
+        "the processor was throttled[ ({throttle_events:,.0f} events)]",
+        "Cool the board, or lower its power mode.",
+        throttled,
     ),
     Rule(
-        "waited-for-core", "disturbed", "the threads were ready but not running for {waited_ratio:.0%} of the time",
-        "Close other programs, and use no more `--threads` than there are free cores.", waited_for_core,
+        "under-voltage",
+        "disturbed",
+        "the supply voltage was too low",
+        "Use a stronger supply and a shorter cable.",
+        under_voltage,
     ),
     Rule(
-        "stolen-time", "disturbed", "the hypervisor took {steal_ratio:.1%} of the processor time",
-        "Measure on your own hardware.", stolen_time,
+        "busy-machine",
+        "disturbed",
+        "other processes used {other_load_ratio:.0%} of the cores while "
+        "timing[ (mostly {subject})]",
+        "Close them and run again.",
+        busy_machine,
     ),
     Rule(
-        "swapping", "disturbed", "{swap_grown_mb:,.0f} MB went to swap during the run",
-        "Close other programs, or use a smaller model.", swapping,
-    ),
-    Rule("settings-changed", "disturbed", "{subject} changed during the run", "Stop what changes it, and run again.", settings_changed),
-    Rule("coral-on-usb-2", "disturbed", "the accelerator is on a slow port: {subject}", "Use a USB 3 port and cable.", coral_on_usb_2),
-    Rule(
-        "other-threads", "disturbed", "other threads of the process ran for {other_threads_ratio:.0%} of the time[ (mostly {subject})]",
-        "Stop them first, or measure a file with `edgemeter run`.", other_threads,
+        "waited-for-core",
+        "disturbed",
+        "the threads were ready but not running for {waited_ratio:.0%} of the time",
+        "Close other programs, and use no more `--threads` than there are free cores.",
+        waited_for_core,
     ),
     Rule(
-        "client-busy", "disturbed", "sending the queries took {client_load_ratio:.0%} of a core, which is part of each latency",
-        "Use fewer users, or a lower rate.", client_busy,
+        "stolen-time",
+        "disturbed",
+        "the hypervisor took {steal_ratio:.1%} of the processor time",
+        "Measure on your own hardware.",
+        stolen_time,
     ),
     Rule(
-        "schedule-not-kept", "disturbed",
-        "Edgemeter woke up to {woke_late_ms:.3g} ms late and delayed {frames_made_late:,.0f} frames",
-        "Close other programs and run again.", schedule_not_kept,
+        "swapping",
+        "disturbed",
+        "{swap_grown_mb:,.0f} MB went to swap during the run",
+        "Close other programs, or use a smaller model.",
+        swapping,
     ),
-)  # fmt: skip
+    Rule(
+        "settings-changed",
+        "disturbed",
+        "{subject} changed during the run",
+        "Stop what changes it, and run again.",
+        settings_changed,
+    ),
+    Rule(
+        "coral-on-usb-2",
+        "disturbed",
+        "the accelerator is on a slow port: {subject}",
+        "Use a USB 3 port and cable.",
+        coral_on_usb_2,
+    ),
+    Rule(
+        "other-threads",
+        "disturbed",
+        "other threads of the process ran for {other_threads_ratio:.0%} of the "
+        "time[ (mostly {subject})]",
+        "Stop them first, or measure a file with `edgemeter run`.",
+        other_threads,
+    ),
+    Rule(
+        "client-busy",
+        "disturbed",
+        "sending the queries took {client_load_ratio:.0%} of a core, which is part of each latency",
+        "Use fewer users, or a lower rate.",
+        client_busy,
+    ),
+    Rule(
+        "schedule-not-kept",
+        "disturbed",
+        "Edgemeter woke up to {woke_late_ms:.3g} ms late and "
+        "delayed {frames_made_late:,.0f} frames",
+        "Close other programs and run again.",
+        schedule_not_kept,
+    ),
+)

@@ -59,12 +59,25 @@ def power_sensor_warning(facts: Facts) -> RuleEvidence | None:
 
 RULES = (
     Rule(
-        "implausible-power", "disturbed", "two power sensors contradict each other: {subject} read {power_w:.4g} and {other_power_w:.4g} W",
-        "Check wiring and shunt of both sensors.", implausible_power,
+        "implausible-power",
+        "disturbed",
+        "two power sensors contradict each other: {subject} read {power_w:.4g} and "
+        "{other_power_w:.4g} W",
+        "Check wiring and shunt of both sensors.",
+        implausible_power,
     ),
     Rule(
-        "lost-sensor", "disturbed", "a power sensor is absent or stopped ({subject}), so the energy is another sensor's",
-        "Reconnect it, or name the sensors to use as `power` in the configuration.", lost_sensor,
+        "lost-sensor",
+        "disturbed",
+        "a power sensor is absent or stopped ({subject}), so the energy is another sensor's",
+        "Reconnect it, or name the sensors to use as `power` in the configuration.",
+        lost_sensor,
     ),
-    Rule("power-sensor-warning", "note", "the power sensor warns: {subject}", "Follow the warning.", power_sensor_warning),
-)  # fmt: skip
+    Rule(
+        "power-sensor-warning",
+        "note",
+        "the power sensor warns: {subject}",
+        "Follow the warning.",
+        power_sensor_warning,
+    ),
+)

@@ -186,43 +186,70 @@ def coarse_scores(facts: Facts) -> RuleEvidence | None:
 
 RULES = (
     Rule(
-        "not-finite", "invalid", "the outputs for {answers_not_finite:,.0f} of {answers_inputs:,.0f} inputs hold NaN or infinity",
-        "Convert the model again, or use fp32.", not_finite,
+        "not-finite",
+        "invalid",
+        "the outputs for {answers_not_finite:,.0f} of {answers_inputs:,.0f} inputs hold "
+        "NaN or infinity",
+        "Convert the model again, or use fp32.",
+        not_finite,
     ),
     Rule(
-        "constant-output", "invalid", "{answers_inputs:,.0f} different photographs got the same outputs, bit for bit",
-        "Compare with the source model, and convert it again.", constant_output,
+        "constant-output",
+        "invalid",
+        "{answers_inputs:,.0f} different photographs got the same outputs, bit for bit",
+        "Compare with the source model, and convert it again.",
+        constant_output,
     ),
     Rule(
-        "implausible-scores", "invalid",
-        "no working detector scores like this[: the highest score is {answers_highest_score:.3g}][ on {answers_objects:,.0f} objects]",
-        "Correct `family` and classes on the model card, or quantise boxes and scores as two outputs.", implausible_scores,
+        "implausible-scores",
+        "invalid",
+        "no working detector scores like this[: the highest score is "
+        "{answers_highest_score:.3g}][ on {answers_objects:,.0f} objects]",
+        "Correct `family` and classes on the model card, or quantise boxes and scores "
+        "as two outputs.",
+        implausible_scores,
     ),
     Rule(
-        "boxes-without-extent", "invalid",
-        "the best boxes of {answers_without_extent:,.0f} of {answers_boxed:,.0f} photographs have no extent, "
+        "boxes-without-extent",
+        "invalid",
+        "the best boxes of {answers_without_extent:,.0f} of {answers_boxed:,.0f} photographs "
+        "have no extent, "
         "as if 0..1 were read as pixels, or pixels as 0..1",
-        'Add two lines to the model card: `family = "..."` for such outputs, and `classes` under `[output]`.', boxes_without_extent,
+        'Add two lines to the model card: `family = "..."` for such outputs, and '
+        "`classes` under `[output]`.",
+        boxes_without_extent,
     ),
     Rule(
-        "implausible-accuracy", "invalid",
-        "{subject} is {accuracy_value:.3f} on {accuracy_images:,.0f} items, but working models reach at least {plausible_value:.2g}",
-        "Check labels, normalisation and colour order on the model card.", implausible_accuracy,
+        "implausible-accuracy",
+        "invalid",
+        "{subject} is {accuracy_value:.3f} on {accuracy_images:,.0f} items, but working models "
+        "reach at least {plausible_value:.2g}",
+        "Check labels, normalisation and colour order on the model card.",
+        implausible_accuracy,
     ),
     Rule(
-        "accuracy-gate", "invalid",
-        f"{{subject}} is {{accuracy_value:.3f}}, but {{accuracy_needed_value:.3f}} is needed ({GATE_RATIO:.0%} of that on the model card)",
-        "Use the more precise model.", accuracy_gate,
+        "accuracy-gate",
+        "invalid",
+        f"{{subject}} is {{accuracy_value:.3f}}, but {{accuracy_needed_value:.3f}} is needed "
+        f"({GATE_RATIO:.0%} of that on the model card)",
+        "Use the more precise model.",
+        accuracy_gate,
     ),
     Rule(
-        "low-ap", "note",
-        f"{{subject}} is {{accuracy_value:.3f}} on {{answers_objects:,.0f}} objects, but working detectors reach at least {IMPLAUSIBLE}",
-        "Check card, classes and annotations, and score the fp32 model.", low_ap,
+        "low-ap",
+        "note",
+        f"{{subject}} is {{accuracy_value:.3f}} on {{answers_objects:,.0f}} objects, but working "
+        f"detectors reach at least {IMPLAUSIBLE}",
+        "Check card, classes and annotations, and score the fp32 model.",
+        low_ap,
     ),
     Rule(
-        "coarse-scores", "note",
-        "the scores have so few steps that ties decide the AP[: {answers_found:,.0f} boxes share {answers_distinct_scores:.0f} scores]"
+        "coarse-scores",
+        "note",
+        "the scores have so few steps that ties decide the AP[: {answers_found:,.0f} boxes share "
+        "{answers_distinct_scores:.0f} scores]"
         "[: output {subject} has steps of {output_scale:.3g}]",
-        "Quantise boxes and scores as two outputs.", coarse_scores,
+        "Quantise boxes and scores as two outputs.",
+        coarse_scores,
     ),
-)  # fmt: skip
+)

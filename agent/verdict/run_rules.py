@@ -181,52 +181,96 @@ def unsure_model(facts: Facts) -> RuleEvidence | None:
 
 RULES = (
     Rule(
-        "rate-not-sustained", "invalid",
-        "[{load_target_per_s:,.4g} queries/s arrived, but ]only {throughput_per_s:,.4g}/s were served[; {load_unserved:,.0f} were dropped]",
-        "Lower `--rate`.", rate_not_sustained,
+        "rate-not-sustained",
+        "invalid",
+        "[{load_target_per_s:,.4g} queries/s arrived, but ]only {throughput_per_s:,.4g}/s were "
+        "served[; {load_unserved:,.0f} were dropped]",
+        "Lower `--rate`.",
+        rate_not_sustained,
     ),
     Rule(
-        "failed-queries", "invalid", "{failed_queries:,.0f} of {queries:,.0f} queries failed[ ({subject})]",
-        "Read the server's log, and send fewer queries at once.", failed_queries,
+        "failed-queries",
+        "invalid",
+        "{failed_queries:,.0f} of {queries:,.0f} queries failed[ ({subject})]",
+        "Read the server's log, and send fewer queries at once.",
+        failed_queries,
     ),
     Rule(
-        "outputs-differ", "invalid",
-        "{output_check_differing:,.0f} of {output_check_compared:,.0f} timed outputs differ from later outputs for the same input",
-        "Use another backend, or another release of the runtime.", outputs_differ,
+        "outputs-differ",
+        "invalid",
+        "{output_check_differing:,.0f} of {output_check_compared:,.0f} timed outputs differ from "
+        "later outputs for the same input",
+        "Use another backend, or another release of the runtime.",
+        outputs_differ,
     ),
     Rule(
-        "cached-prompt", "invalid",
-        "{generation_cached_tokens:,.0f} of {generation_prompt_tokens:,.0f} prompt tokens came from a cache",
-        "Switch the engine's prompt cache off.", cached_prompt,
+        "cached-prompt",
+        "invalid",
+        "{generation_cached_tokens:,.0f} of {generation_prompt_tokens:,.0f} prompt tokens came "
+        "from a cache",
+        "Switch the engine's prompt cache off.",
+        cached_prompt,
     ),
     Rule(
-        "incomplete-calls", "invalid", "the timed calls do not do the whole work: {subject}",
-        "Wait for results within the function, keep no cache in it, and copy the inputs that it changes.", incomplete_calls,
-    ),
-    Rule("software-gpu", "disturbed", "the processor emulates the GPU ({subject})", "Install the GPU's driver.", software_gpu),
-    Rule(
-        "answers-vary", "disturbed",
-        "{output_check_varying:,.0f} of {output_check_compared:,.0f} prompts got a different answer the second time",
-        "Stop other clients of the server, and set no `temperature`.", answers_vary,
+        "incomplete-calls",
+        "invalid",
+        "the timed calls do not do the whole work: {subject}",
+        "Wait for results within the function, keep no cache in it, and copy the inputs "
+        "that it changes.",
+        incomplete_calls,
     ),
     Rule(
-        "partly-on-cpu", "note",
-        "a part of the model ran on the CPU[: {operators_on_cpu:,.0f} of {operators:,.0f} operators][: {cpu_operators:,.0f} operators]"
+        "software-gpu",
+        "disturbed",
+        "the processor emulates the GPU ({subject})",
+        "Install the GPU's driver.",
+        software_gpu,
+    ),
+    Rule(
+        "answers-vary",
+        "disturbed",
+        "{output_check_varying:,.0f} of {output_check_compared:,.0f} prompts got a different "
+        "answer the second time",
+        "Stop other clients of the server, and set no `temperature`.",
+        answers_vary,
+    ),
+    Rule(
+        "partly-on-cpu",
+        "note",
+        "a part of the model ran on the CPU[: {operators_on_cpu:,.0f} of {operators:,.0f} "
+        "operators][: {cpu_operators:,.0f} operators]"
         "[ ({subject})]",
-        "Use a model whose operators the accelerator has, and that fits its memory.", partly_on_cpu,
+        "Use a model whose operators the accelerator has, and that fits its memory.",
+        partly_on_cpu,
     ),
     Rule(
-        "ended-early", "note",
-        "{generation_ended_early:,.0f} of {queries:,.0f} answers ended before {generation_output_tokens:,.0f} tokens",
-        "Let the engine ignore the end of text (`ignore_eos` in the server's file).", ended_early,
-    ),
-    Rule("not-reported", "note", "not reported: {subject}", "Use an engine that reports it.", not_reported),
-    Rule(
-        "memory-grows", "note", "resident memory grew by {memory_grown_mb:,.3g} MB in {queries:,.0f} queries",
-        "Let the model release its results; keep no graph for gradients (`torch.inference_mode()`).", memory_grows,
+        "ended-early",
+        "note",
+        "{generation_ended_early:,.0f} of {queries:,.0f} answers ended before "
+        "{generation_output_tokens:,.0f} tokens",
+        "Let the engine ignore the end of text (`ignore_eos` in the server's file).",
+        ended_early,
     ),
     Rule(
-        "unsure-model", "note", "the model's file does not confirm the assumption ({subject})",
-        "Write a card for the model.", unsure_model,
+        "not-reported",
+        "note",
+        "not reported: {subject}",
+        "Use an engine that reports it.",
+        not_reported,
     ),
-)  # fmt: skip
+    Rule(
+        "memory-grows",
+        "note",
+        "resident memory grew by {memory_grown_mb:,.3g} MB in {queries:,.0f} queries",
+        "Let the model release its results; keep no graph for gradients "
+        "(`torch.inference_mode()`).",
+        memory_grows,
+    ),
+    Rule(
+        "unsure-model",
+        "note",
+        "the model's file does not confirm the assumption ({subject})",
+        "Write a card for the model.",
+        unsure_model,
+    ),
+)

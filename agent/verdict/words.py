@@ -78,7 +78,10 @@ def text_of(*violations: Violation, remark: str = "") -> str:
 def assumed_scatter(session_sd: float) -> str:
     """Return the line that says what figures over runs are, and what their intervals assume."""
     values = "Values are geometric means over runs with 95% intervals"
-    return f"{values}; those of time and energy include an assumed scatter of {100 * session_sd:.2g}% between sessions."
+    return (
+        f"{values}; those of time and energy include an assumed scatter of "
+        f"{100 * session_sd:.2g}% between sessions."
+    )
 
 
 def not_counted_text(not_counted: int, counted: int) -> str:
@@ -123,7 +126,8 @@ def verdict_lines(
     if disturbed and len(verdicts) > 1 and with_notes:
         runs_count, its = ("run counts", "its") if disturbed == 1 else ("runs count", "their")
         lines.append(
-            f"{disturbed:,} disturbed {runs_count}, because fewer than {FEWEST} runs of {its} case are ok."
+            f"{disturbed:,} disturbed {runs_count}, because fewer than {FEWEST} runs of {its} "
+            "case are ok."
         )
     return [*lines, f"{not_counted_text(not_counted, len(verdicts))}."] if not_counted else lines
 

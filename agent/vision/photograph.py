@@ -54,7 +54,8 @@ def read(path: Path) -> Any:
         if photo.mode == "F" or (photo.mode == "I" and photo.format not in _AT_MOST_16_BIT):
             value_kind = "32-bit integers" if photo.mode == "I" else "floating-point numbers"
             raise ConfigError(
-                f"the photograph {str(path)!r} holds {value_kind}, and which value is white is unknown: save it with 8 or 16 bits"
+                f"the photograph {str(path)!r} holds {value_kind}, and which value is white is "
+                "unknown: save it with 8 or 16 bits"
             )
         if photo.mode.startswith("I"):
             return pillow().fromarray((np.asarray(photo) >> 8).astype(np.uint8)).convert("RGB")
@@ -80,11 +81,13 @@ def read_map(path: Path) -> NDArray[Any]:
                 values = np.asarray(picture)
     except (OSError, ValueError, EOFError) as error:
         raise ConfigError(
-            f"cannot read the map {str(path)!r}: {' '.join(str(error).split())[:200]}; fetch or export it again"
+            f"cannot read the map {str(path)!r}: {' '.join(str(error).split())[:200]}; fetch or "
+            "export it again"
         ) from error
     if not isinstance(values, np.ndarray) or values.ndim != 2 or values.dtype.kind not in "iuf":
         raise ConfigError(
-            f"the map {str(path)!r} holds more than one number a pixel, or none: save it as greys or with a palette"
+            f"the map {str(path)!r} holds more than one number a pixel, or none: save it as "
+            "greys or with a palette"
         )
     return values
 
@@ -143,12 +146,14 @@ def _opened(path: Path) -> Iterator[Any]:
                 yield photo
     except (imaging.DecompressionBombError, imaging.DecompressionBombWarning) as error:
         raise ConfigError(
-            f"the photograph {str(path)!r} has more than {LARGEST_PIXELS:,} pixels, the limit ({error}): save it with fewer pixels"
+            f"the photograph {str(path)!r} has more than {LARGEST_PIXELS:,} pixels, the limit "
+            f"({error}): save it with fewer pixels"
         ) from error
     # The errors of Pillow's format plug-ins for garbled files, which have no common base.
     except (OSError, SyntaxError, ValueError) as error:
         raise ConfigError(
-            f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a whole image file"
+            f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a "
+            "whole image file"
         ) from error
     finally:
         imaging.MAX_IMAGE_PIXELS = largest

@@ -32,7 +32,8 @@ def input_of(model: Card, loaded: Loaded) -> TensorInfo:
     if len(pictures) != 1:
         names = ", ".join(repr(info.name) for info in pictures)
         raise ConfigError(
-            f"model {model.name!r} takes {len(pictures)} inputs ({names}), a photograph fills one: export it with the image only"
+            f"model {model.name!r} takes {len(pictures)} inputs ({names}), a photograph fills "
+            "one: export it with the image only"
         )
     info, image = pictures[0], model.image
     size = (image.height, image.width)
@@ -41,14 +42,16 @@ def input_of(model: Card, loaded: Loaded) -> TensorInfo:
     # torchvision's detectors have no batch axis.
     if not shape_fits(shape, info.shape) and not shape_fits(shape[1:], info.shape):
         raise ConfigError(
-            f"model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, its card has {[1, *shape[1:]]} ({image.layout}): "
+            f"model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, its card has "
+            f"{[1, *shape[1:]]} ({image.layout}): "
             "correct height, width or layout in the card"
         )
     if image.resize == "none" and any(
         info.shape[-3:-1] if image.layout == "NHWC" else info.shape[-2:]
     ):
         raise ConfigError(
-            f'model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, but with resize = "none" in its card photographs keep '
+            f"model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, but with "
+            'resize = "none" in its card photographs keep '
             "their own size: choose another resize"
         )
     return info
@@ -266,5 +269,6 @@ def _dtype(info: TensorInfo) -> np.dtype[Any]:
         if dtype.kind in "fiu":
             return dtype
     raise ConfigError(
-        f"input {info.name!r} has dtype {info.dtype!r}: photographs can only become float or integer values of numpy"
+        f"input {info.name!r} has dtype {info.dtype!r}: photographs can only become float or "
+        "integer values of numpy"
     )

@@ -47,7 +47,10 @@ def sent_messages(
         yield alerts
         return
     texts = [
-        f"[{alert.severity}] {'over: ' if alert.state == 'closed' else ''}{alert.title} (#{alert.number})\n{alert.text}"
+        (
+            f"[{alert.severity}] {'over: ' if alert.state == 'closed' else ''}{alert.title} "
+            f"(#{alert.number})\n{alert.text}"
+        )
         + (f"\n{_link(alert, page)}" if page else "")
         for alert in alerts
     ]

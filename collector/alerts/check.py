@@ -114,7 +114,8 @@ def _send(
         # All of it each time: a failed write is repeated at the end.
         with file.writing() as statements:
             statements.executemany(
-                "UPDATE notified SET state = ?, sent_ns = ?, error = NULL WHERE alert = ? AND channel = ?",
+                "UPDATE notified SET state = ?, sent_ns = ?, error = NULL WHERE alert = "
+                "? AND channel = ?",
                 notified,
             )
             rows = [(error, name) for name, error in sorted(errors.items())]
@@ -244,7 +245,10 @@ def _settle(
     statements.executemany("UPDATE notified SET state = 'closed' WHERE alert = ?", joined)
     due = differences(*read_alerts(statements), channels)
     statements.execute("UPDATE notified SET error = NULL WHERE error IS NOT NULL")
-    insert = "INSERT INTO notified VALUES (?, ?, NULL, 0, 'not sent yet') ON CONFLICT (alert, channel) DO UPDATE SET error = excluded.error"
+    insert = (
+        "INSERT INTO notified VALUES (?, ?, NULL, 0, 'not sent yet') ON CONFLICT (alert, "
+        "channel) DO UPDATE SET error = excluded.error"
+    )
     statements.executemany(
         insert,
         [

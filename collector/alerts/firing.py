@@ -272,7 +272,10 @@ def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
             and all(run.verdict.state == "invalid" for run in newest)
             and context.is_recent(newest[-1].day)
         ):
-            text = f"the newest {count(rule.runs, 'run')}, since {iso(newest[0].day)}; the last is {newest[-1].id}"
+            text = (
+                f"the newest {count(rule.runs, 'run')}, since {iso(newest[0].day)}; the last is "
+                f"{newest[-1].id}"
+            )
             yield AlertFinding(
                 "invalid", f"invalid: {key.device}, {key.case()}", text, newest[0].day, _facts(key)
             )
@@ -284,7 +287,10 @@ def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]
         kind for name in rule.metrics for kind in board_types(context.history, name, keys)
     ):
         for unit in (unit for unit in kind.odd if rule.wants(is_worse=unit.is_worse)):
-            text = f"{trend_text.amount_text(kind.metric, unit.apart)} from {kind.boards - 1} others over {count(unit.cases, 'case')}"
+            text = (
+                f"{trend_text.amount_text(kind.metric, unit.apart)} from {kind.boards - 1} "
+                f"others over {count(unit.cases, 'case')}"
+            )
             facts = {
                 "fleet": kind.fleet,
                 "board": kind.board,
@@ -309,7 +315,10 @@ def _silent(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
             and device.state == state
             and context.now_ns - since_ns >= rule.hours * NS_PER_HOUR
         ):
-            text = f"{state if state == 'lost' else 'online without a record'} since {stamp(since_ns)} UTC"
+            text = (
+                f"{state if state == 'lost' else 'online without a record'} since "
+                f"{stamp(since_ns)} UTC"
+            )
             facts = {"fleet": device.fleet, "device": device.device}
             yield AlertFinding(
                 kind, f"{kind}: {device.device}", text, since_ns // NS_PER_DAY, facts
@@ -327,7 +336,10 @@ def _of_member(member: EventMember) -> AlertFinding:
 
 def _of_series(trend: SeriesTrend, kind: str, text: str, day: int) -> AlertFinding:
     key = trend.key
-    title = f"{kind}: {METRICS[trend.metric].figure.title} of {key.model} {key.precision} on {key.device or f'all {key.board}'}"
+    title = (
+        f"{kind}: {METRICS[trend.metric].figure.title} of {key.model} {key.precision} on "
+        f"{key.device or f'all {key.board}'}"
+    )
     return AlertFinding(kind, title, text, day, _facts(key) | {"metric": trend.metric})
 
 

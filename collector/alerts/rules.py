@@ -67,7 +67,8 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             return Template(self.url).substitute(os.environ)
         except (KeyError, ValueError) as error:
             raise ConfigError(
-                f"a variable in the url of channel {self.name!r} is not set ({error}): set it; $$ is a dollar sign"
+                f"a variable in the url of channel {self.name!r} is not set ({error}): set it; "
+                "$$ is a dollar sign"
             ) from error
 
 
@@ -137,6 +138,7 @@ def faults(rules: AlertRules, _path: Path | None = None) -> list[str]:
             (rule.above is None) == (rule.below is None) or len(rule.metrics) != 1
         ):
             results.append(
-                f"rule {rule.name!r} (limit) needs either above or below, and exactly one metric, which gives the unit of the limit"
+                f"rule {rule.name!r} (limit) needs either above or below, and exactly one "
+                "metric, which gives the unit of the limit"
             )
     return results

@@ -12,7 +12,10 @@ NUMBER = ",.4~r"
 DAY = "%d %b %Y, %H:%M"
 # A hollow mark is a disturbed run or case.
 HOLLOW = {"condition": {"test": "datum.verdict === 'disturbed'", "value": 0.0}, "value": 0.85}
-INTERVAL = "isValid(datum.low) && isValid(datum.high) ? format(datum.low, ',.4~r') + ' to ' + format(datum.high, ',.4~r') : 'no interval'"
+INTERVAL = (
+    "isValid(datum.low) && isValid(datum.high) ? format(datum.low, ',.4~r') + ' to ' + "
+    "format(datum.high, ',.4~r') : 'no interval'"
+)
 Style = tuple[str, str, str]
 LEGEND = {"orient": "bottom", "columns": 3, "title": None, "symbolOpacity": 1}
 

@@ -64,7 +64,8 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_test: bool) ->
     )
     if not result.has_new:
         click.echo(
-            f"edgemeter: no run of the newest {NEWEST_DAYS} days is ok, so none was judged; `edgemeter runs` says why",
+            f"edgemeter: no run of the newest {NEWEST_DAYS} days is ok, so none was judged; "
+            "`edgemeter runs` says why",
             err=True,
         )
     for event, alert in result.changes:
@@ -74,7 +75,8 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_test: bool) ->
         click.echo(f"sent {count(notices, 'notification')} to {channel}")
     open_alerts = sum(alert.state == "open" for _, alert in result.changes)
     click.echo(
-        f"judged {result.series:,} series: {count(open_alerts, 'alert') + ' open' if open_alerts else 'no alert'}"
+        f"judged {result.series:,} series: "
+        f"{count(open_alerts, 'alert') + ' open' if open_alerts else 'no alert'}"
     )
     undelivered = undelivered_texts(alerts_of(ledger_place(where[0]))[1])
     for text in undelivered:

@@ -108,7 +108,8 @@ def deploy_files(folder: Path) -> None:
         for path, text in shipped.items():
             if path.exists() and path.read_bytes() != text:
                 raise ConfigError(
-                    f"{str(path)!r} exists and differs from the shipped file: nothing was written; give another folder"
+                    f"{str(path)!r} exists and differs from the shipped file: nothing was "
+                    "written; give another folder"
                 )
         for path, text in shipped.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +211,8 @@ def init_ledger(*, ledger: LedgerPlace, form: Format) -> None:
 
     if isinstance(ledger, Path):
         raise ConfigError(
-            f"{str(ledger)!r} is a file, which needs no preparation: give postgresql://OWNER@HOST/DATABASE"
+            f"{str(ledger)!r} is a file, which needs no preparation: give "
+            "postgresql://OWNER@HOST/DATABASE"
         )
     with closing(LedgerSession(ledger, deadline_s=UPGRADE_S)) as session:
         steps = initialise(session, WATCH_FORMAT.schema)
@@ -282,7 +284,8 @@ def collector() -> None:
 @click.option(
     "--keep-mb",
     type=click.IntRange(1),
-    help="Delete the oldest data, raw samples first, if the ledger exceeds this many MB. Default: unlimited.",
+    help="Delete the oldest data, raw samples first, if the ledger exceeds this many "
+    "MB. Default: unlimited.",
 )
 def up(
     *,
@@ -310,7 +313,8 @@ def up(
         raise click.UsageError("--folder names the broker too: give it or --broker")
     if group and not (broker or fleet_folder):
         raise click.UsageError(
-            "--group shares the messages of one broker: name it with --broker; the embedded broker cannot share"
+            "--group shares the messages of one broker: name it with --broker; the embedded "
+            "broker cannot share"
         )
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     log_limit.apply()
@@ -343,7 +347,8 @@ def up(
                 states.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
             with open_ledger(path, "read") as opened:
                 click.echo(
-                    f"{', '.join(states)}; a record is acknowledged {opened.safety()}; stop with Ctrl-C",
+                    f"{', '.join(states)}; a record is acknowledged {opened.safety()}; "
+                    "stop with Ctrl-C",
                     err=True,
                 )
             if (
@@ -351,9 +356,13 @@ def up(
                 and not is_loopback(address.host)
                 and accepts_anybody(address, CONNECT_TIMEOUT_S)
             ):
-                remedy = "let it ask for passwords or certificates (`edgemeter fleet init` sets up a mosquitto that does)"
+                remedy = (
+                    "let it ask for passwords or certificates (`edgemeter fleet init` sets up a "
+                    "mosquitto that does)"
+                )
                 click.echo(
-                    f"the broker at {address} lets anybody in, who may write any device's results unless an ACL forbids it: {remedy}",
+                    f"the broker at {address} lets anybody in, who may write any device's "
+                    f"results unless an ACL forbids it: {remedy}",
                     err=True,
                 )
             while not stopped.wait(STATUS_POLL_S):
@@ -367,7 +376,8 @@ def up(
         counts = service.counts
         stored = count(counts.inserted, "new record")
         click.echo(
-            f"stored {stored}, {counts.duplicates} were here already, quarantined {counts.quarantined}",
+            f"stored {stored}, {counts.duplicates} were here already, quarantined "
+            f"{counts.quarantined}",
             err=True,
         )
 

@@ -110,7 +110,8 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: 
         _refuse(MEASURING, "is for models that are measured: edgemeter compare A B")
     if not sides and options["reference"] is None and not _is_choice(options):
         raise click.UsageError(
-            "name two models, as in edgemeter compare A B, or a device or role by --reference; `edgemeter runs` lists runs"
+            "name two models, as in edgemeter compare A B, or a device or role by --reference; "
+            "`edgemeter runs` lists runs"
         )
 
     if sides:

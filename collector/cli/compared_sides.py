@@ -154,7 +154,8 @@ def measure_cases(
     """Measure the cases among the sides in turn while no other run does on this device; see `measure_sides`."""
     if not 2 <= len(sides) <= MOST_SIDES:
         raise ConfigError(
-            f"give two sides or more (at most {MOST_SIDES}), not {len(sides)}: edgemeter compare A B"
+            f"give two sides or more (at most {MOST_SIDES}), not {len(sides)}: "
+            "edgemeter compare A B"
         )
     if not any(isinstance(side, Case) for side in sides):
         raise ConfigError(
@@ -208,7 +209,8 @@ def measure_cases(
                 left_out.append(
                     LeftOut(
                         None,
-                        f"{side.label}: {'; '.join(dict.fromkeys(errors)) or 'it has no usable run'}",
+                        f"{side.label}: "
+                        f"{'; '.join(dict.fromkeys(errors)) or 'it has no usable run'}",
                     )
                 )
     if len(compared) < 2:
@@ -238,7 +240,8 @@ def _case_of(side: str, options: Mapping[str, Any], stored: Mapping[str, CaseSum
             scored = " --annotations FILE" if run.accuracy else ""
             missing = "--questions FILE" if run.generation else f"--data PATH{scored}"
             raise ConfigError(
-                f"{other!r} was measured on {run.dataset.name!r}, and its record does not contain the path: add {missing}"
+                f"{other!r} was measured on {run.dataset.name!r}, and its record does not "
+                f"contain the path: add {missing}"
             )
     return case
 
@@ -284,7 +287,8 @@ def _measured_elsewhere(
     cases = expand(written, Path.cwd()).cases
     if not 2 <= len(sides) == len(cases) <= MOST_SIDES:
         raise ConfigError(
-            "--on compares two models or more, none of them twice: edgemeter compare A B --on ssh://USER@HOST"
+            "--on compares two models or more, none of them twice: edgemeter compare A B --on "
+            "ssh://USER@HOST"
         )
     outcome = elsewhere.measure(written, Path.cwd(), options, note)
     files = [Path(case.model).name for case in cases]

@@ -85,7 +85,8 @@ def datacenter(
     assumptions = assumed.read_constants(constants)
     if grid not in assumptions.grid:
         raise ConfigError(
-            f"no carbon intensity of {grid!r}: choose from {', '.join(assumptions.grid)}, or add [grid.{grid}]"
+            f"no carbon intensity of {grid!r}: choose from {', '.join(assumptions.grid)}, or add "
+            f"[grid.{grid}]"
         )
     summaries = opened_book(stores).summaries(days)
     sides = choose_sides(
@@ -93,11 +94,13 @@ def datacenter(
     )
     if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
         raise ConfigError(
-            f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} inferences per second, not {rate_per_s:g}"
+            f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} inferences per second, "
+            f"not {rate_per_s:g}"
         )
     if rate_per_s and sides.edge.net_mj is None:
         raise ConfigError(
-            f"{sides.edge.name}: idle power was not measured, so its energy at --rate {rate_per_s:g} is unknown"
+            f"{sides.edge.name}: idle power was not measured, so its energy at --rate "
+            f"{rate_per_s:g} is unknown"
         )
     sent, g_per_kwh = (
         assumptions.request.bytes if sent_bytes is None else sent_bytes,
@@ -135,7 +138,8 @@ def datacenter(
     print_text(console, f"Edge: {sides.edge.name}, {sides.edge.scope}", "bold")
     print_text(
         console,
-        f"  an inference at {speed} takes gross {_text(edge_mj)} mJ{net}; a million: {_text(edge_g)} g CO2e ({grid})",
+        f"  an inference at {speed} takes gross {_text(edge_mj)} mJ{net}; a million: "
+        f"{_text(edge_g)} g CO2e ({grid})",
     )
     for part in against:
         _show(part, console)
@@ -184,7 +188,8 @@ def _show(part: ServerAnalysis, console: Console) -> None:
         percent = _span(even.utilisation_ratio.scaled(100))
         print_text(
             console,
-            f"  {even.network}: utilisation {percent}%, {rate}, {_span(even.sent_bytes)} bytes a request",
+            f"  {even.network}: utilisation {percent}%, {rate}, {_span(even.sent_bytes)} "
+            "bytes a request",
         )
     span = figures.span(
         min(cell.carbon_g.low for cell in part.gross),

@@ -85,7 +85,8 @@ def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
         note(f"the report: {html.resolve()}")
         note(f"the page, with a simulated fleet of 40 boards next to these runs: {page.resolve()}")
     note(
-        "next: edgemeter run YOUR.onnx --data DIR --annotations COCO.json; edgemeter doctor; edgemeter models list"
+        "next: edgemeter run YOUR.onnx --data DIR --annotations COCO.json; edgemeter doctor; "
+        "edgemeter models list"
     )
 
 
@@ -104,7 +105,8 @@ def control_lines(comparison: "Comparison") -> Iterator[str]:
         if not is_control or (change := row.decisions.get(LATENCY)) is None:
             continue
         yield (
-            f"Row {number} repeats row {references[id(row.reference)]} as a control: latency {change_with_interval(LATENCY, change)}. "
+            f"Row {number} repeats row {references[id(row.reference)]} as a control: latency "
+            f"{change_with_interval(LATENCY, change)}. "
             "Smaller differences between other rows may be noise, too."
         )
 

@@ -178,7 +178,8 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> 
             rejected = bucket.write([changing.change_point_line(change) for change in changes])
         if rejected:
             raise ConfigError(
-                f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {next(iter(rejected.values()))}"
+                f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: "
+                f"{next(iter(rejected.values()))}"
             )
     rows = [asdict(change) | {"at": figures.stamp(change.started_at_ns)} for change in changes]
     print_table(form, "changes", rows, {"at": "time (UTC)", "device": "device", "text": "change"})
@@ -214,7 +215,8 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
     if print_data(form, asdict(stats) | {"size_bytes": stats.size_bytes, "rejected": documents}):
         return
     click.echo(
-        f"{stats.path}: {count(stats.runs, 'run')} of {count(stats.devices, 'device')}, {count(stats.cases, 'case')}"
+        f"{stats.path}: {count(stats.runs, 'run')} of {count(stats.devices, 'device')}, "
+        f"{count(stats.cases, 'case')}"
     )
     click.echo(
         "  verdicts of single runs: "
@@ -222,7 +224,8 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
     )
     if stats.first_received_ns is not None and stats.last_received_ns is not None:
         click.echo(
-            f"  received: {figures.iso_stamp(stats.first_received_ns)} to {figures.iso_stamp(stats.last_received_ns)}"
+            f"  received: {figures.iso_stamp(stats.first_received_ns)} to "
+            f"{figures.iso_stamp(stats.last_received_ns)}"
         )
     click.echo(f"  a record is acknowledged {stats.safety}")
     click.echo(
@@ -233,7 +236,8 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
         click.echo(f"  {part.size_bytes / 1e6:>12,.1f} MB  {part.name}")
     if stats.growth_bytes_per_day is not None:
         click.echo(
-            f"  grows by {stats.growth_bytes_per_day / 1e6:,.2f} MB a day; `collector up --keep-samples-days` deletes raw samples"
+            f"  grows by {stats.growth_bytes_per_day / 1e6:,.2f} MB a day; `collector up "
+            "--keep-samples-days` deletes raw samples"
         )
     for sink, position in stats.sinks.items():
         click.echo(f"  {sink}: {count(stats.last_row - position, 'row')} behind")
@@ -248,7 +252,8 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
         )
     if len(rejected) > REJECTED_SHOWN:
         click.echo(
-            f"    and {len(rejected) - REJECTED_SHOWN:,} more: --format json lists all, with their payloads"
+            f"    and {len(rejected) - REJECTED_SHOWN:,} more: --format json lists all, with "
+            "their payloads"
         )
 
 
@@ -290,9 +295,13 @@ def restore(file: Path, ledger: LedgerPlace | None) -> None:
     )
     with open_ledger(path, "read") as opened:
         missing = sum(session.missing for session in opened.sessions())
-    remedy = "start the collector, then ask the devices for what they still have: edgemeter collector request-again"
+    remedy = (
+        "start the collector, then ask the devices for what they still have: edgemeter collector "
+        "request-again"
+    )
     click.echo(
-        f"{count(restored.runs, 'run')} restored{newest}, {count(missing, 'number')} missing; {remedy}",
+        f"{count(restored.runs, 'run')} restored{newest}, "
+        f"{count(missing, 'number')} missing; {remedy}",
         err=True,
     )
 
@@ -332,6 +341,7 @@ def request_again(
     print_table(form, "asked", [asdict(device) for device in asked_devices], headings)
     online = sum(device.state == "online" for device in asked_devices)
     click.echo(
-        f"asked {count(len(asked_devices), 'device')}, {online} online; `edgemeter collector devices` shows what arrives",
+        f"asked {count(len(asked_devices), 'device')}, {online} online; `edgemeter collector "
+        "devices` shows what arrives",
         err=True,
     )

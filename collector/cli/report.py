@@ -186,7 +186,8 @@ def _some(runs: Iterator[RunRecord], where: Sequence[str]) -> Iterable[RunRecord
     if first is None:
         places = ", ".join(map(shown_place, where))
         raise UnavailableError(
-            f"no run of {places!r} matches: nothing was written; `edgemeter runs` shows what is kept"
+            f"no run of {places!r} matches: nothing was written; `edgemeter runs` shows "
+            "what is kept"
         )
     return chain((first,), runs)
 

@@ -122,7 +122,8 @@ def runs(
 @ledger_option
 @click.option("--wide", is_flag=True, help="Also show every run of the case with all its figures.")
 @format_option(
-    '{"run": {...}, "state": ..., "history": [...], "missed_frames": ...} of the one run; without raw samples',
+    '{"run": {...}, "state": ..., "history": [...], "missed_frames": ...} of the one run; '
+    "without raw samples",
     "table",
     "json",
 )
@@ -158,13 +159,15 @@ def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -
     excluded = "" if is_counted else ", EXCLUDED from statistics"
     print_text(
         console,
-        f"run {record.id}, {record.provenance.get('latency') or MEASURED} {stamp(record.started_at_ns)} UTC{remark or excluded}",
+        f"run {record.id}, {record.provenance.get('latency') or MEASURED} "
+        f"{stamp(record.started_at_ns)} UTC{remark or excluded}",
     )
     print_runs(case_runs, console, wide=wide)
     for event in events:
         print_text(
             console,
-            f"{stamp(event.at_ns)} {event.author} {event.action} it{f': {event.text}' if event.text else ''}",
+            f"{stamp(event.at_ns)} {event.author} {event.action} "
+            f"it{f': {event.text}' if event.text else ''}",
         )
     if missed:
         show_missed_frames(record, missed, console)
@@ -221,7 +224,8 @@ def exclude(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
                     history.withdraw(full_id, "excluded", _author(), reason),
                 )
                 note(
-                    f"excluded {short_id(full_id)}; undo with `edgemeter runs include {short_id(full_id)}`{elsewhere}"
+                    f"excluded {short_id(full_id)}; undo with `edgemeter runs include "
+                    f"{short_id(full_id)}`{elsewhere}"
                 )
             else:
                 note(f"{short_id(full_id)} is excluded already")
@@ -263,7 +267,8 @@ def delete(
     if not is_confirmed:
         for record in records:
             click.echo(
-                f"{short_id(record.id)}  {stamp(record.started_at_ns)}  {record.device}  {record.model.name}",
+                f"{short_id(record.id)}  {stamp(record.started_at_ns)}  {record.device}  "
+                f"{record.model.name}",
                 err=True,
             )
         if not sys.stdin.isatty():
@@ -305,7 +310,10 @@ def _elsewhere(
         settings.home() / OUTBOX, numbers
     ):
         return ""
-    return f"; the collector's copy stays: on its machine `edgemeter runs {command} {short_id(run_id)}`"
+    return (
+        f"; the collector's copy stays: on its machine `edgemeter runs {command} "
+        f"{short_id(run_id)}`"
+    )
 
 
 def _judged(history: LedgerRuns, listed: Sequence[ListedRun]) -> list[ListedRun]:

@@ -78,7 +78,8 @@ ledger_option = click.option(
     envvar="EDGEMETER_LEDGER",
     type=LedgerParam(),
     metavar="PLACE",
-    help="Ledger: a file, or postgresql://USER@HOST/DATABASE. Default: the ledger in $EDGEMETER_HOME.",
+    help="Ledger: a file, or postgresql://USER@HOST/DATABASE. Default: the ledger in "
+    "$EDGEMETER_HOME.",
 )
 
 
@@ -109,7 +110,10 @@ def since_option(event: str) -> Callable[[_Command], _Command]:
         # A ledger's integers have 64 bits.
         return None if day is None else min(max(day, 0) * DAY_S * 1_000_000_000, 2**63 - 1)
 
-    text = f"Only records {event} since this day, UTC: 2026-11-20, today, yesterday, or 7d ago. Default: all."
+    text = (
+        f"Only records {event} since this day, UTC: 2026-11-20, today, yesterday, or 7d ago. "
+        "Default: all."
+    )
     return click.option("--since", "since_ns", metavar="DAY", callback=to_ns, help=text)
 
 
@@ -124,7 +128,8 @@ def day_number(_context: click.Context, _option: click.Parameter, text: str | No
         return (date.fromisoformat(text) - date(1970, 1, 1)).days
     except ValueError as error:
         raise click.BadParameter(
-            f"{text!r} is not a day: write it as 2026-11-20, today, yesterday, or 7d (seven days ago)"
+            f"{text!r} is not a day: write it as 2026-11-20, today, yesterday, or 7d "
+            "(seven days ago)"
         ) from error
 
 
@@ -166,7 +171,8 @@ def opened_runs(ledger: LedgerPlace | None, *, is_written: bool = False) -> Iter
     address = chosen_ledger(ledger)
     if isinstance(address, Path) and not address.exists():
         raise ConfigError(
-            f"no run is kept in {str(address)!r} yet: measure with `edgemeter run MODEL`, or name another file with --ledger"
+            f"no run is kept in {str(address)!r} yet: measure with `edgemeter run MODEL`, or "
+            "name another file with --ledger"
         )
     with open_ledger(address, "write" if is_written else "read") as opened:
         yield LedgerRuns(opened)
@@ -213,7 +219,8 @@ def warn_of_left_out(left_out: "Sequence[LeftOut]") -> None:
 
     for reason, names in grouped((entry.reason, entry.name) for entry in left_out).items():
         warn(
-            f"edgemeter: left out: {count(len(names), 'record')}, {printable(listed(names))}: {printable(reason)}"
+            f"edgemeter: left out: {count(len(names), 'record')}, {printable(listed(names))}: "
+            f"{printable(reason)}"
         )
 
 
@@ -223,7 +230,8 @@ def existing_store(store: str) -> str:
 
     if not is_postgres(store) and not Path(store).expanduser().is_file():
         raise ConfigError(
-            f"there are no runs at {store!r}: measure or receive some first, or name another ledger with --ledger"
+            f"there are no runs at {store!r}: measure or receive some first, or name another "
+            "ledger with --ledger"
         )
     open_store(store).query("SELECT 1")
     return store

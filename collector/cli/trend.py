@@ -131,7 +131,8 @@ COMMANDS: Sections = {
     help="List the findings of an event instead of the event.",
 )
 @format_option(
-    '{"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, one row a day'
+    '{"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, '
+    "one row a day"
 )
 @click.pass_context
 def trend(
@@ -191,7 +192,8 @@ def trend(
     newest = history.newest_day()
     if until is not None and until < newest:
         raise click.UsageError(
-            f"--until {iso(until)} is before the newest run, of {iso(newest)}: give that day or a later one"
+            f"--until {iso(until)} is before the newest run, of {iso(newest)}: give that "
+            "day or a later one"
         )
     last = newest if until is None else until
     if form == "csv":
@@ -331,7 +333,8 @@ def _odd_lines(board_type: BoardType) -> list[str]:
             else f"{boards}, too few to judge (at least {FEWEST})"
         ]
     return [
-        f"{odd.device} deviates by {amount_text(board_type.metric, odd.apart)} from {boards} over {count(odd.cases, 'case')} "
+        f"{odd.device} deviates by {amount_text(board_type.metric, odd.apart)} from {boards} "
+        f"over {count(odd.cases, 'case')} "
         f"({odd.score:.1f} standard deviations)"
         for odd in board_type.odd
     ]

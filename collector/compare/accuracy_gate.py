@@ -36,7 +36,8 @@ def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | No
         return None
     metric = metric_name(case.accuracy.metric)
     return (
-        f"{named(case.key)}: {metric} {accuracy:.3f} of the {other:.3f} that {named(best.key)} has, needed {threshold:.3f} "
+        f"{named(case.key)}: {metric} {accuracy:.3f} of the {other:.3f} that {named(best.key)} "
+        f"has, needed {threshold:.3f} "
         f"({GATE_RATIO:.0%} of it): its speed is not ranked"
     )
 

@@ -53,11 +53,13 @@ def between(
     runs = figures.count(len(both), "run")
     if both and both == ids:
         raise ConfigError(
-            f"{baseline[0]!r} and {new[0]!r} are the same {runs}: give another file, selection or run as one of the two sides"
+            f"{baseline[0]!r} and {new[0]!r} are the same {runs}: give another file, selection "
+            "or run as one of the two sides"
         )
     if both:
         raise ConfigError(
-            f"{runs} on both sides, such as {min(both)}: separate the sides by ?since=, ?until=, ?device= or ?agent="
+            f"{runs} on both sides, such as {min(both)}: separate the sides by ?since=, ?until=, "
+            "?device= or ?agent="
         )
     device_or_board = _place(baseline[1], new[1])
     (old, old_left_out, _), (now, new_left_out, ruined) = (

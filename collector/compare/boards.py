@@ -84,7 +84,10 @@ def _alike(index: int, row: ComparedCase) -> tuple[object, ...]:
 
 def _of_boards(rows: Sequence[ComparedCase]) -> ComparedCase:
     boards = sorted(rows, key=lambda row: -(row.case.p50_ms.value if row.case.p50_ms else 0.0))
-    reason = f"{sum(row.not_ranked is not None for row in rows)} of {len(rows)} boards are below the accuracy gate"
+    reason = (
+        f"{sum(row.not_ranked is not None for row in rows)} of {len(rows)} boards are below the "
+        "accuracy gate"
+    )
     return replace(
         rows[0],
         case=CaseOfBoards([row.case for row in rows]),

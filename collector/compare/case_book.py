@@ -142,7 +142,8 @@ class CaseBook:
         """
         if not self._booked:
             raise UnavailableError(
-                "the store has no run yet: measure one with `edgemeter run FILE --broker ADDRESS`, or see `edgemeter collector demo`"
+                "the store has no run yet: measure one with `edgemeter run FILE --broker "
+                "ADDRESS`, or see `edgemeter collector demo`"
             )
         return sorted(
             (summary for case in self.cases if (summary := case.summary(days))),

@@ -330,7 +330,10 @@ def _called(keys: Sequence[CaseKey]) -> Callable[[CaseKey], str]:
 
     def called(key: CaseKey) -> str:
         model = f"{key.model} " if len(models) > 1 else ""
-        return f"{model}{key.precision} on {key.runtime}{f', {key.device}' if len(devices) > 1 else ''}"
+        return (
+            f"{model}{key.precision} on "
+            f"{key.runtime}{f', {key.device}' if len(devices) > 1 else ''}"
+        )
 
     return called
 

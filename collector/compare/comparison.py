@@ -43,11 +43,17 @@ MARKS = {
     "replayed energy": "its power was replayed from a recording",
     "disturbed": "a counted run violates a measurement rule",
     "disturbed reference": "a counted run of the reference violates a measurement rule",
-    "below accuracy gate": "its speed is not ranked, because its accuracy is too far below that of the most precise reference",
+    "below accuracy gate": (
+        "its speed is not ranked, because its accuracy is too far below that of the "
+        "most precise reference"
+    ),
     "one run": "the spread between runs is not known",
     **{field.mark: f"the reference differs in {field.title}" for field in MARKED},
     OTHER_CLASS: "the precision classes differ",
-    "other energy scope": "the reference's energy has another scope or provenance, so that the energies do not compare",
+    "other energy scope": (
+        "the reference's energy has another scope or provenance, so that the energies "
+        "do not compare"
+    ),
     "other energy coverage": "the two meters exclude different parts",
     "mixed conditions": "the runs differ in governor, kernel, firmware, libraries or mode",
 }
@@ -379,7 +385,8 @@ def reference_cases(
     if reference in roles:
         return lambda key: key.role == reference
     raise ConfigError(
-        f"no run has the device or role {reference!r}: devices are {', '.join(devices)}; roles are {', '.join(roles)}"
+        f"no run has the device or role {reference!r}: devices are {', '.join(devices)}; roles "
+        f"are {', '.join(roles)}"
     )
 
 

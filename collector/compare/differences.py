@@ -207,7 +207,10 @@ def _other_prompts(first: RunRecord, other: RunRecord) -> str:
     ]
     if counts[0] == counts[1] or not any(count % max(prompts, 1) for count in counts):
         return ""
-    return f"{counts[1]} against {counts[0]} queries use other prompts of a file of {prompts}: choose a --subset that each run uses in full"
+    return (
+        f"{counts[1]} against {counts[0]} queries use other prompts of a file of {prompts}: "
+        "choose a --subset that each run uses in full"
+    )
 
 
 def _other_lengths(first: RunRecord, other: RunRecord) -> str:
@@ -217,4 +220,7 @@ def _other_lengths(first: RunRecord, other: RunRecord) -> str:
     tokens = first.generation.mean_output_tokens, other.generation.mean_output_tokens
     if abs(tokens[1] - tokens[0]) <= MATTERS_RATIO * tokens[0]:
         return ""
-    return f"answers of {tokens[1]:.4g} against {tokens[0]:.4g} tokens on average are other work: compare TPOT"
+    return (
+        f"answers of {tokens[1]:.4g} against {tokens[0]:.4g} tokens on average are other work: "
+        "compare TPOT"
+    )

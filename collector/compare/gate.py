@@ -130,6 +130,8 @@ def _refuse_other_boards(rows: Sequence[ComparedCase], limits: Sequence[GateLimi
     other = next((row for row in rows if row.case.device != row.reference.device), None)
     if limit is not None and other is not None:
         raise ConfigError(
-            f"{limit.text} cannot be judged across two boards ({other.reference.key.device} and {other.case.key.device}), because boards "
-            "of one type differ by themselves: measure both sides on one board; memory and ap can be limited across boards"
+            f"{limit.text} cannot be judged across two boards ({other.reference.key.device} and "
+            f"{other.case.key.device}), because boards "
+            "of one type differ by themselves: measure both sides on one board; memory and ap "
+            "can be limited across boards"
         )

@@ -129,7 +129,8 @@ def parse_requirements(text: str) -> Requirements:
         match = _TERM.fullmatch(part)
         if match is None:
             raise ConfigError(
-                f"{part!r} is not a limit: write NAME<=VALUE, NAME>=VALUE or NAME=TEXT, such as {EXAMPLE}"
+                f"{part!r} is not a limit: write NAME<=VALUE, NAME>=VALUE or NAME=TEXT, "
+                f"such as {EXAMPLE}"
             )
         name, sign, value = match.groups()
         condition = re.sub(r"[\s_-]+", "-", name.lower())
@@ -157,7 +158,8 @@ def _figure_limit(part: str, name: str, sign: str, text: str) -> FigureLimit:
     value = _value(part, entry, text)
     if entry.name == ACCURACY and value > 1:
         raise ConfigError(
-            f"{part!r}: {name} lies between 0 and 1: write {name}{sign}{value / 100:g}, or {value:g}%"
+            f"{part!r}: {name} lies between 0 and 1: write "
+            f"{name}{sign}{value / 100:g}, or {value:g}%"
         )
     return FigureLimit(entry, side, value, metric)
 
@@ -175,7 +177,8 @@ def _value(part: str, entry: Figure, text: str) -> float:
     if unit and unit not in units:
         takes = ", ".join(filter(None, units)) or "no unit"
         raise ConfigError(
-            f"{part!r}: {entry.title} is in {entry.unit or 'no unit, or in %'}, not in {unit}; it takes {takes}"
+            f"{part!r}: {entry.title} is in {entry.unit or 'no unit, or in %'}, not in {unit}; "
+            f"it takes {takes}"
         )
     return float(Decimal(number) * Decimal(units[unit or entry.unit]))
 
@@ -234,7 +237,8 @@ def selected(
         narrowed = exact or begins
         if not narrowed:
             raise ConfigError(
-                f"no case has {condition.text}: {near(condition.value, dict.fromkeys(filter(None, texts)))}"
+                f"no case has {condition.text}: "
+                f"{near(condition.value, dict.fromkeys(filter(None, texts)))}"
             )
         cases = narrowed
     return cases

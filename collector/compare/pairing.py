@@ -71,7 +71,10 @@ class References:
                 ", ".join(dict.fromkeys(value_text(unlike, reference) for reference in alike))
                 or "no usable run"
             )
-            return f"no reference with the same {unlike.title}: this is {value_text(unlike, case)}, the reference has {values}"
+            return (
+                f"no reference with the same {unlike.title}: this is {value_text(unlike, case)}, "
+                f"the reference has {values}"
+            )
         # The facts of a case that `_rank` and `_choice` read.
         kind = (shared, case.key.precision, case.key.runtime, preferred_equal(case.key))
         if kind not in self._paired:
@@ -169,7 +172,10 @@ def comparability_rules() -> list[dict[str, str]]:
             "energy's scope and provenance",
             "equal",
             "the energies are not compared",
-            "a board's input and a wall socket measure different things; a replay is no measurement of this board",
+            (
+                "a board's input and a wall socket measure different things; a replay is no "
+                "measurement of this board"
+            ),
         ),
         (
             "metric, images and data of the accuracy",

@@ -120,5 +120,6 @@ def read_constants(override: Path | None = None) -> Constants:
         return msgspec.convert(tables, Constants)
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f"constants {path!r}: {error}: every entry is one of {SHIPPED.name} and has its source and year"
+            f"constants {path!r}: {error}: every entry is one of {SHIPPED.name} and has its "
+            "source and year"
         ) from error

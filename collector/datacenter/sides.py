@@ -110,7 +110,8 @@ def choose_sides(
     edge = _measured(case)
     if isinstance(edge, str):
         raise UnavailableError(
-            f"{named(case.key)} has no energy figure ({edge}): measure it with a power sensor (`edgemeter energy sensors`)"
+            f"{named(case.key)} has no energy figure ({edge}): measure it with a power sensor "
+            "(`edgemeter energy sensors`)"
         )
     if stated_server is None:
         return ChosenSides(edge, _servers(summaries, case, request, notes), notes)
@@ -150,7 +151,8 @@ def _edge_case(
     ]
     if not sound:
         raise UnavailableError(
-            f"no edge case has a usable energy figure: {'; '.join(dict.fromkeys(filter(None, why_not)))}"
+            "no edge case has a usable energy figure: "
+            f"{'; '.join(dict.fromkeys(filter(None, why_not)))}"
         )
     # Neither another model nor a shorter request is a saving.
     generating = [case for case in sound if case.key.generates]
@@ -217,8 +219,10 @@ def _servers(
             best[server.load] = rank, replace(server, cautions=(*server.cautions, *marked, *unlike))
     if not best:
         raise UnavailableError(
-            f"no server {request.server!r} has an energy figure ({'; '.join(notes)}): run the same agent there, also with "
-            "--scenario offline, and name it with --reference; or state one in --constants as [stated_server]: "
+            f"no server {request.server!r} has an energy figure ({'; '.join(notes)}): run the "
+            "same agent there, also with "
+            "--scenario offline, and name it with --reference; or state one in --constants as "
+            "[stated_server]: "
             "published figures do not count"
         )
     return tuple(best[load][1] for load in sorted(best))

@@ -154,7 +154,8 @@ def plan_of_this_machine() -> DemoPlan:
         findings: list[dict[str, str]] = json.loads(doctor.stdout)["findings"]
     except subprocess.TimeoutExpired as error:
         raise MeasurementError(
-            f"`edgemeter doctor` did not end within {DOCTOR_LIMIT_S:.0f} s: run it alone to see where it stops"
+            f"`edgemeter doctor` did not end within {DOCTOR_LIMIT_S:.0f} s: run it alone to see "
+            "where it stops"
         ) from error
     except (ValueError, KeyError) as error:
         raise MeasurementError(
@@ -175,10 +176,14 @@ def _plan(findings: Sequence[dict[str, str]]) -> DemoPlan:
         raise UnavailableError("the shipped models are not here: install edgemeter from its wheel")
     if not runtimes:
         raise UnavailableError(
-            "no runtime is installed: `pip install 'edgemeter[litert,onnx]'`, then run the demo again"
+            "no runtime is installed: `pip install 'edgemeter[litert,onnx]'`, then run "
+            "the demo again"
         )
     left_out = tuple(
-        f"{path.name}: {by_name.get(name, {}).get('what', name)} ({by_name.get(name, {}).get('remedy') or 'install it'})"
+        (
+            f"{path.name}: {by_name.get(name, {}).get('what', name)} "
+            f"({by_name.get(name, {}).get('remedy') or 'install it'})"
+        )
         for path in shipped
         for name, suffixes in READS.items()
         if path.name.endswith(suffixes) and name not in runtimes
@@ -212,7 +217,10 @@ def _suite(
     lasting = "seconds = 10.2\nidle_seconds = 2.0" if has_power else "seconds = 0.5"
     length = f'mode = "normal"\n{lasting}\nrepeats = {repeats}'
     # The case that generates text; its queries have many steps, so there are few.
-    generated = f"model = {json.dumps([str(path) for path in language])}\nprompt_tokens = 64\noutput_tokens = 32\n"
+    generated = (
+        f"model = {json.dumps([str(path) for path in language])}\nprompt_tokens = 64\n"
+        "output_tokens = 32\n"
+    )
     return f"""# Written by `edgemeter collector demo`; run it again with `edgemeter run {name}.toml`.
 name = "{name}"
 

@@ -77,7 +77,8 @@ def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
     unknown = [name for name in names if name not in columns]
     if unknown:
         raise ConfigError(
-            f"{unknown[0]!r} is not a column: {near(unknown[0], columns)}; `--columns all` writes all"
+            f"{unknown[0]!r} is not a column: {near(unknown[0], columns)}; "
+            "`--columns all` writes all"
         )
     return tuple(columns[name] for name in names)
 

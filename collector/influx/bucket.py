@@ -51,7 +51,8 @@ def influx_error(config: InfluxConfig, status: int | None, message: str) -> Edge
         return ConfigError(f"InfluxDB at {config} does not accept the token ({message}): {remedy}")
     if status in {404, 405, 501}:
         remedy = (
-            "name an existing organisation and bucket (?org=ORG&bucket=BUCKET), or create the bucket (edgemeter collector init-influx) "
+            "name an existing organisation and bucket (?org=ORG&bucket=BUCKET), or create the "
+            "bucket (edgemeter collector init-influx) "
             "and fill it again (edgemeter collector drain --again)"
         )
         return NotFoundError(f"InfluxDB at {config}: {message}: {remedy}")
@@ -216,7 +217,10 @@ class Bucket:
         except (HTTPError, OSError) as error:
             # The library's message has its own object before the system's reason.
             reason = re.sub(r"^.*\[Errno -?\d+\] ", "", one_line(error))
-            message = f"no InfluxDB responds at {self.config.url} ({reason}): start it; the ledger keeps everything meanwhile"
+            message = (
+                f"no InfluxDB responds at {self.config.url} ({reason}): start it; the ledger "
+                "keeps everything meanwhile"
+            )
             raise TransientError(message) from error
 
 

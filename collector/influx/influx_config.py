@@ -83,6 +83,7 @@ def _token(file: Path | None, environ: Mapping[str, str]) -> str:
     # The client fails with a traceback on characters that a header cannot contain.
     if not (token and token.isascii() and token.isprintable()):
         raise ConfigError(
-            f"the InfluxDB token in {where} is not one line of printable ASCII: copy it as InfluxDB issued it"
+            f"the InfluxDB token in {where} is not one line of printable ASCII: copy it as "
+            "InfluxDB issued it"
         )
     return token

@@ -161,7 +161,10 @@ def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
     ]
     source = None
     if record.energy is not None:
-        source = f"{record.energy.scope}, {record.energy.sensor}, {energy_provenance(record) or 'not stated to be measured'}"
+        source = (
+            f"{record.energy.scope}, {record.energy.sensor}, "
+            f"{energy_provenance(record) or 'not stated to be measured'}"
+        )
     return hashed, source, ", ".join(filter(None, (words, *unmeasured)))
 
 

@@ -52,5 +52,8 @@ def status_lines(
             [(name, read(device, now_ns)) for name, (_, read) in DEVICE_FIELDS.items()]
         )
         if fields:
-            yield f"device,device={tag_text(device.device)},fleet={tag_text(device.fleet)} {fields} {now_ns}"
+            yield (
+                f"device,device={tag_text(device.device)},fleet={tag_text(device.fleet)} "
+                f"{fields} {now_ns}"
+            )
     yield f"collector,collector={tag_text(collector)} lag_rows={lag_rows}i {now_ns}"

@@ -24,7 +24,8 @@ def ledger_place(text: str) -> LedgerPlace:
         return PostgresAddress(text)
     if "://" in text:
         raise ConfigError(
-            f"{text.partition('://')[0]}:// is not a ledger: give a file, or postgresql://USER@HOST/DATABASE"
+            f"{text.partition('://')[0]}:// is not a ledger: give a file, or "
+            "postgresql://USER@HOST/DATABASE"
         )
     return Path(text).expanduser()
 

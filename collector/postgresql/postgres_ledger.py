@@ -54,7 +54,10 @@ CHECK_S = 480.0
 
 # The timeline is of the server's log: a failover begins another one, and rows may be numbered
 # again.
-_SETTINGS = "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'synchronous_standby_names')"
+_SETTINGS = (
+    "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', "
+    "'synchronous_standby_names')"
+)
 _WAITING = """SELECT wait_event, application_name FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active' AND wait_event IS NOT NULL"""
 _LEASE = """INSERT INTO leases VALUES (?, ?, clock_timestamp() + ? * interval '1 second')
@@ -153,9 +156,15 @@ WHERE chunk = ?"""
         if not standbys:
             return "once written to the server's disk (no replica)"
         if commit == "local":
-            return f"once written to the server's disk (synchronous_commit = local does not wait for the standbys {standbys})"
+            return (
+                "once written to the server's disk (synchronous_commit = local does not wait "
+                f"for the standbys {standbys})"
+            )
         if commit == "remote_write":
-            return f"once written to the server's disk, but not yet to those of its standbys {standbys} (synchronous_commit = remote_write)"
+            return (
+                "once written to the server's disk, but not yet to those of its standbys "
+                f"{standbys} (synchronous_commit = remote_write)"
+            )
         return f"once written to the disks of the server and of its standbys {standbys}"
 
     def _settings(self) -> dict[str, str]:
@@ -166,7 +175,10 @@ WHERE chunk = ?"""
         waiting = dict(self.query(_WAITING))
         if "SyncRep" in waiting:
             names = self._settings()["synchronous_standby_names"]
-            return f"commits wait for a standby ({names}) that does not answer: start it, or take it out of synchronous_standby_names"
+            return (
+                f"commits wait for a standby ({names}) that does not answer: start it, or take "
+                "it out of synchronous_standby_names"
+            )
         return (
             f"commits wait for another transaction of {waiting['transactionid']}"
             if "transactionid" in waiting
@@ -216,7 +228,10 @@ WHERE chunk = ?"""
         return is_ours
 
     def parts(self) -> tuple[LedgerPart, ...]:
-        query = "SELECT coalesce(sum(size_bytes) FILTER (WHERE has_samples), 0), coalesce(sum(size_bytes), 0) FROM chunks"
+        query = (
+            "SELECT coalesce(sum(size_bytes) FILTER (WHERE has_samples), 0), "
+            "coalesce(sum(size_bytes), 0) FROM chunks"
+        )
         with_samples, records = map(int, self.query(query)[0])
         chunks, *other_tables = self._table_bytes()
         return (
@@ -247,7 +262,8 @@ WHERE chunk = ?"""
         if smaller:
             with self.writing() as statements:
                 statements.executemany(
-                    "UPDATE chunks SET body = ?, size_bytes = ?, has_samples = false WHERE chunk = ? AND has_samples",
+                    "UPDATE chunks SET body = ?, size_bytes = ?, has_samples = false WHERE chunk "
+                    "= ? AND has_samples",
                     smaller,
                 )
         return len(smaller)
@@ -344,7 +360,8 @@ class PostgresWatch:
         with self.writing() as statements:
             if statements.execute(_LEASE, ("alerts", owner, CHECK_S)).fetchone() is None:
                 raise TransientError(
-                    f"another check of the alerts is in progress at {self.where}: nothing was checked or sent"
+                    f"another check of the alerts is in progress at {self.where}: nothing was "
+                    "checked or sent"
                 )
         try:
             yield

@@ -133,9 +133,13 @@ def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:
 def check_version(version: int, where: object) -> None:
     """Check that the ledger has this program's version; raises ConfigError if not."""
     if version != VERSION:
-        remedy = "update the older one, and let `edgemeter collector init-ledger` of the newer one rebuild them"
+        remedy = (
+            "update the older one, and let `edgemeter collector init-ledger` of the newer one "
+            "rebuild them"
+        )
         raise ConfigError(
-            f"the figures in the ledger at {where} are of another version of edgemeter ({version}, not {VERSION}): {remedy}"
+            f"the figures in the ledger at {where} are of another version of edgemeter "
+            f"({version}, not {VERSION}): {remedy}"
         )
 
 
@@ -155,5 +159,8 @@ def _grant(session: LedgerSession, role: str, grants_text: str) -> str:
                 statements.execute(f"CREATE ROLE {role} NOLOGIN")
             statements.execute(grants)
     except ConfigError as error:
-        return f"the role {role} is not set up ({error.__cause__}); an administrator does it with: CREATE ROLE {role} NOLOGIN; {grants};"
+        return (
+            f"the role {role} is not set up ({error.__cause__}); an administrator does it with: "
+            f"CREATE ROLE {role} NOLOGIN; {grants};"
+        )
     return f"the role {role} may use them"

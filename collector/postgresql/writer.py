@@ -87,7 +87,8 @@ def refuse_unsafe(fsync: str, synchronous_commit: str, where: object) -> None:
     for name, value in (("fsync", fsync), ("synchronous_commit", synchronous_commit)):
         if value == "off":
             raise ConfigError(
-                f"{where} has {name} = off, so a record may be lost after its receipt: set it on, at the server or the role"
+                f"{where} has {name} = off, so a record may be lost after its receipt: set it "
+                "on, at the server or the role"
             )
 
 
@@ -292,7 +293,8 @@ def _collided(statements: Statements, repeated: Sequence[_Repeated]) -> list[_Re
     )
     if removed is not None:
         raise TransientError(
-            f"record {removed.run.id} was not stored, or removed while it was committed again: try again"
+            f"record {removed.run.id} was not stored, or removed while it was "
+            "committed again: try again"
         )
     return [
         entry for key, entry in zip(keys, repeated, strict=True) if stored_ids[key] != entry.run.id

@@ -134,7 +134,10 @@ def _memory(row: PublishedRow) -> LawFinding | None:
         else f" ({reads / 1e9:.4g} x 10^9 weights x {bits or LEAST_BITS:g} bits)"
     )
     divided = f" / {answers} answers at once" if answers > 1 else ""
-    sums = f"{words} x {mb:.4g} MB{of_weights}{divided} = {significant(required)} GB/s, and {bound.clause}"
+    sums = (
+        f"{words} x {mb:.4g} MB{of_weights}{divided} = {significant(required)} GB/s, and "
+        f"{bound.clause}"
+    )
     least_mb = mb - (rounding(mb) if row.weights_mb else 0.0)
 
     def finding(state: State, why: str) -> LawFinding:
@@ -178,7 +181,10 @@ def _memory(row: PublishedRow) -> LawFinding | None:
 
 def _not_excluded(value: float, limit: float) -> str:
     """Return the share of a bound, in words: below it, a figure is only not excluded."""
-    return f"{100 * value / limit:.3g}% of this bound, {'which rounding may explain' if value > limit else 'so it is possible'}"
+    return (
+        f"{100 * value / limit:.3g}% of this bound, "
+        f"{'which rounding may explain' if value > limit else 'so it is possible'}"
+    )
 
 
 def _facts(row: PublishedRow) -> ModelFacts | None:
@@ -220,7 +226,10 @@ def _operations(row: PublishedRow) -> LawFinding | None:
         )
         why = "how many weights a token is multiplied by is not stated"
     if gop is None or isinstance(bound, str):
-        sentence = f"the rate cannot be checked against the peak of the compute units: {bound if isinstance(bound, str) else why}"
+        sentence = (
+            "the rate cannot be checked against the peak of the compute units: "
+            f"{bound if isinstance(bound, str) else why}"
+        )
         return None if is_decoded else LawFinding("operations", "unclear", sentence)
     rate, least_rate, words = _rate(row)
     required = rate * gop
@@ -295,7 +304,10 @@ def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding
     if least_w > highest_w:
         return LawFinding("power", "impossible", f"{sums}: impossible", stated_w, highest_w, "W")
     if most_w < lowest_w:
-        sums = f"{words}, and {limits.machine} draws at least {lowest_w:.4g} W while it runs (about half of its idle power)"
+        sums = (
+            f"{words}, and {limits.machine} draws at least {lowest_w:.4g} W while it runs (about "
+            "half of its idle power)"
+        )
         return LawFinding(
             "power", "unclear", f"{sums}: possible only for a part of it", stated_w, lowest_w, "W"
         )
@@ -401,10 +413,14 @@ def _peak(row: PublishedRow, part: BoardLimit) -> Bound | None:
     bits = 8.0 if bits is not None and 8 < bits < 9 else bits
     if part.cpu and (_is_on_cpu(row) or not (row.backend or part.most_gop_per_s)):
         gop = part.cpu.gop_per_s(bits or 8.0, row.clock_hz or OVERCLOCKED * part.cpu.clock_hz)
-        clock = f"{(row.clock_hz or part.cpu.clock_hz) / 1e9:.3g} GHz{'' if row.clock_hz else f', overclocked by up to {OVERCLOCKED - 1:.0%}'}"
+        clock = (
+            f"{(row.clock_hz or part.cpu.clock_hz) / 1e9:.3g} "
+            f"GHz{'' if row.clock_hz else f', overclocked by up to {OVERCLOCKED - 1:.0%}'}"
+        )
         return Bound(
             gop,
-            f"its cores do at most {significant(gop, 4)} Gop/s ({part.cpu.cores} cores at {clock}; {part.cpu.source})",
+            f"its cores do at most {significant(gop, 4)} Gop/s ({part.cpu.cores} cores at "
+            f"{clock}; {part.cpu.source})",
         )
     rate = None if _is_on_cpu(row) else part.gop_per_s(bits)
     return (

@@ -18,7 +18,8 @@ STATES: tuple[State, ...] = get_args(State)
 OF_MLPERF = "MLPerf\N{TRADE MARK SIGN} results, not ranked"
 LEGEND = (
     "The MLPerf\N{TRADE MARK SIGN} name and logo are trademarks of MLCommons Association in the United States and other countries. "
-    "All rights reserved. Unauthorized use strictly prohibited. See www.mlcommons.org for more information."
+    "All rights reserved. Unauthorized use strictly prohibited. See www.mlcommons.org for more "
+    "information."
 )
 APART = (
     "MLPerf\N{TRADE MARK SIGN} results may only be compared with compatible MLPerf\N{TRADE MARK SIGN} results: they are listed "
@@ -59,7 +60,10 @@ def apart_from_mlperf(
 def summary(judged: Sequence[JudgedFigure]) -> str:
     """Return the verdicts in one line: `40 figures: 3 impossible, 12 unclear, 25 plausible`."""
     states = Counter(figure.state for figure in judged)
-    return f"{count(len(judged), 'figure')}: {', '.join(f'{states[state]} {state}' for state in STATES)}"
+    return (
+        f"{count(len(judged), 'figure')}: "
+        f"{', '.join(f'{states[state]} {state}' for state in STATES)}"
+    )
 
 
 def figure_text(row: PublishedRow) -> str:
@@ -74,7 +78,10 @@ def footnote(row: PublishedRow) -> str:
     """Return the footnote that MLCommons requires for a result of MLPerf, without the `LEGEND`."""
     name = row.source.replace("MLPerf", "MLPerf\N{TRADE MARK SIGN}")
     retrieved = "Copied second-hand of" if row.stated_by == "second-hand" else "Retrieved from"
-    return f"{name}, {row.model}, {row.conditions}. {retrieved} {row.address} {row.date}, {row.version}."
+    return (
+        f"{name}, {row.model}, {row.conditions}. {retrieved} {row.address} {row.date}, "
+        f"{row.version}."
+    )
 
 
 def own_text(own_run: OwnRun, unit: str) -> str:

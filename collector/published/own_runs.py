@@ -19,7 +19,9 @@ _FILE_END = re.compile(
     r"\.(?:gguf|onnx|tflite|engine|plan|hef|pte|pt|param|xml)$|^.*/(?=[^/]*[a-z]{2})"
 )
 _PRECISION = re.compile(
-    r"(?<![a-z0-9])(?:i?q\d(?:[_ ][0-9ksmlx]{1,2})*|mxfp4|nvfp4|bf16|f(?:p|loat)?\d\d|u?int\d+|w\d+a\d+|\d ?-?bits?)(?![a-z0-9])"
+    r"(?<![a-z0-9])(?:i?q\d(?:[_ "
+    r"][0-9ksmlx]{1,2})*|mxfp4|nvfp4|bf16|f(?:p|loat)?\d\d|u?int\d+|w\d+a\d+|\d "
+    r"?-?bits?)(?![a-z0-9])"
 )
 _NEUTRAL = re.compile(
     r"\b(?:meta|ultralytics|instruct|it|chat|latest|gguf|\d{3,4}x\d{3,4}|320|416|640)\b"

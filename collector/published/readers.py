@@ -28,7 +28,8 @@ from edgemeter.collector.published.row import (
 SHIPPED = Path(__file__).with_name("shipped")
 EXAMPLE = "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 18-22 tokens/s"
 _CLAIM = re.compile(
-    r"(?P<model>\S.*?) on (?P<device>\S.*?): (?:(?P<low>[\d.,]+) ?(?:-|\u2013|to) ?)?(?P<value>[\d.,]+.*)"
+    r"(?P<model>\S.*?) on (?P<device>\S.*?): (?:(?P<low>[\d.,]+) ?(?:-|\u2013|to) "
+    r"?)?(?P<value>[\d.,]+.*)"
 )
 # A comma before three digits separates thousands only if nothing else is possible: half the world
 # writes 1.234 as 1,234.
@@ -84,7 +85,10 @@ def read(path: Path, facts: Mapping[str, Any]) -> ReadRows:
             else _read_table(content.decode("utf-8-sig"), facts)
         )
     except (ValueError, msgspec.MsgspecError, csv.Error) as error:
-        remedy = "give TOML with a [[case]] for each measurement, or CSV with the fields of a figure as headings"
+        remedy = (
+            "give TOML with a [[case]] for each measurement, or CSV with the fields of "
+            "a figure as headings"
+        )
         raise ConfigError(f"cannot read {str(path)!r}: {one_line(error)}: {remedy}") from error
 
 

@@ -170,7 +170,8 @@ def _check_origin(record: RunRecord, topic: Topic) -> None:
     if (record.fleet, record.device) != (topic.fleet, topic.device):
         source = f"device {record.device!r} of fleet {record.fleet!r}"
         raise ConfigError(
-            f"the record is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}"
+            f"the record is of {source}, but arrived on the topic of device {topic.device!r} of "
+            f"fleet {topic.fleet!r}"
         )
     if record.session is None or record.seq is None:
         raise ConfigError("the record has no session or no seq: it did not come from an outbox")

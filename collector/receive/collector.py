@@ -192,7 +192,10 @@ class Collector(FeedEvents):
         # Messages that the broker has sent by now arrived after our subscriptions.
         feed.flush(timeout_s)
         if self._group is not None and feed.version == "3.1.1":
-            remark = "supports MQTT 3.1.1 only, which has no shared subscriptions: unless it adds them, no result arrives"
+            remark = (
+                "supports MQTT 3.1.1 only, which has no shared subscriptions: unless it adds "
+                "them, no result arrives"
+            )
             logger.warning("the broker at %s %s", self.address, remark)
 
     def stop(self) -> None:
@@ -230,7 +233,10 @@ class Collector(FeedEvents):
         """Return why nothing can be received now, None if it can; answers at once, without I/O."""
         trouble = self.refusal or self.trouble
         if trouble is None and self.stalled_s() > UNWELL_S:
-            return f"no commit has ended for {self.stalled_s():.0f} s: see the log, the disk and who else uses the ledger"
+            return (
+                f"no commit has ended for {self.stalled_s():.0f} s: see the log, the disk and "
+                "who else uses the ledger"
+            )
         if not self.is_connected():
             return f"no connection to the broker at {self.address}"
         return trouble
@@ -268,7 +274,8 @@ class Collector(FeedEvents):
         is_repeated, self._lost_reason = reason == self._lost_reason, reason
         if reason == TAKEN_OVER:
             logger.error(
-                "another collector uses a copy of this ledger and took over its client id: stop one of the two"
+                "another collector uses a copy of this ledger and took over its client id: stop "
+                "one of the two"
             )
         elif not (self._stopping.is_set() or is_repeated):
             self._short_lives = (
@@ -289,7 +296,10 @@ class Collector(FeedEvents):
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker refuses a subscription, or a publish, which only affects the report of our state."""
         if refusal is not None and refusal.startswith("subscription ") and self.refusal is None:
-            self.refusal = f"the broker at {self.address} refuses the collector's {refusal}: update its access control list"
+            self.refusal = (
+                f"the broker at {self.address} refuses the collector's {refusal}: update its "
+                "access control list"
+            )
             logger.error("%s", self.refusal)
 
     def has_room(self, timeout_s: float) -> bool:
@@ -443,7 +453,8 @@ def _hold_name(ledger_place: LedgerPlace, ledger: Ledger) -> tuple[str, DeviceLo
         lock = DeviceLock(ledger_place, "collector")
         if not lock.take():
             raise UnavailableError(
-                f"another collector uses {str(ledger_place)!r}: stop it, or give this one another (--ledger)"
+                f"another collector uses {str(ledger_place)!r}: stop it, or give this one "
+                "another (--ledger)"
             )
         return ledger.identity(), lock
     folder = config.home() / "cache"

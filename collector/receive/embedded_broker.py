@@ -105,7 +105,8 @@ class EmbeddedBroker:
             remedy = "choose another port (--port, 0: any free one)"
             port.set_exception(
                 UnavailableError(
-                    f"the embedded broker cannot listen at {LOOPBACK}:{self.port} ({error}): {remedy}"
+                    "the embedded broker cannot listen at "
+                    f"{LOOPBACK}:{self.port} ({error}): {remedy}"
                 )
             )
             return

@@ -16,7 +16,10 @@ from edgemeter.collector.receive.collector import RECEIPT_BOUNDS_S, Collector
 from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 
 PREFIX = "edgemeter_collector_"
-_REJECTIONS = "Rejected messages and records. The reason `origin` means a record of another device, or without a number."
+_REJECTIONS = (
+    "Rejected messages and records. The reason `origin` means a record of another device, or "
+    "without a number."
+)
 
 
 class CollectorMetrics:

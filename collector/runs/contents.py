@@ -66,7 +66,8 @@ def read_document(path: Path) -> StoreContents:
         raise ConfigError(f"cannot read the store {str(path)!r}: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f'{str(path)!r} is neither a ledger nor the output of `edgemeter run --format json` ({{"runs": [...]}}): {error}'
+            f"{str(path)!r} is neither a ledger nor the output of `edgemeter run --format json` "
+            f'({{"runs": [...]}}): {error}'
         ) from error
     runs: list[RunRecord] = []
     left_out: list[LeftOut] = []

@@ -95,7 +95,8 @@ def show_missed_frames(run: RunRecord, missed: MissedFrames, console: Console) -
     total = missed.dropped + missed.given_up + missed.waited + missed.woke_late + missed.too_slow
     print_text(
         console,
-        f"run {short_id(run.id)}: {total:,} of {missed.frames:,} frames missed, {share(total / max(missed.frames, 1))}",
+        f"run {short_id(run.id)}: {total:,} of {missed.frames:,} frames missed, "
+        f"{share(total / max(missed.frames, 1))}",
     )
     reasons = {
         "dropped: a newer frame took their place in the queue": missed.dropped,

@@ -76,7 +76,8 @@ class RunSelection:
             )
             if not files:
                 raise ConfigError(
-                    f"the folder {where!r} contains no bundle (*.edgemeter), document (*.json) or ledger (*.sqlite)"
+                    f"the folder {where!r} contains no bundle (*.edgemeter), document (*.json) "
+                    "or ledger (*.sqlite)"
                 )
             for file in files:
                 yield from self._every(str(file), with_samples)

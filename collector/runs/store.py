@@ -200,7 +200,8 @@ class RunStore(ABC):
         records = self.records([row], with_samples=with_samples)
         if not records:
             raise UnavailableError(
-                f"row {row} of {self} cannot be read, or no longer exists: it was deleted because of its age"
+                f"row {row} of {self} cannot be read, or no longer exists: it was deleted "
+                "because of its age"
             )
         return records[0]
 
@@ -275,7 +276,8 @@ class MemoryStore(RunStore):
         )
         weakref.finalize(self, self._connection.close)
         self._connection.executescript(
-            f"{SUBJECTS_SCHEMA}{RUNS_SCHEMA}CREATE TABLE chunks (chunk INTEGER PRIMARY KEY, received_ns INTEGER)"
+            f"{SUBJECTS_SCHEMA}{RUNS_SCHEMA}CREATE TABLE chunks (chunk INTEGER PRIMARY KEY, "
+            "received_ns INTEGER)"
         )
         # Numbered in order, because several ledgers may use the same numbers.
         numbered = [
@@ -362,7 +364,10 @@ def _open_one(where: str) -> RunStore:
         return LedgerStore(ledger)
     path = Path(where).expanduser()
     if "://" in where:
-        kinds = "the collector's ledger, the output of `edgemeter run --format json`, or postgresql://USER@HOST/DATABASE"
+        kinds = (
+            "the collector's ledger, the output of `edgemeter run --format json`, or "
+            "postgresql://USER@HOST/DATABASE"
+        )
         raise ConfigError(f"{where!r} is not a store: give {kinds}")
     if path.is_dir():
         raise ConfigError(
@@ -384,7 +389,8 @@ def _run_of_ledger(run_id: str) -> RunRecord:
         history = LedgerRuns(ledger)
         if not history.is_counted(run_id):
             raise ConfigError(
-                f"run {run_id} is excluded: count it again with `edgemeter runs include {short_id(run_id)}`"
+                f"run {run_id} is excluded: count it again with `edgemeter runs include "
+                f"{short_id(run_id)}`"
             )
         entry = history.entry(run_id, with_samples=True)
         return placed(entry.record, entry.received_ns)

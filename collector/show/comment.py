@@ -19,8 +19,10 @@ MARK = "<!-- edgemeter compare -->"
 LONGEST = 60_000
 LEFT_OUT_SHOWN = 50
 NO_CASE = (
-    "No case is on both sides, for the reasons below. A first comparison has no baseline: a push to the default branch stores one "
-    "(`baseline: stored`), or the commit that the change branches from is measured on the same board (`baseline: base`)."
+    "No case is on both sides, for the reasons below. A first comparison has no baseline: a push "
+    "to the default branch stores one "
+    "(`baseline: stored`), or the commit that the change branches from is measured on the same "
+    "board (`baseline: base`)."
 )
 _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<>&`*_[]#@~\\!"})
 
@@ -131,7 +133,10 @@ def _cell(name: str, row: ComparedCase) -> str:
         return (
             "no figure" if before is None and after is None else "new" if before is None else "gone"
         )
-    values = f"{words.short_figure_text(entry, before)} → {words.short_figure_text(entry, after, entry.unit)}"
+    values = (
+        f"{words.short_figure_text(entry, before)} → "
+        f"{words.short_figure_text(entry, after, entry.unit)}"
+    )
     return (
         f"{values}<br>{words.decision_text(name, row)}"
         if name in row.decisions

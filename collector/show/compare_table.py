@@ -86,7 +86,8 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
     if hidden := len(comparison.rows) - len(short.rows):
         print_text(
             console,
-            f"{hidden} cases that differ less from the reference are not shown: see --format json or csv",
+            f"{hidden} cases that differ less from the reference are not shown: "
+            "see --format json or csv",
             "dim",
         )
     for line in _lines(short):
@@ -99,7 +100,8 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
     if len(reasons) > REASONS_SHOWN:
         print_text(
             console,
-            f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list every run with --format json",
+            f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list "
+            "every run with --format json",
         )
     for answer in answers_of(comparison):
         print_text(console, f"{answer.title}:", "bold")
@@ -334,7 +336,10 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     for text, devices in grouped(
         (words.level_text(case), case.key.device) for case in _cases(comparison) if case.segment
     ).items():
-        yield f"{words.listed(list(dict.fromkeys(devices)))}: only runs {text} (--all-days counts them)"
+        yield (
+            f"{words.listed(list(dict.fromkeys(devices)))}: only runs {text} "
+            "(--all-days counts them)"
+        )
     yield from notes_on(comparison)
 
 
@@ -351,7 +356,10 @@ def notes_on(comparison: Comparison) -> Iterator[str]:
     for mark, names in grouped(
         (mark, row.name) for row in compared for mark in row.marks if mark not in _SAID
     ).items():
-        yield f"{mark}{f' ({words.listed(names)})' if len(names) < len(compared) else ''}: {MARKS[mark]}"
+        yield (
+            f"{mark}{f' ({words.listed(names)})' if len(names) < len(compared) else ''}: "
+            f"{MARKS[mark]}"
+        )
     decided = [
         figure.evidence
         for case in cases
@@ -390,6 +398,9 @@ def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[st
     if legend:
         yield "; ".join(legend.values())
     if any(change.evidence.unit == "pair" for *_, change in changes):
-        yield "changes come from pairs of neighbouring runs; intervals in the table come from one case alone"
+        yield (
+            "changes come from pairs of neighbouring runs; intervals in the table come "
+            "from one case alone"
+        )
     if together := words.decided_together(change for *_, change in changes):
         yield together

@@ -31,8 +31,10 @@ MOST_LABELLED = 10
 MS_PER_NS = 1e-6
 COST_TITLES = {LATENCY: "Latency p50, ms", ENERGY: "Energy per inference, gross, mJ"}
 HOW_TO_READ_MARKS = (
-    "Cost falls to the left, accuracy rises to the top. Bars are 95% intervals. The star is the reference. The tooltip of a mark shows the"
-    " decision. A mark with a number combines that many boards of one type, or overlapping cases; it has the colour of the text if they"
+    "Cost falls to the left, accuracy rises to the top. Bars are 95% intervals. The star is the "
+    "reference. The tooltip of a mark shows the"
+    " decision. A mark with a number combines that many boards of one type, or overlapping "
+    "cases; it has the colour of the text if they"
     " belong to several series. Zoom in or open the table to see each."
 )
 # The standing of a board that is drawn with the others of its type.
@@ -92,7 +94,8 @@ def energy_against_accuracy(
     if len(classes) > 1:
         named = "; ".join(map(str, classes))
         notes.append(
-            f"Energies are of different scopes or provenance ({named}): they cannot be compared with each other."
+            f"Energies are of different scopes or provenance ({named}): they cannot be compared "
+            "with each other."
         )
     return Charts(tuple(charts), tuple(notes))
 
@@ -151,7 +154,10 @@ def _facets(
 
 def _facet_title(rows: Sequence[ComparedCase]) -> str:
     key, dataset, load = rows[0].case.key, rows[0].case.subject.dataset, load_text(rows[0].case.key)
-    return f"{dataset.name} ({figures.count(dataset.images, 'image')}), {key.scenario}{f', {load}' if load else ''}"
+    return (
+        f"{dataset.name} ({figures.count(dataset.images, 'image')}), "
+        f"{key.scenario}{f', {load}' if load else ''}"
+    )
 
 
 def _energy_class(case: CaseSummary) -> str:

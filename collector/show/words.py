@@ -152,10 +152,15 @@ def choice_lines(choice: Choice) -> Iterator[str]:
         yield from (f"  {requirement_text(requirement)}" for requirement in best.requirements)
     for candidate in choice.similar:
         if candidate.against_best:
-            yield f"similar: {candidate.name}, {choice.cheapest.title}: {outcome_text(candidate.against_best)}"
+            yield (
+                f"similar: {candidate.name}, {choice.cheapest.title}: "
+                f"{outcome_text(candidate.against_best)}"
+            )
     not_met = [candidate for candidate in choice.candidates if candidate.outcome != "met"]
     for candidate in not_met[:CANDIDATES_SHOWN]:
-        yield f"{candidate.outcome}: {candidate.name}{f', {candidate.out}' if candidate.out else ''}"
+        yield (
+            f"{candidate.outcome}: {candidate.name}{f', {candidate.out}' if candidate.out else ''}"
+        )
         yield from (f"  {requirement_text(requirement)}" for requirement in candidate.requirements)
     if len(not_met) > CANDIDATES_SHOWN:
         yield f"and {count(len(not_met) - CANDIDATES_SHOWN, 'more case')}: see --format json"
@@ -178,7 +183,10 @@ def recommended_text(choice: Choice) -> str:
             if limits
             else f"has {choice.cheapest.title}"
         )
-        return f"recommended: none, because no case {lacking}{'' if limits else ' (--cheapest takes another figure)'}"
+        return (
+            "recommended: none, because no case "
+            f"{lacking}{'' if limits else ' (--cheapest takes another figure)'}"
+        )
     extreme = (
         "highest"
         if better_of(choice.cheapest.name, choice.recommended.case) == "higher"
@@ -187,7 +195,10 @@ def recommended_text(choice: Choice) -> str:
     value = figure_text(
         choice.cheapest, choice.recommended.case.figures[choice.cheapest.name], choice.cheapest.unit
     )
-    text = f"recommended: {choice.recommended.name}, with the {extreme} {choice.cheapest.title}, {value}"
+    text = (
+        f"recommended: {choice.recommended.name}, with the "
+        f"{extreme} {choice.cheapest.title}, {value}"
+    )
     return f"{text}, of the cases that meet {required}" if required else text
 
 
@@ -222,7 +233,10 @@ def gate_headline(gate: Gate) -> str:
     )
     if gate.outcome != "inconclusive":
         return f"{'passes' if gate.outcome == 'pass' else 'fails'} {limits}"
-    return f"inconclusive, which {'passes' if gate.is_passed else 'fails'}: {limits or 'nothing could be judged'}"
+    return (
+        f"inconclusive, which {'passes' if gate.is_passed else 'fails'}: "
+        f"{limits or 'nothing could be judged'}"
+    )
 
 
 def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
@@ -232,7 +246,10 @@ def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
     findings = sorted(gate.findings, key=lambda finding: WORST_FIRST.index(finding.outcome))
     not_passed = [finding for finding in findings if finding.outcome != "pass"]
     for finding in not_passed[:FINDINGS_SHOWN]:
-        yield f"{finding.outcome}: {finding.case}: {finding_text(finding, rows.get(finding.case))}, limit {finding.limit.text}"
+        yield (
+            f"{finding.outcome}: {finding.case}: "
+            f"{finding_text(finding, rows.get(finding.case))}, limit {finding.limit.text}"
+        )
     if len(not_passed) > FINDINGS_SHOWN:
         yield f"and {len(not_passed) - FINDINGS_SHOWN} more: see --format json"
     for limit, passed in grouped(
@@ -393,7 +410,10 @@ def assumed_in_changes(decisions: Iterable[Decision]) -> Iterator[str]:
         if decision.evidence.assumed
     ]
     for between, sds in grouped(assumed).items():
-        yield f"changes between {between} include an assumed scatter of {100 * max(sds):.2g}% between {between}"
+        yield (
+            f"changes between {between} include an assumed scatter of {100 * max(sds):.2g}% "
+            f"between {between}"
+        )
 
 
 def confidence_text(*confidences: float) -> str:
@@ -412,7 +432,10 @@ def decided_together(changes: Iterable[Decision]) -> str:
     ]
     if not confidences or confidence_text(*confidences) == confidence_text(CONFIDENCE):
         return ""
-    return f"the intervals of changes have {confidence_text(*confidences)} confidence, so that all decisions together have 95%"
+    return (
+        f"the intervals of changes have {confidence_text(*confidences)} confidence, so that all "
+        "decisions together have 95%"
+    )
 
 
 def only(texts: Iterable[str]) -> str | None:

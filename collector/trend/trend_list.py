@@ -93,7 +93,10 @@ def _steady(trend: SeriesTrend) -> str:
     text = f"{count(trend.points, 'day')}, {count(trend.runs, 'run')}"
     if trend.temperature_slope is not None and trend.temperature_slope_u is not None:
         unit = UNITS[METRICS[trend.metric].rule.scale]
-        text += f"; {trend.temperature_slope:+.2f} ± {2 * trend.temperature_slope_u:.2f}{unit} per degree of board temperature"
+        text += (
+            f"; {trend.temperature_slope:+.2f} ± {2 * trend.temperature_slope_u:.2f}{unit} per "
+            "degree of board temperature"
+        )
     return text
 
 
@@ -101,20 +104,28 @@ def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
     if not trends:
         reason = "no series: no ok run has this figure, and disturbed runs do not count."
         return [
-            f"{reason} Measure again, or choose another --figure. `edgemeter runs` lists the stored runs."
+            (
+                f"{reason} Measure again, or choose another --figure. `edgemeter runs` lists the "
+                "stored runs."
+            )
         ]
     quiet = sum(not finding_lines(trend, until) for trend in trends)
     notes = [
-        f"{len(trends):,} series up to {iso(until)}, {quiet:,} without a finding (each is one figure of one case on a device)"
+        (
+            f"{len(trends):,} series up to {iso(until)}, {quiet:,} without a finding (each is "
+            "one figure of one case on a device)"
+        )
     ]
     other = sum(trend.left_out for trend in trends)
     if other:
         notes.append(
-            f"not counted: {count(other, 'value')} with another scope, metric or images than the newest run of the series"
+            f"not counted: {count(other, 'value')} with another scope, metric or images than the "
+            "newest run of the series"
         )
     invalid = sum(trend.not_ok for trend in trends)
     if invalid:
         notes.append(
-            f"not counted: {count(invalid, 'value')} from disturbed or invalid runs (one value per run and figure)"
+            f"not counted: {count(invalid, 'value')} from disturbed or invalid runs (one value "
+            "per run and figure)"
         )
     return notes

@@ -87,7 +87,10 @@ def step_text(metric: str, step: Step) -> str:
         text = throttling_text(step.after, first, step.before)
     else:
         size = f"{amount_text(metric, step.size)} ({interval_text(metric, step.low, step.high)})"
-        text = f"{size} from {level_text(metric, step.before)} to {level_text(metric, step.after)}, first day {first}"
+        text = (
+            f"{size} from {level_text(metric, step.before)} to {level_text(metric, step.after)}, "
+            f"first day {first}"
+        )
     rests = f"{count(step.days_before, 'day')} before, {step.days_after} after"
     if step.state == "declared":
         return f"{text}; declared: {'; '.join(step.candidates)}; {rests}"
@@ -100,7 +103,10 @@ def step_text(metric: str, step: Step) -> str:
 
 
 def drift_text(metric: str, drift: Drift) -> str:
-    size = f"{amount_text(metric, drift.per_30_days)} ({interval_text(metric, drift.low, drift.high)}) in 30 days"
+    size = (
+        f"{amount_text(metric, drift.per_30_days)} "
+        f"({interval_text(metric, drift.low, drift.high)}) in 30 days"
+    )
     period = (
         f"from {iso(drift.day)} to {iso(drift.last_day)}"
         if drift.is_over
@@ -112,9 +118,18 @@ def drift_text(metric: str, drift: Drift) -> str:
 
 
 def modes_text(metric: str, modes: Modes) -> str:
-    levels = f"{level_text(metric, modes.low)} and {level_text(metric, modes.high)} ({amount_text(metric, modes.size)})"
-    often = f"{count(modes.changes, 'change')} since {iso(modes.day)}, the newest on {iso(modes.last_day)}"
-    return f"back and forth between {levels}, {modes.high_ratio:.0%} of the days at the higher one; {often}"
+    levels = (
+        f"{level_text(metric, modes.low)} and {level_text(metric, modes.high)} "
+        f"({amount_text(metric, modes.size)})"
+    )
+    often = (
+        f"{count(modes.changes, 'change')} since {iso(modes.day)}, the newest on "
+        f"{iso(modes.last_day)}"
+    )
+    return (
+        f"back and forth between {levels}, {modes.high_ratio:.0%} of the days at the "
+        f"higher one; {often}"
+    )
 
 
 def missing_text(missing: Missing) -> str:
@@ -123,7 +138,10 @@ def missing_text(missing: Missing) -> str:
         if missing.every_days <= 1
         else f"every {significant(missing.every_days, 2)} days"
     )
-    return f"{_no_run(missing)} for {count(missing.silent_days, 'day')}, the last on {iso(missing.day)}; usually {usual}"
+    return (
+        f"{_no_run(missing)} for {count(missing.silent_days, 'day')}, the last on "
+        f"{iso(missing.day)}; usually {usual}"
+    )
 
 
 def _no_run(missing: Missing) -> str:
@@ -182,7 +200,10 @@ def event_text(event: TrendEvent) -> str:
     """Return an event in words: its days, its size by metric, and the simultaneous changes; a single step as such."""
     first = event.members[0]
     if event.is_alone and isinstance(first.finding, Step):
-        return f"{METRICS[first.series.metric].figure.title} {step_text(first.series.metric, first.finding)}"
+        return (
+            f"{METRICS[first.series.metric].figure.title} "
+            f"{step_text(first.series.metric, first.finding)}"
+        )
     days = (
         iso(event.day_low)
         if event.day_low == event.day_high

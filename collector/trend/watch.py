@@ -79,7 +79,8 @@ def keys_of(history: History, selection: SeriesSelection) -> list[SeriesKey]:
         values = sorted({str(getattr(key, unmatched)) for key in series})
         remainder = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
         raise ConfigError(
-            f"no run has {unmatched} {selected[unmatched]!r}; known are {', '.join(values[:SHOWN])}{remainder}"
+            f"no run has {unmatched} {selected[unmatched]!r}; known are "
+            f"{', '.join(values[:SHOWN])}{remainder}"
         )
     return keys
 

@@ -58,7 +58,8 @@ def restore(copy: Path, ledger: Path) -> LedgerCopy:
     ]
     if stray:
         raise ConfigError(
-            f"{str(stray[0])!r} exists: stop the collector, move the ledger with its -wal and -shm away, then restore"
+            f"{str(stray[0])!r} exists: stop the collector, move the ledger with its -wal and "
+            "-shm away, then restore"
         )
     result = backup(copy, ledger)
     with sqlite_file.mapped(ledger, LEDGER_FORMAT), closing(sqlite3.connect(ledger)) as connection:
@@ -83,14 +84,16 @@ def _copy_file(source: Path, to: Path, form: FileFormat) -> None:
             result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if result != "ok":
             raise UnavailableError(
-                f"the copy of {str(source)!r} is damaged ({result}): check the disk and the {form.what}"
+                f"the copy of {str(source)!r} is damaged ({result}): check the disk "
+                f"and the {form.what}"
             )
         durable_file.sync(part)
         part.rename(to)
         durable_file.sync(to.parent)
     except OSError as error:
         raise UnavailableError(
-            f"cannot write the copy {str(to)!r} ({error.strerror}): give a writable folder with enough space"
+            f"cannot write the copy {str(to)!r} ({error.strerror}): give a writable folder with "
+            "enough space"
         ) from error
     finally:
         for stray in (part, part.with_name(f"{part.name}-journal")):

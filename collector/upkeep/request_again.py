@@ -62,7 +62,8 @@ def request_again(
         ]
         if unknown := sorted(set(devices) - {device.device for device in asked_devices}):
             raise ConfigError(
-                f"neither the broker nor the ledger knows {', '.join(map(repr, unknown))}: see `edgemeter collector devices`"
+                f"neither the broker nor the ledger knows {', '.join(map(repr, unknown))}: see "
+                "`edgemeter collector devices`"
             )
         if not asked_devices:
             raise ConfigError(
@@ -78,13 +79,15 @@ def request_again(
         session.flush(FLUSH_S)
         if any(session.is_on_its_way(number) for number in numbers):
             raise UnavailableError(
-                f"the broker at {address} did not confirm every request in {FLUSH_S:.0f} s: repeat the command"
+                f"the broker at {address} did not confirm every request in {FLUSH_S:.0f} s: "
+                "repeat the command"
             )
     finally:
         session.close()
     if listener.refusal is not None:
         raise UnavailableError(
-            f"the broker at {address} refuses {listener.refusal}: use the collector's own user or certificate"
+            f"the broker at {address} refuses {listener.refusal}: use the collector's own user "
+            "or certificate"
         )
     return asked_devices
 

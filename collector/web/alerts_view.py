@@ -16,7 +16,10 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     """Return the alerts, open ones first, then the newest."""
     stored, notified = context.events.alerts()
     if not stored:
-        text = "No alert was ever opened here. Evaluate the rules: `edgemeter trend alerts check --ledger LEDGER`."
+        text = (
+            "No alert was ever opened here. Evaluate the rules: `edgemeter trend alerts check "
+            "--ledger LEDGER`."
+        )
         return View("No alerts", context.render("message.html", text=text))
     alerts = sorted(stored, key=lambda alert: (alert.state == "closed", -alert.opened_ns))
     channels = {

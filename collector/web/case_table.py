@@ -88,7 +88,10 @@ class CaseTable:
     def _group(self, rows: Sequence[ComparedCase]) -> CaseGroup:
         models = list(dict.fromkeys(row.case.key.model for row in rows))
         key, dataset = rows[0].case.key, rows[0].case.subject.dataset
-        text = f"{key.task}, {dataset.name} ({figures.count(dataset.images, 'image')}), {key.scenario}{load_words(key)}"
+        text = (
+            f"{key.task}, {dataset.name} ({figures.count(dataset.images, 'image')}), "
+            f"{key.scenario}{load_words(key)}"
+        )
         lines = [(row, *row.boards[:BOARDS_LISTED]) for row in rows]
         columns = self._columns([row for line in lines for row in line])
         groups = lines if any(row.boards for row in rows) else [rows]

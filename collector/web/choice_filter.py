@@ -155,7 +155,10 @@ def choice_filter(
     if len(cases) > MOST_CASES:
         return (
             None,
-            f"There are {len(cases):,} cases: pick a model, a board or a device until at most {MOST_CASES} are left.",
+            (
+                f"There are {len(cases):,} cases: pick a model, a board or a device until at "
+                f"most {MOST_CASES} are left."
+            ),
         )
     try:
         figure = figure_called(cheapest, JUDGED.values()).name if cheapest else None

@@ -65,7 +65,10 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
         runs=runs,
     )
     simulated = "" if newest.key.provenance == "measured" else f", {newest.key.provenance}"
-    counted = f"{figures.count(sum(case.runs for case in device_cases), 'run')} of {figures.count(len(device_cases), 'case')}"
+    counted = (
+        f"{figures.count(sum(case.runs for case in device_cases), 'run')} of "
+        f"{figures.count(len(device_cases), 'case')}"
+    )
     lead = (
         f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {counted}."
     )

@@ -174,7 +174,10 @@ def _outlying(history: History) -> Mapping[tuple[str, str], Sequence[str]]:
     return grouped(
         (
             (board_type.fleet, odd.device),
-            f"{METRICS[name].figure.title} {amount_text(name, odd.apart)} compared with others of its type",
+            (
+                f"{METRICS[name].figure.title} {amount_text(name, odd.apart)} compared with "
+                "others of its type"
+            ),
         )
         for name in APART_IN
         for board_type in board_types(history, name, keys)

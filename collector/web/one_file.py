@@ -84,7 +84,10 @@ def whole_page(
         )
         progress("making views", count, len(addresses))
     left_out = f" Not in this file: {'; '.join(left_away)}." if left_away else ""
-    remark = f"Written on {figures.stamp(time.time_ns())} UTC: {figures.count(len(written_views), 'view')} in one file.{left_out}"
+    remark = (
+        f"Written on {figures.stamp(time.time_ns())} UTC: "
+        f"{figures.count(len(written_views), 'view')} in one file.{left_out}"
+    )
     return one_file_page(
         written_views[0], [(text, inside) for text, inside, _ in written_views[1:]], remark
     )

@@ -76,8 +76,10 @@ class _DeviceLine:
             **dict.fromkeys(
                 needs_attention(self.health, time.time_ns()) if self.health else (), True
             ),
-            f"throttled in {self.throttled} of the {figures.count(self.throttling_known, 'run')} that reported it": self.throttled
-            > 0,
+            (
+                f"throttled in {self.throttled} of the "
+                f"{figures.count(self.throttling_known, 'run')} that reported it"
+            ): self.throttled > 0,
             figures.count(self.invalid, "invalid run"): self.invalid > 0,
         }
         return [*self.outlying, *(text for text, is_so in reasons.items() if is_so)]
@@ -155,8 +157,10 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         else ""
     )
     lead = (
-        f"{figures.count(totals['runs'], 'run')} of {figures.count(len(every_case), 'case')} on {listed(boards)};"
-        f" {totals['usable']:,} of the runs may be compared. The newest is of {figures.stamp(newest.newest_ns)} UTC.{simulated}"
+        f"{figures.count(totals['runs'], 'run')} of {figures.count(len(every_case), 'case')} on "
+        f"{listed(boards)};"
+        f" {totals['usable']:,} of the runs may be compared. The newest is of "
+        f"{figures.stamp(newest.newest_ns)} UTC.{simulated}"
     )
     title = f"{figures.count(len(lines), 'device')}, {figures.count(len(models), 'model')}"
     coverage = ViewTable("coverage", _Covered._fields[:-1], tuple(cell[:-1] for cell in covered))

@@ -60,7 +60,8 @@ def parse_filter(fields: Mapping[str, str]) -> CaseFilter:
     level = fields.get("level", "current")
     if level not in LEVELS:
         raise ConfigError(
-            f"level={level!r} is unknown: give level=all for every run, or leave it out for the current level"
+            f"level={level!r} is unknown: give level=all for every run, or leave it out for the "
+            "current level"
         )
     picked = {name: fields.get(name) or None for name in FACETS}
     return CaseFilter(**picked, days=int(days) if days else None, level=level)

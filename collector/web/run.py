@@ -81,7 +81,10 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         else f" {provenance.capitalize()}: none of its figures was measured in this run."
     )
     p50 = figures.significant(record.latency.p50_ms)
-    lead = f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} queries, {verdict.state}.{label}"
+    lead = (
+        f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} "
+        f"queries, {verdict.state}.{label}"
+    )
     return View(f"Run {record.id}", body, lead, _tables(record))
 
 
@@ -132,7 +135,10 @@ def _time_line(record: RunRecord, latencies: Sequence[float]) -> tuple[str, Char
         if band["name"] != "timed"
     }
     text = (
-        f"Shaded: {' and '.join(shaded)}; the machine's conditions then are in the tooltip and below."
+        (
+            f"Shaded: {' and '.join(shaded)}; the machine's conditions then are in "
+            "the tooltip and below."
+        )
         if shaded
         else ""
     )
@@ -192,7 +198,10 @@ def _latency(record: RunRecord) -> Facts:
         "Mean": f"{figures.significant(latency.mean_ms)} ms",
         "Highest": f"{figures.significant(latency.max_ms)} ms",
         "Throughput": f"{figures.significant(record.throughput_per_s)} /s",
-        "Warm-up": f"{figures.significant(record.warm_up.duration_ms / 1000)} s, {'steady' if record.warm_up.steady else 'never steady'}",
+        "Warm-up": (
+            f"{figures.significant(record.warm_up.duration_ms / 1000)} s, "
+            f"{'steady' if record.warm_up.steady else 'never steady'}"
+        ),
     }
     if no_times := record.reasons.get(UNSTREAMED):
         facts["No times of tokens"] = no_times
@@ -209,7 +218,10 @@ def _tokens(generation: Generation) -> Facts:
     lengths = generation.output_lengths
     shorter = ""
     if generation.ended_early and lengths:
-        shorter = f" at most ({lengths.min_tokens:,} to {lengths.max_tokens:,}, mean {lengths.mean_tokens:.4g})"
+        shorter = (
+            f" at most ({lengths.min_tokens:,} to {lengths.max_tokens:,}, mean "
+            f"{lengths.mean_tokens:.4g})"
+        )
     drafted = (
         ""
         if generation.accepted_ratio is None
@@ -245,9 +257,10 @@ def _accuracy(record: RunRecord) -> Facts | None:
     if accuracy.low is not None:
         bounds = f", {figures.accuracy(accuracy.low)} to {figures.accuracy(accuracy.high)} (95%)"
     facts: Facts = {
-        metric_name(
-            accuracy.metric
-        ): f"{figures.accuracy(accuracy.value)} over {figures.count(accuracy.images, 'image')}{bounds}"
+        metric_name(accuracy.metric): (
+            f"{figures.accuracy(accuracy.value)} over "
+            f"{figures.count(accuracy.images, 'image')}{bounds}"
+        )
     }
     facts |= {
         metric_words(name): figures.accuracy(value)
@@ -256,7 +269,8 @@ def _accuracy(record: RunRecord) -> Facts | None:
     }
     if accuracy.needed_value is not None:
         facts["Gate"] = (
-            f"{'passed' if accuracy.passes_gate else 'not passed'}: needed {figures.accuracy(accuracy.needed_value)}"
+            f"{'passed' if accuracy.passes_gate else 'not passed'}: needed "
+            f"{figures.accuracy(accuracy.needed_value)}"
         )
     return facts
 

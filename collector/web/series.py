@@ -147,7 +147,10 @@ def _words(
     if is_daily and not entry.is_truth:
         per_day = " A dot is a day with the 95% interval over its runs."
     if absent:
-        apart = f" Not drawn: {figures.count(absent, 'run')} of another kind (sensor, scope, provenance or data)."
+        apart = (
+            f" Not drawn: {figures.count(absent, 'run')} of another kind (sensor, scope, "
+            "provenance or data)."
+        )
     if entry.group == "energy" and newest.subject.energy_provenance not in (None, MEASURED):
         of_energy = f" of {newest.subject.energy_provenance} energy"
     return f"{figures.count(len(valued), 'run')}{of_energy}.{per_day}{apart}"

@@ -184,7 +184,8 @@ class PageServer:
                 )
             if form:
                 raise ConfigError(
-                    f"format={form!r}: there are csv and json, and csv only where a view has figures"
+                    f"format={form!r}: there are csv and json, and csv only where a "
+                    "view has figures"
                 )
             exports = {
                 name: f"/{address(request.view, {**request.fields, 'format': name})}"
@@ -203,7 +204,10 @@ class PageServer:
         if request.view == "published":
             state += f" {self.published.version()}"
         # Ages change with the day.
-        identity = f"{state} {time.time_ns() // NS_PER_DAY} {version('edgemeter')} {request.address} {form}"
+        identity = (
+            f"{state} {time.time_ns() // NS_PER_DAY} "
+            f"{version('edgemeter')} {request.address} {form}"
+        )
         return f'"{hashlib.sha256(identity.encode()).hexdigest()[:24]}"'
 
     def update(self) -> None:

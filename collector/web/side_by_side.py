@@ -122,7 +122,10 @@ def _title(comparison: Comparison) -> str:
     if not models:
         return "Nothing could be compared"
     is_short = len(devices) <= NAMED
-    subject = f"{listed(models, NAMED)} on {listed(devices) if is_short else figures.count(len(devices), 'device')}"
+    subject = (
+        f"{listed(models, NAMED)} on "
+        f"{listed(devices) if is_short else figures.count(len(devices), 'device')}"
+    )
     return (
         f"{subject}, against {listed(references, NAMED)}"
         if compared and devices != references
@@ -154,7 +157,10 @@ def _sentence(row: ComparedCase) -> str:
     """Return the figures of a case, and their differences from those of its reference."""
     case, other = row.case, row.reference
     texts = [
-        f"{figure_name(name, case)} {figure_text(figure(name), case.figures[name], figure(name).unit)}"
+        (
+            f"{figure_name(name, case)} "
+            f"{figure_text(figure(name), case.figures[name], figure(name).unit)}"
+        )
         for name in deciding(case, case)
     ]
     kind = f"{case.key.precision} on {case.key.runtime_text}"

@@ -35,7 +35,8 @@ from edgemeter.collector.web.side_by_side import compare_view
 from edgemeter.collector.web.view import ROUTES, FormInput, Links, View, ViewRequest
 
 SERVED_POLICY = (
-    "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self';"
+    "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
+    "script-src 'self'; connect-src 'self';"
     " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 STYLE_SHEET = "page.css"

@@ -39,7 +39,8 @@ def main(*sources: str) -> None:
             weeks[used], 100 * np.log(runs["latency_p50_ms"][used]), 1, cov=True
         )
         print(
-            f"{case}: {slope:+.2f}% a week (standard error {np.sqrt(covariance[0, 0]):.2f}, {used.sum()} runs)"
+            f"{case}: {slope:+.2f}% a week (standard error {np.sqrt(covariance[0, 0]):.2f}, "
+            f"{used.sum()} runs)"
         )
 
 

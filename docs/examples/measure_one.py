@@ -12,7 +12,8 @@ def main(model: str, images: str | None = None, annotations: str | None = None) 
     """Measure for a moment (`rapid`). Use `normal` for a figure that you will quote."""
     record = edgemeter.measure(model, data=images, annotations=annotations, mode="rapid")
     print(
-        f"{record.model.name} on {record.environment.board or record.device}: {record.verdict.state}"
+        f"{record.model.name} on {record.environment.board or record.device}: "
+        f"{record.verdict.state}"
     )
     for rule in record.verdict.rules:
         print(f"  {rule}")
@@ -23,13 +24,15 @@ def main(model: str, images: str | None = None, annotations: str | None = None) 
         print(f"no accuracy: {record.reasons['accuracy']}")
     else:
         print(
-            f"accuracy: {record.accuracy.value:.3f} {record.accuracy.metric} on {record.accuracy.images} images"
+            f"accuracy: {record.accuracy.value:.3f} {record.accuracy.metric} on "
+            f"{record.accuracy.images} images"
         )
     if record.energy is None:
         print(f"no energy: {record.reasons['energy']}")
     else:
         print(
-            f"energy: {record.energy.gross_mj:.4g} mJ per inference, measured by {record.energy.sensor} ({record.energy.scope})"
+            f"energy: {record.energy.gross_mj:.4g} mJ per inference, measured by "
+            f"{record.energy.sensor} ({record.energy.scope})"
         )
 
 

@@ -46,7 +46,8 @@ def add_model(
     """
     if name is not None and not re.match(NAME_PATTERN, name):
         raise ConfigError(
-            f"--name {name!r}: use letters, digits, dots, dashes and underscores, and begin with a letter or digit"
+            f"--name {name!r}: use letters, digits, dots, dashes and underscores, and begin with "
+            "a letter or digit"
         )
     model = model.resolve()
     if not model.is_file():
@@ -57,7 +58,8 @@ def add_model(
     digest = model_file.sha256(model)
     if about.sha256 not in (None, digest):
         raise ConfigError(
-            f"{str(model)!r} has sha256 {digest}, but the card next to it has {about.sha256}: remove or correct {card_path(model).name!r}"
+            f"{str(model)!r} has sha256 {digest}, but the card next to it has {about.sha256}: "
+            f"remove or correct {card_path(model).name!r}"
         )
     licence = (
         licence or about.licence or loaded.metadata.get("licence") or loaded.metadata.get("license")

@@ -75,11 +75,13 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError(f"{self.name}: member needs the address of an archive")
         if self.address is not None and self.input is None and self.task != GENERATION:
             raise ValueError(
-                f"{self.name}: a model that is fetched needs an input, unless its task is {GENERATION!r}"
+                f"{self.name}: a model that is fetched needs an input, unless its task is "
+                f"{GENERATION!r}"
             )
         if self.labels is not None and self.labels not in label_maps():
             raise ValueError(
-                f"{self.name}: unknown label map {self.labels!r}: choose one of {', '.join(label_maps())}"
+                f"{self.name}: unknown label map {self.labels!r}: choose one of "
+                f"{', '.join(label_maps())}"
             )
 
     @property
@@ -92,7 +94,10 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """The remedy if the file is missing."""
         if self.address is not None:
             unverified = "" if self.sha256 else "--accept-unverified "
-            return f"model {self.name!r} is not on this machine: fetch it with `edgemeter models fetch {unverified}{self.name}`"
+            return (
+                f"model {self.name!r} is not on this machine: fetch it with `edgemeter models "
+                f"fetch {unverified}{self.name}`"
+            )
         if self.how is not None:
             return f"model {self.name!r} has no download; make it: {self.how}"
         problem = f"model {self.name!r} was added from {self.path!r}, which is gone or was changed"

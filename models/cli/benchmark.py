@@ -81,7 +81,8 @@ def benchmark(
     source = find_source(model)
     if runtime_for(source) in GENERATORS:
         raise ConfigError(
-            f"{source.name!r} is a language model, which is not converted: compare its files with `edgemeter compare A B`"
+            f"{source.name!r} is a language model, which is not converted: compare its files "
+            "with `edgemeter compare A B`"
         )
     # A wrong model, data set or sensor fails before the conversions, which take minutes.
     settings = config.read(options["config"])
@@ -96,7 +97,8 @@ def benchmark(
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"interrupted while converting: what was written is in {str(out)!r}, nothing is measured"
+            f"interrupted while converting: what was written is in {str(out)!r}, "
+            "nothing is measured"
         ) from None
     candidates = board_formats.candidates(source)
     suite = _suite_of(candidates.values(), options)
@@ -112,7 +114,8 @@ def benchmark(
         for line in (*map(str, left_out), *notes):
             click.echo(line, err=True)
         raise ConfigError(
-            f"nothing to choose from but {source.name!r} itself: install or give what the lines above list"
+            f"nothing to choose from but {source.name!r} itself: install or give what "
+            "the lines above list"
         )
     for reason in left_out:
         warn(f"edgemeter: left out: {reason}")

@@ -80,7 +80,8 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
     goals = [goal for goal in other_formats if formats.steps_to(form, goal.name)]
     if not goals:
         raise ConfigError(
-            f"cannot convert {request.source.name!r} ({runtime}): give a PyTorch, ONNX or LiteRT file in fp32"
+            f"cannot convert {request.source.name!r} ({runtime}): give a PyTorch, ONNX or LiteRT "
+            "file in fp32"
         )
     reason = "made from a PyTorch model only (.pt2 or TorchScript): give that"
     board_formats = BoardFormats(

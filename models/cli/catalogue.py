@@ -30,7 +30,8 @@ from edgemeter.models.fetch.local_files import named_model
 
 @click.command("list")
 @format_option(
-    '{"models": [shipped models], "language_models": [...], "catalogue": [entries]}; CSV holds the catalogue'
+    '{"models": [shipped models], "language_models": [...], "catalogue": [entries]}; CSV holds '
+    "the catalogue"
 )
 def list_models(*, form: Format) -> None:
     """List the shipped models, and those that you can fetch or make.
@@ -105,7 +106,8 @@ def show(model: str, *, form: Format) -> None:
     actual = model_file.sha256(path)
     if card.sha256 not in (None, actual):
         raise ConfigError(
-            f"{str(path)!r} has sha256 {actual}, but its card has {card.sha256}: the file was changed, fetch it again"
+            f"{str(path)!r} has sha256 {actual}, but its card has {card.sha256}: the file was "
+            "changed, fetch it again"
         )
     if not print_data(form, {"file": str(path), "size_bytes": path.stat().st_size, "card": card}):
         click.echo(card_path(path).read_text(encoding="utf-8"), nl=False)
@@ -163,6 +165,7 @@ def add(file: Path, *, replace: bool, form: Format, **options: str | None) -> No
             )
     family = entry.family + "?" * any(guess.kind == UNSURE_FAMILY for guess in guesses)
     click.echo(
-        f"{entry.name}: {entry.task}, {family}, {entry.precision}, {len(entry.output.labels)} labels, sha256 {entry.sha256}"
+        f"{entry.name}: {entry.task}, {family}, {entry.precision}, {len(entry.output.labels)} "
+        f"labels, sha256 {entry.sha256}"
     )
     click.echo(f"entry written to {own_file()}, card next to the file", err=True)

@@ -64,12 +64,14 @@ def confined(
     if gap := no_sandbox():
         if not is_trusted:
             raise UnavailableError(
-                f"no sandbox, because {gap.reason}: {gap.remedy}, or convert a model that you trust with --trusted"
+                f"no sandbox, because {gap.reason}: {gap.remedy}, or convert a model that you "
+                "trust with --trusted"
             )
         warn(f"edgemeter: no sandbox, because {gap.reason}: {gap.remedy}")
     if not is_narrow(out.resolve()):
         raise ConfigError(
-            f"--output {str(out)!r} would open that whole folder to the converters: give one for the files, --output converted"
+            f"--output {str(out)!r} would open that whole folder to the converters: give one for "
+            "the files, --output converted"
         )
     is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)

@@ -148,18 +148,27 @@ def _notes(conversions: "Sequence[Conversion]", request: "ConversionRequest") ->
     elif compared is None:
         yield "note: compared on noise: give --data FOLDER, and --annotations for the accuracy"
     elif not compared.has_truth:
-        yield "note: no ground truth: agreement of both files is reported, not accuracy (--data, --annotations)"
+        yield (
+            "note: no ground truth: agreement of both files is reported, not accuracy (--data, "
+            "--annotations)"
+        )
     if ranges is not None and compared is not None:
-        yield f"images: {len(ranges.items)} to measure ranges on, {len(compared.items)} to compare on"
+        yield (
+            f"images: {len(ranges.items)} to measure ranges on, {len(compared.items)} to compare on"
+        )
     for conversion in conversions:
         name, verdict = conversion.format.name, conversion.parity.verdict
         if conversion.stand_in:
             yield f"{name}: compared was {conversion.stand_in}"
         if "left_on_cpu" in conversion.facts:
-            yield f"{name}: {conversion.facts['cpu_operations']} operations run on the CPU: {conversion.facts['left_on_cpu']}"
+            yield (
+                f"{name}: {conversion.facts['cpu_operations']} operations run on the CPU: "
+                f"{conversion.facts['left_on_cpu']}"
+            )
         if conversion.is_ruined:
             yield click.style(
-                f"RUINED: {conversion.path.name} is not written: {verdict.reason}; {remedy(conversion)}",
+                f"RUINED: {conversion.path.name} is not written: {verdict.reason}; "
+                f"{remedy(conversion)}",
                 fg="red",
                 bold=True,
             )

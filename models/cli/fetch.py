@@ -53,7 +53,8 @@ def fetch(name: tuple[str, ...], *, accept_unverified: bool, form: Format) -> No
             continue
         if entry.sha256 is None:
             click.echo(
-                f"edgemeter: {entry.name} could not be checked; recorded sha256 {digest}: later downloads must match it",
+                f"edgemeter: {entry.name} could not be checked; recorded sha256 {digest}: later "
+                "downloads must match it",
                 err=True,
             )
         row = {"name": entry.name, "path": str(path), "sha256": digest, "address": entry.address}
@@ -140,7 +141,8 @@ def clear(name: tuple[str, ...]) -> None:
     cached = _cached()
     if absent := sorted(set(name) - cached.keys()):
         raise ConfigError(
-            f"the cache {str(cache_folder())!r} has no {', '.join(absent)}: `edgemeter models cache list` shows its models"
+            f"the cache {str(cache_folder())!r} has no {', '.join(absent)}: `edgemeter models "
+            "cache list` shows its models"
         )
     for model_name in name or cached:
         with (

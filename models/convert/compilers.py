@@ -44,8 +44,10 @@ def make_edgetpu(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFa
     program = shutil.which(EDGETPU_COMPILER)
     if program is None:
         raise UnavailableError(
-            f"{EDGETPU_COMPILER} is not on the PATH: install Google's package edgetpu-compiler (x86-64 Debian or Ubuntu, "
-            "https://coral.ai/docs/edgetpu/compiler), or compile the int8 file on a machine that has it"
+            f"{EDGETPU_COMPILER} is not on the PATH: install Google's package edgetpu-compiler "
+            "(x86-64 Debian or Ubuntu, "
+            "https://coral.ai/docs/edgetpu/compiler), or compile the int8 file on a "
+            "machine that has it"
         )
     remedy = "convert it to int8 with builtin operators"
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
@@ -53,12 +55,14 @@ def make_edgetpu(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFa
         compiled = Path(folder) / f"{base.stem}_edgetpu.tflite"
         if status != 0 or not compiled.is_file():
             raise ConfigError(
-                f"{EDGETPU_COMPILER} compiled no {base.name!r} (status {status}): {_last_line(output)}; {remedy}"
+                f"{EDGETPU_COMPILER} compiled no {base.name!r} (status {status}): "
+                f"{_last_line(output)}; {remedy}"
             )
         facts = read_coverage(output)
         if facts.get("edgetpu_operations") == 0:
             raise ConfigError(
-                f"no operation of {base.name!r} runs on the Edge TPU ({facts['left_on_cpu']}): {remedy}"
+                f"no operation of {base.name!r} runs on the Edge "
+                f"TPU ({facts['left_on_cpu']}): {remedy}"
             )
         shutil.copyfile(compiled, target)
     return facts
@@ -100,7 +104,8 @@ def build_engine(base: Path, target: Path, flag: str, jetson: str = JETSON) -> C
     program = shutil.which(TRTEXEC) or shutil.which(TRTEXEC, path=jetson)
     if program is None:
         raise UnavailableError(
-            f"{TRTEXEC} is neither on the PATH nor in {jetson}: install TensorRT (on a Jetson: apt install tensorrt), "
+            f"{TRTEXEC} is neither on the PATH nor in {jetson}: install TensorRT (on a Jetson: "
+            "apt install tensorrt), "
             "and convert on the machine that runs the engine"
         )
     status, output = _run(

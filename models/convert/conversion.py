@@ -103,7 +103,10 @@ class _Converter:
             and not photos.is_apart
             and verdict.state != "ruined"
         ):
-            reason = f"too few photographs to compare on others than those of its ranges; on these {verdict.reason}"
+            reason = (
+                "too few photographs to compare on others than those of its ranges; on these "
+                f"{verdict.reason}"
+            )
             result = replace(result, verdict=replace(verdict, state="inconclusive", reason=reason))
         return self._write(goal, result, stand_in)
 
@@ -115,7 +118,8 @@ class _Converter:
             if data is None:
                 reason = f"{step.name} needs images to measure ranges on"
                 raise ConfigError(
-                    f"{reason}: give --calibration FOLDER with a few hundred images like those that the model will see"
+                    f"{reason}: give --calibration FOLDER with a few hundred images like those "
+                    "that the model will see"
                 )
             calibration = {
                 "calibration": data.name,

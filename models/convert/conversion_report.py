@@ -163,7 +163,10 @@ def report_cells(conversion: Conversion) -> dict[str, str]:
 
 def remedy(conversion: Conversion) -> str:
     if conversion.format.precision == "fp32":
-        return "the converter writes this model incorrectly: try another version of the converter, or export the model in another way"
+        return (
+            "the converter writes this model incorrectly: try another version of the converter, "
+            "or export the model in another way"
+        )
     if conversion.format.precision == "fp16":
         return "values beyond 65,504 do not fit in fp16: use fp32"
     return "calibrate on more images like those that the model will see, or use fp16"

@@ -83,7 +83,8 @@ def converter_errors(task: str, advice: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UnavailableError(
-            f"{task} failed: {one_line(error)}; to install what it needs: {install_command('convert')}"
+            f"{task} failed: {one_line(error)}; to install what it needs: "
+            f"{install_command('convert')}"
         ) from error
     except BaseException as error:
         if (

@@ -134,6 +134,7 @@ def _signature(model: Path) -> tuple[str, str]:
     ]
     if len(inputs) != 1:
         raise ConfigError(
-            f"{str(model)!r} has {len(signatures)} signatures with {len(inputs)} inputs, calibration takes one of each: export it so"
+            f"{str(model)!r} has {len(signatures)} signatures with {len(inputs)} inputs, "
+            "calibration takes one of each: export it so"
         )
     return inputs[0]

@@ -369,7 +369,8 @@ def judge_conversion(
     if agreement.not_finite:
         return ConversionVerdict(
             "ruined",
-            f"its outputs are NaN or infinite for {agreement.not_finite} of {agreement.inputs} inputs",
+            f"its outputs are NaN or infinite for {agreement.not_finite} "
+            f"of {agreement.inputs} inputs",
         )
     gives_one_answer = len(agreement.repeats) == agreement.inputs and all(agreement.repeats)
     wrong = sum(same < _DIFFERENT for same in agreement.same)
@@ -381,7 +382,10 @@ def judge_conversion(
     verdict = _by_evidence(limits, agreement, before, after, better)
     if verdict.state == "ok" and gives_one_answer:
         number = f"all {agreement.inputs} inputs" if agreement.inputs > 1 else "the only input"
-        reason = f"source and conversion give the same answer for {number}, which proves nothing: give others with --data"
+        reason = (
+            f"source and conversion give the same answer for {number}, which proves nothing: "
+            "give others with --data"
+        )
         return ConversionVerdict("inconclusive", reason)
     snr_db = agreement.snr_db
     if (
@@ -390,7 +394,10 @@ def judge_conversion(
         and snr_db is not None
         and snr_db < limits.snr_ok_db
     ):
-        excess = f"its outputs differ by more than {precision} explains: {snr_db:.1f} dB, {limits.snr_ok_db:.0f} expected"
+        excess = (
+            f"its outputs differ by more than {precision} explains: {snr_db:.1f} dB, "
+            f"{limits.snr_ok_db:.0f} expected"
+        )
         return ConversionVerdict("degraded", f"{verdict.reason}; but {excess}")
     return verdict
 
@@ -405,7 +412,10 @@ def _by_evidence(
     if before is not None and after is not None and before > 0:
         lost = gain(before, better) - gain(after, better)
         tenth = (1 - GATE_RATIO) * before
-        reason = f"accuracy {before:.4f} before, {after:.4f} after: {'lost' if lost >= 0 else 'gained'} {abs(lost):.4f}"
+        reason = (
+            f"accuracy {before:.4f} before, {after:.4f} after: "
+            f"{'lost' if lost >= 0 else 'gained'} {abs(lost):.4f}"
+        )
         if (after <= 0 and better == "higher") or lost > max(limits.lost, tenth):
             return ConversionVerdict("ruined", reason)
         return ConversionVerdict("degraded" if lost > min(limits.lost, tenth) else "ok", reason)

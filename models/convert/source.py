@@ -51,7 +51,8 @@ class ModelSource:
         if len(self.loaded.inputs) > 1:
             names = ", ".join(info.name for info in self.loaded.inputs)
             raise ConfigError(
-                f"{str(self.path)!r} takes {len(self.loaded.inputs)} inputs ({names}): export it with one tensor as input"
+                f"{str(self.path)!r} takes {len(self.loaded.inputs)} inputs ({names}): export it "
+                "with one tensor as input"
             )
         sizes = [
             1 if index == 0 and size is None else size
@@ -67,7 +68,8 @@ class ModelSource:
             )
         if not sizes or None in sizes:
             raise ConfigError(
-                f"{str(self.path)!r} does not declare the shape of its input: write a card next to it, {card_path(self.path).name!r}"
+                f"{str(self.path)!r} does not declare the shape of its input: write a card next "
+                f"to it, {card_path(self.path).name!r}"
             )
         return tuple(size for size in sizes if size is not None)
 
@@ -116,7 +118,8 @@ def _form(path: Path, runtime: str, loaded: Loaded) -> str:
     if runtime in ("onnx", "litert"):
         return f"{runtime}-{loaded.precision or 'unknown'}"
     raise ConfigError(
-        f"{str(path)!r} is for the runtime {runtime!r}, whose files cannot be converted: give a PyTorch, ONNX or LiteRT file"
+        f"{str(path)!r} is for the runtime {runtime!r}, whose files cannot be converted: give a "
+        "PyTorch, ONNX or LiteRT file"
     )
 
 

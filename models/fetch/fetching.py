@@ -72,7 +72,8 @@ def fetch(
         return path, entry.sha256, False
     if entry.sha256 is None and not accepts_unverified:
         raise ConfigError(
-            "it is unverified and requires --accept-unverified; later downloads must match the first hash"
+            "it is unverified and requires --accept-unverified; later downloads must "
+            "match the first hash"
         )
     remedy = "make room (`edgemeter models cache`), or name another folder in EDGEMETER_MODELS"
     with os_error_as(TransientError, f"cannot write to the cache {str(path.parent)!r}", remedy):
@@ -156,7 +157,8 @@ def _extract(archive: Path, member: str, out: Path, limit_bytes: int) -> None:
         ) from error
     listed = ", ".join(f"{name} ({size} bytes)" for name, size in list(sizes.items())[:5])
     raise UnavailableError(
-        f"the archive has no file {member!r} of at most {limit_bytes} bytes, but {listed or 'none at all'}"
+        f"the archive has no file {member!r} of at most {limit_bytes} bytes, but "
+        f"{listed or 'none at all'}"
     )
 
 

@@ -132,7 +132,8 @@ class Applying:
         board.check_root()
         if not facts.has_openssl:
             raise UnavailableError(
-                "openssl is missing there, which verifies signatures and makes the device's key: `sudo apt-get install openssl`"
+                "openssl is missing there, which verifies signatures and makes the device's key: "
+                "`sudo apt-get install openssl`"
             )
         release, python = bring.choose_release(self.releases, facts, board.target.address)
         version = release.manifest.version
@@ -190,7 +191,8 @@ class Applying:
         yield from completed
         if len(completed) < len(names) and not any(step.state == "failed" for step in completed):
             raise TransientError(
-                f"{names[len(completed)]} ended on the device ({last_line(result.stderr)}): run it again"
+                f"{names[len(completed)]} ended on the device "
+                f"({last_line(result.stderr)}): run it again"
             )
 
 

@@ -37,13 +37,16 @@ OPTIONS = (
 # Errors of ssh and their remedies; the first match counts.
 REMEDIES = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": (
-        "its host key has changed: if the board was reinstalled, `ssh-keygen -R {known_host}`; otherwise do not trust it"
+        "its host key has changed: if the board was reinstalled, `ssh-keygen -R {known_host}`; "
+        "otherwise do not trust it"
     ),
     "Host key verification failed": "its host key is unknown: connect once by hand with `ssh {address}`",
     "Permission denied": "the login was refused: `ssh-copy-id {address}`, or name the key in ~/.ssh/config",
     "Too many authentication failures": "too many keys were tried: name the right one in ~/.ssh/config, with IdentitiesOnly yes",
     "Could not resolve hostname": "the host name is unknown: correct it, or give an address",
-    "Connection refused": "nothing listens there: enable SSH (`sudo systemctl enable --now ssh`), or correct the port",
+    "Connection refused": (
+        "nothing listens there: enable SSH (`sudo systemctl enable --now ssh`), or correct the port"
+    ),
     "timed out": "it does not respond: is it switched on and on this network?",
     "unreachable": "it cannot be reached from here: is this machine on its network?",
     "No route to host": "it does not respond: is it switched on and on this network?",
@@ -60,7 +63,10 @@ MB = 1e6
 SLOWEST_BYTES_PER_S = 20_000
 # $1: a file on the board. Its folder is created; for an existing file, the hash and the size are
 # printed.
-_HASH = 'umask 077; mkdir -p "$(dirname "$1")" || exit; [ ! -f "$1" ] || { sha256sum <"$1" && wc -c <"$1"; }'
+_HASH = (
+    'umask 077; mkdir -p "$(dirname "$1")" || exit; [ ! -f "$1" ] || { sha256sum <"$1" && '
+    'wc -c <"$1"; }'
+)
 _WRITE = 'umask 077; if [ "$2" = 0 ]; then cat > "$1"; else cat >> "$1"; fi'
 # If sudo does not read the password from standard input, the rest is skipped, never run as a
 # program.
@@ -93,7 +99,8 @@ def parse_target(text: str) -> SshTarget:
     """Return the board at `ssh://[USER@]HOST[:PORT]`, the value of `--on`; raises ConfigError, with the form to write, if it is invalid."""
     if re.match(r"ssh://[^@/]*:[^@]*@", text, re.IGNORECASE):
         raise ConfigError(
-            f"--on 'ssh://...@{text.rpartition('@')[2]}': passwords are rejected; use a key (`ssh-copy-id`), and {FORM}"
+            f"--on 'ssh://...@{text.rpartition('@')[2]}': passwords are rejected; use a key "
+            f"(`ssh-copy-id`), and {FORM}"
         )
     parts = _ADDRESS.fullmatch(text)
     port = int(parts[4]) if parts and parts[4] else None
@@ -111,7 +118,8 @@ class Board(contextlib.AbstractContextManager["Board"]):
     ) -> None:
         if shutil.which("ssh") is None:
             raise UnavailableError(
-                "`ssh` is not installed here: install OpenSSH's client (Debian: `apt install openssh-client`)"
+                "`ssh` is not installed here: install OpenSSH's client (Debian: `apt install "
+                "openssh-client`)"
             )
         self.target, self._sudo_password = target, sudo_password
         # The path of a Unix socket is limited to 107 bytes: it is not below TMPDIR, which may be
@@ -160,7 +168,8 @@ class Board(contextlib.AbstractContextManager["Board"]):
             )
         except subprocess.TimeoutExpired as error:
             raise TransientError(
-                f"{self.target.login}: no result within {timeout_s:g} s: check the board's load and network, and run it again"
+                f"{self.target.login}: no result within {timeout_s:g} s: check the board's load "
+                "and network, and run it again"
             ) from error
         output, errors = (
             content.decode(errors="replace") for content in (completed.stdout, completed.stderr)
@@ -185,10 +194,12 @@ class Board(contextlib.AbstractContextManager["Board"]):
         for reason, remedy in REMEDIES.items():
             if reason in errors:
                 return UnavailableError(
-                    f"{target.login}: {remedy.format(known_host=known_host, address=target.address)}"
+                    f"{target.login}: "
+                    f"{remedy.format(known_host=known_host, address=target.address)}"
                 )
         return TransientError(
-            f"{target.login}: {last_line(errors)}; try `ssh {target.address}` by hand, then run it again"
+            f"{target.login}: {last_line(errors)}; try `ssh {target.address}` by hand, "
+            "then run it again"
         )
 
     def check_root(self) -> None:
@@ -196,7 +207,8 @@ class Board(contextlib.AbstractContextManager["Board"]):
         login = self.target.login
         if self.facts.rights == "none":
             raise UnavailableError(
-                f"{login} is not root and has no sudo: install sudo and allow this user to use it, or log in as root"
+                f"{login} is not root and has no sudo: install sudo and allow this user to use "
+                "it, or log in as root"
             )
         if self.facts.rights != "password":
             return
@@ -206,8 +218,10 @@ class Board(contextlib.AbstractContextManager["Board"]):
         result = self.run([*_SUDO["password"], "true"], f"{self._sudo_password}\n".encode())
         if result.returncode != 0:
             raise ConfigError(
-                f"sudo refuses the password of {login} ({last_line(result.stderr)}): give the right one {remedy}, "
-                f"or let the user use sudo (`adduser {self.target.user or 'USER'} sudo` as root there)"
+                f"sudo refuses the password of {login} ({last_line(result.stderr)}): give the "
+                f"right one {remedy}, "
+                f"or let the user use sudo (`adduser {self.target.user or 'USER'} sudo` "
+                "as root there)"
             )
 
     def run_as_root(
@@ -259,13 +273,15 @@ class Board(contextlib.AbstractContextManager["Board"]):
             raise self._refused(path, result.stderr)
         if self.copied_bytes(file, path) != size_bytes:
             raise TransientError(
-                f"{self.target.login}: {path} arrived corrupted: run it again, and check the board's card and memory"
+                f"{self.target.login}: {path} arrived corrupted: run it again, and check the "
+                "board's card and memory"
             )
 
     def _refused(self, path: str, errors: str) -> UnavailableError:
         remedy = "free some room there" if "No space left" in errors else "check its folder"
         return UnavailableError(
-            f"{self.target.login}: cannot write {path!r} ({errors[-300:] or 'no message'}); {remedy}"
+            f"{self.target.login}: cannot write "
+            f"{path!r} ({errors[-300:] or 'no message'}); {remedy}"
         )
 
 

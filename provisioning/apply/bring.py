@@ -56,7 +56,8 @@ def choose_release(
     ]
     raise UnavailableError(
         f"no given release fits {facts.words} (given: {'; '.join(descriptions)}); build one with "
-        f"`edgemeter fleet release build` for {target.arch}, Python {target.python_text}, glibc <= {target.glibc_text}"
+        f"`edgemeter fleet release build` for {target.arch}, Python {target.python_text}, glibc "
+        f"<= {target.glibc_text}"
     )
 
 
@@ -112,8 +113,10 @@ def check_room(facts: BoardFacts, needed_bytes: int) -> None:
     """Raise UnavailableError if this does not fit below the home folder."""
     if needed_bytes > facts.free_bytes:
         raise UnavailableError(
-            f"not enough room in {facts.home}: {needed_bytes / MB:.0f} MB are needed, {facts.free_bytes / MB:.0f} MB are free: "
-            "remove something there (`sudo apt-get clean`, `journalctl --vacuum-size=50M`), or use a larger card"
+            f"not enough room in {facts.home}: {needed_bytes / MB:.0f} MB are needed, "
+            f"{facts.free_bytes / MB:.0f} MB are free: "
+            "remove something there (`sudo apt-get clean`, `journalctl --vacuum-size=50M`), or "
+            "use a larger card"
         )
 
 

@@ -49,18 +49,23 @@ class BoardFacts:
     def words(self) -> str:
         versions = ", ".join(dict.fromkeys(python.version for python in self.pythons)) or "none"
         libc = f"glibc {self.glibc[0]}.{self.glibc[1]}" if self.glibc else "no glibc"
-        return f"{self.model or 'unknown board'}, {self.system}, {self.arch}, Python {versions}, {libc}"
+        return (
+            f"{self.model or 'unknown board'}, {self.system}, {self.arch}, "
+            f"Python {versions}, {libc}"
+        )
 
     def usable_pythons(self, address: str) -> list[Interpreter]:
         """Return the interpreters that the agent runs on; raises UnavailableError, with the remedy at `address`, if there is none."""
         if self.arch not in {"aarch64", "x86_64"}:
             raise UnavailableError(
-                f"no release fits {self.words}, because runtimes exist for 64-bit systems only: install one"
+                f"no release fits {self.words}, because runtimes exist for 64-bit "
+                "systems only: install one"
             )
         if self.glibc is None or self.glibc < OLDEST_GLIBC:
             oldest = ".".join(map(str, OLDEST_GLIBC))
             raise UnavailableError(
-                f"no release fits {self.words}, because wheels need glibc {oldest} or newer: install a newer system"
+                f"no release fits {self.words}, because wheels need glibc {oldest} or newer: "
+                "install a newer system"
             )
         usable = [python for python in self.pythons if numbers(python.version) >= OLDEST_PYTHON]
         if not usable:
@@ -69,9 +74,12 @@ class BoardFacts:
                 "" if self.root.startswith(f"{self.home}/") else "sudo ",
             )
             raise UnavailableError(
-                f"no Python >= 3.10 with venv in {self.system}: install one (Debian: `sudo apt install python3-venv`), or unpack one: "
-                f"`ssh {address} '{sudo}mkdir -p {folder} && {sudo}tar -xz -C {folder} --strip-components=1' < FILE`, where FILE is a "
-                f"python-build-standalone cpython-3.11-{self.arch}-unknown-linux-gnu-install_only.tar.gz"
+                f"no Python >= 3.10 with venv in {self.system}: install one (Debian: `sudo apt "
+                "install python3-venv`), or unpack one: "
+                f"`ssh {address} '{sudo}mkdir -p {folder} && {sudo}tar -xz -C {folder} "
+                "--strip-components=1' < FILE`, where FILE is a "
+                "python-build-standalone "
+                f"cpython-3.11-{self.arch}-unknown-linux-gnu-install_only.tar.gz"
             )
         return usable
 

@@ -127,7 +127,8 @@ class LocalDevice:
                     break
                 if time.monotonic() > until_s:
                     raise StepError(
-                        "a measurement is going on there and must not be disturbed: run it again later"
+                        "a measurement is going on there and must not be disturbed: run "
+                        "it again later"
                     )
                 time.sleep(0.2)
             yield
@@ -274,7 +275,8 @@ class LocalDevice:
                 if completed.returncode != 0:
                     log = run("journalctl", "-u", unit, "-n", "3", "-o", "cat").stdout
                     raise StepError(
-                        f"{unit} does not start ({last_line(log or completed.stderr)}): see `journalctl -u {unit}` there"
+                        f"{unit} does not start ({last_line(log or completed.stderr)}): see "
+                        f"`journalctl -u {unit}` there"
                     )
             if not self.is_dry:
                 self.restart.unlink(missing_ok=True)

@@ -81,8 +81,10 @@ def card(folder: "FleetFolder", image: Path, form: Format, **options: Any) -> No
         )
     else:
         click.echo(
-            f"write it to a card (lsblk shows its name):  sudo dd if={shlex.quote(str(image))} of=/dev/sdX bs=4M conv=fsync"
+            f"write it to a card (lsblk shows its name):  sudo dd if={shlex.quote(str(image))} "
+            "of=/dev/sdX bs=4M conv=fsync"
         )
         click.echo(
-            f'or by Raspberry Pi Imager: "Use custom", {image.name}, and no customisation, which would replace this'
+            f'or by Raspberry Pi Imager: "Use custom", {image.name}, and no customisation, which '
+            "would replace this"
         )

@@ -49,12 +49,14 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format) -> None:
     if len(visible) < len(lines):
         print_text(
             console,
-            f"... and {len(lines) - len(visible)} less urgent ones: narrow the list with --on, or pipe it",
+            f"... and {len(lines) - len(visible)} less urgent ones: narrow the list "
+            "with --on, or pipe it",
         )
     counts = Counter(line.state for line in lines).most_common()
     print_text(
         console,
-        f"{count(len(lines), 'device')}: {', '.join(f'{number} {state}' for state, number in counts) or 'none'}",
+        f"{count(len(lines), 'device')}: "
+        f"{', '.join(f'{number} {state}' for state, number in counts) or 'none'}",
     )
     print_notes(problems)
 

@@ -174,7 +174,8 @@ def token(
         click.echo("\n".join(lines))
     if failed:
         raise UnavailableError(
-            f"no token for {len(failed)} of {len(lines)} devices, the others have theirs: repeat it for {shlex.join(failed)}"
+            f"no token for {len(failed)} of {len(lines)} devices, the others have theirs: repeat "
+            f"it for {shlex.join(failed)}"
         )
 
 

@@ -101,20 +101,23 @@ waves_options = added(
         metavar="ENDS",
         default="",
         callback=_wave_ends,
-        help="Devices at the end of each wave, as numbers or shares (2,10%,50%); the last wave has all others. Default: one wave.",
+        help="Devices at the end of each wave, as numbers or shares (2,10%,50%); the last wave "
+        "has all others. Default: one wave.",
     ),
     click.option(
         "--max-failed",
         "max_failed_ratio",
         metavar="RATIO",
         type=FiniteRange(0, 1),
-        help=f"Stop when more than this share of a wave failed. Default: {MAX_FAILED_RATIO}; for measurements without --waves: never.",
+        help=f"Stop when more than this share of a wave failed. Default: {MAX_FAILED_RATIO}; for "
+        "measurements without --waves: never.",
     ),
     click.option(
         "--wait/--detach",
         "waits",
         default=True,
-        help="Wait until all have ended (exit 1 when one failed), or return at once. Default: wait.",
+        help="Wait until all have ended (exit 1 when one failed), or return at "
+        "once. Default: wait.",
     ),
 )
 
@@ -194,7 +197,8 @@ def run(
         accepted, notes = select_accepted(folder, registry, selection)
         if exclusive is not None and not any(exclusive in device.tags for device in accepted):
             raise ConfigError(
-                f"none of these devices has the tag {exclusive!r}: correct --exclusive, or add the tag in fleet.toml"
+                f"none of these devices has the tag {exclusive!r}: correct --exclusive, or add "
+                "the tag in fleet.toml"
             )
         content_folder = (
             TemporaryDirectory(dir=folder.path) if dry_run else nullcontext(folder.content)
@@ -210,7 +214,8 @@ def run(
             ):
                 for content in work.contents:
                     click.echo(
-                        f"would send {content.name} ({content.size_bytes} bytes, sha256 {content.sha256[:12]})"
+                        f"would send {content.name} ({content.size_bytes} bytes, sha256 "
+                        f"{content.sha256[:12]})"
                     )
                 for name, wave in waves.items():
                     click.echo(f"would order {name}: {written.name}, wave {wave + 1}")
@@ -385,7 +390,8 @@ def jobs(
             _show_job(registry, job, executions, form, with_text=with_text)
         elif device is not None and (change != "cancel" or not executions):
             raise ConfigError(
-                f"only --cancel takes --device, and a device of job {job.job!r}: `edgemeter fleet jobs {job.job}` lists them"
+                f"only --cancel takes --device, and a device of job {job.job!r}: `edgemeter "
+                f"fleet jobs {job.job}` lists them"
             )
         else:
             outcome = change_job(registry, job.job, change, device, time.time_ns())
@@ -424,7 +430,8 @@ def _follow_to_end(registry: Registry, job: str, form: Format, *, with_text: boo
     if after.state in {"paused", "stopped"}:
         waiting_count = sum(not execution.is_settled for execution in executions)
         click.echo(
-            f"{after.state} ({after.reason}), {waiting_count} devices wait: {hint}, --resume continues it",
+            f"{after.state} ({after.reason}), {waiting_count} devices wait: {hint}, --resume "
+            "continues it",
             err=True,
         )
     _show_job(registry, after, executions, form, with_text=with_text)
@@ -458,14 +465,16 @@ def _show_job(
         first_id = short_id(measured[0].runs[0])
         print_text(
             console,
-            f"saved in the ledger of `collector up` (the default, or its --ledger): edgemeter runs show {first_id}",
+            "saved in the ledger of `collector up` (the default, or its --ledger): edgemeter "
+            f"runs show {first_id}",
         )
     for execution in measured[:MOST_RUN_LINES]:
         print_text(console, f"  {execution.device}: {' '.join(map(short_id, execution.runs))}")
     if len(measured) > MOST_RUN_LINES:
         print_text(
             console,
-            f"  and those of {len(measured) - MOST_RUN_LINES} more devices: --format json lists all",
+            f"  and those of {len(measured) - MOST_RUN_LINES} more devices: --format "
+            "json lists all",
         )
 
 

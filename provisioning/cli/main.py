@@ -84,7 +84,8 @@ COMMANDS: Sections = {
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the fleet. Default: $EDGEMETER_FLEET_FOLDER, else `fleet` in edgemeter's data folder.",
+    help="Folder of the fleet. Default: $EDGEMETER_FLEET_FOLDER, else `fleet` in "
+    "edgemeter's data folder.",
 )
 @click.pass_context
 def fleet(context: click.Context, /, folder: Path | None) -> None:

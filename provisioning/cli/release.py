@@ -118,7 +118,8 @@ def build(
         click.echo(f"release {manifest.version} for {target.words}")
     if key is None:
         click.echo(
-            "not signed yet: sign manifest.json where the release key is, by the command in docs/tasks/fleet-security.md",
+            "not signed yet: sign manifest.json where the release key is, by the command in "
+            "docs/tasks/fleet-security.md",
             err=True,
         )
 

@@ -52,7 +52,8 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
     lock = DeviceLock(folder.registry, CLIENT_ID)
     if not lock.take():
         raise UnavailableError(
-            f"another service is running for the fleet in {str(folder.path)!r}: stop that one first, "
+            f"another service is running for the fleet in {str(folder.path)!r}: stop "
+            "that one first, "
             "because two would disconnect each other from the broker"
         )
     # The pause of the network thread after each message: by default it reads 200 a second while the

@@ -30,7 +30,10 @@ _UNFINISHED = ".unfinished-"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # Also repeated jobs: a device downloads their content whenever it needs it again, however long ago
 # the order was.
-_WORKS = "SELECT works FROM jobs WHERE EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"
+_WORKS = (
+    "SELECT works FROM jobs WHERE EXISTS (SELECT 1 FROM executions WHERE executions.job = "
+    "jobs.job AND ended_ns IS NULL)"
+)
 
 
 class ContentStore:
@@ -51,7 +54,8 @@ class ContentStore:
         """Store what `write` writes to the given file, and return its description for orders; raises as `put`."""
         if re.fullmatch(FILE_NAME, name) is None:
             raise ConfigError(
-                f"{name!r} cannot be the name of content for devices: use letters, digits, dots, dashes and underscores, at most 128"
+                f"{name!r} cannot be the name of content for devices: use letters, digits, dots, "
+                "dashes and underscores, at most 128"
             )
         with os_error_as(
             UnavailableError, f"cannot store {name!r} in the fleet's content, {str(self._folder)!r}"

@@ -161,7 +161,8 @@ def _bring_release(
     version, this_version = release.manifest.version, metadata.version("edgemeter")
     if version.partition("+")[0] != this_version.partition("+")[0]:
         raise ConfigError(
-            f"--release {version} is not of this edgemeter ({this_version}), which cannot read its results: build one here"
+            f"--release {version} is not of this edgemeter ({this_version}), which cannot read "
+            "its results: build one here"
         )
     if not bring.is_installed(release, facts):
         copied_bytes = bring.copy_release(board, release, note)
@@ -171,11 +172,13 @@ def _bring_release(
         if result.returncode != DONE:
             how = install.how_it_ended(result.returncode)
             raise UnavailableError(
-                f"{board.target.login}: the installation {how}: {last_line(result.stderr).removeprefix('install: ')}"
+                f"{board.target.login}: the installation {how}: "
+                f"{last_line(result.stderr).removeprefix('install: ')}"
             )
         board.run(["rm", "-f", f"{facts.home}/{bring.STAGED}"])
         note(
-            f"the release stays in {facts.root}/releases/{version} for the next run; `rm -r {facts.root}` there removes it"
+            f"the release stays in {facts.root}/releases/{version} for the next run; `rm -r "
+            f"{facts.root}` there removes it"
         )
     return version
 
@@ -315,7 +318,8 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
             return decode_json(output.partition(b"#edgemeter\n")[2], _BoardDocument).runs
         if self.status == LOST:
             raise TransientError(
-                f"{self._login}: the connection was lost during a run: the run there ends, and its folder is removed now or by the next "
+                f"{self._login}: the connection was lost during a run: the run there ends, and "
+                "its folder is removed now or by the next "
                 "run; run it again"
             )
         if self.interruption is not None:

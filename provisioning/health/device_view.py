@@ -87,7 +87,9 @@ def device_sheet(line: DeviceOverview, now_ns: int) -> list[str]:
         "Serial": device.serial or (health and health.serial),
         "Tags": joined(*device.tags),
         "Presence": line.since_ns
-        and f"{line.state} since {figures.stamp(line.since_ns)} UTC ({age(now_ns - line.since_ns)})",
+        and (
+            f"{line.state} since {figures.stamp(line.since_ns)} UTC ({age(now_ns - line.since_ns)})"
+        ),
         "Job": job and joined(job.job, job.state, job.doing or job.reason),
         "Measuring": line.heard.measuring
         and f"{line.heard.measuring.text}{_since_report(line, now_ns)}",

@@ -84,7 +84,8 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
             issues.append(
                 DeviceIssue(
                     "taken over",
-                    f"its session was taken over {times}: two boards have its key, or its connection is unstable",
+                    f"its session was taken over {times}: two boards have its key, or its "
+                    "connection is unstable",
                 )
             )
         issues.sort(key=lambda issue: ranks.index(issue.kind))
@@ -135,7 +136,8 @@ def _issues(device: Device, heard: Presence, now_ns: int, ban: Ban | None) -> It
     if ban is not None:
         yield DeviceIssue(
             "banned",
-            f"banned until {stamp(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}",
+            f"banned until {stamp(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): "
+            f"{ban.reason}",
         )
     if device.trust == "pending":
         yield DeviceIssue("asks", "waits for approval")

@@ -48,7 +48,8 @@ CONNECTS_PER_S, CONNECTS_AT_ONCE = 2.0, 240.0
 # Source: mosquitto 2.0, src/handle_connect.c and src/loop.c, its log lines.
 _TAKEN = re.compile(r"Client (.+) already connected, closing old connection\.\Z")
 _GONE = re.compile(
-    r"Client (.+) (?:disconnected(?:: [A-Za-z ]+)?|closed its connection|has exceeded timeout, disconnecting)\.\Z"
+    r"Client (.+) (?:disconnected(?:: [A-Za-z ]+)?|closed its connection|has exceeded timeout, "
+    r"disconnecting)\.\Z"
 )
 _CAME = re.compile(r"New client connected from \S+ as (.+) \(p\d+, c\d+, k\d+, u'(.*)'\)\.\Z")
 
@@ -66,7 +67,10 @@ def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
     """Return which of service, broker and collector is down, with the remedy; without the service the others are unknown."""
     if not is_locked(DeviceLock(folder.registry, CLIENT_ID).path):
         return [
-            "the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"
+            (
+                "the fleet's service is not running: start it (sudo systemctl start "
+                "edgemeter-fleet.target, or edgemeter fleet serve)"
+            )
         ]
     with open_registry(folder, read_only=True) as registry:
         seen_ns = {
@@ -76,7 +80,10 @@ def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
         return ["the broker does not answer the fleet's service: look at its log and start it"]
     if all(now_ns - reported_ns >= COLLECTOR_STALE_NS for reported_ns in seen_ns.values()):
         return [
-            f"no collector answers, so results stay on the devices: edgemeter collector up --folder {folder.path}"
+            (
+                "no collector answers, so results stay on the devices: edgemeter collector up "
+                f"--folder {folder.path}"
+            )
         ]
     return []
 

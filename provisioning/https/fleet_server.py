@@ -154,7 +154,8 @@ class FleetServer(HttpServer):
         if certificates.is_refused(self._registry, number, self._clock_ns()):
             raise RequestRefusedError(
                 HTTPStatus.FORBIDDEN,
-                f"this certificate of {device.device!r} is revoked, or the device is banned for now",
+                f"this certificate of {device.device!r} is revoked, or the device is "
+                "banned for now",
             )
         return device.device, number
 
@@ -290,6 +291,7 @@ def _tls(folder: FleetFolder) -> ssl.SSLContext:
         context.load_cert_chain(folder.broker / "broker.crt", folder.broker / "broker.key")
     except OSError as error:
         raise ConfigError(
-            f"the fleet's certificates in {str(folder.path)!r} cannot be used ({error}): run `edgemeter fleet init`"
+            f"the fleet's certificates in {str(folder.path)!r} cannot be used ({error}): run "
+            "`edgemeter fleet init`"
         ) from error
     return context

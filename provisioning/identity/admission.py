@@ -35,15 +35,18 @@ def check_device_name(device: str, registry: Registry) -> None:
         msgspec.convert(device, type=Name)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"{device!r} cannot be a device's name: use letters, digits and ' ._:@-', a letter or digit first, at most {LONGEST_NAME}"
+            f"{device!r} cannot be a device's name: use letters, digits and ' ._:@-', a letter "
+            f"or digit first, at most {LONGEST_NAME}"
         ) from error
     if len(device) > LONGEST_NAME:
         raise ConfigError(
-            f"{device!r} has {len(device)} characters, a certificate's name at most {LONGEST_NAME}: choose a shorter one"
+            f"{device!r} has {len(device)} characters, a certificate's name at most "
+            f"{LONGEST_NAME}: choose a shorter one"
         )
     if device.startswith(RESERVED_PREFIX):
         raise ConfigError(
-            f"{device!r} begins like the names of the fleet's services ({RESERVED_PREFIX}...): choose another"
+            f"{device!r} begins like the names of the fleet's services ({RESERVED_PREFIX}...): "
+            "choose another"
         )
     registered = devices.find(registry, device)
     if registered is not None and registered.trust == "revoked":
@@ -109,7 +112,8 @@ def accept(registry: Registry, statements: Statements, device: str, name: str | 
     waiting = certificates.waiting_request(registry, device)
     if waiting is None:
         raise ConfigError(
-            f"no pending request matches {device!r}, and no device of that name is revoked or banned: see `edgemeter fleet requests`"
+            f"no pending request matches {device!r}, and no device of that name is revoked or "
+            "banned: see `edgemeter fleet requests`"
         )
     called = name or waiting.device
     check_device_name(called, registry)
@@ -120,10 +124,14 @@ def accept(registry: Registry, statements: Statements, device: str, name: str | 
         and owner.serial not in {None, waiting.serial}
     ):
         raise ConfigError(
-            f"{called!r} is the board with serial {owner.serial!r}: give this one another name with --as NAME"
+            f"{called!r} is the board with serial {owner.serial!r}: give this one another name "
+            "with --as NAME"
         )
     certificates.decide_request(statements, waiting.request, "accepted", called)
-    return f"accepted as {called!r}, serial {waiting.serial}: it gets its certificate when it asks again, within a minute"
+    return (
+        f"accepted as {called!r}, serial {waiting.serial}: it gets its certificate when it asks "
+        "again, within a minute"
+    )
 
 
 def revoke(registry: Registry, statements: Statements, device: str, reason: str, fleet: str) -> str:

@@ -77,7 +77,8 @@ class Authority:
             key = serialization.load_pem_private_key(pair.key, password=None)
         except (ValueError, TypeError) as error:
             raise ConfigError(
-                f"the authority's certificate or key cannot be read ({error}): restore ca.crt and ca.key from a backup"
+                f"the authority's certificate or key cannot be read ({error}): restore ca.crt "
+                "and ca.key from a backup"
             ) from error
         if (
             not isinstance(key, ec.EllipticCurvePrivateKey)
@@ -88,7 +89,8 @@ class Authority:
         names = _common_names(self._certificate)
         if len(names) != 1:
             raise ConfigError(
-                f"the authority in ca.crt is named {', '.join(map(repr, names)) or 'nothing'}: it needs one common name"
+                f"the authority in ca.crt is named {', '.join(map(repr, names)) or 'nothing'}: "
+                "it needs one common name"
             )
         self._name = names[0]
 
@@ -215,11 +217,13 @@ def checked_public(pem: bytes, path: Path) -> bytes:
         key = serialization.load_pem_public_key(pem)
     except (ValueError, exceptions.UnsupportedAlgorithm) as error:
         raise ConfigError(
-            f"{str(path)!r} holds no readable public key: make it with `openssl ec -in release.key -pubout`"
+            f"{str(path)!r} holds no readable public key: make it with `openssl ec -in "
+            "release.key -pubout`"
         ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ConfigError(
-            f"the public key in {str(path)!r} is not on P-256: make its pair with `openssl ecparam -name prime256v1 -genkey`"
+            f"the public key in {str(path)!r} is not on P-256: make its pair with `openssl "
+            "ecparam -name prime256v1 -genkey`"
         )
     return _public_pem(key)
 
@@ -246,7 +250,9 @@ def read_request(pem: str) -> SigningRequest:
         holds = request.is_signature_valid
     except (ValueError, exceptions.UnsupportedAlgorithm) as error:
         raise ConfigError(
-            f"not a certificate signing request ({str(error).splitlines()[0] if str(error) else 'unreadable'}): make it with openssl"
+            "not a certificate signing request "
+            f"({str(error).splitlines()[0] if str(error) else 'unreadable'}): make "
+            "it with openssl"
         ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ConfigError(
@@ -285,7 +291,8 @@ def revoked_numbers(listed: bytes) -> set[str]:
         return {f"{entry.serial_number:x}" for entry in x509.load_pem_x509_crl(listed)}
     except ValueError as error:
         raise ConfigError(
-            f"not a list of revoked certificates ({error}): remove the file and run `edgemeter fleet init` again"
+            f"not a list of revoked certificates ({error}): remove the file and run `edgemeter "
+            "fleet init` again"
         ) from error
 
 
@@ -294,7 +301,8 @@ def _opened(private: bytes) -> Any:
         return serialization.load_pem_private_key(private, password=None)
     except (ValueError, TypeError) as error:
         raise ConfigError(
-            f"it is not a private key in PEM without a passphrase ({error}): restore it from a backup"
+            f"it is not a private key in PEM without a passphrase ({error}): restore it "
+            "from a backup"
         ) from error
 
 
@@ -343,7 +351,8 @@ def _general_name(name: str) -> "x509.GeneralName":
         return x509.DNSName(name)
     except ValueError as error:
         raise ConfigError(
-            f"{name!r} is not a host name or address that a certificate can contain ({error}): write it in ASCII"
+            f"{name!r} is not a host name or address that a certificate can contain ({error}): "
+            "write it in ASCII"
         ) from error
 
 
@@ -377,7 +386,8 @@ class ServiceKey:
                 self._certificate, private = certificate.read_text(), key.read_bytes()
             except OSError as error:
                 raise ConfigError(
-                    f"cannot sign orders: {str(error.filename)!r}: {error.strerror}; `edgemeter fleet init` makes it"
+                    f"cannot sign orders: {str(error.filename)!r}: {error.strerror}; `edgemeter "
+                    "fleet init` makes it"
                 ) from error
             self._sign = partial(
                 _opened(private).sign, signature_algorithm=ec.ECDSA(hashes.SHA256())

@@ -55,7 +55,8 @@ def configuration(folder: FleetFolder, server: ServerEntry) -> str:
     broker = str(folder.broker.absolute())
     if "\n" in broker or broker != broker.strip():
         raise ConfigError(
-            f"the fleet's folder {broker!r} has a line break, or a space at the end, in its name: rename it"
+            f"the fleet's folder {broker!r} has a line break, or a space at the end, in its "
+            "name: rename it"
         )
     try:
         # After a reload mosquitto reads its files as the unprivileged user, who has to own them.

@@ -36,8 +36,14 @@ PROGRAM = "mosquitto"
 BROKER_RETRY_S = 30.0
 # 1,100 silent connections of strangers exhaust the usual limit of open files, 1,024.
 FEWEST = 4096
-_REMEDY = "start it by its systemd unit (sudo systemctl start edgemeter-fleet.target), or after `ulimit -n 65536`"
-ELSEWHERE = "no broker of this folder runs on this machine: one elsewhere refuses a device once it has `revoked.crl` and `broker/revoked`"
+_REMEDY = (
+    "start it by its systemd unit (sudo systemctl start edgemeter-fleet.target), or after "
+    "`ulimit -n 65536`"
+)
+ELSEWHERE = (
+    "no broker of this folder runs on this machine: one elsewhere refuses a device once it has "
+    "`revoked.crl` and `broker/revoked`"
+)
 
 
 def broker_process(folder: FleetFolder, proc: Path = Path("/proc")) -> int | None:
@@ -73,7 +79,8 @@ def process_issues(folder: FleetFolder) -> list[str]:
         connections, _ = resource.prlimit(broker, resource.RLIMIT_NOFILE)
         if 0 <= connections < FEWEST:
             issues.append(
-                f"the broker may hold {connections:,} connections only, so a stranger can take them all: {_REMEDY}"
+                f"the broker may hold {connections:,} connections only, so a stranger can take "
+                f"them all: {_REMEDY}"
             )
     return issues
 
@@ -99,9 +106,15 @@ def resumption_issues(folder: FleetFolder, address: BrokerAddress) -> list[str]:
             ):
                 if connection.session_reused:
                     settings = str(folder.broker.absolute() / "openssl.cnf")
-                    remedy = f"start it by its systemd unit, or with OPENSSL_CONF={shlex.quote(settings)}"
+                    remedy = (
+                        "start it by its systemd unit, or with "
+                        f"OPENSSL_CONF={shlex.quote(settings)}"
+                    )
                     return [
-                        f"the broker at {address} resumes TLS sessions, by which a revoked device comes back for two hours: {remedy}"
+                        (
+                            f"the broker at {address} resumes TLS sessions, by which a revoked "
+                            f"device comes back for two hours: {remedy}"
+                        )
                     ]
                 connection.settimeout(TICKET_S)
                 with suppress(TimeoutError):

@@ -50,7 +50,10 @@ class Enrolment:
         with self.registry.transaction() as statements:
             token = certificates.find_token(self.registry, identity.token_id(asking.token or ""))
             if token is None or token.expires_ns <= now_ns:
-                reason = "this token was used, has expired or is another fleet's: make another with `edgemeter fleet token`"
+                reason = (
+                    "this token was used, has expired or is another fleet's: make another with "
+                    "`edgemeter fleet token`"
+                )
                 return EnrolmentAnswer(state="refused", now_ns=now_ns, reason=reason)
             request, enrolment = _read(asking, token.device, token.fleet, now_ns, token.token_id)
             if request.common_name not in {None, token.device}:
@@ -61,7 +64,8 @@ class Enrolment:
             if token.key_sha256 not in {None, request.key_sha256}:
                 return _refused(
                     enrolment,
-                    "this token was used with another key: make another with `edgemeter fleet token`",
+                    "this token was used with another key: make another with "
+                    "`edgemeter fleet token`",
                 )
             if (certificate := self._held(enrolment, token)) is not None:
                 return _accepted(enrolment, certificate, token.fleet)
@@ -136,7 +140,10 @@ class Enrolment:
         ):
             return _accepted(enrolment, valid[0])
         if sum(now_ns - certificate.issued_ns < NS_PER_DAY for certificate in valid) >= MOST_A_DAY:
-            reason = f"{MOST_A_DAY} certificates of {enrolment.device!r} were issued within a day: check what this board does"
+            reason = (
+                f"{MOST_A_DAY} certificates of {enrolment.device!r} were issued within a day: "
+                "check what this board does"
+            )
             return _refused(enrolment, reason)
         issued = self.signing.issue_device(request, enrolment.device, enrolment.serial, now_ns)
         certificates.put(statements, issued)
@@ -161,7 +168,10 @@ class Enrolment:
         if certificate is not None:
             owner = devices.find(self.registry, certificate.device)
             return _accepted(enrolment, certificate, owner.fleet if owner else None)
-        why = f"a copied card: it has the key of {registered.device!r}, whose board has serial {registered.serial!r}"
+        why = (
+            f"a copied card: it has the key of {registered.device!r}, whose board has serial "
+            f"{registered.serial!r}"
+        )
         return self._by_decision(statements, enrolment, request) or self._pending(
             statements, enrolment, why
         )
@@ -203,7 +213,10 @@ class Enrolment:
         device, serial = enrolment.device, enrolment.serial
         owners = certificates.of_key(self.registry, enrolment.key_sha256)
         if owners:
-            reason = f"this key belongs to device {owners[0].device!r} with serial {owners[0].serial!r}: make a new one"
+            reason = (
+                f"this key belongs to device {owners[0].device!r} with serial "
+                f"{owners[0].serial!r}: make a new one"
+            )
             return _answer(enrolment, "again", reason)
         registered = devices.find(self.registry, device)
         if registered is not None and registered.trust == "revoked":
@@ -213,10 +226,16 @@ class Enrolment:
             )
         other = devices.find_by_serial(self.registry, serial)
         if other is not None and other.device != device and other.trust != "revoked":
-            reason = f"the board with serial {serial!r} is device {other.device!r}: make a token for that device"
+            reason = (
+                f"the board with serial {serial!r} is device {other.device!r}: make a "
+                "token for that device"
+            )
             if enrolment.serial_source == "installation":
                 # Copies of one system or container image share it.
-                reason += "; or, if its system is a copy, give it an /etc/machine-id of its own (delete that, `systemd-machine-id-setup`)"
+                reason += (
+                    "; or, if its system is a copy, give it an /etc/machine-id of its own "
+                    "(delete that, `systemd-machine-id-setup`)"
+                )
             return _refused(enrolment, reason)
         why = self._doubt(registered, enrolment)
         return None if why is None else self._pending(statements, enrolment, why)
@@ -231,7 +250,10 @@ class Enrolment:
                 if enrolment.serial_source in {"installation", "made"}
                 else ""
             )
-            return f"{enrolment.device!r} is the board with serial {registered.serial!r}, and {serial!r} requests its name{doubtful}"
+            return (
+                f"{enrolment.device!r} is the board with serial {registered.serial!r}, and "
+                f"{serial!r} requests its name{doubtful}"
+            )
         if self.fleet_file.server.accept == "hand":
             return "fleet.toml requires approval of every board (accept = 'hand')"
         return None

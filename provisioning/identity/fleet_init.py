@@ -30,8 +30,10 @@ SERVICE_CERTIFICATES = {
 }
 
 _RELEASE_KEY_HERE = (
-    "for a trial only: anyone who can read {path!r} can install code on every device. For a fleet, keep the key pair on a machine that "
-    "stays offline, and only its public half here (--release-public-key, docs/tasks/fleet-security.md)"
+    "for a trial only: anyone who can read {path!r} can install code on every device. For a "
+    "fleet, keep the key pair on a machine that "
+    "stays offline, and only its public half here (--release-public-key, "
+    "docs/tasks/fleet-security.md)"
 )
 
 
@@ -89,7 +91,8 @@ class FleetInit:
             and broker_process(folder) is not None
         ):
             notes.append(
-                "restart the broker: it runs with its previous files (sudo systemctl restart edgemeter-broker); nothing is lost"
+                "restart the broker: it runs with its previous files (sudo systemctl restart "
+                "edgemeter-broker); nothing is lost"
             )
         if folder.release_key.exists() and folder.release_public_key in self.made:
             notes.append(_RELEASE_KEY_HERE.format(path=str(folder.release_key)))
@@ -121,7 +124,8 @@ class FleetInit:
             present != [folder.ca_key] or (folder.broker / "broker.crt").exists()
         ):
             raise ConfigError(
-                f"of ca.crt and ca.key in {str(folder.path)!r} only {present[0].name} is left: restore the other from a backup"
+                f"of ca.crt and ca.key in {str(folder.path)!r} only {present[0].name} is left: "
+                "restore the other from a backup"
             )
         if len(present) < 2:
             pair = authority.make_authority(
@@ -155,7 +159,8 @@ class FleetInit:
         if path.exists():
             if given_keys is not None and given_keys not in path.read_bytes():
                 raise ConfigError(
-                    f"the fleet has another release key in {str(path)!r}: docs/tasks/fleet-security.md tells how to rotate it"
+                    f"the fleet has another release key in {str(path)!r}: "
+                    "docs/tasks/fleet-security.md tells how to rotate it"
                 )
         elif given_keys is not None:
             self._write(
@@ -219,14 +224,16 @@ class FleetInit:
                 )
             except msgspec.ValidationError as error:
                 raise ConfigError(
-                    f"cannot make a fleet {self.fleet!r} with the broker {options['broker']!r}: {error}"
+                    f"cannot make a fleet {self.fleet!r} with the "
+                    f"broker {options['broker']!r}: {error}"
                 ) from error
         inventory = fleet_file.read(path)
         written = {"fleet": inventory.fleet, **msgspec.structs.asdict(inventory.server)}
         for key, option in {"fleet": self.fleet or inventory.fleet, **options}.items():
             if option != written[key]:
                 raise ConfigError(
-                    f"{str(path)!r} sets {key} = {written[key]!r}, not {option!r}: change it there, or leave out the option"
+                    f"{str(path)!r} sets {key} = {written[key]!r}, not {option!r}: change it "
+                    "there, or leave out the option"
                 )
         return inventory
 

@@ -129,7 +129,8 @@ class ImagePartition:
                 or f"status {completed.returncode}"
             )
             raise UnavailableError(
-                f"{program} on the boot partition of {str(self.path)!r} failed ({reason}): unpack the image again, writable"
+                f"{program} on the boot partition of {str(self.path)!r} failed ({reason}): "
+                "unpack the image again, writable"
             )
         return completed
 
@@ -151,13 +152,15 @@ def open_boot_partition(path: Path) -> BootPartition:
         return MountedFolder(path)
     if not path.is_file():
         raise ConfigError(
-            f"there is no image {str(path)!r}: give the file of a raw image, or the folder where a card's boot partition is mounted"
+            f"there is no image {str(path)!r}: give the file of a raw image, or the folder where "
+            "a card's boot partition is mounted"
         )
     search = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     for program, package in PACKAGES.items():
         if shutil.which(program, path=search) is None:
             raise UnavailableError(
-                f"{program} is not installed: `sudo apt install {package}`, or give the folder where the card's boot partition is mounted"
+                f"{program} is not installed: `sudo apt install {package}`, or give the folder "
+                "where the card's boot partition is mounted"
             )
     if bare := _fat_at(path, 0):
         return bare
@@ -173,11 +176,13 @@ def open_boot_partition(path: Path) -> BootPartition:
     )
     if not partitions:
         raise ConfigError(
-            f"{str(path)!r} has neither a partition table nor a FAT file system: give the image of a system for boards, unpacked (`unxz`)"
+            f"{str(path)!r} has neither a partition table nor a FAT file system: give the image "
+            "of a system for boards, unpacked (`unxz`)"
         )
     if any(entry.get("name") == JETPACK_ROOT for entry in partitions):
         raise ConfigError(
-            f"{str(path)!r} is an image of JetPack, which reads no file of ours at its first boot: {OVER_SSH}"
+            f"{str(path)!r} is an image of JetPack, which reads no file of ours at its first "
+            f"boot: {OVER_SSH}"
         )
     return _booting(path, partitions)
 
@@ -187,21 +192,24 @@ def _booting(path: Path, partitions: list[dict[str, Any]]) -> ImagePartition:
     size_bytes = path.stat().st_size
     if any((entry["start"] + entry["size"]) * SECTOR_BYTES > size_bytes for entry in partitions):
         raise ConfigError(
-            f"{str(path)!r} ends before its last partition: the image is truncated, download or unpack it again"
+            f"{str(path)!r} ends before its last partition: the image is truncated, download or "
+            "unpack it again"
         )
     volumes = [
         volume for entry in partitions if (volume := _fat_at(path, entry["start"] * SECTOR_BYTES))
     ]
     if not volumes:
         raise ConfigError(
-            f"none of the {len(partitions)} partitions of {str(path)!r} is a FAT that mtools can read: "
+            f"none of the {len(partitions)} partitions of {str(path)!r} is a FAT that "
+            "mtools can read: "
             f"give the folder where its boot partition is mounted, or {OVER_SSH}"
         )
     if len(volumes) > 1:
         volumes = [volume for volume in volumes if BOOT_FILES & volume.names()]
     if len(volumes) != 1:
         raise ConfigError(
-            f"{str(path)!r} has several FAT partitions: mount the one that boots, and give its folder"
+            f"{str(path)!r} has several FAT partitions: mount the one that boots, and "
+            "give its folder"
         )
     return volumes[0]
 

@@ -58,7 +58,8 @@ def user_data(text: str, where: str) -> str:
     lines = without_ours(text) if text.strip() else [HEADER]
     if lines[0].strip() != HEADER:
         raise ConfigError(
-            f"{where} is not a cloud-config (it begins with {text[:20]!r}): remove it from the card, or convert it"
+            f"{where} is not a cloud-config (it begins with {text[:20]!r}): remove it from the "
+            "card, or convert it"
         )
     at = next(
         (number for number, line in enumerate(lines) if re.match(r"bootcmd[ \t]*:", line)), None
@@ -67,7 +68,8 @@ def user_data(text: str, where: str) -> str:
         return text_of([*lines, BEGIN, "bootcmd:", f"  {ITEM}", END])
     if lines[at].split("#", 1)[0].split(":", 1)[1].strip():
         raise ConfigError(
-            f"{where} has {lines[at].strip()!r}: write that list with one item a line, so that ours can be added"
+            f"{where} has {lines[at].strip()!r}: write that list with one item a line, so that "
+            "ours can be added"
         )
     first = next(
         (line for line in lines[at + 1 :] if line.strip() and not line.lstrip().startswith("#")), ""

@@ -36,7 +36,8 @@ def choose_format(boot: BootPartition) -> tuple[BootFormat, str]:
     why = f"its {ISSUE} names Raspberry Pi OS of {date}"
     if date is not None and date < FIRST_BOOKWORM:
         raise ConfigError(
-            f"{str(boot.path)!r} is Raspberry Pi OS of {date}, whose Python is too old: take Bookworm or later"
+            f"{str(boot.path)!r} is Raspberry Pi OS of {date}, whose Python is too old: take "
+            "Bookworm or later"
         )
     if date is not None:
         return "firstrun" if date <= LAST_FIRSTRUN else "cloudinit", why
@@ -53,7 +54,8 @@ def choose_format(boot: BootPartition) -> tuple[BootFormat, str]:
         return "cloudinit", f"its label is {boot.label}"
     listed = ", ".join(sorted(names)[:8]) or "nothing"
     raise ConfigError(
-        f"cannot tell which first-boot format {str(boot.path)!r} has (it holds {listed}): choose one (--first-boot), or {OVER_SSH}"
+        f"cannot tell which first-boot format {str(boot.path)!r} has (it holds {listed}): choose "
+        f"one (--first-boot), or {OVER_SSH}"
     )
 
 
@@ -77,13 +79,15 @@ def misfits(boot: BootPartition, form: BootFormat, arch: str, python: str) -> li
         )
     if arch == "aarch64" and names & KERNELS_32:
         texts.append(
-            f"the release is for {arch}, and the system has {min(names & KERNELS_32)}, as one of 32 bits: take the 64-bit image"
+            f"the release is for {arch}, and the system has {min(names & KERNELS_32)}, as one of "
+            "32 bits: take the 64-bit image"
         )
     date = system_date(boot)
     system_python = "3.11" if date and date < LAST_FIRSTRUN else "3.13"
     if date is not None and system_python != python:
         texts.append(
-            f"the release is for Python {python}, and Raspberry Pi OS of {date} has {system_python}: "
+            f"the release is for Python {python}, and Raspberry Pi OS of {date} has "
+            f"{system_python}: "
             f"build it with `fleet release build --python {system_python}`"
         )
     return texts

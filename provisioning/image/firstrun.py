@@ -59,9 +59,13 @@ def script(text: str, wifi: Wifi | None) -> str:
     part = [START]
     if wifi is not None:
         # Its key is in a file of its own, which the first boot overwrites.
-        install = f"install -m 600 $d/{WIFI_CONNECTION} /etc/NetworkManager/system-connections/edgemeter.nmconnection"
+        install = (
+            f"install -m 600 $d/{WIFI_CONNECTION} "
+            "/etc/NetworkManager/system-connections/edgemeter.nmconnection"
+        )
         part.append(
-            f"for d in {BOOT_FOLDERS}; do if [ -f $d/{WIFI_CONNECTION} ]; then {install}; break; fi; done"
+            f"for d in {BOOT_FOLDERS}; do if [ -f $d/{WIFI_CONNECTION} ]; then "
+            f"{install}; break; fi; done"
         )
         part.append("rfkill unblock wifi")
         if wifi.country:

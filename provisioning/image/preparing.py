@@ -67,7 +67,8 @@ def prepare_card(
     release = release_file.read_release(tar, public_key)
     if not read_join_file(join).token:
         raise ConfigError(
-            f"the join file {str(join)!r} has no token, or it has been used: make a new one (`edgemeter fleet token DEVICE`)"
+            f"the join file {str(join)!r} has no token, or it has been used: make a new one "
+            "(`edgemeter fleet token DEVICE`)"
         )
     if form == "firstrun":
         adapter = firstrun.adapter_files(boot, wifi)
@@ -123,7 +124,8 @@ def _write(boot: BootPartition, staged: Path, names: list[str], size_bytes: int)
         missing = size_bytes + SPARE_BYTES - boot.free_bytes()
         if missing > 0:
             raise UnavailableError(
-                f"the boot partition {str(boot.path)!r} is too full: {missing / 1e6:,.1f} MB more are needed; "
+                f"the boot partition {str(boot.path)!r} is too full: {missing / 1e6:,.1f} MB "
+                "more are needed; "
                 "take a smaller release, or delete files there"
             )
         for name in names:
@@ -138,5 +140,6 @@ def _verify(boot: BootPartition, staged: Path, scratch: Path) -> None:
         name = file.relative_to(staged)
         if not (read / name).is_file() or not filecmp.cmp(file, read / name, shallow=False):
             raise UnavailableError(
-                f"{str(name)!r} on {str(boot.path)!r} reads back differently: the card or its reader is faulty"
+                f"{str(name)!r} on {str(boot.path)!r} reads back differently: the card or its "
+                "reader is faulty"
             )

@@ -21,7 +21,8 @@ def read_wifi(ssid: str, passphrase_file: Path | None, country: str | None) -> W
     """Return a network with the passphrase in a file, else an open one; raises ConfigError, without the passphrase, if it is invalid."""
     if not 1 <= len(ssid.encode()) <= 32 or not ssid.isprintable():
         raise ConfigError(
-            f"invalid network name {ssid!r}: use 1 to 32 bytes of printable characters (--wifi-ssid)"
+            f"invalid network name {ssid!r}: use 1 to 32 bytes of printable characters "
+            "(--wifi-ssid)"
         )
     if country is not None and not re.fullmatch(r"[A-Z]{2}", country):
         raise ConfigError(
@@ -39,7 +40,8 @@ def read_wifi(ssid: str, passphrase_file: Path | None, country: str | None) -> W
         return Wifi(ssid, phrase.lower(), country)
     if not 8 <= len(phrase) <= 63 or not all(" " <= letter <= "~" for letter in phrase):
         raise ConfigError(
-            f"{str(passphrase_file)!r} has no WPA passphrase: 8 to 63 ASCII characters, or 64 hexadecimal digits"
+            f"{str(passphrase_file)!r} has no WPA passphrase: 8 to 63 ASCII characters, or 64 "
+            "hexadecimal digits"
         )
     # Source: IEEE 802.11-2020, J.4.1.
     return Wifi(

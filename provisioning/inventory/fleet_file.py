@@ -108,7 +108,10 @@ def fleet_broker_address(folder: FleetFolder, client: str = "fleet") -> BrokerAd
         if broker.startswith("mqtts://")
         else None
     )
-    remedy = "start the fleet's broker (`sudo systemctl start edgemeter-broker`), or correct `broker` in fleet.toml"
+    remedy = (
+        "start the fleet's broker (`sudo systemctl start edgemeter-broker`), or correct `broker` "
+        "in fleet.toml"
+    )
     return replace(broker_address.parse_address(broker, tls=files), if_silent=remedy)
 
 

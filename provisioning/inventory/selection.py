@@ -68,7 +68,8 @@ def _condition(text: str, part: str) -> DeviceTest:
     else:
         return fits
     raise ConfigError(
-        f"selection {text!r}: {problem}; write a name, a tag, all, or KEY=PATTERN (keys: {', '.join(KEYS)}), joined by & | !"
+        f"selection {text!r}: {problem}; write a name, a tag, all, or KEY=PATTERN (keys: "
+        f"{', '.join(KEYS)}), joined by & | !"
     )
 
 
@@ -104,7 +105,8 @@ def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[D
             else f"`{folder.command} token DEVICE` lets one join"
         )
         raise ConfigError(
-            f"no device matches {text!r} among {len(everyone)} (boards {boards}; tags {tags}): {remedy}"
+            f"no device matches {text!r} among {len(everyone)} (boards {boards}; "
+            f"tags {tags}): {remedy}"
         )
     return matching
 

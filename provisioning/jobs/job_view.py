@@ -223,7 +223,8 @@ def follow_job(registry: Registry, name: str, console: Console) -> list[Executio
             ):
                 warn_s = math.inf
                 console.print(
-                    "nothing sent yet: is `edgemeter fleet serve` running, and are the devices online?"
+                    "nothing sent yet: is `edgemeter fleet serve` running, and are "
+                    "the devices online?"
                 )
             interrupts.sleep(POLL_S)
 

@@ -74,8 +74,10 @@ def pack_data(
         )
         if size_bytes > LARGEST_DATA_BYTES or len(files) > data_archive.MOST_FILES:
             raise ConfigError(
-                f"the data set {str(images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} MB, an order carries at most "
-                f"{data_archive.MOST_FILES} files of {LARGEST_DATA_BYTES / 1e6:.1f} MB: set subset = N, and annotations that name images"
+                f"the data set {str(images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} "
+                "MB, an order carries at most "
+                f"{data_archive.MOST_FILES} files of {LARGEST_DATA_BYTES / 1e6:.1f} MB: set "
+                "subset = N, and annotations that name images"
             )
         content = store.put_written(partial(write_archive, files), "photographs.zip")
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(images))[:_LONGEST_NAME]
@@ -97,7 +99,8 @@ def write_archive(files: Mapping[str, Path], target: IO[bytes]) -> None:
         for name in sorted(files):
             if not is_plain(name):
                 raise ConfigError(
-                    f"{name!r} cannot be in an archive of photographs: rename it (UTF-8, no control characters, no name above 255 bytes)"
+                    f"{name!r} cannot be in an archive of photographs: rename it (UTF-8, no "
+                    "control characters, no name above 255 bytes)"
                 )
             # The date is the earliest of zip, the mode always the same: only names and bytes
             # distinguish archives.
@@ -165,7 +168,10 @@ def size_note(work: Measure) -> str:
     sizes = {content.sha256: content.size_bytes for content in work.contents}
     data_bytes = sum(data.size_bytes for data in work.data)
     images = f", {data_bytes / 1e6:.1f} MB of it images" if data_bytes else ""
-    return f"each device downloads at most {sum(sizes.values()) / 1e6:.1f} MB{images} and nothing that it has already"
+    return (
+        f"each device downloads at most {sum(sizes.values()) / 1e6:.1f} MB{images} and nothing "
+        "that it has already"
+    )
 
 
 def pack(
@@ -186,11 +192,13 @@ def pack(
             raise ConfigError(f"{where}: {order_suite.CODE}")
         if merged.options:
             raise ConfigError(
-                f"{where}: options are library settings of one machine, which an order cannot contain: leave them out"
+                f"{where}: options are library settings of one machine, which an order cannot "
+                "contain: leave them out"
             )
         if unsent := [key for key in set_keys(merged) if key not in SENT]:
             raise ConfigError(
-                f"{where}: an order cannot contain {unsent[0]}: leave it out, or measure on the board itself"
+                f"{where}: an order cannot contain {unsent[0]}: leave it out, or measure on the "
+                "board itself"
             )
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
@@ -236,7 +244,8 @@ def fetch_model(name: str) -> Path:
         return Path(json.loads(completed.stdout)["fetched"][0]["path"])
     except (OSError, subprocess.TimeoutExpired, ValueError, LookupError) as error:
         raise UnavailableError(
-            f"model {name!r} is not a file next to the suite, and `edgemeter models fetch` cannot fetch it: {printed or error}"
+            f"model {name!r} is not a file next to the suite, and `edgemeter models fetch` "
+            f"cannot fetch it: {printed or error}"
         ) from error
 
 
@@ -307,7 +316,8 @@ class _SuiteModels:
                 return path.resolve()
         if "/" in model or Path(model).suffix.lower() in FORMATS:
             raise ConfigError(
-                f"no model at {str(self.folder / model)!r}: correct the path, or name one of the catalogue"
+                f"no model at {str(self.folder / model)!r}: correct the path, or name one "
+                "of the catalogue"
             )
         return self._find(model).resolve()
 

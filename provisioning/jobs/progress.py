@@ -39,7 +39,10 @@ MOST_JOBS = 50
 # A message with this many is far below a collector's limit.
 MOST_EXECUTIONS, LONGEST_NOTE = 50, 120
 _CHANGED = "SELECT DISTINCT job FROM executions WHERE serial > ?"
-_NOTED = f"WHERE job = ? AND state IN {(*sorted(IN_FLIGHT), *FAILURES)} ORDER BY ended_ns IS NOT NULL, device LIMIT ?"
+_NOTED = (
+    f"WHERE job = ? AND state IN {(*sorted(IN_FLIGHT), *FAILURES)} ORDER BY ended_ns IS NOT "
+    "NULL, device LIMIT ?"
+)
 
 
 class JobProgressHandler(FleetHandler):

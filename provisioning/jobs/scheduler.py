@@ -158,7 +158,10 @@ def _again_or(execution: Execution, job: Job, now_ns: int, ended: Execution) -> 
     ):
         return ended
     pause_s = RETRY_PAUSE_S * 2.0 ** (execution.attempt - 1)
-    reason = f"attempt {execution.attempt} {ended.state.replace('_', ' ')}: {ended.reason or 'no reason given'}"
+    reason = (
+        f"attempt {execution.attempt} {ended.state.replace('_', ' ')}: "
+        f"{ended.reason or 'no reason given'}"
+    )
     return replace(
         execution,
         state="queued",

@@ -83,7 +83,10 @@ def next_step(job: Job, counts: Counts, judged: Counts, now_ns: int) -> Job | No
         total = done_count + open_count + failed_count
         may_fail = job.max_failed_ratio * total + _EPSILON
         if failed_count > may_fail:
-            why = f"wave {wave + 1} of {job.waves}: {failed_count} of {total} failed, at most {job.max_failed_ratio:.0%} may"
+            why = (
+                f"wave {wave + 1} of {job.waves}: {failed_count} of {total} failed, at most "
+                f"{job.max_failed_ratio:.0%} may"
+            )
             return replace(job, state="stopped", reason=why)
     return (
         replace(job, wave=job.wave + 1)
@@ -142,7 +145,10 @@ def change_job(
             raise ConfigError(f"job {job.job!r} is over ({job.state}): order another")
         if change == "pause":
             jobs.write_progress(statements, replace(job, state="paused", reason="paused by hand"))
-            return f"paused; {_move(registry, statements, job, 'queued', 'held')} executions held, those in flight continue"
+            return (
+                f"paused; {_move(registry, statements, job, 'queued', 'held')} executions held, "
+                "those in flight continue"
+            )
         if job.state == "running":
             return "already running"
         resumed = replace(job, state="running", reason=None, judged_from=jobs.last_serial(registry))
@@ -168,4 +174,7 @@ def _cancel(
     if device is None and job.ended_ns is None:
         jobs.write_progress(statements, replace(job, state="cancelled", reason=None))
     in_flight = sum(not execution.is_final for execution in cancelled)
-    return f"cancelled; {len(cancelled) - in_flight} executions not started, {in_flight} being cancelled"
+    return (
+        f"cancelled; {len(cancelled) - in_flight} executions not started, "
+        f"{in_flight} being cancelled"
+    )

@@ -154,7 +154,10 @@ def put_request(statements: Statements, request: EnrolmentRequest) -> None:
         "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         astuple(request),
     )
-    oldest = "SELECT asked_ns FROM requests WHERE decision IS NULL ORDER BY asked_ns DESC LIMIT 1 OFFSET ?"
+    oldest = (
+        "SELECT asked_ns FROM requests WHERE decision IS NULL ORDER BY asked_ns DESC "
+        "LIMIT 1 OFFSET ?"
+    )
     statements.execute(
         f"DELETE FROM requests WHERE decision IS NULL AND asked_ns <= ({oldest})",  # noqa: S608 - our own text
         (KEPT_UNDECIDED,),

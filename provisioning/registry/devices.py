@@ -28,7 +28,10 @@ ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.stat
     since_ns = CASE WHEN presence.state = excluded.state AND presence.session = excluded.session THEN presence.since_ns
         ELSE excluded.since_ns END
 WHERE excluded.state = 'online' OR presence.session IS NULL OR presence.session = excluded.session"""
-_HEALTH = "INSERT INTO presence (device, fleet, health) VALUES (?, ?, ?) ON CONFLICT (device) DO UPDATE SET health = excluded.health"
+_HEALTH = (
+    "INSERT INTO presence (device, fleet, health) VALUES (?, ?, ?) ON CONFLICT (device) DO "
+    "UPDATE SET health = excluded.health"
+)
 # A retained message that the broker repeats after a restart of the service does not count as new.
 _ACTIVITY = """INSERT INTO presence (device, fleet, activity, activity_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (device) DO UPDATE SET activity = excluded.activity, activity_ns = excluded.activity_ns

@@ -173,7 +173,10 @@ def find_execution(registry: Registry, job: str, device: str) -> Execution | Non
 
 def count_states(registry: Registry, job: str, since: int = 0) -> dict[tuple[int, str], int]:
     """Return the number of executions of a job changed after the serial `since`, by (wave, state)."""
-    statement = "SELECT wave, state, COUNT(*) AS n FROM executions WHERE job = ? AND serial > ? GROUP BY wave, state"
+    statement = (
+        "SELECT wave, state, COUNT(*) AS n FROM executions WHERE job = ? AND serial > ? "
+        "GROUP BY wave, state"
+    )
     return {(row["wave"], row["state"]): row["n"] for row in registry.query(statement, job, since)}
 
 
@@ -193,7 +196,8 @@ def add(statements: Statements, new: NewJob, targets: Sequence[Target], now_ns: 
             > LARGEST_ORDER_BYTES
         ):
             raise ConfigError(
-                f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite"
+                f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer "
+                "models in one suite"
             )
     last_id = int(statements.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
     executions = [
@@ -252,6 +256,7 @@ def find(registry: Registry, text: str) -> Job:
 
 def write_progress(statements: Statements, job: Job) -> None:
     statements.execute(
-        "UPDATE jobs SET state = ?, reason = ?, wave = ?, judged_from = ?, ended_ns = ? WHERE job = ?",
+        "UPDATE jobs SET state = ?, reason = ?, wave = ?, judged_from = ?, ended_ns = "
+        "? WHERE job = ?",
         (job.state, job.reason, job.wave, job.judged_from, job.ended_ns, job.job),
     )

@@ -111,8 +111,14 @@ def release_target(name: str, python: str | None = None, glibc: str | None = Non
         raise ConfigError(f"no board is called {name!r}: give one of {', '.join(families)}")
     family = families[name]
     if family.arch not in {"aarch64", "x86_64"}:
-        message = f"no release for {name!r} ({family.arch}): msgspec, numpy and the runtimes have no 32-bit wheels; "
-        hint = "install a 64-bit system if the processor supports it (Raspberry Pi 3 and later), or build from source there"
+        message = (
+            f"no release for {name!r} ({family.arch}): msgspec, numpy and the runtimes have no "
+            "32-bit wheels; "
+        )
+        hint = (
+            "install a 64-bit system if the processor supports it (Raspberry Pi 3 and later), or "
+            "build from source there"
+        )
         raise ConfigError(message + hint)
     python = python or family.system[0].python
     # The usual system comes first; with another Python it may be any of them.
@@ -126,12 +132,19 @@ def release_target(name: str, python: str | None = None, glibc: str | None = Non
             (system for system in family.system if numbers(system.python) >= OLDEST_PYTHON), None
         )
         remedy = f"use {newer.name} (--python {newer.python}), or install" if newer else "install"
-        message = f"no release for {target.words}: the agent needs Python 3.10 or newer; {remedy} a newer Python on the board "
-        hint = "(a python-build-standalone in /opt/edgemeter/pythons/3.11, see docs/tasks/fleet.md) and give its version: --python 3.11"
+        message = (
+            f"no release for {target.words}: the agent needs Python 3.10 or newer; {remedy} a "
+            "newer Python on the board "
+        )
+        hint = (
+            "(a python-build-standalone in /opt/edgemeter/pythons/3.11, see docs/tasks/fleet.md) "
+            "and give its version: --python 3.11"
+        )
         raise ConfigError(message + hint)
     if target.glibc[0] != 2 or target.glibc < OLDEST_GLIBC:
         raise ConfigError(
-            f"no release for {target.words}: wheels need glibc 2.17 or newer; musl has none that fit"
+            f"no release for {target.words}: wheels need glibc 2.17 or newer; musl has "
+            "none that fit"
         )
     return target
 

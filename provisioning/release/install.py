@@ -126,7 +126,8 @@ def _check_fields(subject: str, fields: Any, forms: Mapping[str, str]) -> None:
         kind = int if name in NUMBERS else str
         if type(fields[name]) is not kind or not re.fullmatch(form, str(fields[name])):
             refuse(
-                f"{subject} has the {name} {str(fields[name])[:100]!r}, which this installer does not know: use that of the release"
+                f"{subject} has the {name} {str(fields[name])[:100]!r}, which this installer "
+                "does not know: use that of the release"
             )
 
 
@@ -138,7 +139,8 @@ class UnverifiedRelease:
         self.path = path
         if not path.is_file():
             refuse(
-                f"there is no release {str(path)!r}: name the .tar that `edgemeter fleet release build` has built"
+                f"there is no release {str(path)!r}: name the .tar that `edgemeter fleet release "
+                "build` has built"
             )
         try:
             self.tar = tarfile.open(str(path), "r:")  # noqa: SIM115 - closed with the release
@@ -200,7 +202,8 @@ class UnverifiedRelease:
     def _verify(self, document: bytes, signature: bytes, public_key: Path) -> None:
         if not public_key.is_file():
             refuse(
-                f"there is no public key {str(public_key)!r} to verify the release with: give --public-key FILE, the fleet's release.pub"
+                f"there is no public key {str(public_key)!r} to verify the release with: give "
+                "--public-key FILE, the fleet's release.pub"
             )
         with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
             key_file, signature_file = Path(folder) / "key", Path(folder) / SIGNATURE
@@ -307,12 +310,14 @@ class Installation:
         manifest, current = self.manifest, linked(self.root)
         if platform.machine() != manifest.arch:
             refuse(
-                f"the release is for {manifest.arch}, this is {platform.machine()}: build one for it"
+                f"the release is for {manifest.arch}, this is {platform.machine()}: "
+                "build one for it"
             )
         glibc = platform.libc_ver()
         if glibc[0] != "glibc" or version_numbers(glibc[1]) < version_numbers(manifest.glibc):
             refuse(
-                f"the release needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it"
+                f"the release needs glibc {manifest.glibc}, here is "
+                f"{' '.join(glibc).strip() or 'none'}: build one for it"
             )
         if (
             current is not None
@@ -320,7 +325,8 @@ class Installation:
             and not self.options.allow_downgrade
         ):
             refuse(
-                f"the release is version {manifest.version}, older than {current}, which runs: add --allow-downgrade"
+                f"the release is version {manifest.version}, older than {current}, which runs: "
+                "add --allow-downgrade"
             )
         if "%d.%d" % sys.version_info[:2] == manifest.python:  # noqa: UP031 - Python 3.8
             return Path(sys.executable)
@@ -329,7 +335,8 @@ class Installation:
         python = str(brought[0]) if brought else shutil.which("python" + manifest.python)
         if python is None:
             refuse(
-                f"the release is for Python {manifest.python}, here is {platform.python_version()}: build one for it"
+                f"the release is for Python {manifest.python}, here is "
+                f"{platform.python_version()}: build one for it"
             )
         return Path(python)
 
@@ -353,7 +360,8 @@ class Installation:
         """Build the release in place; on failure it is removed."""
         if linked(self.root) == self.manifest.version:
             refuse(
-                f"release {self.manifest.version} is running and is another build of the same version: raise the version"
+                f"release {self.manifest.version} is running and is another build of the same "
+                "version: raise the version"
             )
         self._stage()
         remove(self.release)
@@ -404,7 +412,10 @@ class Installation:
             shutil.disk_usage(str(self.root)).free,
         )
         if free_bytes < needed_bytes:
-            sizes = f"the release needs {needed_bytes >> 20} MiB below {str(self.root)!r}, {free_bytes >> 20} MiB are free"
+            sizes = (
+                f"the release needs {needed_bytes >> 20} MiB below {str(self.root)!r}, "
+                f"{free_bytes >> 20} MiB are free"
+            )
             refuse(f"no space: {sizes}: remove something there (`sudo apt-get clean`)")
 
     def _pip(self, *arguments: str) -> None:
@@ -469,7 +480,8 @@ class Installation:
         ]
         if completed.returncode not in fine:
             refuse(
-                f"{task} {how_it_ended(completed.returncode)}{': ' + lines[-1][:400] if lines else ''}"
+                f"{task} "
+                f"{how_it_ended(completed.returncode)}{': ' + lines[-1][:400] if lines else ''}"
             )
 
     def _finish(self) -> None:

@@ -20,10 +20,14 @@ def main(markers: str, *arguments: str) -> int:
     packaging: Any = import_module("pip._vendor.packaging.markers")
     defaults = packaging.default_environment()
     packaging.default_environment = lambda: {**defaults, **target}
-    probe = f"python_version == '{target['python_version']}' and platform_machine == '{target['platform_machine']}'"
+    probe = (
+        f"python_version == '{target['python_version']}' and platform_machine == "
+        f"'{target['platform_machine']}'"
+    )
     if not packaging.Marker(probe).evaluate():
         sys.exit(
-            "this pip does not accept the markers of another machine: install another version of pip"
+            "this pip does not accept the markers of another machine: install another "
+            "version of pip"
         )
     pip: Any = import_module("pip._internal.cli.main")
     status: int = pip.main(list(arguments))

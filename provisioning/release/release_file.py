@@ -66,7 +66,8 @@ def build_release(
             pem.strip() for pem in trusted
         }:
             raise ConfigError(
-                f"the public key of {str(key)!r} is not in {str(public_keys)!r}: no device would accept its releases"
+                f"the public key of {str(key)!r} is not in {str(public_keys)!r}: no device would "
+                "accept its releases"
             )
     if wheel is not None and not (
         wheel.is_file() and wheel.name.startswith("edgemeter-") and wheel.name.endswith(".whl")
@@ -171,18 +172,21 @@ def sign(document: bytes, key: Path) -> bytes:
     """Return the signature in DER; raises ConfigError without such a key, or for another kind, or without openssl."""
     if not key.is_file():
         raise ConfigError(
-            f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one"
+            f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet "
+            "init` makes one"
         )
     try:
         facts = run_openssl("pkey", "-in", str(key), "-noout", "-text")
         if b"prime256v1" not in facts:
             raise ConfigError(
-                f"the release key {str(key)!r} is not an ECDSA key on P-256: `edgemeter fleet init` makes one"
+                f"the release key {str(key)!r} is not an ECDSA key on P-256: `edgemeter fleet "
+                "init` makes one"
             )
         return run_openssl("dgst", "-sha256", "-sign", str(key), document=document)
     except UnavailableError as error:
         raise ConfigError(
-            f"cannot sign by the release key {str(key)!r}, which is PEM without a passphrase: {error}"
+            f"cannot sign by the release key {str(key)!r}, which is PEM without "
+            f"a passphrase: {error}"
         ) from error
 
 
@@ -193,7 +197,8 @@ def read_release(path: Path, public_key: Path | None) -> ReleaseFile:
     """
     if public_key is not None and not public_key.is_file():
         raise ConfigError(
-            f"there is no release key {str(public_key)!r} to verify the release with: name the fleet's folder with --folder; "
+            f"there is no release key {str(public_key)!r} to verify the release with: name the "
+            "fleet's folder with --folder; "
             "`edgemeter fleet init` makes both"
         )
     try:

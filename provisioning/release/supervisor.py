@@ -322,7 +322,8 @@ class Supervisor:
             self._end(
                 update,
                 "failed",
-                f"not an update request: unknown, missing or wrong fields: {', '.join(wrong)[:200]}",
+                "not an update request: unknown, missing or wrong fields: "
+                f"{', '.join(wrong)[:200]}",
             )
         elif order["version"] == update["from"]:
             self._end(update, "done", f"version {order['version']} runs already")

@@ -62,7 +62,8 @@ def make_own_wheel(folder: Path) -> Path:
         wheels = list(Path(scratch).glob("edgemeter-*.whl"))
         if completed.returncode != 0 or not wheels:
             raise UnavailableError(
-                f"cannot make edgemeter's wheel of {requirement!r} ({_reason(completed)}): {GIVE_WHEEL}"
+                f"cannot make edgemeter's wheel of {requirement!r} ({_reason(completed)}): "
+                f"{GIVE_WHEEL}"
             )
         return Path(shutil.copy(wheels[0], folder))
 
@@ -110,7 +111,8 @@ def collect_wheels(
     for path in further:
         if path.suffix != ".whl" or not zipfile.is_zipfile(path):
             raise ConfigError(
-                f"{str(path)!r} is not a wheel: give a .whl for the board's Python and processor (--with)"
+                f"{str(path)!r} is not a wheel: give a .whl for the board's Python "
+                "and processor (--with)"
             )
     # pip only warns of an unknown extra, and the board would have no runtime.
     with zipfile.ZipFile(wheel) as archive:
@@ -134,7 +136,8 @@ def collect_wheels(
     completed = _download(requirements, target, folder)
     if completed.returncode != 0:
         raise ConfigError(
-            f"no wheels for {target.words}: {_reason(completed)}; choose other extras or another Python, or check pip's configuration"
+            f"no wheels for {target.words}: {_reason(completed)}; choose other extras or another "
+            "Python, or check pip's configuration"
         )
 
 

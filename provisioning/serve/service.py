@@ -105,7 +105,8 @@ class FleetService:
         """Session event: it reconnects automatically, unless another client with its id has taken over, which ends it."""
         if reason == TAKEN_OVER:
             logger.error(
-                "another service of this fleet has connected to the broker at %s and replaces this one: run only one",
+                "another service of this fleet has connected to the broker at %s and replaces "
+                "this one: run only one",
                 self.address,
             )
             self._ended.set()

@@ -65,7 +65,10 @@ def choose_release(
         and (not is_known or release.board == device.board)
     ]
     if not fitting:
-        target = f"{device.board if is_known else 'any board'}, {health.arch}, Python {python}, glibc {health.glibc}"
+        target = (
+            f"{device.board if is_known else 'any board'}, {health.arch}, Python {python}, glibc "
+            f"{health.glibc}"
+        )
         offered = "; ".join(
             f"{release.board}, {release.arch}, Python {release.python}, glibc {release.glibc}"
             for release in releases
@@ -90,7 +93,10 @@ def _why_not(
     if running == version:
         return "it runs this version"
     if under_way is not None:
-        return f"{under_way} is not finished here: `edgemeter fleet jobs {under_way}` resumes or cancels it"
+        return (
+            f"{under_way} is not finished here: `edgemeter fleet jobs {under_way}` "
+            "resumes or cancels it"
+        )
     if version in health.bad_agents and "bad" not in even_if:
         return "this version failed there before: `--even-if bad` retries it"
     # It may run a version that was never published: any published one may follow.

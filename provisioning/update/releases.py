@@ -64,7 +64,8 @@ def releases_of_version(registry: Registry, version: str | None) -> list[Release
     releases = read_releases(registry)
     if not releases:
         raise ConfigError(
-            "there is no release yet: `edgemeter fleet release add FILE` adds one built by `edgemeter fleet release build`"
+            "there is no release yet: `edgemeter fleet release add FILE` adds one built by "
+            "`edgemeter fleet release build`"
         )
     wanted_version = version or _public(releases[0].version)
     matching = [
@@ -75,7 +76,8 @@ def releases_of_version(registry: Registry, version: str | None) -> list[Release
     if not matching:
         versions = ", ".join(dict.fromkeys(_public(release.version) for release in releases))
         raise ConfigError(
-            f"unknown release {wanted_version!r}: there are {versions}; `edgemeter fleet release add` adds one"
+            f"unknown release {wanted_version!r}: there are {versions}; `edgemeter fleet release "
+            "add` adds one"
         )
     return matching
 

@@ -31,7 +31,10 @@ MODULES = (
     ),
     *("failover", "net_failover", "virtio_net"),
 )
-CLOUD = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
+CLOUD = (
+    "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: "
+    "file:///boot/firmware\n"
+)
 # A busy host makes the board slow: devices are waited for longer than the usual 90 s.
 CMDLINE = (
     "console=ttyAMA0,115200 root=/dev/vda2 rootfstype=ext4 net.ifnames=0 rw rootwait "
@@ -44,7 +47,9 @@ BOOT_FILES = {
     "issue.txt": "Debian trixie for a board without a name\n",
     "user-data": "#cloud-config\n",
     "meta-data": "instance_id: rpios-image\n",
-    "network-config": "network:\n  version: 2\n  ethernets:\n    eth0:\n      dhcp4: true\n      optional: true\n",
+    "network-config": (
+        "network:\n  version: 2\n  ethernets:\n    eth0:\n      dhcp4: true\n      optional: true\n"
+    ),
 }
 INIT = """#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /new
@@ -66,7 +71,10 @@ def blank(target: Path) -> Path:
     system = emulation.folder()
     with target.open("wb") as image:
         image.truncate(ROOT_OFFSET + ROOT_MB * 2**20)
-    layout = f"label: dos\nstart={BOOT_START},size={BOOT_SECTORS},type=c,bootable\nstart={ROOT_START},type=83\n"
+    layout = (
+        f"label: dos\nstart={BOOT_START},size={BOOT_SECTORS},type=c,bootable\n"
+        f"start={ROOT_START},type=83\n"
+    )
     run("sfdisk", "-q", target, input=layout.encode())
     run(
         "mkfs.vfat",

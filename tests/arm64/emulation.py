@@ -11,7 +11,8 @@ from tests import requirements
 
 # Errors of mount and the shell where a user namespace has no binfmt_misc of its own.
 NO_BINFMT = re.compile(
-    r"mount: .*binfmt_misc: (permission denied|must be superuser|unknown filesystem)|cannot create .*binfmt_misc/register|unshare failed"
+    r"mount: .*binfmt_misc: (permission denied|must be superuser|unknown filesystem)|cannot "
+    r"create .*binfmt_misc/register|unshare failed"
 )
 
 
@@ -22,7 +23,8 @@ def folder() -> Path:
     boards = requirements.boards_folder()
     if boards is None:
         raise RuntimeError(
-            "no boards' system is here: the test that starts a board must carry the marker `emulated_board`"
+            "no boards' system is here: the test that starts a board must carry the marker "
+            "`emulated_board`"
         )
     return boards
 

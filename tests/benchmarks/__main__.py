@@ -56,7 +56,8 @@ def main(arguments: list[str]) -> int:
     begin_s, results, failed = time.monotonic(), list[Comparison](), list[str]()
     for number, name in enumerate(names, 1):
         _talk(
-            f"[{number}/{len(names)}] {name}, about {sum(PARTS[part] for part in names[number - 1 :]) / 60:.0f} min left"
+            f"[{number}/{len(names)}] {name}, about "
+            f"{sum(PARTS[part] for part in names[number - 1 :]) / 60:.0f} min left"
         )
         part_s = time.monotonic()
         try:
@@ -71,7 +72,8 @@ def main(arguments: list[str]) -> int:
         _talk(f"    took {time.monotonic() - part_s:.0f} s")
         _write(results, commit, time.monotonic() - begin_s)
     _talk(
-        f"\n{(time.monotonic() - begin_s) / 60:.1f} min; written to {RESULTS.name}/results.md and results.json"
+        f"\n{(time.monotonic() - begin_s) / 60:.1f} min; written to {RESULTS.name}/results.md "
+        "and results.json"
     )
     if failed:
         _talk(f"failed: {', '.join(failed)}")

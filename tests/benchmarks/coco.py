@@ -52,7 +52,8 @@ def comparisons() -> Iterator[Comparison]:
         taken_s, peer_figures = _timed_s(_peer, truth, rows)
         if (apart := float(np.abs(np.subtract(figures, peer_figures)).max())) > EQUAL:
             raise ValueError(
-                f"our twelve figures differ from pycocotools' by up to {apart:g}: their times cannot be compared"
+                f"our twelve figures differ from pycocotools' by up to {apart:g}: their times "
+                "cannot be compared"
             )
         return taken_s
 

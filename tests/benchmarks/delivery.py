@@ -193,7 +193,10 @@ def _telegraf() -> Iterator[Callable[[], float]]:
         )
 
         def rate_per_s() -> float:
-            count = f"SELECT count(seq) FROM run WHERE time >= {time.time_ns() // 1_000_000 * 1_000_000}"  # noqa: S608 - a number
+            count = (
+                "SELECT count(seq) FROM run WHERE time >= "  # noqa: S608 - our own names
+                f"{time.time_ns() // 1_000_000 * 1_000_000}"
+            )
             took_s = send(Settings(broker.port, SINGLE_RECORDS, awaits_receipts=False)).took_s
             sent_s = time.monotonic()
             while not (rows := influx.query(count)) or rows[0]["count"] < SINGLE_RECORDS:

@@ -340,4 +340,7 @@ def this_machine() -> str:
     """Return what the figures were taken on."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123 - Linux only, like the agent
         names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()} x {len(names)}, Python {platform.python_version()}"
+    return (
+        f"{names[0] if names else platform.processor()} x {len(names)}, Python "
+        f"{platform.python_version()}"
+    )

@@ -57,7 +57,8 @@ def main() -> None:
     run = json.loads(path.read_bytes())
     if run["commit"].endswith("-dirty"):
         sys.exit(
-            f"{run['commit']} had changes that no commit has: commit them, and run `make bench` again"
+            f"{run['commit']} had changes that no commit has: commit them, and run "
+            "`make bench` again"
         )
     rows = {
         (row["day"], row["commit"], row["benchmark"]): row for row in (*published(), *rows_of(run))

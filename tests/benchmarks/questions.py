@@ -35,7 +35,8 @@ PAGES = {
     "device": f"device?fleet=lab&device={DEVICE}",
 }
 SCAN = (
-    "SELECT device, model, precision, count(*), avg(latency_p50_ms), min(latency_p50_ms), max(latency_p50_ms) FROM runs"
+    "SELECT device, model, precision, count(*), avg(latency_p50_ms), min(latency_p50_ms), "
+    "max(latency_p50_ms) FROM runs"
     " GROUP BY device, model, precision"
 )
 IN_SQLITE = (

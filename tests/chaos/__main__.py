@@ -54,7 +54,8 @@ def main() -> int:
                 ignore=shutil.ignore_patterns(*NOT_LOGS),
             )
     print(
-        f"seed {arguments.seed}, {time.monotonic() - began:.0f} s{'' if in_time else ', CAME TO A STANDSTILL'}"
+        f"seed {arguments.seed}, {time.monotonic() - began:.0f} "
+        f"s{'' if in_time else ', CAME TO A STANDSTILL'}"
     )
     print("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(struck.items())))
     print("starts: " + ", ".join(f"{name} {count}" for name, count in starts.items()))

@@ -111,7 +111,10 @@ class Cluster(Scene):
             f"node.id = {number + 1}",
             f'rpc.server_addr = "{LOOPBACK}:{inner}"',
             f'plugins.dir = "{plugins}"',
-            'plugins.default_startups = ["rmqtt-shared-subscription", "rmqtt-retainer", "rmqtt-cluster-broadcast"]',
+            (
+                'plugins.default_startups = ["rmqtt-shared-subscription", "rmqtt-retainer", '
+                '"rmqtt-cluster-broadcast"]'
+            ),
             f'{listener}.addr = "{LOOPBACK}:{port}"',
             f"{listener}.allow_anonymous = true",
             f"{listener}.max_mqueue_len = 100000",
@@ -155,7 +158,8 @@ def main() -> int:
         Path(arguments.rmqttd), Path(arguments.influxd), arguments.records, arguments.rate
     ) as cluster:
         say(
-            f"{NODES} nodes, {NODES} collectors, {AGENTS} agents, {arguments.records} records at {arguments.rate:.0f}/s"
+            f"{NODES} nodes, {NODES} collectors, {AGENTS} agents, {arguments.records} records at "
+            f"{arguments.rate:.0f}/s"
         )
         _until(lambda: cluster.drained() > arguments.records // 4)
         cluster.lose_a_node()

@@ -216,7 +216,8 @@ class Pair:
         while not self._is_followed():
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"no standby follows {self.primary.name}: {(self.standby.server.folder / 'log').read_text()[-2000:]}"
+                    f"no standby follows {self.primary.name}: "
+                    f"{(self.standby.server.folder / 'log').read_text()[-2000:]}"
                 )
             time.sleep(0.5)
 
@@ -245,7 +246,10 @@ class Pair:
 
     def _is_followed(self) -> bool:
         # A copy that is being made streams, too, under another name.
-        query = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND application_name LIKE 'node%'"
+        query = (
+            "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND "
+            "application_name LIKE 'node%'"
+        )
         try:
             return self.primary.server.sql(query) == "1"
         except RuntimeError:

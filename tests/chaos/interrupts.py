@@ -184,7 +184,8 @@ def main() -> int:
                 print(f"{index}: after {ended.at_s:.2f} s: {'; '.join(faults)}", flush=True)
             shutil.rmtree(home)
     print(
-        f"{options.count} interrupts: {wrong} wrong, statuses {dict(statuses)}, the longest took {max(seconds):.2f} s"
+        f"{options.count} interrupts: {wrong} wrong, statuses {dict(statuses)}, the longest took "
+        f"{max(seconds):.2f} s"
     )
     return int(wrong > 0)
 

@@ -115,6 +115,9 @@ class Proxy:
             await reader.readexactly(length)
             body = b'{"code":"unavailable","message":"chaos"}'
             extra = "Retry-After: 1\r\n" if status == 429 else ""
-            lines = f"HTTP/1.1 {status} Chaos\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{extra}\r\n"
+            lines = (
+                f"HTTP/1.1 {status} Chaos\r\nContent-Type: application/json\r\nContent-Length: "
+                f"{len(body)}\r\n{extra}\r\n"
+            )
             writer.write(lines.encode() + body)
             await writer.drain()

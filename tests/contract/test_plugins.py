@@ -171,7 +171,8 @@ def test_runtimes_and_generators_are_made_without_their_libraries():
     code = (
         "import sys; from edgemeter.agent import generators, runtimes\n"
         "for table in (generators, runtimes):\n"
-        "    [table.create(name) for name in getattr(table, 'RUNTIMES', None) or table.GENERATORS]\n"
+        "    [table.create(name) for name in getattr(table, 'RUNTIMES', None) or "
+        "table.GENERATORS]\n"
         "print(*sys.modules)"
     )
     loaded = subprocess.run(
@@ -397,12 +398,18 @@ def test_a_runtime_in_a_file_derives_from_the_base_class(tmp_path):
     methods = "".join(
         f"    def {name}(self, *given): pass\n" for name in ("load", "bind", "outputs", "close")
     )
-    source = f"import edgemeter.plugin as em\n\nclass Alike:\n{methods}\nclass Silent(em.Runtime):\n{methods.replace('outputs', 'output')}"
+    source = (
+        f"import edgemeter.plugin as em\n\nclass Alike:\n{methods}\nclass Silent(em.Runtime):\n"
+        f"{methods.replace('outputs', 'output')}"
+    )
     (tmp_path / "mine.py").write_text(source)
     for name, words in [
         (
             "Alike",
-            r"is not a runtime, it does not derive from edgemeter\.plugin\.Runtime: write a class with load, bind, outputs, close,",
+            (
+                r"is not a runtime, it does not derive from edgemeter\.plugin\.Runtime: write a "
+                r"class with load, bind, outputs, close,"
+            ),
         ),
         ("Silent", "is not a runtime, it has no outputs: "),
     ]:

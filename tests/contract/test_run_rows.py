@@ -149,7 +149,8 @@ def test_a_row_says_of_which_case_series_and_day_a_run_is_and_whether_it_may_be_
     runs = numbered([*RECORDS, *RECORDS])
     ledger.commit([arrival(run, STARTED_AT_NS + DAY_NS) for run in runs])
     rows = ledger.query(
-        "SELECT body, is_usable, at_ns, job, queries FROM runs JOIN subjects USING (subject) ORDER BY row"
+        "SELECT body, is_usable, at_ns, job, queries FROM runs JOIN subjects USING (subject) "
+        "ORDER BY row"
     )
     subjects = [msgspec.msgpack.decode(bytes(body), type=RunSubject) for body, *_ in rows]
     assert [subject.key for subject in subjects] == list(map(key_of, runs))

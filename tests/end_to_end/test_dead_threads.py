@@ -13,13 +13,19 @@ from tests.fixtures.servers import mosquitto
 
 DEADLINE_S = 120
 COMMAND = "from edgemeter.agent.cli.main import main; import sys; main(sys.argv[1:])"
-DAEMON = "from edgemeter.agent.daemon.daemon import run_daemon; import sys; sys.exit(run_daemon(sys.argv[1]))"
+DAEMON = (
+    "from edgemeter.agent.daemon.daemon import run_daemon; import sys; "
+    "sys.exit(run_daemon(sys.argv[1]))"
+)
 
 
 def ended(tmp_path, method, *arguments, program=COMMAND):
     """Return the lines of a service that ends by itself, of which `method` (a dotted name) fails as no code of ours foresees."""
     module, _, name = method.partition(":")
-    patch = f"import {module} as patched\ndef fail(*_): raise OverflowError('too large')\npatched.{name} = fail\n{program}"
+    patch = (
+        f"import {module} as patched\ndef fail(*_): raise OverflowError('too large')\n"
+        f"patched.{name} = fail\n{program}"
+    )
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-c", patch, *map(str, arguments)]
     process = subprocess.run(

@@ -128,12 +128,21 @@ with oip_server(ServedModelScript(compute_s=0.02)) as url:
     sys.stdin.read()
 """
 CASES = {
-    "factory": 'model = "model.py:make"\ndata = "data"\ntask = "classification"\nannotations = "classes.json"',
-    "plug-in": 'model = "model.bin"\nruntime = "model.py:Mine"\ndata = "data"\ntask = "classification"\nannotations = "classes.json"',
+    "factory": (
+        'model = "model.py:make"\ndata = "data"\ntask = "classification"\nannotations = '
+        '"classes.json"'
+    ),
+    "plug-in": (
+        'model = "model.bin"\nruntime = "model.py:Mine"\ndata = "data"\ntask = "classification"\n'
+        'annotations = "classes.json"'
+    ),
     "served": 'model = "double.server"',
     "language model": f'model = "{LANGUAGE_MODEL}"\nprompt_tokens = 64\noutput_tokens = 32',
 }
-SUITE = 'name = "deaths"\n[[case]]\n{case}\nmode = "rapid"\nseconds = 2.0\nidle_seconds = 2.0\nrepeats = 1\n'
+SUITE = (
+    'name = "deaths"\n[[case]]\n{case}\nmode = "rapid"\nseconds = 2.0\nidle_seconds = 2.0\n'
+    "repeats = 1\n"
+)
 PR_SET_CHILD_SUBREAPER = 36
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 GONE_S = 10.0

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.alone
 
 NAME = "edgemeter-hog"
 # Ends by itself, whatever becomes of the test.
-HOG = f"import time\nopen('/proc/self/comm', 'w').write({NAME!r})\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+HOG = (
+    f"import time\nopen('/proc/self/comm', 'w').write({NAME!r})\nend = time.monotonic() + 60\n"
+    "while time.monotonic() < end: pass"
+)
 
 
 def hog():
@@ -165,7 +168,8 @@ def test_a_quiet_machine_gives_valid_runs(replay):
     ]
     if len(quiet) < RUNS * 3 // 4:
         pytest.skip(
-            f"others or other guests were at work in {RUNS - len(quiet)} of {RUNS} runs: nothing can be said of quiet"
+            f"others or other guests were at work in {RUNS - len(quiet)} of {RUNS} runs: nothing "
+            "can be said of quiet"
         )
     violated = [record.verdict.rules for record in quiet if record.verdict.state != "ok"]
     assert len(violated) <= RUNS // 20, violated

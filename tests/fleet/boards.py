@@ -107,7 +107,10 @@ def install(release: Path, public_key: Path, folder: Path) -> Path:
         path.mkdir()
     subprocess.run(["tar", "-xf", str(release), "-C", str(tools), "install.py"], check=True)
     # A virtual environment works where it was built only.
-    script = 'mount -t tmpfs tmpfs /opt; mkdir /opt/edgemeter; mount --bind "$0" /opt/edgemeter; exec "$@"'
+    script = (
+        'mount -t tmpfs tmpfs /opt; mkdir /opt/edgemeter; mount --bind "$0" '
+        '/opt/edgemeter; exec "$@"'
+    )
     command = [*NAMESPACE, script, str(installed), sys.executable, str(tools / "install.py")]
     subprocess.run(
         [*command, "--release", str(release), "--public-key", str(public_key)],

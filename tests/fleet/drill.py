@@ -21,7 +21,10 @@ from tests.fleet.fleet_server import FleetServer, served
 LONG_S = 1800.0
 REPLAY = """{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2.5],
  "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}], "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
-SUITE = 'name = "replayed"\n[[case]]\nmodel = "m.replay.json"\nmode = "rapid"\nseconds = {seconds}\nidle_seconds = 0\nrepeats = 1\n'
+SUITE = (
+    'name = "replayed"\n[[case]]\nmodel = "m.replay.json"\nmode = "rapid"\nseconds = {seconds}\n'
+    "idle_seconds = 0\nrepeats = 1\n"
+)
 Say = Callable[[str], None]
 
 

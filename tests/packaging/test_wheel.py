@@ -76,7 +76,10 @@ def test_the_wheel_holds_every_module_and_data_file(wheel):
 @pytest.mark.packaging
 def test_the_python_interface_has_one_name_in_the_wheel(wheel):
     """`edgemeter.agent.api` beside `edgemeter` would make two of each of its classes."""
-    code = "import sys, importlib.util as u; sys.path.insert(0, sys.argv[1]); print(*map(bool, map(u.find_spec, sys.argv[2:])))"
+    code = (
+        "import sys, importlib.util as u; sys.path.insert(0, sys.argv[1]); print(*map(bool, "
+        "map(u.find_spec, sys.argv[2:])))"
+    )
     command = [
         sys.executable,
         "-IS",

@@ -15,7 +15,10 @@ from edgemeter.collector.show.comment import MARK
 pytestmark = pytest.mark.needs("bash", "git")
 
 ACTION = Path(__file__).resolve().parents[2] / "action.yml"
-SUITE = 'name = "s"\n[defaults]\nmode = "rapid"\nidle_seconds = 0.0\n[[case]]\nmodel = "model.replay.json"\n'
+SUITE = (
+    'name = "s"\n[defaults]\nmode = "rapid"\nidle_seconds = 0.0\n[[case]]\nmodel = '
+    '"model.replay.json"\n'
+)
 
 
 def replay(latency_ms):

@@ -49,12 +49,18 @@ def test_services():
     subprocess.run([sys.executable, "-c", ""], check=True)
     time.sleep(0.001)
 """
-SLEEPS = "a test without a marker does not sleep: give it a clock that it moves itself, or mark it `services`"
+SLEEPS = (
+    "a test without a marker does not sleep: give it a clock that it moves itself, or "
+    "mark it `services`"
+)
 FAILURES = {
     "test_broker": "a test without a marker starts no process (mosquitto): mark it `mosquitto`",
     "test_sleep": SLEEPS,
     "test_thread": SLEEPS,
-    "test_socket": "uses no socket (socket.getaddrinfo): give it a transport in this process, or mark it `services`",
+    "test_socket": (
+        "uses no socket (socket.getaddrinfo): give it a transport in this process, or "
+        "mark it `services`"
+    ),
     "test_skip": "test_planted.py::test_skip is skipped: mark what it needs (tests/requirements.py)",
     "test_python": f"({sys.executable}): mark it `services`, or `command` if it starts the command line",
 }
@@ -146,5 +152,8 @@ def test_a_process_that_hangs_fails_its_test_with_its_command(tmp_path):
         check=False,
     )
     assert "2 failed, 1 passed" in result.stdout, result.stdout
-    line = f"hung, and was ended after 1 s: {sys.executable} -c 'import time; time.sleep(600)': mark a test that needs longer"
+    line = (
+        f"hung, and was ended after 1 s: {sys.executable} -c 'import time; time.sleep(600)': "
+        "mark a test that needs longer"
+    )
     assert result.stdout.count(line) == 2

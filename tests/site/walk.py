@@ -26,7 +26,8 @@ from edgemeter.models.catalogue.shipped_models import write_sample
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(
     r"(?:^ *<!-- (?P<mark>not run: [^\n]+?|until stopped|exits \d+|compared) -->\n)?"
-    r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^(?P=indent)```$",
+    r"^(?P<indent> *)```(?P<language>\w*)(?: "
+    r"title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
 INSTALL = re.compile(
@@ -165,7 +166,8 @@ class Walk:
             Step(typed, completed.stderr + completed.stdout, time.monotonic() - began)
         )
         assert completed.returncode == status, (
-            f"{where}: $ {typed}\nstatus {completed.returncode}\n{completed.stdout}\n{completed.stderr}"
+            f"{where}: $ {typed}\nstatus {completed.returncode}\n{completed.stdout}\n"
+            f"{completed.stderr}"
         )
         assert "Traceback" not in completed.stderr, f"{where}: $ {typed}\n{completed.stderr}"
         return completed.stdout
@@ -190,7 +192,8 @@ class Walk:
         deadline = time.monotonic() + LIMIT_S
         # Each of ours says so once it listens or is connected.
         while not re.search(
-            rb"receiving from|agent of|http://|connected|stop with Ctrl-C|serving the fleet|mosquitto version|Mosquitto should not",
+            rb"receiving from|agent of|http://|connected|stop with Ctrl-C|serving the "
+            rb"fleet|mosquitto version|Mosquitto should not",
             log.read_bytes(),
         ):
             assert process.poll() is None, f"$ {command}\n{log.read_text()}"

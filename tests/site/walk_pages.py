@@ -134,8 +134,14 @@ def transcript(page: Path, reader: walk.Walk) -> str:
         "/home/you": str(reader.home),
     } | reader.replaced
     lines = [
-        f"docs/{page.relative_to(DOCS)}, walked on {time.strftime('%Y-%m-%d', time.gmtime())} in an empty home",
-        f"new environment: Python {platform.python_version()}, pip install 'edgemeter[{walk.extras(page)}]'",
+        (
+            f"docs/{page.relative_to(DOCS)}, walked on "
+            f"{time.strftime('%Y-%m-%d', time.gmtime())} in an empty home"
+        ),
+        (
+            f"new environment: Python {platform.python_version()}, pip install "
+            f"'edgemeter[{walk.extras(page)}]'"
+        ),
         f"machine: {platform.machine()}, {os.cpu_count()} processors",
     ]
     if reader.replaced:

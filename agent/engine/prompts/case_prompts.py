@@ -97,7 +97,10 @@ class CasePrompts:
         name = f"synthetic {case.token_lengths}"
         if file:
             template = "chat template" if able.chats else "no template"
-            name = f"{len(file.questions)} questions of {file.name}, {template}, {case.output_tokens} tokens"
+            name = (
+                f"{len(file.questions)} questions of {file.name}, {template}, "
+                f"{case.output_tokens} tokens"
+            )
         unusual = [
             "" if loaded.text_tokens.size or file else "salted",
             f"kv {loaded.kv_type}" if loaded.kv_type not in (None, USUAL_KV_TYPE) else "",

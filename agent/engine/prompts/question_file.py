@@ -113,7 +113,8 @@ def _question(where: str, entry: _QuestionEntry) -> Question:
         answers = entry.answers if entry.answer is None else (str(entry.answer),)
         if not answers:
             raise ConfigError(
-                f"{where}: there is no right answer: give answer, answers, or choices with the answer's letter"
+                f"{where}: there is no right answer: give answer, answers, or choices with the "
+                "answer's letter"
             )
         return Question(entry.prompt, AnswerKey(answers))
     letters = string.ascii_uppercase[: len(entry.choices)]
@@ -124,7 +125,8 @@ def _question(where: str, entry: _QuestionEntry) -> Question:
     )
     if not isinstance(index, int) or not 0 <= index < len(letters):
         raise ConfigError(
-            f"{where}: there is no choice {entry.answer!r}: give the letter of one of at most 26, or its number from 0"
+            f"{where}: there is no choice {entry.answer!r}: give the letter of one of at most "
+            "26, or its number from 0"
         )
     listed = "\n".join(
         f"{letter}. {choice}" for letter, choice in zip(letters, entry.choices, strict=False)

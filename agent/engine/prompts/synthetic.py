@@ -23,7 +23,8 @@ class SyntheticPrompts:
         fixed = len(loaded.first_tokens)
         if loaded.text_tokens.size and prompt_tokens <= fixed:
             raise ConfigError(
-                f"a prompt of {prompt_tokens} tokens has no room after the {fixed} that the model begins with: give more"
+                f"a prompt of {prompt_tokens} tokens has no room after the {fixed} that the "
+                "model begins with: give more"
             )
 
     def of(self, number: int) -> list[int] | str:

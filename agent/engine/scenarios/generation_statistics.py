@@ -146,7 +146,10 @@ def unstreamed_reason(
         float(np.median(moments.later_tokens())) < 1
         and float(np.median(moments.output_tokens)) > step_tokens
     ):
-        return "all tokens of an answer came in one piece: the server or a proxy before it does not stream"
+        return (
+            "all tokens of an answer came in one piece: the server or a proxy before it "
+            "does not stream"
+        )
     spent_ns, later_tokens = moments.spans_ns()
     if not later_tokens.size or float(np.median(later_tokens)) < FEWEST_STREAMED:
         return None
@@ -165,7 +168,8 @@ def unstreamed_reason(
     if ratio >= min(BUFFERED_RATIO, by_prompt):
         return None
     return (
-        f"{np.median(later_tokens):.0f} tokens came within {np.median(spent_ns) / 1e6:.3g} ms after {waited_ns.min() / 1e6:,.4g} ms "
+        f"{np.median(later_tokens):.0f} tokens came within {np.median(spent_ns) / 1e6:.3g} ms "
+        f"after {waited_ns.min() / 1e6:,.4g} ms "
         "without any: the server or a proxy before it holds them back"
     )
 

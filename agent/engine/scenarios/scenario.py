@@ -44,7 +44,8 @@ def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> tuple[int, int]:
         if case.batch in (None, batch):
             return batch, 1
         raise ConfigError(
-            f"the model takes {batch} samples a call, not {case.batch}: remove `batch`, or export it with an open batch dimension"
+            f"the model takes {batch} samples a call, not {case.batch}: remove `batch`, or "
+            "export it with an open batch dimension"
         )
     return batch or 1, 1
 
@@ -52,7 +53,10 @@ def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> tuple[int, int]:
 def join_batch(items: Sequence[list[Array]]) -> list[Array]:
     """Return one batch, `items` joined along the first dimension; raises ConfigError if they differ in shape."""
     if any(len({item[index].shape for item in items}) > 1 for index in range(len(items[0]))):
-        message = 'items of different lengths make no batch: pad them (padding = "tokens" in the card), or leave batch out'
+        message = (
+            'items of different lengths make no batch: pad them (padding = "tokens" in the '
+            "card), or leave batch out"
+        )
         raise ConfigError(message)
     return [np.concatenate([item[index] for item in items]) for index in range(len(items[0]))]
 

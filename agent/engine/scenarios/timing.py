@@ -157,7 +157,8 @@ class TimedQueries:
         counts = (self.arrived_ns >= start_ns) & (ends_ns <= window.end_ns)
         if not counts.any():
             raise MeasurementError(
-                f"no query lay wholly within the {window.length_ns / 1e9:.3g} s in which all models were timed: "
+                f"no query lay wholly within the {window.length_ns / 1e9:.3g} s in which all "
+                "models were timed: "
                 "use a longer mode (--mode normal)"
             )
         end_ns = int(ends_ns[counts].max())

@@ -24,7 +24,7 @@ from edgemeter.agent.vision.decoders.grids import strides_of
 _GRID = Pictures(nms_iou=0.7)
 _PRIORS = Pictures(
     resize="stretch", mean=(127.0,) * 3, sd=(128.0,) * 3, side=300, nms_iou=0.45,
-    doubt="(pixel - 127) / 128, jetson-inference's: a wrong guess costs accuracy; set input.mean and input.sd",
+    doubt="(pixel - 127) / 128, jetson-inference's: a wrong guess costs accuracy; set input.mean " "and input.sd",  # noqa: ISC001
 )  # fmt: skip
 
 
@@ -51,7 +51,10 @@ class BoxesScores(Family):
             if is_grid
             else max(columns - 1, 1)
         )
-        doubt = f"{classes} of its {columns} scores are classes, and the size of a box follows x and y; set `family` and output.classes"
+        doubt = (
+            f"{classes} of its {columns} scores are classes, and the size of a box follows x and "
+            "y; set `family` and output.classes"
+        )
         return Recognition(
             classes or columns,
             (*(() if facts.labels or is_grid else (doubt,)), *facts.unnamed(classes)),
@@ -71,7 +74,8 @@ class BoxesScores(Family):
         scores, _ = class_scores(values, columns if classes == columns else None)
         if classes not in (None, scores.shape[1]):
             raise ConfigError(
-                f"none of {columns} scores is a background, which would win in most rows: correct output.classes in the card"
+                f"none of {columns} scores is a background, which would win in most rows: "
+                "correct output.classes in the card"
             )
         anchors, kinds = np.nonzero(scores > self._output.score_threshold)
         corners = boxes_in_pixels(rows, anchors, frame, "corners")

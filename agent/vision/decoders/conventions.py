@@ -60,7 +60,8 @@ def _form(boxes: Floats, usual: Form) -> Form:
         return usual
     if _inside(first, second, 0.3) < _MOST or float(np.ptp(first, axis=0).max()) < _LEAST_SPREAD:
         raise ConfigError(
-            "the boxes are neither corners nor centres and sizes, but may be distances or offsets from anchors: correct `family`"
+            "the boxes are neither corners nor centres and sizes, but may be distances or "
+            "offsets from anchors: correct `family`"
         )
     return "centres"
 

@@ -34,7 +34,10 @@ _SIGMOID = re.compile(
 )
 # Those of them that use pixels as 0..1, without ImageNet's mean.
 _ON_UNIT = re.compile(r"rt-?_?detr|d-?_?fine|deim")
-_DOUBT = "ImageNet's mean and sd, the usual for PyTorch: a wrong guess costs accuracy; set input.mean and input.sd"
+_DOUBT = (
+    "ImageNet's mean and sd, the usual for PyTorch: a wrong guess costs accuracy; set input.mean "
+    "and input.sd"
+)
 
 
 class Detr(Family):
@@ -62,7 +65,10 @@ class Detr(Family):
                 facts.categories or columns, facts.unnamed(facts.categories or columns)
             )
         classes = columns if is_sigmoid else columns - 1
-        doubt = f"the last of {columns} scores is taken for 'no object', as DETR's; if each is a class, set output.classes = {columns}"
+        doubt = (
+            f"the last of {columns} scores is taken for 'no object', as DETR's; if each is a "
+            f"class, set output.classes = {columns}"
+        )
         return Recognition(classes, (*(() if is_usual else (doubt,)), *facts.unnamed(classes)))
 
     @classmethod
@@ -104,7 +110,10 @@ class Detr(Family):
                 and classes in (None, columns, (columns or 0) - 1)
             ):
                 return at, index
-        needs = f"boxes [1, queries, 4] and scores [1, queries, {'n' if classes is None else f'{classes} or {classes + 1}'}]"
+        needs = (
+            "boxes [1, queries, 4] and scores [1, queries, "
+            f"{'n' if classes is None else f'{classes} or {classes + 1}'}]"
+        )
         raise boxes.mismatch(
             "detr", needs, [list(shape) for shape in shapes], "output.classes or `family`"
         )

@@ -36,7 +36,10 @@ class EdgemeterGrid(Family):
         at, rows, columns = two_tables(facts.shapes) or (1, 0, 0)
         if at != 0 or facts.size is None or rows != cell_count(*facts.size, STRIDES):
             return None
-        doubt = "boxes as distances from the cells of our own detector's grids; set `family` if it is another model"
+        doubt = (
+            "boxes as distances from the cells of our own detector's grids; set `family` if it "
+            "is another model"
+        )
         return Recognition(columns, (doubt, *facts.unnamed(columns)))
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
@@ -76,7 +79,10 @@ class EdgemeterGrid(Family):
         )
         if fits and classes in (None, shapes[1][2]):
             return
-        needs = f"on an input of {self._size[0]} x {self._size[1]} boxes [1, {cells}, 4] and scores [1, {cells}, {classes or 'classes'}]"
+        needs = (
+            f"on an input of {self._size[0]} x {self._size[1]} boxes [1, {cells}, 4] and scores "
+            f"[1, {cells}, {classes or 'classes'}]"
+        )
         raise boxes.mismatch(
             "edgemeter",
             needs,

@@ -104,7 +104,10 @@ class UnknownModel:
         assumption = taken_as or ("those of COCO" if classes == COCO_CLASSES else "")
         assumption = f", so {assumption} are assumed" if assumption else ""
         return (
-            f"its {classes} classes have no names{assumption}; set output.classes and output.labels",
+            (
+                f"its {classes} classes have no names{assumption}; set output.classes and "
+                "output.labels"
+            ),
         )
 
     def one_of_heads(self, family: str, classes: int, *doubts: str) -> Recognition:
@@ -113,7 +116,8 @@ class UnknownModel:
             return Recognition(classes, doubts)
         likely = ", or one class and 17 keypoints" if classes == 1 + 3 * KEYPOINTS else ""
         other = (
-            f"{family} with {classes} classes{likely}? Heads for poses, segmentation and turned boxes have such an output too: "
+            f"{family} with {classes} classes{likely}? Heads for poses, segmentation and turned "
+            "boxes have such an output too: "
             "set `task`, `family` and output.classes"
         )
         return Recognition(classes, doubts, other)

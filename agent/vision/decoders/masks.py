@@ -46,13 +46,15 @@ def with_masks(
     is_planar, is_channels_last = tensor.shape[2:] == sides, tensor.shape[1:3] == sides
     if tensor.shape[0] != 1 or not (is_planar or is_channels_last):
         raise ConfigError(
-            f"the prototypes have the shape {list(tensor.shape)}, not {sides[0]} x {sides[1]} cells: correct the card"
+            f"the prototypes have the shape {list(tensor.shape)}, not {sides[0]} x {sides[1]} "
+            "cells: correct the card"
         )
     prototypes = tamed(tensor[0] if is_planar else tensor[0].transpose(2, 0, 1))
     count = len(prototypes)
     if coefficients.shape[1] != count:
         raise ConfigError(
-            f"an object has {coefficients.shape[1]} coefficients for {count} prototypes: correct output.classes in the card"
+            f"an object has {coefficients.shape[1]} coefficients for {count} prototypes: correct "
+            "output.classes in the card"
         )
     logits = (coefficients @ prototypes.reshape(count, -1)).reshape(-1, *sides)
     return replace(

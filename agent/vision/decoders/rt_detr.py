@@ -45,7 +45,10 @@ class RtDetr(Family):
         is_counted = facts.named is None and columns - 4 in (labels, COCO_CLASSES)
         if rows is None or rows < columns or not (is_named or is_counted):
             return None
-        doubt = "RT-DETR's head, boxes as 0..1 beside scores: its rows are not a grid; set `family` and [input]"
+        doubt = (
+            "RT-DETR's head, boxes as 0..1 beside scores: its rows are not a grid; "
+            "set `family` and [input]"
+        )
         return Recognition(
             columns - 4, (*(() if is_named else (doubt,)), *facts.unnamed(columns - 4))
         )

@@ -54,7 +54,10 @@ class TflitePostprocess(Family):
             info.name.lower().startswith("detection_classes") for info in facts.outputs
         )
         if are_tensorflows and not facts.name.lower().endswith(".tflite"):
-            doubt = "classes count from 1, as in TensorFlow's graphs, and are COCO's ids; set output.classes and output.labels"
+            doubt = (
+                "classes count from 1, as in TensorFlow's graphs, and are COCO's ids; set "
+                "output.classes and output.labels"
+            )
             return Recognition(facts.classes_or(COCO_LAST_ID) + 1, (doubt,))
         classes = facts.foreground or facts.classes_or(COCO_LAST_ID)
         return Recognition(

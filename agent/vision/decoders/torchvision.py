@@ -43,7 +43,10 @@ class Torchvision(Family):
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
         if len(facts.shapes) < 3 or labelled_lists(facts.shapes) is None:
             return None
-        doubt = "labels count from 1, 0 is the background, as torchvision's do; set `family` in its card if that is wrong"
+        doubt = (
+            "labels count from 1, 0 is the background, as torchvision's do; set `family` in its "
+            "card if that is wrong"
+        )
         classes = facts.foreground or facts.classes_or(COCO_LAST_ID)
         return Recognition(
             classes,
@@ -70,8 +73,10 @@ class Torchvision(Family):
         are_above = scores > self._output.score_threshold
         if np.any(labels[are_above] < 1):
             raise ConfigError(
-                "label 0 has a score: labels of family torchvision count from 1, 0 is the background; lists that count from 0 and "
-                "come with their number (TensorRT's EfficientNMS) are of family detr-lists; correct `family` in the card"
+                "label 0 has a score: labels of family torchvision count from 1, 0 is the "
+                "background; lists that count from 0 and "
+                "come with their number (TensorRT's EfficientNMS) are of family detr-lists; "
+                "correct `family` in the card"
             )
         corners, scores = (
             boxes.in_pixels(outputs[at].reshape(-1, 4)[are_above], frame),

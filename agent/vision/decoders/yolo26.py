@@ -62,7 +62,8 @@ class Yolo26(Family):
         classes = np.rint(rows[:, 5])
         if not np.all(np.abs(rows[:, 5] - classes) <= _ROUNDING):
             raise ConfigError(
-                "the sixth column should hold class numbers, and they are not whole: quantised with one scale for boxes and classes? "
+                "the sixth column should hold class numbers, and they are not whole: quantised "
+                "with one scale for boxes and classes? "
                 "Export end-to-end models in float, or without the end-to-end head (family yolov8)"
             )
         corners, scores, kinds = (
@@ -87,6 +88,7 @@ class Yolo26(Family):
         ):
             return
         raise ConfigError(
-            f"family {self._family} needs one output of shape [1, n, {columns}], the model gives {[list(shape) for shape in shapes]}: "
+            f"family {self._family} needs one output of shape [1, n, {columns}], the model gives "
+            f"{[list(shape) for shape in shapes]}: "
             "one with [1, 4 + classes, anchors] is of family yolov8; correct `family` in its card"
         )

@@ -54,7 +54,10 @@ class YoloV8(Family):
         if is_named or (
             rows is not None and facts.named is None and columns == 4 + (labels or COCO_CLASSES)
         ):
-            doubt = f"YOLOv8's head with its axes exchanged, since {columns} is 4 + COCO's 80 classes; set `family`"
+            doubt = (
+                f"YOLOv8's head with its axes exchanged, since {columns} is 4 + COCO's 80 "
+                "classes; set `family`"
+            )
             return facts.one_of_heads(
                 "yolov8", columns - 4, *(() if is_named or labels else (doubt,))
             )

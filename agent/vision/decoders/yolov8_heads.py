@@ -44,7 +44,10 @@ class YoloV8Heads(Family):
             and heads.classes not in (facts.known_classes, COCO_CLASSES)
         ):
             return None
-        doubt = "distances of one value, as YOLO26's and YOLOv6's; set `family` if it is another model's"
+        doubt = (
+            "distances of one value, as YOLO26's and YOLOv6's; set `family` if it "
+            "is another model's"
+        )
         return Recognition(
             heads.classes,
             (*((doubt,) if heads.distances == 4 else ()), *facts.unnamed(heads.classes)),
@@ -82,7 +85,10 @@ class YoloV8Heads(Family):
         heads = head_maps(shapes, self._size, _WIDTHS, self._output.classes)
         if heads is not None and self._output.classes in (None, heads.classes):
             return heads
-        needs = f"for each stride maps of 64 distances and {self._output.classes or 'all'} scores on {self._size[0]} x {self._size[1]}"
+        needs = (
+            f"for each stride maps of 64 distances and {self._output.classes or 'all'} scores on "
+            f"{self._size[0]} x {self._size[1]}"
+        )
         raise boxes.mismatch(
             "yolov8-heads",
             needs,

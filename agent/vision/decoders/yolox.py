@@ -36,7 +36,8 @@ class YoloX(Family):
         ):
             return None
         doubt = (
-            "YOLOX's head, pictures in BGR 0..255 at the upper left: models that take RGB 0..1 have the same shape; "
+            "YOLOX's head, pictures in BGR 0..255 at the upper left: models that take RGB 0..1 "
+            "have the same shape; "
             "set `family`, input.colour, input.resize, input.mean and input.sd"
         )
         is_usual = facts.named is None and strides_of(rows, facts.size) == (8, 16, 32)
@@ -74,5 +75,8 @@ class YoloX(Family):
         strides = strides_of(shape[1], self._size) if len(shape) == 3 and shape[0] == 1 else ()
         if strides and (shape[2] or 0) > 5 and classes in (None, (shape[2] or 0) - 5):
             return strides
-        needs = f"an output of shape [1, cells of {self._size[0]} x {self._size[1]}, {boxes.count_in_words(5, classes)}]"
+        needs = (
+            f"an output of shape [1, cells of {self._size[0]} x {self._size[1]}, "
+            f"{boxes.count_in_words(5, classes)}]"
+        )
         raise boxes.mismatch("yolox", needs, list(shape), "height, width, `classes` or `family`")

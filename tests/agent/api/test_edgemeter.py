@@ -132,7 +132,8 @@ def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
     for wrong, name in ((5, "5"), (None, "None")):
         with pytest.raises(
             TypeError,
-            match=f"^{name} cannot be measured: give the path or name of a model, or a function and its inputs$",
+            match=f"^{name} cannot be measured: give the path or name of a model, or a function "
+            "and its inputs$",
         ):
             edgemeter.measure(wrong)
     (tmp_path / "none.onnx").touch()
@@ -154,7 +155,10 @@ def test_compare_and_load_take_their_arguments_one_by_one(tmp_path):
         ((), "compare takes two models or more"),
         (
             (tmp_path / "a.onnx",),
-            "compare takes two models or more, as in edgemeter.compare(A, B): measure one with edgemeter.measure(A)",
+            (
+                "compare takes two models or more, as in edgemeter.compare(A, B): measure one "
+                "with edgemeter.measure(A)"
+            ),
         ),
         (
             (abs,),

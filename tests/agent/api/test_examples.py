@@ -87,7 +87,8 @@ class Counts:
 def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
     """A runtime, a task and a sensor that no package registers, named by a suite and an option; the record names their files."""
     (classifier / "suite.toml").write_text(
-        'name = "own"\n[[case]]\nmodel = "net.npy"\nruntime = "runtime.py:DenseLayer"\ntask = "counts.py:Counts"\ndata = "photos"\n'
+        'name = "own"\n[[case]]\nmodel = "net.npy"\nruntime = "runtime.py:DenseLayer"\ntask = '
+        '"counts.py:Counts"\ndata = "photos"\n'
         'annotations = "classes.csv"\nmode = "rapid"\nseconds = 3\nrepeats = 1\n'
     )
     out, home = tmp_path / "runs.json", os.environ | {"EDGEMETER_HOME": str(tmp_path)}

@@ -25,9 +25,11 @@ def test_a_sensor_imports_nothing_of_the_other_kinds():
     """The process that measures imports it, whose cold start and memory are figures; `import edgemeter` alone imports nothing else."""
     code = (
         "import sys, edgemeter\n"
-        "print([name for name in sys.modules if 'edgemeter.' in name or name in {'numpy', 'click', 'msgspec'}])\n"
+        "print([name for name in sys.modules if 'edgemeter.' in name or name in {'numpy', "
+        "'click', 'msgspec'}])\n"
         "from edgemeter.plugin import Description, PowerSensor, Reading\n"
-        "folders = {name.split('.')[2] for name in sys.modules if name.startswith('edgemeter.agent.')}\n"
+        "folders = {name.split('.')[2] for name in sys.modules if "
+        "name.startswith('edgemeter.agent.')}\n"
         "print(sorted(folders & {'tasks', 'vision', 'datasets', 'generators', 'runtimes'}))"
     )
     completed = subprocess.run(

@@ -93,7 +93,8 @@ def test_paths_are_relative_to_the_configuration(tmp_path, monkeypatch):
     """As in a suite, from whatever folder a command is called; an absolute one and one below the home stay what they are."""
     monkeypatch.setenv("HOME", "/home/ada")
     (tmp_path / "config.toml").write_text(
-        'broker = "mqtts://u@b?ca=tls/ca.pem&password_file=/etc/secret"\nsigning_key_file = "~/lab.key"\n'
+        'broker = "mqtts://u@b?ca=tls/ca.pem&password_file=/etc/secret"\nsigning_key_file = '
+        '"~/lab.key"\n'
         '[sensors.replay]\npath = "power.json"\nscope = "board-input"\n'
     )
     monkeypatch.chdir("/")

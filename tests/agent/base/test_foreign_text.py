@@ -60,7 +60,8 @@ JSON = {
     "lists": lists,
     "objects": lambda depth: '{"a":' * depth + "1" + "}" * depth,
     "a field": lambda depth: (
-        f'{{"images": {lists(depth)}, "runs": {lists(depth)}, "data": {lists(depth)}, "paragraphs": 1}}'
+        f'{{"images": {lists(depth)}, "runs": {lists(depth)}, "data": {lists(depth)}, '
+        f'"paragraphs": 1}}'
     ),
     "a field in a list": lambda depth: f'[{{"id": {lists(depth)}}}]',
 }

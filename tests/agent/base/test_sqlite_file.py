@@ -82,7 +82,10 @@ def test_a_second_connection_of_a_process_leaves_the_locks_of_the_first(tmp_path
         with database.transaction() as connection:
             connection.execute("INSERT INTO t0 VALUES (1)")
         sqlite_file.Database(path, FORM).close()
-        code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(*c.execute('SELECT * FROM t0')); c.close()"
+        code = (
+            "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(*c.execute('SELECT * "
+            "FROM t0')); c.close()"
+        )
         assert subprocess.check_output([sys.executable, "-c", code, path], text=True) == "(1,)\n"
         assert path.with_name("ledger.sqlite-wal").exists()
 

@@ -27,7 +27,8 @@ def test_a_thread_that_dies_ends_the_service_with_a_line_that_names_it():
         assert stopped.wait(DEADLINE_S)
     text = str(ended.value)
     assert text.startswith(
-        "the thread 'edgemeter-page' died (OverflowError: can't serialize ints < -2**63, test_threads.py line "
+        "the thread 'edgemeter-page' died (OverflowError: can't serialize ints < -2**63, "
+        "test_threads.py line "
     )
     assert "\n" not in text
     assert ended.value.exit_status == FAILED

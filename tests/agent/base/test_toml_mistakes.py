@@ -45,7 +45,7 @@ def test_a_mistake_names_section_key_what_was_expected_and_what_exists():
         ("fleet = 'a'\n[[case]]\nlimit_w = 1\nmode = 'ful'", "`mode` in [[case]] number 1 is 'ful', which is unknown: did you mean full?"),
         (
             "fleet = 'a'\n[first]\nlimit_w = 1\nthreads = [1, 0]",
-            "`threads` in [first] is wrong in item 2, which has to be a whole number of at least 1, not 0",
+            ("`threads` in [first] is wrong in item 2, which has to be a whole number of at " "least 1, not 0"),  # noqa: ISC001
         ),
     ]:  # fmt: skip
         (mistake,) = mistakes(msgspec.toml.decode(text), Document)

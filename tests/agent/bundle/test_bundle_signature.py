@@ -151,7 +151,10 @@ def test_openssl_agrees(tmp_path, key):
     files = archive.unpack(write_bundle(tmp_path, signer=signature.signer(key)))
     for name in ("manifest.json", "manifest.sig", "signer.pem"):
         (tmp_path / name).write_bytes(files[name])
-    command = "openssl pkeyutl -verify -pubin -inkey signer.pem -rawin -in manifest.json -sigfile manifest.sig"
+    command = (
+        "openssl pkeyutl -verify -pubin -inkey signer.pem -rawin -in manifest.json -sigfile "
+        "manifest.sig"
+    )
     completed = subprocess.run(
         command.split(), cwd=tmp_path, capture_output=True, text=True, check=False
     )

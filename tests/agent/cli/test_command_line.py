@@ -53,7 +53,10 @@ def test_it_has_a_version(tmp_path):
 
 def test_help_names_every_command_and_imports_nothing_heavy():
     """Neither numpy, a runtime nor a group."""
-    code = "import sys; from edgemeter.agent.cli.main import main\ntry: main(['--help'])\nfinally: print(*sys.modules, file=sys.stderr)"
+    code = (
+        "import sys; from edgemeter.agent.cli.main import main\ntry: main(['--help'])\nfinally: "
+        "print(*sys.modules, file=sys.stderr)"
+    )
     completed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

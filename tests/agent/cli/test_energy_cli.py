@@ -69,7 +69,10 @@ def test_a_command_that_is_not_there_is_one_line(configuration):
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_ends_the_command_that_is_measured(configuration, number, status):
     """Which gets a second for what it does at its end."""
-    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(print('saved'))); print('begun', flush=True); time.sleep(600)"
+    code = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(print('saved'))); "
+        "print('begun', flush=True); time.sleep(600)"
+    )
     words = ["--idle", "0", "--config", str(configuration), "--", sys.executable, "-c", code]
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "energy", *words]
     with subprocess.Popen(

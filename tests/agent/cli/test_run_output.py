@@ -299,9 +299,9 @@ def test_a_run_that_lies_apart_counts_where_fewer_than_three_others_are_ok():
     text = printed(*apart)
     assert "  Latency     155 ms (106 to 227)" in text
     assert (
-        "  disturbed: a p50 of 185 ms is far from 143.4 ms, the median of the 3 runs of that session (1 of 3 runs)."
-        in text
-    )
+        "  disturbed: a p50 of 185 ms is far from 143.4 ms, the median of the 3 runs of that "
+        "session (1 of 3 runs)."
+    ) in text
     assert "  1 disturbed run counts, because fewer than 3 runs of its case are ok.\n" in text
     text = printed(*repeats(185.0, 143.4, 140.8, 142.0, session_started_at_ns=7))
     assert "  Latency     142 ms ± 4%" in text

@@ -48,7 +48,10 @@ def test_models_of_a_command_are_named_in_errors_and_no_suite_is():
         (
             ("m.onnx",),
             {"annotations": "a.json"},
-            "m.onnx: annotations need data: give --data PATH (data = PATH in a suite), or leave them out",
+            (
+                "m.onnx: annotations need data: give --data PATH (data = PATH in a suite), or "
+                "leave them out"
+            ),
         ),
         (("a.onnx",), {"together": True}, "a.onnx: together 'together' names one case"),
     ]:

@@ -16,12 +16,18 @@ NO_IDLE = {**LOST, "idle_before_w": None, "idle_after_w": None}
         (
             LOST,
             10.0,
-            "lost in the uncertainty of idle power; measure longer, or let it idle longer, with --idle 20",
+            (
+                "lost in the uncertainty of idle power; measure longer, or let it idle longer, "
+                "with --idle 20"
+            ),
         ),
         (
             {**LOST, "after_load_mj": 40.0},
             10.0,
-            "such as a fan, hides idle power; set the fan to one speed, or let it idle longer, with --idle",
+            (
+                "such as a fan, hides idle power; set the fan to one speed, or let it idle "
+                "longer, with --idle"
+            ),
         ),
     ],
 )

@@ -32,7 +32,10 @@ def test_the_sample_expands_models_and_threads(tmp_path):
 
 def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
     """Prompts x outputs, 512+128 where nothing is set; what the defaults have for images does not reach it."""
-    text = 'name = "m"\n[defaults]\ndata = "i"\n[[case]]\nmodel = "a.gguf"\n{}\n[[case]]\nmodel = "b.onnx"\n'
+    text = (
+        'name = "m"\n[defaults]\ndata = "i"\n[[case]]\nmodel = "a.gguf"\n{}\n[[case]]\n'
+        'model = "b.onnx"\n'
+    )
     suite = _suite(tmp_path, text.format("prompt_tokens = [128, 512]\noutput_tokens = [1, 64]"))
     lengths_of_cases = [
         (case.prompt_tokens, case.output_tokens, case.runtime, case.data is None)
@@ -53,7 +56,8 @@ def test_a_replay_generates_where_lengths_are_given(tmp_path):
     """The same runtime name plays both kinds of recordings."""
     cases = _suite(
         tmp_path,
-        'name = "m"\n[[case]]\nmodel = "a.replay.json"\n[[case]]\nmodel = "a.replay.json"\nprompt_tokens = 8\n',
+        'name = "m"\n[[case]]\nmodel = "a.replay.json"\n[[case]]\nmodel = "a.replay.json"\n'
+        "prompt_tokens = 8\n",
     ).cases
     assert [(case.runtime, case.output_tokens) for case in cases] == [
         ("replay", None),

@@ -142,7 +142,10 @@ def test_a_service_managers_agent_waits_for_one_that_was_started_by_hand(
 @pytest.mark.services
 def test_it_holds_little_in_memory():
     """What it imports is what it needs: a small board has other use for its memory."""
-    code = "import sys, edgemeter.agent.daemon.daemon, paho.mqtt.client; print('\\n'.join(sys.modules))"
+    code = (
+        "import sys, edgemeter.agent.daemon.daemon, paho.mqtt.client; "
+        "print('\\n'.join(sys.modules))"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     ).stdout.splitlines()

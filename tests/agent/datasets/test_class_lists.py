@@ -91,7 +91,8 @@ def test_the_models_labels_name_the_folders(tmp_path):
     """By name, whatever the order of the folders; as many as classes are in their order, and which of fewer they are nobody knows."""
     with pytest.raises(
         ConfigError,
-        match=r"2 class folders, model 'tested' has 3 classes.*give a list of all.*classes = 3, label_offset = 0",
+        match=r"2 class folders, model 'tested' has 3 classes.*give a list of all.*classes = 3, "
+        r"label_offset = 0",
     ):
         make_task(open_folder(make_folders(tmp_path / "fewer", "n03", "n01")))
     assert make_task(open_folder(make_folders(tmp_path / "other", "n01", "n02", "n03")))._truth == (

@@ -193,5 +193,8 @@ def test_values_of_12_bits_in_files_of_16_are_noted(tmp_path):
         Image.new("RGB", (4, 4)).save(folder / "c.png")
         warnings = open_folder(folder).warnings
         assert len(warnings) == (bits is not None)
-        start = f"2 of the 3 photographs checked have 16 bits a channel and no value above {bits} bits (first 'a.png')"
+        start = (
+            f"2 of the 3 photographs checked have 16 bits a channel and no value above {bits} "
+            "bits (first 'a.png')"
+        )
         assert all(warning.startswith(start) for warning in warnings)

@@ -56,7 +56,10 @@ def test_a_file_name_of_another_system_or_tool_is_matched_by_its_base_name(folde
             data = open_with_truth(folder, naming(name))
             assert [item.path for item in data.items] == [folder / file]
             assert data.image_ids == (100,)
-            text = f"1 of 1 file names of the annotations are matched by base name (first {name!r} with {file!r})"
+            text = (
+                f"1 of 1 file names of the annotations are matched by base name (first {name!r} "
+                f"with {file!r})"
+            )
             assert data.warnings == (() if name == file else (text,))
 
 
@@ -177,7 +180,8 @@ def test_image_ids_are_read_in_the_one_way_that_fits_all():
         match_image_ids(["1", "2"], near, "p")
     with pytest.raises(
         ConfigError,
-        match=r"2 of 3 image ids in p belong to no image in the annotations \(like 0, file 'images/007.jpg'\), first 9",
+        match=r"2 of 3 image ids in p belong to no image in the annotations \(like 0, file "
+        r"'images/007.jpg'\), first 9",
     ):
         match_image_ids([2, 9, "x"], IMAGES, "p")
 

@@ -24,7 +24,10 @@ def test_the_usual_forms_are_read(tmp_path):
         'names: ["cat", hot dog, "baker\'s"]  # three',
         "names:\n  - cat\n  - hot dog\n  - baker's\nval: x",
         "names:\n- cat\n- 'hot dog' # two\n- baker's\n",
-        'train: a\nnc: 3\n\nnames:\n  0: cat\n  1: hot dog\n  # a comment\n  2: "baker\'s"\n\ntest:\n',
+        (
+            "train: a\nnc: 3\n\nnames:\n  0: cat\n  1: hot dog\n  # a comment\n  "
+            '2: "baker\'s"\n\ntest:\n'
+        ),
         "names: {0: cat, 1: 'hot dog', 2: baker's}",
         "names: [cat,\n  hot dog,\n  baker's,\n]\n",
         "names:\n  1: hot dog\n  2: baker's\n  0: cat\n",

@@ -49,9 +49,9 @@ def test_a_coral_without_its_library_gets_the_commands_of_its_system(tmp_path, m
             assert ("no set-up is known for this system" in remedy) == (package is None)
             if package:
                 assert (
-                    f"`sudo apt install ./libedgetpu1-std_{package}`; `pip install 'edgemeter[coral]'`"
-                    in remedy
-                )
+                    f"`sudo apt install ./libedgetpu1-std_{package}`; `pip install "
+                    "'edgemeter[coral]'`"
+                ) in remedy
                 assert "from feranick/libedgetpu on GitHub" in remedy
                 assert remedy.endswith("untried on a board of ours)")
 

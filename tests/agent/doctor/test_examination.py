@@ -240,10 +240,12 @@ def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
     program = (
         # Where the library of a Joulescope is installed, looking for one takes it, and it takes
         # numpy.
-        "import sys, pathlib; sys.modules['pyjoulescope_driver'] = None; from edgemeter.agent.doctor import examination;"
+        "import sys, pathlib; sys.modules['pyjoulescope_driver'] = None; from "
+        "edgemeter.agent.doctor import examination;"
         "from edgemeter.agent.machine import conditions, fingerprint;"
         "from edgemeter.agent.energy import sampler;"
-        f"examination.examine(broker=None, home=pathlib.Path({str(tmp_path)!r}), settings=examination.Config());"
+        f"examination.examine(broker=None, home=pathlib.Path({str(tmp_path)!r}), "
+        "settings=examination.Config());"
         "fingerprint.read(); conditions.inspect('before');"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )

@@ -216,9 +216,10 @@ def _steady() -> dict[str, Callable[[Draw], World]]:
         return world(draw, sensor, LONG_S if clock_s == 1 else LENGTHS_S, load=load)
 
     return {
-        f"{fps} fps beside a clock of {1000 * clock_s:.1f} ms{', the rate shifts' if is_shifted else f' {LIMIT}'}": partial(
-            locked, fps=fps, clock_s=clock_s, is_shifted=is_shifted
-        )
+        (
+            f"{fps} fps beside a clock of {1000 * clock_s:.1f} "
+            f"ms{', the rate shifts' if is_shifted else f' {LIMIT}'}"
+        ): partial(locked, fps=fps, clock_s=clock_s, is_shifted=is_shifted)
         for fps, clock_s in (
             (25, 0.02),
             (50, 0.02),

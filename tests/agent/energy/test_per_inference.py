@@ -239,9 +239,9 @@ def test_gaps_that_may_hold_all_of_the_energy_leave_none_to_the_queries():
     queries = Queries(starts_ns, np.full(starts_ns.size, S // 10), 50 * S)
     run = EnergyRun(TIMED, BEFORE, AFTER, starts_ns.size, queries, counts_inferences=False)
     peaks = make_trace(lambda t: even(5.0)(t) + 95 * (35 <= t < 35.3), 70)
-    assert (
-        assess_run(peaks, run)[1]
-        == "bench: its readings leave no energy to the queries: they are too short beside the gaps between them"
+    assert assess_run(peaks, run)[1] == (
+        "bench: its readings leave no energy to the queries: they are too short beside the "
+        "gaps between them"
     )
     assert assess_run(make_trace(even(5.0), 70), run)[0].gross_mj == pytest.approx(500, rel=0.01)
 

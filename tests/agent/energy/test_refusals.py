@@ -85,9 +85,9 @@ def test_a_sensor_that_is_held_back_is_not_told_to_measure_longer():
         replace(trace, readings=tuple(few), ended="its driver failed with RuntimeError: i2c")
     )
     assert (
-        "it gave 3 readings in 30 s: find out what blocks it; its driver failed with RuntimeError: i2c"
-        in reason
-    )
+        "it gave 3 readings in 30 s: find out what blocks it; its driver failed with "
+        "RuntimeError: i2c"
+    ) in reason
 
 
 def test_a_sensor_that_never_spoke_or_is_blocked_gives_its_own_reason():

@@ -121,7 +121,8 @@ def install(tmp_path, monkeypatch):
     def put(says):
         program, number = tmp_path / "llama-server", tmp_path / "number"
         program.write_text(
-            f"#!/bin/sh\necho $$ > {number}.new\nmv {number}.new {number}\necho {says}\nexec sleep 600\n"
+            f"#!/bin/sh\necho $$ > {number}.new\nmv {number}.new {number}\necho "
+            f"{says}\nexec sleep 600\n"
         )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

@@ -159,7 +159,8 @@ def test_the_configuration_keeps_what_was_there(tmp_path):
     """Our keys are set above the first table; a key of the same name in a table is another one; a second time changes nothing."""
     path = tmp_path / "config.toml"
     path.write_text(
-        '# mine\nbroker = "old"\npower = ["replay"]\n\n[sensors.replay]\npath = "trace.csv"\ndevice = "x"\n'
+        '# mine\nbroker = "old"\npower = ["replay"]\n\n[sensors.replay]\npath = "trace.csv"\n'
+        'device = "x"\n'
     )
     files = IdentityFiles(tmp_path / "home")
     joining.configure(files, path, identity())

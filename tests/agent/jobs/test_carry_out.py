@@ -31,8 +31,14 @@ def test_what_looks_like_a_secret_is_taken_out():
             assert "[redacted]" in shortened
     for line in [
         f"model {SHA256} fetched",
-        "2026-11-20T12:00:00Z info agent of 'pi-1', broker mqtts://broker.example:8883, 3 records wait",
+        (
+            "2026-11-20T12:00:00Z info agent of 'pi-1', broker mqtts://broker.example:8883, 3 "
+            "records wait"
+        ),
         "the broker at broker.example:1883 refuses user 'pi' (Not authorized)",
-        "cannot import torch: /usr/lib/python3/dist-packages/torch/lib/libtorch_cpu.so: no such file",
+        (
+            "cannot import torch: "
+            "/usr/lib/python3/dist-packages/torch/lib/libtorch_cpu.so: no such file"
+        ),
     ]:
         assert redacted(line) == line, f"{line!r}"

@@ -81,5 +81,8 @@ def test_lengths_count_among_the_combinations_of_a_case():
     many = ", ".join(map(str, range(1, 60)))
     with pytest.raises(ConfigError, match=r"3481 combinations"):
         order_suite.read(
-            f'name = "o"\n[[case]]\nmodel = "m.gguf"\nprompt_tokens = [{many}]\noutput_tokens = [{many}]\n'.encode()
+            (
+                f'name = "o"\n[[case]]\nmodel = "m.gguf"\nprompt_tokens = [{many}]\n'
+                f"output_tokens = [{many}]\n"
+            ).encode()
         )

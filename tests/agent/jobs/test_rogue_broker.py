@@ -77,7 +77,8 @@ class World:
         settings.write_text(
             f"user {pwd.getpwuid(os.getuid()).pw_name}\nper_listener_settings true\n"
             f"listener {self.lab.port}\ncafile {self.lab.folder.ca_certificate}\n"
-            f"certfile {folder / 'broker.crt'}\nkeyfile {folder / 'broker.key'}\nrequire_certificate true\nuse_identity_as_username true\n"
+            f"certfile {folder / 'broker.crt'}\nkeyfile {folder / 'broker.key'}\n"
+            "require_certificate true\nuse_identity_as_username true\n"
             f"listener {port} {LOOPBACK}\nallow_anonymous true\n"
         )
         rogue = Server([mosquitto_binary(), "-c", str(settings)], self.lab.port, port)

@@ -54,7 +54,10 @@ def test_a_jetson_names_its_release_and_power_mode(tmp_path):
         "schedutil",
     )
     # Xavier NX prints the fan's mode between the lines; an answer without an id is no answer.
-    verbose = "NVPM VERB: Config file: /etc/nvpmodel.conf\nNV Power Mode: MODE_15W_6CORE\n2\nNV Fan Mode:quiet\n"
+    verbose = (
+        "NVPM VERB: Config file: /etc/nvpmodel.conf\nNV Power Mode: MODE_15W_6CORE\n2\nNV Fan "
+        "Mode:quiet\n"
+    )
     assert board.power_mode(_answering(machine, {"nvpmodel -q": verbose})) == "2 MODE_15W_6CORE"
     assert board.power_mode(_answering(machine, {"nvpmodel -q": "NV Power Mode: MAXN\n"})) is None
 

@@ -44,7 +44,8 @@ def measured(folder: Path, url: str) -> RunRecord:
     (folder / "tiny.server").write_text(f'url = "{url}"\n')
     path = folder / "suite.toml"
     path.write_text(
-        'name = "s"\n[defaults]\nmode = "rapid"\nrepeats = 1\n[[case]]\nmodel = "tiny.server"\nprompt_tokens = 20\noutput_tokens = 6\n'
+        'name = "s"\n[defaults]\nmode = "rapid"\nrepeats = 1\n[[case]]\nmodel = "tiny.server"\n'
+        "prompt_tokens = 20\noutput_tokens = 6\n"
     )
     (record,) = session.measure(
         read_suite(path), session.DeviceIdentity("bench", "lab"), {}, "no sensor", lambda _: None
@@ -59,7 +60,10 @@ def test_the_memory_of_a_served_run_is_the_highest_of_its_server(tmp_path):
 
     Nor does another server at the same port of 127.0.0.2, which is this machine too.
     """
-    listen = "import socket, sys; server = socket.create_server(('127.0.0.2', int(sys.argv[1]))); print(1, flush=True); sys.stdin.read()"
+    listen = (
+        "import socket, sys; server = socket.create_server(('127.0.0.2', int(sys.argv[1]))); "
+        "print(1, flush=True); sys.stdin.read()"
+    )
     with served(WORKER_MB) as url:
         record = measured(tmp_path, url)
         port = url.rpartition(":")[2]

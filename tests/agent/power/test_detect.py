@@ -238,7 +238,8 @@ def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist():
                     pytest.fail("opened")
                 assert "[sensors.shelly]" in str(refusal.value)
                 assert str(refusal.value).endswith(
-                    "the keys of shelly are type, address, channel, user, password_file, gain, gain_u_ratio, gain_drift_ratio, delay_ms"
+                    "the keys of shelly are type, address, channel, user, password_file, gain, "
+                    "gain_u_ratio, gain_drift_ratio, delay_ms"
                 )
 
 

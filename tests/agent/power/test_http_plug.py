@@ -44,8 +44,10 @@ def test_the_digest_is_that_of_the_standards_own_example(monkeypatch):
     ]:
         with table_row(algorithm):
             header = (
-                f'Digest realm="http-auth@example.org", qop="auth, auth-int", algorithm={algorithm}, '
-                'nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v", opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"'
+                'Digest realm="http-auth@example.org", qop="auth, auth-int", '
+                f"algorithm={algorithm}, "
+                'nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v", '
+                'opaque="FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS"'
             )
             header_value = login(header, "the meter", "Mufasa", lambda: "Circle of Life")(
                 "/dir/index.html"

@@ -147,7 +147,10 @@ def test_a_running_service_is_read_in_its_own_rhythm(service):
 
 def test_a_service_that_refuses_or_goes_is_reported_with_the_reason(service):
     """Its own words, in one line, and what to check; no foreign exception."""
-    words = "Mismatch version jtop service: [4.2.7] and client: [7.2.2]. Please run:\n\nsudo jtop --install-service"
+    words = (
+        "Mismatch version jtop service: [4.2.7] and client: [7.2.2]. Please run:\n\nsudo jtop "
+        "--install-service"
+    )
     for refuses, reason in ((words, "4.2.7"), ("socket", "reset")):
         with pytest.raises(UnavailableError, match=reason) as refusal:
             Jtop(root=service(refuses=refuses)).describe()

@@ -70,9 +70,9 @@ def test_a_garbled_line_is_refused():
 
 def test_an_unknown_rail_is_counted_and_reported():
     """A newer firmware adds one with both, one with a voltage only."""
-    newer = (
-        SWEEP
-        + "  NEW_RAIL_A current(30)=0.50000000A\n  NEW_RAIL_V volt(31)=2.00000000V\n   EXT9V_V volt(32)=9.00000000V\n"
+    newer = SWEEP + (
+        "  NEW_RAIL_A current(30)=0.50000000A\n  NEW_RAIL_V volt(31)=2.00000000V\n   EXT9V_V "
+        "volt(32)=9.00000000V\n"
     )
     sensor = _sensor(newer)
     assert sensor.read().power_w == pytest.approx(_sensor(SWEEP).read().power_w + 1.0)

@@ -8,7 +8,10 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.power_logs.power_log import energy_of, read_log
 from tests.fixtures.rows import table_row
 
-ORIN = "RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729,off] GR3D_FREQ 0% cpu@47.6C VDD_IN {0}mW/{0}mW VDD_CPU_GPU_CV 483mW/483mW VDD_SOC 451mW/451mW"
+ORIN = (
+    "RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729,off] GR3D_FREQ 0% cpu@47.6C VDD_IN {0}mW/{0}mW "
+    "VDD_CPU_GPU_CV 483mW/483mW VDD_SOC 451mW/451mW"
+)
 POWERS_MW = (2000, 4000, 2000)
 
 
@@ -74,10 +77,19 @@ PREFIXED = {
     ],
 }
 BOARDS = {
-    "Nano, JetPack 4": "RAM 534/3964MB IRAM 0/252kB(lfb 252kB) CPU [16%@204] PLL@34C POM_5V_IN {0}/1022 POM_5V_GPU 0/0 POM_5V_CPU 204/204",
-    "TX2, JetPack 4": "RAM 2344/7852MB (lfb 1x4MB) CPU [1%@345,off] VDD_SYS_GPU 152/152 VDD_IN {0}/3056 VDD_SYS_CPU 152/152",
+    "Nano, JetPack 4": (
+        "RAM 534/3964MB IRAM 0/252kB(lfb 252kB) CPU [16%@204] PLL@34C POM_5V_IN {0}/1022 "
+        "POM_5V_GPU 0/0 POM_5V_CPU 204/204"
+    ),
+    "TX2, JetPack 4": (
+        "RAM 2344/7852MB (lfb 1x4MB) CPU [1%@345,off] VDD_SYS_GPU 152/152 VDD_IN {0}/3056 "
+        "VDD_SYS_CPU 152/152"
+    ),
     "Xavier NX, JetPack 4": "RAM 2344/7852MB (lfb 1x4MB) VDD_IN {0}/3056 VDD_CPU_GPU_CV 152/152 VDD_SOC 52/52",
-    "Thor": "RAM 999/62841MB CPU [0%@729] VDD_GPU 792mW/792mW VDD_CPU_SOC_MSS 0mW/0mW VIN_SYS_5V0 918mW/918mW VIN {0}mW/2000mW",
+    "Thor": (
+        "RAM 999/62841MB CPU [0%@729] VDD_GPU 792mW/792mW VDD_CPU_SOC_MSS 0mW/0mW VIN_SYS_5V0 "
+        "918mW/918mW VIN {0}mW/2000mW"
+    ),
 }
 
 
@@ -94,7 +106,10 @@ def test_tegrastats_of_every_board_is_read(energy):
     for name, line in BOARDS.items():
         with table_row(name):
             assert energy(tegrastats(OWN, line)).energy_j == pytest.approx(6)
-    agx = "GPU 467mW/467mW CPU {0}mW/467mW SOC 1245mW/1245mW CV 0mW/0mW VDDRQ 311mW/311mW SYS5V 2768mW/2768mW"
+    agx = (
+        "GPU 467mW/467mW CPU {0}mW/467mW SOC 1245mW/1245mW CV 0mW/0mW VDDRQ 311mW/311mW SYS5V "
+        "2768mW/2768mW"
+    )
     assert energy(tegrastats(OWN, agx)).energy_j == pytest.approx(6 + 2 * 4.791)
 
 
@@ -133,31 +148,55 @@ TABLES = {
     "nvidia-smi": "timestamp, index, power.draw [W], utilization.gpu [%]\n"
     f"{NVIDIA[0]}, 0, 2.00 W, 3 %\n{NVIDIA[1]}, 0, 4.00 W, 99 %\n{NVIDIA[2]}, 0, 2.00 W, 40 %\n",
     "nvidia-smi with limits": "timestamp, power.limit [W], power.draw [W], enforced.power.limit [W]\n"
-    f"{NVIDIA[0]}, 70.00 W, 2.00 W, 70.00 W\n{NVIDIA[1]}, 70.00 W, 4.00 W, 70.00 W\n{NVIDIA[2]}, 70.00 W, 2.00 W, 70.00 W\n",
+    f"{NVIDIA[0]}, 70.00 W, 2.00 W, 70.00 W\n{NVIDIA[1]}, 70.00 W, 4.00 W, 70.00 W\n{NVIDIA[2]}, "
+    "70.00 W, 2.00 W, 70.00 W\n",
     "nvidia-smi without units": f"timestamp, power.draw [W]\n{NVIDIA[0]}, 2.00\n{NVIDIA[1]}, 4.00\n{NVIDIA[2]}, 2.00\n",
-    "nvidia-smi without a heading": f"{NVIDIA[0]}, 0, 2.00 W, 3 %\n{NVIDIA[1]}, 0, 4.00 W, 99 %\n{NVIDIA[2]}, 0, 2.00 W, 40 %\n",
+    "nvidia-smi without a heading": (
+        f"{NVIDIA[0]}, 0, 2.00 W, 3 %\n{NVIDIA[1]}, 0, 4.00 W, 99 %\n{NVIDIA[2]}, 0, 2.00 W, 40 %\n"
+    ),
     "volts and amperes": "Time (s),Main(mA),Main Voltage(V)\n0.0,500,4.0\n0.5,1000,4.0\n1.0,500,4.0\n",
     "FNIRSI": "timestamp sample_in_packet voltage_V current_A dp_V dn_V\n"
     "1700000000.0 0 5 .4 0 0\n1700000000.5 1 5 .8 0 0\n1700000001.0 2 5 .4 0 0\n",
     "a heading that comes again": f"timestamp, power.draw [W]\n{NVIDIA[0]}, 2.00 W\n{NVIDIA[1]}, 4.00 W\n"
     f"timestamp, power.draw [W]\n{NVIDIA[2]}, 2.00 W\n",
-    "Joulescope": "#time,current,voltage,power,charge,energy\n0.0,0.4,5.0,2.0,0,0\n0.5,0.8,5.0,4.0,0.2,1\n1.0,0.4,5.0,2.0,0.6,3\n",
-    "Otii": '"Timestamp","Main current (A)","Main power (W)","Main energy (J)"\n0.0,0.4,2.0,0\n0.5,0.8,4.0,1.5\n1.0,0.4,2.0,3\n',
-    "Monsoon": "Time (s),Main Avg Current (mA),Main Avg Power (mW),Main Avg Voltage (V)\n0.0,500,2000,4\n0.5,1000,4000,4\n1.0,500,2000,4\n",
+    "Joulescope": (
+        "#time,current,voltage,power,charge,energy\n0.0,0.4,5.0,2.0,0,0\n0.5,0.8,5.0,4.0,0.2,1\n"
+        "1.0,0.4,5.0,2.0,0.6,3\n"
+    ),
+    "Otii": (
+        '"Timestamp","Main current (A)","Main power (W)","Main energy (J)"\n0.0,0.4,2.0,0\n'
+        "0.5,0.8,4.0,1.5\n1.0,0.4,2.0,3\n"
+    ),
+    "Monsoon": (
+        "Time (s),Main Avg Current (mA),Main Avg Power (mW),Main Avg Voltage (V)\n"
+        "0.0,500,2000,4\n0.5,1000,4000,4\n1.0,500,2000,4\n"
+    ),
     "units in a second line": "Time;Power;Voltage\n[ms];[mW];[V]\n0;2000;5\n500;4000;5\n1000;2000;5\n",
     "decimal commas": "sep=;\nZeit;t_s;P_W\nx;0,0;2,0\nx;0,5;4,0\nx;1,0;2,0\n",
     "tabs": "time\tpower (W)\n0.0\t2\n0.5\t4\n1.0\t2\n",
-    "blanks": "timestamp current_A power_W\n1700000000.0 0.4 2.0\n1700000000.5 0.8 4.0\n1700000001.0 0.4 2.0\n",
+    "blanks": (
+        "timestamp current_A power_W\n1700000000.0 0.4 2.0\n1700000000.5 0.8 "
+        "4.0\n1700000001.0 0.4 2.0\n"
+    ),
     "thousands": 'time_s,power_mW\n0.0,"2,000.0"\n0.5,"4,000.0"\n1.0,"2,000.0"\n',
     "thousands and units": 't_ms,P[mW]\n0,"2,000.0 mW"\n500,"4,000.0 mW"\n1000,"2,000.0 mW"\n',
     "points between thousands": "t [s];P [mW]\n0,0;2.000,0\n0,5;4.000,0\n1,0;2.000,0\n",
     "seconds since 1970": "timestamp,Watts\n1700000000.0,2\n1700000000.5,4\n1700000001.0,2\n",
     "milliseconds since 1970": "timestamp,active_power\n1700000000000,2\n1700000000500,4\n1700000001000,2\n",
     "microseconds since 1970": "ts,p\n1700000000000000,2\n1700000000500000,4\n1700000001000000,2\n",
-    "nanoseconds since 1970": "name,time,power\nm,1700000000000000000,2\nm,1700000000500000000,4\nm,1700000001000000000,2\n",
+    "nanoseconds since 1970": (
+        "name,time,power\nm,1700000000000000000,2\nm,1700000000500000000,4\n"
+        "m,1700000001000000000,2\n"
+    ),
     "a clock over midnight": "Time,Power(W)\n23:59:59.5,2\n00:00:00.0,4\n00:00:00.5,2\n",
-    "a day and a clock": "Date,Time,Voltage(V),Power(W)\n22.05.2026,23:59:59.5,5,2\n23.05.2026,00:00:00.0,5,4\n23.05.2026,00:00:00.5,5,2\n",
-    "a clock of twelve hours": "Date/Time,Watts\n5/22/2026 11:59:59.5 AM,2\n5/22/2026 12:00:00.0 PM,4\n5/22/2026 12:00:00.5 PM,2\n",
+    "a day and a clock": (
+        "Date,Time,Voltage(V),Power(W)\n22.05.2026,23:59:59.5,5,2\n23.05.2026,00:00:00.0,5,4\n"
+        "23.05.2026,00:00:00.5,5,2\n"
+    ),
+    "a clock of twelve hours": (
+        "Date/Time,Watts\n5/22/2026 11:59:59.5 AM,2\n5/22/2026 12:00:00.0 PM,4\n5/22/2026 "
+        "12:00:00.5 PM,2\n"
+    ),
     "Shelly": "Timestamp,id,apower,voltage\n"
     + "".join(
         f"2026-05-22T11:00:{second}+02:00,0,{power / 1000},242.7\n"
@@ -166,7 +205,8 @@ TABLES = {
     "micro": "time [µs],power [µW]\n0,2000000\n500000,4000000\n1000000,2000000\n",
     "words before the heading": "# time and power\nof a meter, at a board\ntime_s,power_W\n0.0,2\n0.5,4\n1.0,2\n",
     "nvidia-smi dmon": "#Date       Time        gpu    pwr  gtemp\n#YYYYMMDD   HH:MM:SS    Idx      W      C\n"
-    " 20260522   11:00:00      0      2     45\n 20260522   11:00:00.5    0      4      -\n 20260522   11:00:01      0      2     45\n",
+    " 20260522   11:00:00      0      2     45\n 20260522   11:00:00.5    0      4      -\n "
+    "20260522   11:00:01      0      2     45\n",
     "pandas": "\ttime\tpower\n0\t0.0\t2\n1\t0.5\t4\n2\t1.0\t2\n",
     "other lines between": "t [s],power_W\n0.0,2\nEPOCH 3/10\n0.5,4\nLOSS 1/2, 3\n1.0,2\n",
     "a column that looks like a unit": "time,power,state\n0.0,2,s\n0.5,4,w\n1.0,2,s\n",
@@ -175,7 +215,8 @@ TABLES = {
     "a last number that is cut off": "time_s,power_W\n0.0,2.00\n0.5,4.00\n1.0,2.00\n1.5,2",
     "a last line without an end": "time_s,power_W\n0.0,2.00\n0.5,4.00\n1.0,2.00",
     "readings that failed": "timestamp, power.draw [W]\n"
-    f"{NVIDIA[0]}, 2.00\n2026/05/22 11:00:00.250, [N/A]\n{NVIDIA[1]}, 4.00\n2026/05/22 11:00:00.750, [Not Supported]\n{NVIDIA[2]}, 2.00\n",
+    f"{NVIDIA[0]}, 2.00\n2026/05/22 11:00:00.250, [N/A]\n{NVIDIA[1]}, 4.00\n2026/05/22 "
+    f"11:00:00.750, [Not Supported]\n{NVIDIA[2]}, 2.00\n",
 }
 
 
@@ -201,11 +242,11 @@ def test_a_column_that_is_named_may_be_given_its_unit(energy):
         content, time_column="tick [ms]", power_column="load [W]"
     ).energy_j == pytest.approx(3)
     influx = (
-        "#group,false,false\n#datatype,long,dateTime:RFC3339\n,result,table,_start,_time,_value,_field\n"
-        + "".join(
-            f",,0,2026-05-22T10:00:00Z,2026-05-22T11:00:{second}00Z,{power / 1000},power\n"
-            for second, power in zip(HALVES, POWERS_MW, strict=True)
-        )
+        "#group,false,false\n#datatype,long,dateTime:RFC3339\n"
+        ",result,table,_start,_time,_value,_field\n"
+    ) + "".join(
+        f",,0,2026-05-22T10:00:00Z,2026-05-22T11:00:{second}00Z,{power / 1000},power\n"
+        for second, power in zip(HALVES, POWERS_MW, strict=True)
     )
     assert energy(influx, power_column="_value").energy_j == pytest.approx(3)
 
@@ -232,7 +273,8 @@ UNCLEAR = {
     "ambiguous separators .thousands or decimals.": 'time,power_mw\n11:00:00,"1,234"\n11:00:01,"1,250"\n',
     "has several devices .a, b.": "time_s,device,power_w\n0.0,a,2\n0.0,b,2\n0.5,a,2\n0.5,b,2\n",
     "several devices .0, 1., or no power of one of them": "timestamp, index, power.draw [W]\n"
-    f"{NVIDIA[0]}, 0, 2.00 W\n{NVIDIA[0]}, 1, [N/A]\n{NVIDIA[1]}, 0, 2.00 W\n{NVIDIA[1]}, 1, [N/A]\n",
+    f"{NVIDIA[0]}, 0, 2.00 W\n{NVIDIA[0]}, 1, [N/A]\n{NVIDIA[1]}, 0, 2.00 W\n"
+    f"{NVIDIA[1]}, 1, [N/A]\n",
     "mixes numbers and dates as timestamps, or two forms of dates": "time,power_w\n11:00:00,2\n2026-05-22 11:00:01,2\n",
     "has no line with a time and a power of": "timestamp,power\n20260522110000,2\n20260522110001,2\n",
     "has lines of several sources": tegrastats(

@@ -6,7 +6,10 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.power_logs.power_log import energy_of, read_log
 from tests.fixtures.rows import table_row
 
-JETSON = "RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729] GR3D_FREQ 0% cpu@47.6C VDD_IN {0}mW/{0}mW VDD_CPU_GPU_CV 483mW/483mW VDD_SOC 1451mW/1451mW"
+JETSON = (
+    "RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729] GR3D_FREQ 0% cpu@47.6C VDD_IN {0}mW/{0}mW "
+    "VDD_CPU_GPU_CV 483mW/483mW VDD_SOC 1451mW/1451mW"
+)
 
 
 @pytest.fixture

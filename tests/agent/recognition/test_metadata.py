@@ -21,7 +21,10 @@ def test_what_ultralytics_writes_beside_a_model_is_read():
     """A Python literal in TFLite; for TorchScript JSON, where YOLOv5 writes shape, Ultralytics imgsz."""
     description = read_self_description(
         {
-            "temp_meta.txt": "{'task': 'detect', 'imgsz': [480, 640], 'names': {0: 'cat'}, 'args': {'nms': False}}"
+            "temp_meta.txt": (
+                "{'task': 'detect', 'imgsz': [480, 640], 'names': {0: 'cat'}, "
+                "'args': {'nms': False}}"
+            )
         }
     )
     assert (description.labels, description.size, description.task) == (

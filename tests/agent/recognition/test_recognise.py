@@ -28,7 +28,8 @@ def recognised(name, inputs, outputs, metadata=None):
 def test_a_card_beside_the_model_wins_and_one_of_another_file_is_reported(tmp_path):
     """Nothing is guessed then, whatever the shapes; a model exported anew over the old one keeps its card, which may be wrong now."""
     (tmp_path / "m.onnx.toml").write_text(
-        f'name = "mine"\ntask = "detection"\nfamily = "yolov8"\nprecision = "fp32"\nsha256 = "{sha256(b"the model").hexdigest()}"\n'
+        'name = "mine"\ntask = "detection"\nfamily = "yolov8"\nprecision = "fp32"\nsha256 = '
+        f'"{sha256(b"the model").hexdigest()}"\n'
         '[input]\nheight = 8\nwidth = 8\nlayout = "NCHW"\n'
     )
     for content, doubts in ((b"the model", 0), (b"another export", 1)):
@@ -369,7 +370,10 @@ def test_a_card_that_was_guessed_keeps_the_doubt_about_its_family(tmp_path):
     card, guesses = recognise.recognise(tmp_path / "pose.onnx", loaded)
     written = made_by_guessing(guesses)
     head = f'name = "pose"\ntask = "detection"\nfamily = "{card.family}"\nprecision = "fp32"\n'
-    rest_of_card = f'[input]\nheight = 640\nwidth = 640\nlayout = "NCHW"\n[made]\nfamily_doubt = "{written["family_doubt"]}"\n'
+    rest_of_card = (
+        '[input]\nheight = 640\nwidth = 640\nlayout = "NCHW"\n[made]\nfamily_doubt = '
+        f'"{written["family_doubt"]}"\n'
+    )
     (tmp_path / "pose.onnx.toml").write_text(head + rest_of_card)
     _, (doubt,) = recognise.card_for(tmp_path / "pose.onnx", loaded)
     assert doubt.kind == UNSURE_FAMILY

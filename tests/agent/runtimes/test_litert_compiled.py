@@ -96,7 +96,8 @@ def test_an_npu_that_nobody_brings_is_no_cpu(runtime, models):
 def test_a_gpu_that_is_not_there_is_refused_in_one_line(models):
     """Not run on the CPU, even where that was allowed; in a process of its own, for the library looks for a GPU once."""
     code = (
-        "import sys; from pathlib import Path; from edgemeter.agent.runtimes import Options, litert\n"
+        "import sys; from pathlib import Path; from edgemeter.agent.runtimes "
+        "import Options, litert\n"
         "litert.LiteRt().load(Path(sys.argv[1]), Options(backend=sys.argv[2]))"
     )
     for backend in ("gpu", "gpu,cpu"):
@@ -107,9 +108,9 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(models):
         )
         assert completed.returncode == 1
         assert (
-            "UnavailableError: LiteRT finds no GPU that it can use (Vulkan shows no GPU): install its"
-            in completed.stderr
-        )
+            "UnavailableError: LiteRT finds no GPU that it can use (Vulkan shows "
+            "no GPU): install its"
+        ) in completed.stderr
 
 
 def test_settings_of_a_gpu_are_the_gpus(runtime, models):
@@ -169,7 +170,8 @@ def test_a_model_that_a_gpu_takes_in_part_is_refused_or_counted(opened, models, 
     """Without the CPU as second choice it is not run; with it the record has the numbers and the operator."""
     with pytest.raises(
         ConfigError,
-        match=r"1 of 3 operators of .* would run on the CPU \(RELU_0_TO_1\): choose --backend gpu,cpu",
+        match=r"1 of 3 operators of .* would run on the CPU \(RELU_0_TO_1\): "
+        r"choose --backend gpu,cpu",
     ):
         opened("litert", models / "litert_partly_gpu.tflite", backend="gpu")
     loaded, _, outputs = outputs_of(

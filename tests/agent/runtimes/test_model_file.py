@@ -95,7 +95,10 @@ def test_an_engine_is_opened_by_the_hash_of_the_suite_or_of_its_card(models, tmp
     with pytest.raises(ConfigError, match="pass its hash"):
         loading.load_model(case_of(engine), create("tensorrt"))
     assert loading.load_model(case_of(engine, sha256), create("tensorrt")).loaded.backend == "cuda"
-    card = 'name = "m"\ntask = "detection"\nfamily = "yolov8"\nprecision = "fp16"\n[input]\nheight = 1\nwidth = 4\nlayout = "NHWC"\n'
+    card = (
+        'name = "m"\ntask = "detection"\nfamily = "yolov8"\nprecision = "fp16"\n[input]\nheight '
+        '= 1\nwidth = 4\nlayout = "NHWC"\n'
+    )
     (tmp_path / "model.engine.toml").write_text(f'sha256 = "{sha256}"\n{card}')
     assert loading.load_model(case_of(engine), create("tensorrt")).loaded.backend == "cuda"
     (tmp_path / "model.engine.toml").write_text(f'sha256 = "{"0" * 64}"\n{card}')

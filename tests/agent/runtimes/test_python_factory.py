@@ -23,7 +23,10 @@ from tests.fixtures.still_time import stop_time
 
 X = np.array([[1, 2, 3, 4]], np.float32)
 INPUTS = '{"x": ("float32", (1, 4))}'
-MODEL = "from edgemeter.agent.runtimes import TensorInfo\nfrom edgemeter.agent.runtimes.python_model import PythonModel\n"
+MODEL = (
+    "from edgemeter.agent.runtimes import TensorInfo\nfrom edgemeter.agent.runtimes.python_model "
+    "import PythonModel\n"
+)
 
 
 @pytest.fixture
@@ -50,7 +53,10 @@ def test_a_factory_returns_one_of_two_forms(load):
     """Each is run, and its outputs are learnt from the first call."""
     for source in (
         f"def make(): return (lambda x: 2 * x), {INPUTS}",
-        f'{MODEL}def make(): return PythonModel(call=lambda x: {{"y": (2 * x,)}}, inputs=(TensorInfo("x", (1, 4), "float32"),))',
+        (
+            f'{MODEL}def make(): return PythonModel(call=lambda x: {{"y": (2 * x,)}}, '
+            'inputs=(TensorInfo("x", (1, 4), "float32"),))'
+        ),
     ):
         with table_row(source):
             runtime, loaded = load(source)
@@ -81,7 +87,10 @@ def test_what_is_wrong_with_a_factory_is_one_line(load):
             r"first call, on x float32 \[1, 4\], raised Attribute",
         ),
         (
-            f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1,), 'float32'),), weights=('no.pt',))",
+            (
+                f"{MODEL}def make(): return PythonModel(call=lambda x: x, "
+                "inputs=(TensorInfo('x', (1,), 'float32'),), weights=('no.pt',))"
+            ),
             ConfigError,
             "weights that are not there: 'no.pt'",
         ),
@@ -100,7 +109,10 @@ def test_an_output_that_changes_its_form_is_refused(load):
         MeasurementError, match=r"output_0 was float32 \[1, 3\], not float32 \[1, 2\]"
     ):
         outputs_of(runtime)
-    declared = 'PythonModel(call=f, inputs=(TensorInfo("x", (1, 4), "float32"),), outputs=(TensorInfo("y", (1, None), "float32"),))'
+    declared = (
+        'PythonModel(call=f, inputs=(TensorInfo("x", (1, 4), "float32"),), '
+        'outputs=(TensorInfo("y", (1, None), "float32"),))'
+    )
     runtime, loaded = load(f"{MODEL}{grows}def make(): return {declared}")
     assert [outputs_of(runtime)[0].shape for _ in range(2)] == [(1, 2), (1, 3)]
     assert loaded.outputs[0].name == "y"
@@ -108,7 +120,10 @@ def test_an_output_that_changes_its_form_is_refused(load):
 
 def test_options_are_the_factorys_keywords(load):
     """Texts as they are; threads and backend where it has parameters of these names."""
-    source = f"def make(scale, threads, backend='cpu'): return (lambda x: x * float(scale) + threads), {INPUTS}"
+    source = (
+        "def make(scale, threads, backend='cpu'): return (lambda x: x * float(scale) + "
+        f"threads), {INPUTS}"
+    )
     runtime, loaded = load(source, Options(threads=2, backend="gpu", extra={"scale": "3"}))
     np.testing.assert_array_equal(outputs_of(runtime), [3 * X + 2])
     assert (loaded.backend, loaded.threads_reason) == ("gpu", None)
@@ -128,7 +143,10 @@ def test_what_a_factory_does_not_take_is_refused(load):
 
 def test_the_identity_is_of_source_and_weights(load, tmp_path):
     """Other weights or another source are another model; one without weights has the hash of its source."""
-    source = f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1, 4), 'float32'),), weights=WEIGHTS)"
+    source = (
+        f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1, "
+        "4), 'float32'),), weights=WEIGHTS)"
+    )
     plain = load(source.replace("WEIGHTS", "()"))[1]
     assert plain.sha256 == hashlib.sha256((tmp_path / "net.py").read_bytes()).hexdigest()
     files = [tmp_path / "a.bin", tmp_path / "b.bin"]
@@ -155,7 +173,10 @@ def test_files_that_options_name_are_part_of_the_identity(load, tmp_path):
             load(source, Options(extra=option))[1].sha256
             == hashlib.sha256(f"{source}{content}".encode()).hexdigest()
         )
-    named = f"{MODEL}def make(file): return PythonModel(call=lambda x: x, inputs={INPUTS}, weights=(file,))"
+    named = (
+        f"{MODEL}def make(file): return PythonModel(call=lambda x: x, inputs={INPUTS}, "
+        "weights=(file,))"
+    )
     assert load(named, Options(extra={"file": str(file)}))[1].size_bytes == len(named) + 1
 
 
@@ -172,7 +193,10 @@ def test_a_folder_that_an_option_names_counts_without_what_differs_between_copie
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
-    source = f"{MODEL}def make(file): return PythonModel(call=lambda x: x, inputs={INPUTS}, weights=WEIGHTS)"
+    source = (
+        f"{MODEL}def make(file): return PythonModel(call=lambda x: x, inputs={INPUTS}, "
+        "weights=WEIGHTS)"
+    )
     for weights in ("()", "(file,)"):
         code = source.replace("WEIGHTS", weights)
         loaded = load(code, Options(extra={"file": str(folder)}))[1]
@@ -182,7 +206,10 @@ def test_a_folder_that_an_option_names_counts_without_what_differs_between_copie
 def test_a_folder_that_is_no_model_is_not_hashed(load, tmp_path):
     """A data set would be read anew in each process: where weights are stated it is left out, else the line says to state them."""
     (tmp_path / "data").mkdir()
-    source = f"{MODEL}def make(data): return PythonModel(call=lambda x: x, inputs={INPUTS}, weights=WEIGHTS)"
+    source = (
+        f"{MODEL}def make(data): return PythonModel(call=lambda x: x, inputs={INPUTS}, "
+        "weights=WEIGHTS)"
+    )
     options = Options(extra={"data": str(tmp_path / "data")})
     for files, size_bytes in ((1, 17 * 10**9), (1001, 0)):
         for number in range(files):
@@ -206,7 +233,11 @@ def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_
         f"W = {read}\ndef make(): return (lambda x: x * W), {INPUTS}",
         f"def make():\n W = {read}\n return (lambda x: x * W), {INPUTS}",
         f"def make(): return (lambda x: x * {read}), {INPUTS}",
-        f"def make():\n W = np.frombuffer(Path(__file__).with_name('w.npy').read_bytes()[-32:])\n return (lambda x: x * W), {INPUTS}",
+        (
+            "def make():\n W = "
+            "np.frombuffer(Path(__file__).with_name('w.npy').read_bytes()[-32:])\n return "
+            f"(lambda x: x * W), {INPUTS}"
+        ),
     ):
         hashes = []
         for factor in (1.0, 1.0, 2.0):
@@ -223,9 +254,11 @@ def test_files_that_a_run_writes_are_no_part_of_the_identity(load, tmp_path, mon
     (tmp_path / "scratch").mkdir()
     source = (
         "import os, sys, tempfile, time\nfrom pathlib import Path\nfolder = tempfile.mkdtemp()\n"
-        "file = os.open(f'{folder}/net.bin', os.O_CREAT | os.O_WRONLY)\nos.write(file, str(time.time_ns()).encode())\nos.close(file)\n"
+        "file = os.open(f'{folder}/net.bin', os.O_CREAT | os.O_WRONLY)\nos.write(file, "
+        "str(time.time_ns()).encode())\nos.close(file)\n"
         "Path(folder, 'net.bin').read_text()\n"
-        "sys.path.insert(0, folder)\nPath(folder, 'generated.py').write_text(f'K = {time.time_ns()}')\nimport generated\n"
+        "sys.path.insert(0, folder)\nPath(folder, 'generated.py').write_text(f'K = "
+        "{time.time_ns()}')\nimport generated\n"
         f"def make(): return (lambda x: x), {INPUTS}"
     )
     for _ in range(2):
@@ -239,7 +272,10 @@ def test_modules_beside_the_code_are_part_of_the_identity(load, tmp_path, monkey
     packages = tmp_path / ".venv" / "site-packages"
     packages.mkdir(parents=True)
     monkeypatch.syspath_prepend(packages)
-    source = f"import layers_beside\nimport library_below\ndef make(): return (lambda x: x * layers_beside.K), {INPUTS}"
+    source = (
+        "import layers_beside\nimport library_below\ndef make(): return (lambda x: x * "
+        f"layers_beside.K), {INPUTS}"
+    )
     for layers, other, library in (("K=2", "", ""), ("K=2", "X=1", "Y=1"), ("K=3", "", "")):
         (tmp_path / "layers_beside.py").write_text(layers)
         (tmp_path / "unused.py").write_text(other)
@@ -261,7 +297,10 @@ def test_the_name_is_that_of_texts_weights_or_code(load, tmp_path):
         ({}, (f"{tmp_path}/w8.pt",), "w8"),
         ({}, (f"{tmp_path}/tiny/model.safetensors",), "tiny"),
     ]:
-        model = f"PythonModel(call=lambda x: x, inputs={INPUTS}, weights={weights}, metadata={metadata})"
+        model = (
+            f"PythonModel(call=lambda x: x, inputs={INPUTS}, weights={weights}, "
+            f"metadata={metadata})"
+        )
         assert load(f"{MODEL}def make(): return {model}")[1].name == name
 
 
@@ -313,7 +352,10 @@ def test_a_result_that_may_not_be_computed_yet_is_refused(load):
 
 def test_an_object_whose_arrays_only_the_model_reads_needs_its_wait(load):
     """The arrays of JAX within it would not be waited for; with texts and numbers alone there is nothing to wait for."""
-    model = "PythonModel(call=lambda x: RESULT, inputs={'x': ('float32', (1, 4))}, arrays=lambda r: [np.ones(4)], wait=WAIT)"
+    model = (
+        "PythonModel(call=lambda x: RESULT, inputs={'x': ('float32', (1, 4))}, arrays=lambda r: "
+        "[np.ones(4)], wait=WAIT)"
+    )
     source = f"{MODEL}{LAZY}class Result: pass\ndef make(): return {model}"
     with pytest.raises(
         ConfigError, match=r"cannot tell when net\.Result is computed: .*PythonModel\(wait=\.\.\.\)"
@@ -327,7 +369,10 @@ def test_inputs_are_where_the_model_reads_them_before_the_call(load, monkeypatch
     """JAX copies after `device_put` returned: its time is none of the query's."""
     stop_time(monkeypatch)
     copy = "import time\nclass Copy:\n def __init__(self, x): self.x, self.is_there = x, False\n"
-    copy += " dtype, shape = 'float32', (1, 4)\n def block_until_ready(self):\n  time.sleep(0.05)\n  self.is_there = True\n"
+    copy += (
+        " dtype, shape = 'float32', (1, 4)\n def block_until_ready(self):\n  time.sleep(0.05)\n  "
+        "self.is_there = True\n"
+    )
     call = "def call(copy):\n assert copy.is_there\n return copy.x\n"
     model = "PythonModel(call=call, inputs={'x': ('float32', (1, 4))}, place=Copy)"
     runtime, loaded = load(f"{MODEL}{copy}{call}def make(): return {model}")
@@ -339,8 +384,10 @@ def test_results_that_are_computed_later_are_waited_for(load, monkeypatch):
     """The call returns when `block_until_ready` has; so it does where only the first call can show how to wait."""
     stop_time(monkeypatch)
     source = (
-        "import time\nclass Later:\n dtype = 'float32'\n shape = (1, 4)\n def __init__(self, x): self.x = x\n"
-        " def block_until_ready(self): time.sleep(0.05)\n def __array__(self, dtype=None, copy=None): return self.x\n"
+        "import time\nclass Later:\n dtype = 'float32'\n shape = (1, 4)\n def __init__(self, x): "
+        "self.x = x\n"
+        " def block_until_ready(self): time.sleep(0.05)\n def __array__(self, dtype=None, "
+        "copy=None): return self.x\n"
         "def make(): return Later, {'x': ('float32', (1, SIZE))}"
     )
     for size in ("4", "None"):
@@ -356,8 +403,10 @@ def test_results_that_are_computed_later_are_waited_for(load, monkeypatch):
 def test_a_models_own_functions_are_used(load, caplog):
     """To place inputs, wait, read results, report facts and close."""
     source = MODEL + (
-        "log = []\ndef make(): return PythonModel(call=lambda x: x + 1, inputs=(TensorInfo('x', (1, 4), 'float32'),), "
-        "place=lambda x: x * 10, wait=lambda r: log.append('wait'), arrays=lambda r: [r, r], packages=('numpy', 'pytest'), "
+        "log = []\ndef make(): return PythonModel(call=lambda x: x + 1, inputs=(TensorInfo('x', "
+        "(1, 4), 'float32'),), "
+        "place=lambda x: x * 10, wait=lambda r: log.append('wait'), arrays=lambda r: [r, r], "
+        "packages=('numpy', 'pytest'), "
         "close=lambda: log.append('close'), backend='eager,cpu', precision='int8')"
     )
     runtime, loaded = load(source)
@@ -374,7 +423,8 @@ def test_a_models_own_functions_are_used(load, caplog):
     assert log[-1] == "close"
     # One that raises is logged: by then the run is measured.
     load(
-        f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs={INPUTS}, close=lambda: 1 / 0)"
+        f"{MODEL}def make(): return PythonModel(call=lambda x: x, "
+        f"inputs={INPUTS}, close=lambda: 1 / 0)"
     )[0].close()
     assert "`close` raised ZeroDivisionError" in caplog.text
 
@@ -400,7 +450,10 @@ def test_the_device_that_results_show_is_recorded(load):
         ("gpu", 4, "cuda:0", None),
         ("cpu", 4, "gpu", None),
     ]:
-        source = f"{DEVICE.replace('PLATFORM', platform)}def make(backend=None): return Placed, {{'x': ('float32', (1, {size}))}}"
+        source = (
+            f"{DEVICE.replace('PLATFORM', platform)}def make(backend=None): return Placed, "
+            f"{{'x': ('float32', (1, {size}))}}"
+        )
         with table_row(platform, size, backend):
             if recorded is None:
                 with pytest.raises(

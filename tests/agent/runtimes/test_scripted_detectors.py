@@ -108,7 +108,8 @@ def test_photographs_of_several_sizes_are_found_in_and_timed(scripted, tmp_path)
     sha256 = model_file.sha256(path)
     card = path.with_name("LikeTorchvision.pt.toml")
     card.write_text(
-        'name = "finder"\ntask = "detection"\nfamily = "torchvision"\nprecision = "fp32"\noutput = { classes = 2 }\n'
+        'name = "finder"\ntask = "detection"\nfamily = "torchvision"\nprecision = "fp32"\noutput '
+        "= { classes = 2 }\n"
         '[input]\nheight = 70\nwidth = 80\nlayout = "NCHW"\nresize = "none"\n'
     )
     measured = rapid_run(path, sha256=sha256, idle_seconds=0.0, **data)

@@ -134,7 +134,10 @@ def test_an_answer_that_is_not_as_declared_is_one_line(served):
     for answer, message in [
         (
             output(shape=[1, 2, 2]),
-            r"'y' of the served model is float32 \[1, 2, 2\], the server declares float32 \[\?, 4\]",
+            (
+                r"'y' of the served model is float32 \[1, 2, 2\], the server "
+                r"declares float32 \[\?, 4\]"
+            ),
         ),
         (output(datatype="INT32"), "comes as INT32, the server declares FP32"),
         (output(name="z"), "'y' of the served model is not in the answer"),

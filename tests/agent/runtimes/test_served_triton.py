@@ -11,7 +11,10 @@ pytestmark = [pytest.mark.triton, pytest.mark.nightly]
 X = np.array([[0, 1, 2, 3]], np.float32)
 ROW = {"inputs": (("x", "FP32", (4,)),), "outputs": (("y", "FP32", (4,)),)}
 SLEEP = "time.sleep(0.02)"
-SENDS_TWO = "[request.get_response_sender().send(pb.InferenceResponse([pb.Tensor('y', x(request))]), flags=1)]"
+SENDS_TWO = (
+    "[request.get_response_sender().send(pb.InferenceResponse([pb.Tensor('y', x(request))]), "
+    "flags=1)]"
+)
 FAILS = "pb.InferenceResponse(error=pb.TritonError('the words of the model'))"
 MODELS = {
     "double": TritonModel(),

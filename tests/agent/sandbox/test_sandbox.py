@@ -50,7 +50,10 @@ def user(request):
                 pytest.skip("only root starts processes of another user")
             prefix = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
             command = (*prefix, str(venv(Path(name) / "venv", base_python(prefix))))
-        code = "from edgemeter.agent.sandbox.bubblewrap import no_sandbox; print(gap.reason if (gap := no_sandbox()) else '')"
+        code = (
+            "from edgemeter.agent.sandbox.bubblewrap import no_sandbox; print(gap.reason if (gap "
+            ":= no_sandbox()) else '')"
+        )
         if reason := printed_by(code, site="", user=command).strip():
             pytest.skip(f"nothing is confined here: {reason}")
         yield command
@@ -576,9 +579,11 @@ def test_a_sandboxed_process_ends_with_the_process_that_started_it(folder, monke
     )
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}:{CHECKOUT}")
     code = (
-        "import subprocess, time; from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, started\n"
+        "import subprocess, time; from edgemeter.agent.sandbox.bubblewrap "
+        "import SandboxGrant, started\n"
         "with started('sandbox_sleeper', [], SandboxGrant(), stdout=subprocess.PIPE) as process:\n"
-        "    process.stdout.readline()\n    print(process.inner_pid, flush=True)\n    time.sleep(600)\n"
+        "    process.stdout.readline()\n    print(process.inner_pid, flush=True)\n    "
+        "time.sleep(600)\n"
     )
     with subprocess.Popen([*user, "-c", code], stdout=subprocess.PIPE, cwd=CHECKOUT) as parent:
         sleeper = psutil.Process(int(parent.stdout.readline()))
@@ -666,7 +671,10 @@ def test_a_kernel_that_refuses_namespaces_has_its_own_words_and_remedy(tmp_path)
         "#!/bin/sh\necho bwrap: setting up uid map: Permission denied >&2\nexit 1\n"
     )
     (tmp_path / "bwrap").chmod(0o755)
-    code = "from edgemeter.agent.sandbox.bubblewrap import no_sandbox; gap = no_sandbox(); print(gap.reason); print(gap.remedy)"
+    code = (
+        "from edgemeter.agent.sandbox.bubblewrap import no_sandbox; gap = no_sandbox(); "
+        "print(gap.reason); print(gap.remedy)"
+    )
     reason, remedy = printed_by(code, site=tmp_path, PATH=str(tmp_path)).splitlines()
     assert reason == "bubblewrap does not start (setting up uid map: Permission denied)"
     assert "kernel.apparmor_restrict_unprivileged_userns=0" in remedy

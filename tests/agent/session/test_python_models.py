@@ -121,7 +121,10 @@ def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path):
             "raised FileNotFoundError.* in the sandbox of a run, code may read its own folder",
         ),
         (
-            "n = []\ndef f(x):\n n.append(0)\n return x / (1 if len(n) < 10 else None)\ndef make(): return f, {'x': ('float32', (1, 4))}",
+            (
+                "n = []\ndef f(x):\n n.append(0)\n return x / (1 if len(n) < 10 else None)\ndef "
+                "make(): return f, {'x': ('float32', (1, 4))}"
+            ),
             r"failed on .*TypeError.*\(line 4 of bad.py\)$",
         ),
     ]:
@@ -136,7 +139,8 @@ def test_a_model_that_takes_all_memory_ends_by_its_own_limit(tmp_path):
         tmp_path, f"import numpy as np\ndef make(): np.empty({total_bytes * 91 // 100}, np.uint8)"
     )
     assert re.search(
-        rf"out of memory .*bad.py:make': a run may take {total_bytes * 0.9 / 1e9:.3g} GB on this machine: use a smaller model",
+        rf"out of memory .*bad.py:make': a run may take {total_bytes * 0.9 / 1e9:.3g} GB on this "
+        r"machine: use a smaller model",
         line,
     ), line
 
@@ -156,7 +160,8 @@ def test_code_reads_its_folder_and_what_options_name_and_no_more(run, tmp_path):
     """A sandbox of the kernel keeps it from the rest, and lets it start programs, as compilers of frameworks are."""
     source = (
         "import os, subprocess\nimport helper\n"
-        "def make(extra):\n assert os.listdir(extra) == ['a.txt']\n subprocess.run(['true'], check=True)\n"
+        "def make(extra):\n assert os.listdir(extra) == ['a.txt']\n subprocess.run(['true'], "
+        "check=True)\n"
         " try: open(SECRET); raise AssertionError\n except FileNotFoundError: pass\n"
         " return (lambda x: x), {'x': ('float32', (1, 4))}\n"
     )

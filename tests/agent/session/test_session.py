@@ -137,9 +137,9 @@ def test_a_process_that_dies_is_an_error_that_names_the_cause(tmp_path):
     (outcome,) = session.measure(cases, WHO, {}, "none", kill)
     assert isinstance(outcome, MeasurementError)
     assert (
-        "'m.replay.json' on replay was killed by SIGILL; this build of the runtime uses instructions that the CPU lacks"
-        in str(outcome)
-    )
+        "'m.replay.json' on replay was killed by SIGILL; this build of the runtime uses "
+        "instructions that the CPU lacks"
+    ) in str(outcome)
 
 
 def test_what_a_suite_asks_for_is_checked_before_anything_runs(tmp_path):

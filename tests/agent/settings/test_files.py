@@ -64,7 +64,8 @@ def test_every_mistake_in_a_configuration_is_named_at_once(tmp_path):
     """Keys, values, sensors that there are not, their keys and their values."""
     path = tmp_path / "config.toml"
     path.write_text(
-        'devise = "pi"\noutbox_limit_mb = 0\npower = ["nmvl"]\n[sensors.hwmon]\nshunt = "0.1"\ndevice = true\n[sensors.rpal]\n'
+        'devise = "pi"\noutbox_limit_mb = 0\npower = ["nmvl"]\n[sensors.hwmon]\nshunt = "0.1"\n'
+        "device = true\n[sensors.rpal]\n"
         '[sensors.bench]\ntype = "hwmon"\nshunt = 0.1\nscope = "bord"\n'
     )
     kind, mistakes_found = files.check_file(path)
@@ -83,8 +84,10 @@ def test_every_case_of_a_suite_is_checked(tmp_path):
     (tmp_path / "here.onnx").touch()
     path = tmp_path / "suite.toml"
     path.write_text(
-        'name = "s"\n[[case]]\nmodel = "here.onnx"\n[[case]]\nmodel = "gone.onnx"\ndata = "photos"\n[[case]]\nmodel = "here.onnx"\n'
-        'runtime = "onxx"\n[[case]]\nmodel = "a.doc"\n[[case]]\nmodel = "here.onnx"\ndeadline = "60ms"\n'
+        'name = "s"\n[[case]]\nmodel = "here.onnx"\n[[case]]\nmodel = "gone.onnx"\ndata = '
+        '"photos"\n[[case]]\nmodel = "here.onnx"\n'
+        'runtime = "onxx"\n[[case]]\nmodel = "a.doc"\n[[case]]\nmodel = "here.onnx"\n'
+        'deadline = "60ms"\n'
     )
     kind, all_mistakes = files.check_file(path)
     assert (kind, [(mistake.section[-1], mistake.key) for mistake in all_mistakes]) == (
@@ -98,13 +101,15 @@ def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
     """The case with the typo and the one without its file; two devices of one serial, one of them with a key too many."""
     path = tmp_path / "suite.toml"
     path.write_text(
-        'name = "s"\n[[case]]\nmodel = "gone.onnx"\nthread = 2\n[[case]]\nmodel = "too.onnx"\nthreads = [1, 0]\n'
+        'name = "s"\n[[case]]\nmodel = "gone.onnx"\nthread = 2\n[[case]]\nmodel = "too.onnx"\n'
+        "threads = [1, 0]\n"
     )
     assert [(mistake.section[-1], mistake.key) for mistake in files.check_file(path)[1]] == [
         ("1", "thread"), ("2", "threads"), ("1", "model"), ("2", "model"),
     ]  # fmt: skip
     path.write_text(
-        'fleet = "f"\nserver.broker = "b"\n[device.a]\nserial = "1"\nbord = "pi5"\n[device.b]\nserial = "1"\n'
+        'fleet = "f"\nserver.broker = "b"\n[device.a]\nserial = "1"\nbord = "pi5"\n[device.b]\n'
+        'serial = "1"\n'
     )
     assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == [
         "is not a key",

@@ -196,7 +196,10 @@ def test_a_wrong_shift_never_gives_a_figure(tmp_path):
     for wrong, words in [
         (
             swapped,
-            r"0 to 2, and those of the annotations 7 to 9\. Their meaning is in doubt \(counted from 0: \d+ of \d+ detected objects",
+            (
+                r"0 to 2, and those of the annotations 7 to 9\. Their meaning is in doubt "
+                r"\(counted from 0: \d+ of \d+ detected objects"
+            ),
         ),
         (elsewhere, "counted from 0: 0 of 0 detected objects"),
         (
@@ -259,7 +262,8 @@ def test_images_are_matched_by_the_names_of_their_files(tmp_path):
         assert [note.split("matched by ")[1].split(" (")[0] for note in result.notes] == words
     with pytest.raises(
         ConfigError,
-        match=r"1 of 40 image ids in the predictions .* belong to no image in the annotations .* first 999",
+        match=r"1 of 40 image ids in the predictions .* belong to no image in the "
+        r"annotations .* first 999",
     ):
         scored(tmp_path, [*results, {**results[0], "image_id": 999}], truth)
 

@@ -169,7 +169,8 @@ def test_a_card_that_cuts_earlier_is_named(tmp_path):
     assert score.detail["ar_100"] < 0.6
     (warning,) = score.warnings
     assert warning.startswith(
-        "AP may be too low: the card keeps 100 detections of a photograph, which 1 of 1 photographs have"
+        "AP may be too low: the card keeps 100 detections of a photograph, which 1 of 1 "
+        "photographs have"
     )
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert (
@@ -321,20 +322,26 @@ def test_the_error_about_classes_names_the_output_and_three_lines_for_the_card()
     for count, lines in [
         (
             6,
-            'family = "detr" or "boxes-scores", and under [output] classes = 6 and labels = ["disc", "ring", "square", ...]',
+            (
+                'family = "detr" or "boxes-scores", and under [output] classes = 6 and labels = '
+                '["disc", "ring", "square", ...]'
+            ),
         ),
         (
             3,
-            'family = "detr", and under [output] classes = 5 and labels = [a name for each, "disc", "ring", "square" among them]',
+            (
+                'family = "detr", and under [output] classes = 5 and labels = [a name for each, '
+                '"disc", "ring", "square" among them]'
+            ),
         ),
     ]:
         categories = [{"id": number, "name": name} for number, name in enumerate(names[:count])]
         with table_row(count), pytest.raises(ConfigError) as error:
             category_ids(make_card("detr", classes=5, labels=("disc",)), categories, outputs)
         assert (
-            f"with 5 classes (by output scores [1, 500, 6]), and 1 of its labels name one of the {count} categories"
-            in str(error.value)
-        )
+            "with 5 classes (by output scores [1, 500, 6]), and 1 of its labels name one of "
+            f"the {count} categories"
+        ) in str(error.value)
         assert "(none names 'ring')" in str(error.value)
         assert lines in str(error.value)
         assert max(map(len, str(error.value).split(". "))) < 400

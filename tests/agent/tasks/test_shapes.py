@@ -246,7 +246,10 @@ def test_garbled_shapes_end_in_one_line(tmp_path):
             (
                 poses,
                 [1, 2, 2],
-                "annotation 1 has 3 numbers as keypoints, but COCO's poses have 17 keypoints of three",
+                (
+                    "annotation 1 has 3 numbers as keypoints, but COCO's poses have "
+                    "17 keypoints of three"
+                ),
             ),
             (poses, "many", "its keypoints is not x, y, visibility"),
         ],

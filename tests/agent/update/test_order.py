@@ -202,9 +202,9 @@ def test_an_update_that_goes_on_is_withdrawn(board, caplog):
     order.withdraw(update_order(), board.home)
     assert not (board.home / "update").exists()
     assert (
-        "the update of job update-1 goes on, because it cannot be withdrawn: cannot write the update request"
-        in caplog.text
-    )
+        "the update of job update-1 goes on, because it cannot be withdrawn: cannot write "
+        "the update request"
+    ) in caplog.text
 
 
 @pytest.mark.services

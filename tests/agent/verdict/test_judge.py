@@ -117,12 +117,14 @@ def test_the_lines_of_several_runs_name_each_rule_once():
     lines = words.verdict_lines([busy, wrong, Verdict(state="ok")])
     assert [line.partition(":")[0] for line in lines[:-1]] == ["invalid", "disturbed", "note"]
     assert lines[1] == (
-        "disturbed: other processes used 40% of the cores while timing (mostly ffmpeg) (2 of 3 runs). Close them and run again."
+        "disturbed: other processes used 40% of the cores while timing (mostly ffmpeg) (2 of 3 "
+        "runs). Close them and run again."
     )
     worse = msgspec.structs.replace(BUSY, numbers={"other_load_ratio": 0.8}, subject="make")
     line, *_ = words.verdict_lines([busy, Verdict(state="disturbed", violations=(worse,))])
     assert line.startswith(
-        "disturbed: other processes used 40% to 80% of the cores while timing (mostly ffmpeg and make). Close"
+        "disturbed: other processes used 40% to 80% of the cores while timing (mostly ffmpeg and "
+        "make). Close"
     )
     unknown = Verdict(state="ok", violations=(Violation(rule="of-tomorrow"),))
     assert words.verdict_lines([unknown]) == ["disturbed: of-tomorrow."]

@@ -124,7 +124,8 @@ def test_a_photograph_of_196_megapixels_is_read(tmp_path):
     Image.new("1", (20_000, 14_000)).save(tmp_path / "larger.png")
     with pytest.raises(
         ConfigError,
-        match=r"larger\.png' has more than 268,435,456 pixels, the limit .*: save it with fewer pixels",
+        match=r"larger\.png' has more than 268,435,456 pixels, the limit .*: save it "
+        r"with fewer pixels",
     ) as refusal:
         photograph.size(tmp_path / "larger.png")
     assert "\n" not in str(refusal.value)

@@ -48,7 +48,8 @@ def test_an_alert_is_listed_with_what_its_channels_know(store, tmp_path):
         server.status = 503
         url = server.url.replace("http", "json")
         rules.write_text(
-            f"[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['a']\n[[channel]]\nname = 'a'\nurl = '{url}/secret'\n"
+            "[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['a']\n[[channel]]\nname = 'a'\n"
+            f"url = '{url}/secret'\n"
         )
         result = run("check", "--rules", str(rules), "--ledger", store)
         assert (

@@ -106,9 +106,9 @@ def test_what_a_device_reports_of_its_health_is_listed_with_what_needs_attention
         tmp_path, (), *(PresenceChange("lab", health.device, health, S) for health in (well, ill))
     )
     assert (first["look_at"], first["health"]["agent"]) == (None, "0.2.0")
-    assert (
-        two["look_at"]
-        == "its certificate expires in 5 d; its disk is nearly full: 5 bytes free; its clock is not synchronised (NTP)"
+    assert two["look_at"] == (
+        "its certificate expires in 5 d; its disk is nearly full: 5 bytes free; its clock is "
+        "not synchronised (NTP)"
     )
     assert "its certificate expires in 5 d" in output
 

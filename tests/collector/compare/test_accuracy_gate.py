@@ -25,7 +25,8 @@ def test_a_ruined_quantisation_has_no_ratio_and_a_reason_that_names_both_cases()
         "accuracy_value": pytest.approx(-0.38)
     }
     assert row.not_ranked == (
-        "tiny-detector int8 on onnx, pi-1: AP 0.020 of the 0.400 that tiny-detector fp32 on onnx, server-1 has, "
+        "tiny-detector int8 on onnx, pi-1: AP 0.020 of the 0.400 that tiny-detector fp32 on "
+        "onnx, server-1 has, "
         "needed 0.360 (90% of it): its speed is not ranked"
     )
     assert [(entry.run, entry.reason) for entry in comparison.left_out] == [

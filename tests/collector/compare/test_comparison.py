@@ -147,7 +147,10 @@ def test_disturbed_runs_and_mixed_governors_stay_and_are_marked():
     )
     assert (row.case.verdict, row.case.disturbed) == ("disturbed", 2)
     assert row.case.violations == (
-        "disturbed: the supply voltage was too low (2 of 3 runs). Use a stronger supply and a shorter cable.",
+        (
+            "disturbed: the supply voltage was too low (2 of 3 runs). Use a stronger supply and "
+            "a shorter cable."
+        ),
     )
     assert {"disturbed", "disturbed reference"} <= set(row.marks)
     mixed = [

@@ -10,7 +10,8 @@ def test_a_user_overrides_one_entry_and_adds_another(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(
         '[pue]\nlow = 1.05\nhigh = 1.2\nsource = "our hall"\nyear = 2026\n'
-        '[network.ours]\naccess = "fixed"\nkwh_per_gb = 0.01\nsource = "our provider"\nyear = 2026\n'
+        '[network.ours]\naccess = "fixed"\nkwh_per_gb = 0.01\nsource = "our provider"\n'
+        "year = 2026\n"
     )
     shipped, read = constants.read_constants(), constants.read_constants(path)
     assert (read.pue.low, read.network["ours"].kwh_per_gb) == (1.05, 0.01)
@@ -28,7 +29,10 @@ def test_a_wrong_override_is_refused_and_named(tmp_path):
             "either kwh_per_gb or w_per_mbit_per_s",
         ),
         (
-            '[stated_server]\nidle_w = 9\nmax_w = 5\nrate_per_s = 1\nscope = "wall-ac"\nsource = "x"\nyear = 2026\n',
+            (
+                '[stated_server]\nidle_w = 9\nmax_w = 5\nrate_per_s = 1\nscope = "wall-ac"\n'
+                'source = "x"\nyear = 2026\n'
+            ),
             "above its 5 W",
         ),
         ("[pue", "has its source and year"),

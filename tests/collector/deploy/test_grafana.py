@@ -123,7 +123,10 @@ def filled(influx_place, tmp_path, bucket_of):
     drained(path, bucket_of(influx_place.config()), status_every_s=60.0)
     changes = changes_of(runs)
     assert changes
-    step = f'change,device=board-0002,fleet=lab,kind=step text="gross energy +5%" {runs[-1].started_at_ns}'
+    step = (
+        'change,device=board-0002,fleet=lab,kind=step text="gross energy +5%" '
+        f"{runs[-1].started_at_ns}"
+    )
     bucket_of(influx_place.config()).write([*map(change_point_line, changes), step])
     return influx_place
 

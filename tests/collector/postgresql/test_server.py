@@ -116,7 +116,10 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
         thread.join()
     assert sum("created the tables" in steps for steps in stored) == 1
     for version in (schema.VERSION + 1, schema.VERSION - 1):
-        remedy = rf"of another version of edgemeter \({version}, not {schema.VERSION}\): .* `edgemeter collector init-ledger`"
+        remedy = (
+            rf"of another version of edgemeter \({version}, not {schema.VERSION}\): .* "
+            r"`edgemeter collector init-ledger`"
+        )
         with open_ledger(address) as ledger:
             with ledger._session.transaction() as cursor:
                 cursor.execute("UPDATE ledger SET version = %s", (version,))

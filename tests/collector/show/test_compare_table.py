@@ -111,9 +111,9 @@ def test_the_same_requests_with_one_output_token_show_the_energy_of_decoding():
     lines = printed(in_turn(language_runs(1, 100.0, 20.0, spread=0.0), prefill))
     (decoding,) = [line for line in lines if "decoding takes" in line]
     assert (
-        "512+11: decoding takes 4.50 ± 0.14 mJ/token (difference of the runs with 11 and 1 output tokens)"
-        in decoding
-    )
+        "512+11: decoding takes 4.50 ± 0.14 mJ/token (difference of the runs with 11 and 1 "
+        "output tokens)"
+    ) in decoding
     assert any(line.startswith("not compared: energy per token: ") for line in lines)
 
 
@@ -125,9 +125,9 @@ def test_no_sign_is_explained_that_the_table_lacks():
     ]
     text = "\n".join(printed(in_turn(*sides)))
     assert (
-        "changes come from pairs of neighbouring runs; intervals in the table come from one case alone"
-        in text
-    )
+        "changes come from pairs of neighbouring runs; intervals in the table come "
+        "from one case alone"
+    ) in text
     assert "±" not in text
 
 

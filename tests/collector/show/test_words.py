@@ -271,10 +271,16 @@ def test_a_choice_names_what_is_recommended_and_what_is_similar():
     comparison = in_turn(base, similar, slow, module, required="p50<=20ms, energy<=80mJ")
     text = "\n".join(choice_lines(comparison.choice))
     for pattern in (
-        r"recommended: [AB], with the lowest p50, 12\.0 ms ± 3%, of the cases that meet p50<=20ms, energy<=80mJ\n",
+        (
+            r"recommended: [AB], with the lowest p50, 12\.0 ms ± 3%, of the cases that meet "
+            r"p50<=20ms, energy<=80mJ\n"
+        ),
         r"\nsimilar: [AB], p50: no difference above 3%\n",
         r"\nnot met: C\n  p50<=20ms not met: 24\.0 ms \(9\d\.\d+% 2\d\.\d to 2\d\.\d\)\n",
-        r"\ninconclusive: D\n.*\n  energy<=80mJ inconclusive: measured at module, the others at board-input",
+        (
+            r"\ninconclusive: D\n.*\n  energy<=80mJ inconclusive: measured at module, the others "
+            r"at board-input"
+        ),
     ):
         assert re.search(pattern, text)
 
@@ -431,5 +437,8 @@ def test_a_confidence_that_is_not_95_is_written():
         decide(Evidence(-0.1, 0.02, 4, 5, "run"), 0.975, 0.03, "lower"),
     )
     assert decided_together([alone]) == ""
-    sure = "the intervals of changes have 95% to 97.5% confidence, so that all decisions together have 95%"
+    sure = (
+        "the intervals of changes have 95% to 97.5% confidence, so that all "
+        "decisions together have 95%"
+    )
     assert decided_together([alone, of_two, of_two]) == sure

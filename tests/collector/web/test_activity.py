@@ -136,7 +136,10 @@ def test_overview_and_device_show_what_is_measured(page, ledger):
     report(ledger, activity(received_ns=at_ns), job(received_ns=at_ns))
     overview, measured = (
         text_of(page, "/"),
-        "tiny-detector.tflite litert 4 threads: run 3 of 12 of suite nightly, 1 failed before, job measure-1",
+        (
+            "tiny-detector.tflite litert 4 threads: run 3 of 12 of suite nightly, 1 failed "
+            "before, job measure-1"
+        ),
     )
     assert measured in overview
     assert (

@@ -241,17 +241,25 @@ def test_no_mark_of_a_front_covers_another(charted):
     for key in range(page.run(f"{LEGEND}.querySelectorAll('button').length")):
         for hidden in (1, 0):
             page.run(f"{LEGEND}.querySelectorAll('button')[{key}].click()")
-            visible_rows = "drawn[0].rows.filter(row => !drawn[0].hidden.has(row.series)).reduce((sum, row) => sum + row.boards, 0)"
+            visible_rows = (
+                "drawn[0].rows.filter(row => !drawn[0].hidden.has(row.series)).reduce((sum, row) "
+                "=> sum + row.boards, 0)"
+            )
             page.until(
-                f"drawn[0].view.data('marks').reduce((sum, one) => sum + one.boards, 0) === {visible_rows}"
+                "drawn[0].view.data('marks').reduce((sum, one) => sum + one.boards, 0) === "
+                f"{visible_rows}"
             )
             assert page.run("drawn[0].hidden.size") == hidden
             assert page.run(covering) == 0
     assert page.complaints() == []
     # A drawing with a plot of the same width merges the same: numbers, figures and series.
-    figures = "one => [one.boards, one.cost, one.accuracy, one.cost_low, one.cost_high, one.series, one.case, one.standing, one.verdict]"
+    figures = (
+        "one => [one.boards, one.cost, one.accuracy, one.cost_low, one.cost_high, one.series, "
+        "one.case, one.standing, one.verdict]"
+    )
     page.run(
-        "(async () => { await drawn[0].view.width(560).runAsync(); await recount(drawn[0]); root.dataset.wide = 'yes'; })()"
+        "(async () => { await drawn[0].view.width(560).runAsync(); await recount(drawn[0]); "
+        "root.dataset.wide = 'yes'; })()"
     )
     page.until("root.dataset.wide === 'yes'")
     assert page.run(f"drawn[0].view.data('marks').map({figures})") == page.run(
@@ -272,7 +280,8 @@ def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted,
     page.mouse("mousePressed", *begin)
     page.mouse("mouseMoved", *middle, is_down=True)
     page.run(
-        "(async () => { await new Promise(done => setTimeout(done, 500)); root.dataset.rested = 'yes'; })()"
+        "(async () => { await new Promise(done => setTimeout(done, 500)); "
+        "root.dataset.rested = 'yes'; })()"
     )
     page.until("root.dataset.rested === 'yes'")
     assert not page.run("location.search.includes('between=')")

@@ -92,9 +92,11 @@ def test_the_form_works_without_a_script(browser):
     with served(runs_of_days()) as server:
         page = browser.open(f"{server.url}{ADDRESS}", has_scripts=False)
         page.run(
-            "document.querySelector('[name=require]').value = 'p50<=1ms'; document.querySelector('form.filters').submit()"
+            "document.querySelector('[name=require]').value = 'p50<=1ms'; "
+            "document.querySelector('form.filters').submit()"
         )
         page.until(
-            "location.search.includes('p50%3C%3D1ms') && document.querySelector('.lead')?.textContent.includes('none')"
+            "location.search.includes('p50%3C%3D1ms') && "
+            "document.querySelector('.lead')?.textContent.includes('none')"
         )
         page.close()

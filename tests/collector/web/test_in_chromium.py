@@ -37,8 +37,14 @@ ADDRESSES = (
         "published",
     ),
 )
-PICK = "const box = document.querySelector('[name={0}]'); box.value = '{1}'; box.dispatchEvent(new Event('change', {{bubbles: true}}))"
-VISIBLE_ROWS = "[...document.querySelectorAll('#table table.grid tbody tr')].filter(one => one.offsetParent !== null)"
+PICK = (
+    "const box = document.querySelector('[name={0}]'); box.value = '{1}'; box.dispatchEvent(new "
+    "Event('change', {{bubbles: true}}))"
+)
+VISIBLE_ROWS = (
+    "[...document.querySelectorAll('#table table.grid tbody tr')].filter(one "
+    "=> one.offsetParent !== null)"
+)
 SHOWN = f"{VISIBLE_ROWS}.map(one => one.dataset.device + ' ' + one.dataset.precision)"
 SHOWN_IN_FILE = "document.getElementById('shown').dataset.shown !== undefined"
 OPEN = "document.querySelectorAll('#table tr.boards details').forEach(one => {{ one.open = {}; }})"
@@ -101,7 +107,8 @@ def test_a_picked_filter_is_in_the_address_which_brings_the_view_back(tab):
     page.until("location.search === '' && document.querySelector('[name=precision]')?.value === ''")
     page.run("void history.forward()")
     page.until(
-        "location.search.includes('precision=int8') && document.querySelector('[name=precision]')?.value === 'int8'"
+        "location.search.includes('precision=int8') && "
+        "document.querySelector('[name=precision]')?.value === 'int8'"
     )
 
 
@@ -131,7 +138,10 @@ def test_a_chart_whose_series_are_all_hidden_asks_for_no_scale(tab):
 def test_the_boards_of_a_type_open_by_the_keyboard_and_stay_below_their_row(tab):
     """Enter opens and closes; sorted by any column, a board stands below its type; a link to a board opens its type."""
     page = tab("compare?precision=fp32")
-    boards = "[...document.querySelectorAll('#table tr.board')].filter(one => one.offsetParent !== null).length"
+    boards = (
+        "[...document.querySelectorAll('#table tr.board')].filter(one => one.offsetParent !== "
+        "null).length"
+    )
     assert page.run(boards) == 0
     page.run("document.querySelector('#table tr.boards summary').focus()")
     page.press("Enter")
@@ -142,10 +152,12 @@ def test_the_boards_of_a_type_open_by_the_keyboard_and_stay_below_their_row(tab)
         "[...document.querySelectorAll('#table tbody')].filter(one => one.querySelector('.boards'))"
     )
     assert page.run(
-        f"{of_boards}.every(one => one.rows[0].className.includes('boards') && one.rows.length > 15 - 1)"
+        f"{of_boards}.every(one => one.rows[0].className.includes('boards') && "
+        "one.rows.length > 15 - 1)"
     )
     values = page.run(
-        f"{of_boards}.map(one => [...one.rows].slice(1).map(row => Number(row.cells[3].dataset.value)))"
+        f"{of_boards}.map(one => [...one.rows].slice(1).map(row => "
+        "Number(row.cells[3].dataset.value)))"
     )
     assert all(of_type == sorted(of_type, reverse=True) for of_type in values)
     page.run(OPEN.format("false"))
@@ -162,7 +174,8 @@ def test_csv_holds_what_a_table_shows(tab, tmp_path):
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
     page.run(OPEN.format("true"))
     cells = page.run(
-        f"{VISIBLE_ROWS}.filter(one => one.dataset.device).map(one => [one.dataset.device, Number(one.cells[3].dataset.value)])"
+        f"{VISIBLE_ROWS}.filter(one => one.dataset.device).map(one => [one.dataset.device, "
+        "Number(one.cells[3].dataset.value)])"
     )
     exported = [
         (row["device"], pytest.approx(float(row["latency_p50_ms"]), rel=1e-6)) for row in rows
@@ -177,14 +190,18 @@ def test_pictures_are_written_by_the_browser_and_stand_alone(tab, tmp_path):
     page = tab("compare")
     page.drawn()
     addresses = {url for url in page.requests() if url.startswith("http")}
-    button = "[...document.querySelectorAll('figure.chart-figure .figure-tools button')].find(one => one.textContent === '{}').click()"
+    button = (
+        "[...document.querySelectorAll('figure.chart-figure .figure-tools button')].find(one => "
+        "one.textContent === '{}').click()"
+    )
     drawing = page.download(button.format("SVG"), tmp_path)
     tree = ET.fromstring(drawing.read_text())  # noqa: S314 - our own page wrote it
     assert tree.tag == "{http://www.w3.org/2000/svg}svg"
     assert "var(" not in drawing.read_text()
     words = {element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")}
     legend = page.run(
-        "[...document.querySelector('#against-accuracy > .legend').children].map(one => one.textContent.slice(2))"
+        "[...document.querySelector('#against-accuracy > .legend').children].map(one => "
+        "one.textContent.slice(2))"
     )
     title = page.run("document.querySelector('figcaption').textContent")
     assert {title[:20]} <= {word[:20] for word in words if word}
@@ -209,7 +226,10 @@ TABLES = (
     "device?device=simulated-pi5-19",
     "trend",
 )
-TOO_WIDE = "[...document.querySelectorAll('main .scroll, nav')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
+TOO_WIDE = (
+    "[...document.querySelectorAll('main .scroll, nav')].filter(one => one.scrollWidth > "
+    "one.clientWidth + 1).length"
+)
 
 
 def test_no_table_is_scrolled_sideways_and_its_rows_are_short_on_a_phone(tab):
@@ -219,11 +239,15 @@ def test_no_table_is_scrolled_sideways_and_its_rows_are_short_on_a_phone(tab):
         page = tab(address, width=390)
         assert page.run(TOO_WIDE) == 0, address
         heights = page.run(
-            "[...document.querySelectorAll('main .grid tr:not(.boards)')].map(row => row.getBoundingClientRect().height)"
+            "[...document.querySelectorAll('main .grid tr:not(.boards)')].map(row => "
+            "row.getBoundingClientRect().height)"
         )
         assert max(heights) <= 160, address
         # A value that has no heading above it has a label; the first is the name of the row.
-        unlabelled = "[...document.querySelectorAll('main .grid td:not(:first-child)')].filter(one => !one.dataset.label).length"
+        unlabelled = (
+            "[...document.querySelectorAll('main .grid td:not(:first-child)')].filter(one => "
+            "!one.dataset.label).length"
+        )
         assert page.run(unlabelled) == 0, address
     page = tab("compare", width=390)
     assert (
@@ -256,11 +280,13 @@ def test_the_file_works_without_a_network(tab, report, tmp_path):
     for address in (*addresses[:6], addresses[-1]):
         page.run(f"location.hash = '#/{address}'")
         page.until(
-            f"document.getElementById('shown').dataset.shown === '{address}' && document.querySelector('main section, main > p') !== null"
+            f"document.getElementById('shown').dataset.shown === '{address}' && "
+            "document.querySelector('main section, main > p') !== null"
         )
         assert "does not contain" not in page.run("document.querySelector('main').textContent")
         page.until(
-            "document.querySelectorAll('figure.chart-figure:not([hidden])').length === document.querySelectorAll('figure.is-drawn').length"
+            "document.querySelectorAll('figure.chart-figure:not([hidden])').length === "
+            "document.querySelectorAll('figure.is-drawn').length"
         )
         assert page.fits()
     assert page.complaints() == []
@@ -305,7 +331,10 @@ def test_the_file_narrows_as_the_server_does(tab, report):
     ):
         served_page, narrowed = tab(f"compare?{picks}"), tab(f"{report}#/compare?{picks}")
         narrowed.until(SHOWN_IN_FILE)
-        texts = f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.cells[0].textContent.slice(1))"
+        texts = (
+            f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => "
+            "one.cells[0].textContent.slice(1))"
+        )
         assert narrowed.run(texts) == served_page.run(texts)
         assert len(served_page.run(texts)) == 1
         assert narrowed.run("document.querySelector('[name=precision]').value") == "int8"
@@ -398,9 +427,13 @@ def test_runs_appear_without_a_reload_also_those_of_a_time_without_a_server(brow
         page.until(f"document.querySelector('#runs table').textContent.includes('{run_id}')")
         page.until("document.querySelector('.live').textContent.startsWith('Updated at')")
         page.until(
-            "document.querySelectorAll('figure.chart-figure').length === document.querySelectorAll('figure.is-drawn').length"
+            "document.querySelectorAll('figure.chart-figure').length === "
+            "document.querySelectorAll('figure.is-drawn').length"
         )
-        zoomed = "drawn.find(one => one.title.includes('tiny-detector')).view.scale('x').domain().map(Number)"
+        zoomed = (
+            "drawn.find(one => "
+            "one.title.includes('tiny-detector')).view.scale('x').domain().map(Number)"
+        )
         assert page.run(zoomed) == pytest.approx(domain)
         assert page.complaints() == []
     missed = [deliver(ledger, seq) for seq in (2, 3)]

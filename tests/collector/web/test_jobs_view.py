@@ -74,9 +74,9 @@ def test_jobs_are_listed_with_their_progress(page):
     assert 'href="/jobs?job=measure-1"' in listed
     assert "suite nightly: running; 1 done, 1 failed, 1 running of 3" in listed
     assert (
-        "in waves: stopped (wave 1 of 3: 3 of 10 failed), wave 1 of 3; 7 done, 3 failed, 2 repeating, 90 waiting of 102"
-        in listed
-    )
+        "in waves: stopped (wave 1 of 3: 3 of 10 failed), wave 1 of 3; 7 done, 3 failed, 2 "
+        "repeating, 90 waiting of 102"
+    ) in listed
     assert "measure-1,suite nightly,running,1,1,1,0,0,0," in show("jobs", "csv")
 
 

@@ -30,5 +30,6 @@ def test_a_sentence_has_its_commands_and_days_as_such():
         "message.html", text="<b>: `edgemeter runs` since 2026-08-20 11:00, pi-2026-08-201"
     )
     assert text == (
-        '<p class="note">&lt;b&gt;: <code>edgemeter runs</code> since <span class="whole">2026-08-20</span> 11:00, pi-2026-08-201</p>\n'
+        '<p class="note">&lt;b&gt;: <code>edgemeter runs</code> since <span '
+        'class="whole">2026-08-20</span> 11:00, pi-2026-08-201</p>\n'
     )

@@ -7,9 +7,15 @@ import pytest
 
 pytestmark = pytest.mark.chromium
 
-SEEN = "[...document.querySelectorAll('#{} table.grid tbody tr')].filter(one => one.offsetParent !== null)"
+SEEN = (
+    "[...document.querySelectorAll('#{} table.grid tbody tr')].filter(one "
+    "=> one.offsetParent !== null)"
+)
 CASES = SEEN.format("table")
-SET = "(() => {{ const one = document.querySelector('{}'); one.value = '{}'; one.dispatchEvent(new Event('{}', {{bubbles: true}})); }})()"
+SET = (
+    "(() => {{ const one = document.querySelector('{}'); one.value = '{}'; one.dispatchEvent(new "
+    "Event('{}', {{bubbles: true}})); }})()"
+)
 SEARCH = "#{} .table-tools input[type=search]"
 
 
@@ -47,7 +53,8 @@ def test_the_back_button_shows_a_table_as_it_was(tab):
     page.run("history.back()")
     page.until("!location.search.includes('t_runs')")
     page.until(
-        f"JSON.stringify({runs}) === {json.dumps(json.dumps(as_listed, separators=(',', ':'), ensure_ascii=False))}"
+        f"JSON.stringify({runs}) === "
+        f"{json.dumps(json.dumps(as_listed, separators=(',', ':'), ensure_ascii=False))}"
     )
     assert page.complaints() == []
 
@@ -65,7 +72,8 @@ def test_a_table_is_sorted_on_a_phone_as_by_its_headings(tab):
             == f"p50 ms {arrow}"
         )
         p50_ms = page.run(
-            f"{CASES}.map(one => Number(one.querySelector('[data-label=\"p50 ms\"]').dataset.value))"
+            f"{CASES}.map(one => Number(one.querySelector('[data-label=\"p50 "
+            "ms\"]').dataset.value))"
         )
         assert p50_ms == sorted(p50_ms, reverse=direction < 0)
         assert state_of(page, "t_table") == {"sort": ["p50 ms", direction]}
@@ -83,10 +91,12 @@ def test_another_filter_keeps_how_the_table_is_shown_and_the_link_can_be_copied(
     page.until("location.search.includes('precision=int8') && document.readyState === 'complete'")
     assert state_of(page, "t_table") == {"q": "pi5"}
     page.run(
-        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async text => { window.copied = text; }}})"
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async text => { "
+        "window.copied = text; }}})"
     )
     page.run(
-        "[...document.querySelectorAll('.exports button')].find(one => one.textContent === 'Copy link').click()"
+        "[...document.querySelectorAll('.exports button')].find(one => one.textContent === 'Copy "
+        "link').click()"
     )
     page.until("window.copied === location.href")
 

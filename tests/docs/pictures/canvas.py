@@ -56,7 +56,8 @@ class Canvas:
 
     def rect(self, corner: Point, size: Point, kind: str) -> None:
         self.shapes.append(
-            f'<rect class="{kind}" x="{corner[0]:.1f}" y="{corner[1]:.1f}" width="{size[0]:.1f}" height="{size[1]:.1f}" rx="4"/>'
+            f'<rect class="{kind}" x="{corner[0]:.1f}" y="{corner[1]:.1f}" width="{size[0]:.1f}" '
+            f'height="{size[1]:.1f}" rx="4"/>'
         )
 
     def line(self, *points: Point, kind: str = "ink") -> None:
@@ -77,7 +78,8 @@ class Canvas:
     def text(self, text: str, at: Point, kind: str = "", anchor: str = "start") -> None:
         """Write a text that begins (start), is centred (middle) or ends (end) at a point."""
         self.shapes.append(
-            f'<text class="{kind}" x="{at[0]:.1f}" y="{at[1]:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+            f'<text class="{kind}" x="{at[0]:.1f}" y="{at[1]:.1f}" '
+            f'text-anchor="{anchor}">{escape(text)}</text>'
         )
 
     def interval(self, low: float, middle: float, high: float, y: float, kind: str) -> None:
@@ -97,7 +99,10 @@ class Canvas:
             f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
         )
         paper = f'<rect class="paper" width="{self.width}" height="{self.height}" rx="6"/>'
-        return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n  <style>{STYLE}</style>\n  {paper}\n{body}\n</svg>\n'
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n  <style>{STYLE}</style>\n  '
+            f"{paper}\n{body}\n</svg>\n"
+        )
 
 
 def _joined(points: Sequence[Point]) -> str:

@@ -247,7 +247,10 @@ def comparisons() -> str:
         canvas.text(change.outcome, (660, y - 2), "title")
         if change.low is not None and change.high is not None:
             canvas.interval(x(change.low), x(change.value), x(change.high), y, "a")
-            note = f"{100 * change.confidence:.3g}%: {100 * (change.low - 1):+.1f} to {100 * (change.high - 1):+.1f}%"
+            note = (
+                f"{100 * change.confidence:.3g}%: {100 * (change.low - 1):+.1f} to "
+                f"{100 * (change.high - 1):+.1f}%"
+            )
         else:
             canvas.dot((x(change.value), y), "a", 6)
             note = "no interval: one run each"

@@ -28,7 +28,10 @@ from tests.fixtures.own_imports import ROOT
 
 # The measurement is kept here; remove the folder to measure again.
 FOLDER = ROOT / ".bench" / "pair"
-COMMAND = "compare model.tflite model_int8.tflite --data photos/ --annotations instances.json --require 'ap>=.7' --mode normal"
+COMMAND = (
+    "compare model.tflite model_int8.tflite --data photos/ --annotations instances.json "
+    "--require 'ap>=.7' --mode normal"
+)
 MONO_WIDTH, LINE_HEIGHT, MARGIN, COLUMNS = 8.55, 20, 16, 120
 BUCKETS = 220
 

@@ -52,7 +52,10 @@ PARTS = {
     "Top level": (Card, ""),
     "[input]": (
         ImageInput,
-        'For images: value = (pixel - mean) / sd, with pixels 0..255. Models that take arrays have `kind = "tensor"` and no other key.',
+        (
+            "For images: value = (pixel - mean) / sd, with pixels 0..255. Models that take "
+            'arrays have `kind = "tensor"` and no other key.'
+        ),
     ),
     "[output]": (CardOutput, ""),
 }

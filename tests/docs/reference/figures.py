@@ -38,7 +38,9 @@ in points (hundredths) if the unit is 1. Figures with `*` are followed only if y
 CASE_TEXTS = {
     "case_hash": "hash of the case without device and fleet",
     "energy_source": "scope, sensor and provenance of the energy",
-    "variant": "backend, threads, batch, input shapes, load, power mode, replay, settings and served model",
+    "variant": (
+        "backend, threads, batch, input shapes, load, power mode, replay, settings and served model"
+    ),
 }
 METRICS = f"""
 ## Metrics of the collector

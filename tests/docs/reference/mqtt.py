@@ -42,12 +42,18 @@ def page() -> str:
         for kind in get_args(TopicKind)
     ]
     text = HEAD + table(["kind", "direction", "retained", "message"], rows)
-    text += f"\nThe fleet also publishes `{messages.JOB_STATE.format(job='NAME')}`, retained, with {_named(messages.JobProgress)}.\n"
+    text += (
+        f"\nThe fleet also publishes `{messages.JOB_STATE.format(job='NAME')}`, retained, with "
+        f"{_named(messages.JobProgress)}.\n"
+    )
     return text + MESSAGES_HEAD + "".join(map(_section, structs_of(FOR_READERS)))
 
 
 def _section(struct: type[msgspec.Struct]) -> str:
-    return f"\n### {struct.__name__}\n\n{inspect.cleandoc(struct.__doc__ or '')}\n\n{_fields(struct)}\n"
+    return (
+        f"\n### {struct.__name__}\n\n{inspect.cleandoc(struct.__doc__ or '')}\n\n"
+        f"{_fields(struct)}\n"
+    )
 
 
 @cache

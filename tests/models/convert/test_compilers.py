@@ -51,7 +51,10 @@ Operator                       Count      Status
 ADD                            10         Mapped to Edge TPU
 DEPTHWISE_CONV_2D              17         Mapped to Edge TPU
 """
-PASSED = "&&&& RUNNING TensorRT.trtexec [TensorRT v{version}] # trtexec\n[I] Engine built in 12.3 sec.\n&&&& PASSED TensorRT.trtexec\n"
+PASSED = (
+    "&&&& RUNNING TensorRT.trtexec [TensorRT v{version}] # trtexec\n[I] Engine built in 12.3 "
+    "sec.\n&&&& PASSED TensorRT.trtexec\n"
+)
 FAILED = """\
 &&&& RUNNING TensorRT.trtexec [TensorRT v8502] # trtexec
 [11/20/2026-09:00:00] [E] [TRT] ModelImporter.cpp:771: While parsing node number 3 [ConvInteger -> "x"]: No importer registered
@@ -62,7 +65,10 @@ FAILED = """\
 
 # The programs write the compiled file into the folder behind -o, and the engine to its option's
 # path.
-COPY = '[ "$1" = -s ] && [ "$2" = -o ] || exit 64; cp "$4" "$3/$(basename "$4" .tflite)_edgetpu.tflite"'
+COPY = (
+    '[ "$1" = -s ] && [ "$2" = -o ] || exit 64; cp "$4" "$3/$(basename "$4" '
+    '.tflite)_edgetpu.tflite"'
+)
 ENGINE = (
     'for one; do [ "${one#--saveEngine=}" = "$one" ] || echo engine >"${one#--saveEngine=}"; done'
 )
@@ -78,7 +84,8 @@ def program(tmp_path, monkeypatch):
         (folder / "said.txt").write_text(printed)
         script = folder / name
         script.write_text(
-            f'#!/bin/sh\necho "$@" >"{folder}/arguments"\n{write}\ncat "{folder}/said.txt"\nexit {status}\n'
+            f'#!/bin/sh\necho "$@" >"{folder}/arguments"\n{write}\ncat '
+            f'"{folder}/said.txt"\nexit {status}\n'
         )
         script.chmod(0o755)
         monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
@@ -126,7 +133,10 @@ def test_without_a_compiler_one_line_names_where_to_get_it(tmp_path):
 def test_a_model_is_compiled_or_refused_in_the_compilers_words(program, tmp_path):
     """With an error status, and without: version 2 ends with 0 all the same."""
     target = tmp_path / "out.tflite"
-    refusal = "Edge TPU Compiler version 16.0.384591198\n\nInvalid model: model.tflite\nModel not quantized\n"
+    refusal = (
+        "Edge TPU Compiler version 16.0.384591198\n\nInvalid model: model.tflite\n"
+        "Model not quantized\n"
+    )
     for status in (1, 0):
         program(compilers.EDGETPU_COMPILER, refusal, status=status)
         with pytest.raises(ConfigError, match="Model not quantized"):

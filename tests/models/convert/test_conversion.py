@@ -134,11 +134,14 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_is_taken_for_a_model(tm
     out, code = (
         tmp_path / "out",
         (
-            "import os, sys\nfrom edgemeter.agent.base import durable_file\nfrom click.testing import CliRunner\n"
+            "import os, sys\nfrom edgemeter.agent.base import durable_file\nfrom click.testing "
+            "import CliRunner\n"
             "from edgemeter.models.cli.convert import convert\nsync, calls = os.fsync, []\n"
-            "def dying(descriptor):\n    calls.append(descriptor)\n    len(calls) < int(sys.argv[1]) or os._exit(9)\n    sync(descriptor)\n"
+            "def dying(descriptor):\n    calls.append(descriptor)\n    len(calls) < "
+            "int(sys.argv[1]) or os._exit(9)\n    sync(descriptor)\n"
             "os.fsync = dying\n"
-            "print(CliRunner().invoke(convert, ['edgemeter-shapes_fp32.onnx', '--to', 'onnx-fp16', '--output', sys.argv[2]]).output)\n"
+            "print(CliRunner().invoke(convert, ['edgemeter-shapes_fp32.onnx', '--to', "
+            "'onnx-fp16', '--output', sys.argv[2]]).output)\n"
         ),
     )
     outcomes = []

@@ -22,7 +22,8 @@ def test_fleet_toml_states_where_a_device_is(tmp_path):
     folder = FleetFolder(tmp_path)
     folder.fleet_file.write_text(
         'fleet = "lab"\n[server]\nbroker = "broker.example"\n[device.nowhere]\n'
-        '[device.pi]\nhost = "pi.example"\nuser = "pi"\n[device.nano]\nhost = "192.0.2.7"\nport = 2222\n'
+        '[device.pi]\nhost = "pi.example"\nuser = "pi"\n[device.nano]\nhost = '
+        '"192.0.2.7"\nport = 2222\n'
     )
     with Registry(folder.registry) as registry, registry.transaction() as statements:
         devices.put(statements, Device("joined", "lab"))
@@ -45,7 +46,8 @@ def command(bench):
     port = bench.device.server.port
     bench.fleet.fleet_file.write_text(
         f'fleet = "lab"\n[server]\nbroker = "broker.example"\n'
-        f'[device.board]\nhost = "{LOOPBACK}"\nport = {port}\nuser = "{bench.device.user}"\ntags = ["rack"]\n'
+        f'[device.board]\nhost = "{LOOPBACK}"\nport = {port}\nuser = "{bench.device.user}"\ntags '
+        '= ["rack"]\n'
         f'[device.away]\nhost = "{LOOPBACK}"\nport = {free_port()}\ntags = ["rack"]\n'
     )
     bench.fleet.ca_certificate.write_text(
@@ -80,9 +82,9 @@ def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command
     assert "changed" in rows["board"]
     assert "failed" in rows["away"]
     assert (
-        "away: failed: 127.0.0.1: nothing listens there: enable SSH (`sudo systemctl enable --now ssh`)"
-        in result.stderr
-    )
+        "away: failed: 127.0.0.1: nothing listens there: enable SSH (`sudo "
+        "systemctl enable --now ssh`)"
+    ) in result.stderr
     assert bench.current == "1.0.0"
     assert "token" not in result.output
     (device,) = json.loads(command("--on", "board", "--format", "json").stdout)["devices"]

@@ -109,9 +109,9 @@ def test_the_supervisor_gets_the_python_that_was_brought(inside):
     assert inside.step("units", python=python)[0] == "changed"
     drop_in = inside.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"
     assert (
-        "\nExecStart=\nExecStart=/opt/edgemeter/pythons/3.11/bin/python3 /opt/edgemeter/proven/supervisor.py\n"
-        in drop_in.read_text()
-    )
+        "\nExecStart=\nExecStart=/opt/edgemeter/pythons/3.11/bin/python3 "
+        "/opt/edgemeter/proven/supervisor.py\n"
+    ) in drop_in.read_text()
     assert inside.step("units")[0] == "changed"
     assert "ExecStart=/usr/bin/python3 " in drop_in.read_text()
     assert inside.step("units")[0] == "ok"

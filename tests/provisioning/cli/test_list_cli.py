@@ -76,7 +76,10 @@ def test_the_table_shows_what_each_device_reported(lab):
         ("pi-lost", "; check its power and its network"),
         (
             "pi-card",
-            "its certificate expires in 5 d; `edgemeter fleet logs --on pi-card` shows why it was not renewed",
+            (
+                "its certificate expires in 5 d; `edgemeter fleet logs --on pi-card` shows why "
+                "it was not renewed"
+            ),
         ),
         ("pi-asks", "waits for approval; `edgemeter fleet accept pi-asks`"),
         ("pi-full", "its disk is full: 100 MB free; free space, or replace its card"),

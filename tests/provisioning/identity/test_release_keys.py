@@ -58,7 +58,8 @@ def test_a_release_is_signed_where_the_key_is(server, offline, tmp_path):
     with pytest.raises(ConfigError, match=r"'manifest\.sig'"):
         run_fleet(server, "release", "add", unsigned)
     script = (
-        f"tar xf {unsigned} manifest.json && openssl dgst -sha256 -sign {offline}/release.key -out manifest.sig manifest.json"
+        f"tar xf {unsigned} manifest.json && openssl dgst -sha256 -sign {offline}/release.key "
+        "-out manifest.sig manifest.json"
         f" && tar rf {unsigned} manifest.sig"
     )
     subprocess.run(script, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - the command of the page

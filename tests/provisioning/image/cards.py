@@ -85,7 +85,10 @@ def disk(
         file.truncate((size_mb << 20) + (2 * OFFSET if table else 0))
     if table:
         kinds = {"dos": ("c", "83"), "gpt": ("U", "L")}[table]
-        layout = f"label: {table}\nstart={OFFSET // 512},size={size_mb * 2048},type={kinds[0]}\nsize=4M,type={kinds[1]}\n"
+        layout = (
+            f"label: {table}\nstart={OFFSET // 512},size={size_mb * 2048},type={kinds[0]}\n"
+            f"size=4M,type={kinds[1]}\n"
+        )
         run("sfdisk", "-q", path, input=layout)
     offset_option = ["--offset", str(offset // 512)] if table else []
     run(

@@ -13,9 +13,18 @@ from edgemeter.provisioning.image.wifi import Wifi, read_wifi
 from tests import requirements
 from tests.fixtures.rows import table_row
 
-BOOKWORM = "console=serial0,115200 console=tty1 root=PARTUUID=4e639091-02 rootwait quiet init=/usr/lib/raspberrypi-sys-mods/firstboot\n"
-TRIXIE = "console=serial0,115200 console=tty1 root=PARTUUID=4e639091-02 rootfstype=ext4 rootwait resize\n"
-ISSUE = "Raspberry Pi reference {}\nGenerated using pi-gen, https://github.com/RPi-Distro/pi-gen, 0123456789, stage2\n"
+BOOKWORM = (
+    "console=serial0,115200 console=tty1 root=PARTUUID=4e639091-02 rootwait quiet "
+    "init=/usr/lib/raspberrypi-sys-mods/firstboot\n"
+)
+TRIXIE = (
+    "console=serial0,115200 console=tty1 root=PARTUUID=4e639091-02 "
+    "rootfstype=ext4 rootwait resize\n"
+)
+ISSUE = (
+    "Raspberry Pi reference {}\nGenerated using pi-gen, https://github.com/RPi-Distro/pi-gen, "
+    "0123456789, stage2\n"
+)
 WIFI = Wifi('Café "Öst"', "0123456789abcdef" * 4, "GB")
 
 
@@ -192,7 +201,10 @@ def test_a_network_config_is_what_netplan_reads():
     assert opened["wifis"]["wlan0"]["access-points"] == {"Open": {}}
 
 
-IMAGERS_SCRIPT = "#!/bin/bash\n\nset +e\n\necho theirs\nrm -f /boot/firstrun.sh\nsed -i 's| systemd.run.*||g' /boot/cmdline.txt\nexit 0\n"
+IMAGERS_SCRIPT = (
+    "#!/bin/bash\n\nset +e\n\necho theirs\nrm -f /boot/firstrun.sh\nsed -i 's| systemd.run.*||g' "
+    "/boot/cmdline.txt\nexit 0\n"
+)
 
 
 def test_firstrun_runs_once_and_its_line_stays_one(tmp_path):

@@ -103,7 +103,10 @@ def test_a_followed_job_shows_the_runs_that_its_devices_named(lab, monkeypatch):
     assert "edgemeter runs show run of a\n" in text
     (ended,) = jobs.executions_of_job(lab.registry, document["job"])
     assert job_view.note_text(ended) == "1 run"
-    why = "1 run, not ok; disturbed: other processes used 40% of the cores while timing. Close them and run again."
+    why = (
+        "1 run, not ok; disturbed: other processes used 40% of the cores while timing. Close "
+        "them and run again."
+    )
     assert job_view.note_text(replace(ended, reason=why)) == why
 
 

@@ -47,7 +47,8 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
     """Lists, defaults, a folder beside: each case with its model, whose bytes are the same."""
     path = write(
         tmp_path / "s" / "suite.toml",
-        'name = "two"\nmatters_ratio = 0.02\n[defaults]\nmode = "rapid"\nthreads = [1, 2]\n[[case]]\n'
+        'name = "two"\nmatters_ratio = 0.02\n[defaults]\nmode = "rapid"\nthreads = '
+        "[1, 2]\n[[case]]\n"
         'model = ["m_fp32.replay.json", "m_int8.replay.json"]\nseconds = 2\n'
         '[[case]]\nmodel = "../other/n.replay.json"\nname = "n: of b"\nthreads = 1\n',
         m_fp32=2.0,
