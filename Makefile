@@ -36,7 +36,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 .venv/lib
 NO_HANG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-services test-nightly check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz libraries nightly-libraries mlserver triton docs pins types clean
+.PHONY: demo test test-services test-nightly check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz libraries nightly-libraries mlserver triton docs pins clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -59,7 +59,7 @@ test-nightly: libraries nightly-libraries mlserver triton
 	$(BIN)/python -m tests.agent.energy.coverage --jobs 4
 	$(MAKE) chaos-short fleet arm64
 
-check: .venv/.dev types
+check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p edgemeter
@@ -119,11 +119,6 @@ $(EDGEMETER_TRITON):
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz --inputs 10000000
 
-# A type checker does not follow the editable install, so it reads the packages through links.
-types:
-	mkdir -p .types/edgemeter
-	ln -sfn $(addprefix ../../,agent collector models provisioning $(wildcard agent/api/*.*)) .types/edgemeter/
-
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "edgemeter needs Python 3.10 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
@@ -163,4 +158,4 @@ pins:
 	$(PIN_IMAGE) pyproject.toml requirements/agent.in --extra litert --extra onnx -o collector/deploy/agent.txt
 
 clean:
-	rm -rf .venv .mlserver .types .bench .demo build dist site *.egg-info
+	rm -rf .venv .mlserver .bench .demo build dist site *.egg-info

@@ -122,7 +122,7 @@ def test_arrows_between_the_packages_run_one_way():
 
 
 def test_nothing_imports_the_python_interface():
-    """`edgemeter` itself (`agent/api/`) stands on the packages: it measures with the agent and reads with the collector."""
+    """`edgemeter` itself (`src/edgemeter`) stands on the packages: it measures with the agent and reads with the collector."""
     names = {"measure", "compare", "energy", "load", "Record"}
     for path in MODULES:
         assert not {

@@ -401,8 +401,12 @@ class Publisher:
     def _state(self, state: str) -> bytes:
         challenge = self._challenge if state == "online" else None
         return messages.encode_message(
-            messages.DeviceState(state=state, session=self._birth.session, challenge=challenge)
-        )  # type: ignore[arg-type]
+            messages.DeviceState(
+                state=state,  # type: ignore[arg-type]
+                session=self._birth.session,
+                challenge=challenge,
+            )
+        )
 
     def _open_session(self, timeout_s: float) -> None:
         if self._session is not None:

@@ -183,8 +183,9 @@ class LedgerRuns:
             [*counted, *excluded], key=lambda entry: entry[0].started_at_ns, reverse=True
         )[:limit]
         return [
-            ListedRun(record, state, tuple(by_id.get(record.id, ()))) for record, state in newest
-        ]  # type: ignore[arg-type]
+            ListedRun(record, state, tuple(by_id.get(record.id, ())))  # type: ignore[arg-type]
+            for record, state in newest
+        ]
 
     def models(self) -> list[str]:
         """Return the names of the models that have runs, sorted."""

@@ -1,7 +1,9 @@
 """Facts about `edgemeter.plugin`: every name is there, and what a plug-in does not use is not imported."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +16,23 @@ def test_every_name_is_there():
     for name in plugin.__all__:
         with table_row(name):
             assert getattr(plugin, name) is not None
+    assert list(plugin.__all__) == sorted(plugin.__all__)
     kinds = {"Runtime", "PowerSensor", "Task", "Decoder", "Reader", "Generator"}
     assert kinds <= set(plugin.__all__) <= set(dir(plugin))
     with pytest.raises(AttributeError, match="no attribute 'Runtim'"):
         _ = plugin.Runtim
+
+
+def test_a_type_checker_sees_the_same_names():
+    """The imports for type checkers, the listed names and the places at run time agree."""
+    seen_by_checkers = {
+        alias.asname or alias.name: f"{statement.module}:{alias.name}"
+        for statement in ast.walk(ast.parse(Path(plugin.__file__).read_text()))
+        if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith("edgemeter.")
+        for alias in statement.names
+    }
+    assert seen_by_checkers == plugin._PLACES
+    assert set(plugin.__all__) == set(plugin._PLACES)
 
 
 @pytest.mark.services

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from edgemeter._measuring import Record, compare, measure, measured
     from edgemeter._spent_energy import energy
 
-if __name__ != "edgemeter":
-    raise ImportError(f"{__name__} is the package `edgemeter`: import that")
-
 __all__ = ("Record", "compare", "energy", "load", "measure", "measured")
 
 _PLACES = {

@@ -29,7 +29,7 @@ from tests.fixtures.record_factory import (
 from tests.fixtures.replay_case import replay_case, write_replay
 from tests.fixtures.rows import table_row
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from tests.fixtures.plugin_site import install
 from tests.fixtures.record_factory import STARTED_AT_NS
 from tests.fixtures.vision_factory import make_card, make_loaded
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 PLUGINS = EXAMPLES / "plugins"
 INT8, FP32 = "edgemeter-shapes_int8.tflite", "edgemeter-shapes_fp32.tflite"
 WEEK_NS = 7 * 86_400 * 10**9
