@@ -28,7 +28,9 @@ OF_THE_AGENT = {
     "collector": {
         "bundle.archive", "bundle.signature", "bundle.write", "cli.bundle", "cli.run_output",
         # `edgemeter compare` measures models in turn.
-        "cli.case_options", "cli.elsewhere", "cli.run_session", "session.checks", "session.run_plan",
+        "cli.case_options", "cli.session", "cli.session_options", "measuring.elsewhere",
+        "measuring.measuring", "measuring.settings", "measuring.suites",
+        "session.checks", "session.run_plan", "session.session",
         "delivery.outbox_file",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.rows_anew", "ledger.run_history", "ledger.run_row", "ledger.sqlite_ledger", "machine.board_limits", "machine.power_range",
@@ -37,11 +39,12 @@ OF_THE_AGENT = {
     },
     # `edgemeter benchmark` measures what it converted, as `compare` does.
     "models": {
-        "cli.case_options", "cli.run_session", "power.detect", "session.checks",
+        "cli.case_options", "cli.session_options", "measuring.suites", "power.detect", "session.checks",
         "datasets.dataset", "engine.confinement", "engine.inspection", "recognition.recognise", "runtimes",
         "runtimes.noise", "runtimes.pytorch", "sandbox.bubblewrap", "tasks", "vision.preprocess",
     },
     "provisioning": {
+        "measuring.settings",
         "datasets.dataset", "datasets.readers", "datasets.yolo", "doctor.examination",
         "recognition.recognise", "session.checks",
     },
@@ -49,7 +52,7 @@ OF_THE_AGENT = {
 # Files that reach another package by name, and why: none of them can import it.
 BY_NAME = {
     "agent/base/model_names.py": "a model may be named where the package `models` is not needed otherwise",
-    "agent/cli/elsewhere.py": "`--on` measures on boards as the fleet reaches them",
+    "agent/measuring/elsewhere.py": "`--on` measures on boards as the fleet reaches them",
     "agent/cli/config.py": "`edgemeter config rules` shows the agent's rules and the collector's",
     "agent/cli/main.py": "`edgemeter` is one command of four packages",
     "agent/settings/files.py": "`edgemeter config check` knows the files of all packages",
@@ -75,7 +78,7 @@ BUILDS = {
 BESIDE_A_RUN = tuple(
     f"edgemeter.agent.{name}"
     for name in (
-        "cli.run_session",
+        "measuring.measuring",
         "cli.run_output",
         "session.session",
         "runtimes.replay",

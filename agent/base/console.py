@@ -6,8 +6,6 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple, TextIO
 
-import click
-
 Justify = Literal["left", "right"]
 BETWEEN_COLUMNS = 2
 _USUAL_WIDTH = 80
@@ -21,6 +19,7 @@ _STYLES = {
     "blue": "34",
     "cyan": "36",
 }
+_STYLED = re.compile(r"\x1b\[[;?0-9]*[a-zA-Z]")  # Styles that a text brings along.
 _WORD = re.compile(r"\s*\S+\s*")
 
 
@@ -179,12 +178,9 @@ class Console:
         return (getattr(self.file, "encoding", None) or "utf-8").lower()
 
     def print(self, printed: str | Text | Table, style: str = "") -> None:
-        click.echo(
-            "".join(f"{line}\n" for line in self.lines(printed, style)),
-            file=self.file,
-            nl=False,
-            color=self._has_styles,
-        )
+        text = "".join(f"{line}\n" for line in self.lines(printed, style))
+        self.file.write(text if self._has_styles else _STYLED.sub("", text))
+        self.file.flush()
 
     def lines(self, printed: str | Text | Table, style: str = "") -> Iterator[str]:
         """Yield the lines of a table, or a text as one, with their styles and without trailing spaces."""

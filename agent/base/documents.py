@@ -1,11 +1,10 @@
-"""Output of commands for machines: indented JSON, and CSV (RFC 4180, header first)."""
+"""Output for machines: indented JSON, and CSV (RFC 4180, header first)."""
 
 import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
 
-import click
 import msgspec
 
 JOINT = " | "
@@ -16,10 +15,6 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 def json_document(content: object) -> str:
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
-
-
-def print_json(content: object) -> None:
-    click.echo(json_document(content))
 
 
 def csv_document(header: Sequence[str], rows: Iterable[Iterable[Plain]]) -> str:

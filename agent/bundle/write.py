@@ -13,7 +13,6 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.bundle import archive
 from edgemeter.agent.bundle.signature import Signer
 from edgemeter.agent.contract.record import RunRecord, encode, split_samples
-from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
 
 
@@ -78,7 +77,7 @@ class BundleRecorder:
         self._on_event = on_event
         self._signer = signer
 
-    def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
+    def __call__(self, event: session.SessionEvent) -> None:
         if isinstance(event, session.RunEnds) and isinstance(event.outcome, RunRecord):
             try:
                 self.written.append(write_bundle(self._folder, event.outcome, self._signer))

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base.cli.options import PATH, format_option
+from edgemeter.agent.base.cli.progress import warn
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.figures import ABSENT
-from edgemeter.agent.base.options import PATH, format_option
-from edgemeter.agent.base.progress import warn
-from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
+from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options, case_settings
 
 if TYPE_CHECKING:
     from edgemeter.agent.base.console import Console
+    from edgemeter.agent.contract.case_settings import Settings
     from edgemeter.agent.engine.job import Scored
 
 
@@ -69,7 +70,7 @@ def accuracy(
             "--annotations FILE"
         )
     else:
-        scored = _of_model(model, options)
+        scored = _of_model(model, case_settings(options))
     verdict = judge_outputs(Facts(scored))
     warnings = list(
         dict.fromkeys((*scored.notes, *(scored.accuracy.warnings if scored.accuracy else ())))
@@ -89,14 +90,15 @@ def accuracy(
         sys.exit(FAILED)
 
 
-def _of_model(model: Path, options: dict[str, Any]) -> "Scored":
+def _of_model(model: Path, settings: "Settings") -> "Scored":
     """Return the score of a model, in a separate process, so that a crash of the runtime ends only that."""
-    from edgemeter.agent.cli.run_session import session_progress, suite_of
+    from edgemeter.agent.cli.session import session_progress
     from edgemeter.agent.contract import model_file
     from edgemeter.agent.engine import isolation, job
+    from edgemeter.agent.measuring.suites import suite_of
     from edgemeter.agent.session import checks
 
-    suite = suite_of(None, model, options)
+    suite = suite_of(None, model, settings)
     checks.check(suite)
     (case,) = suite.cases
     size_bytes = model_file.size_bytes(Path(case.model))

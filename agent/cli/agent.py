@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.console import Table
-from edgemeter.agent.base.figures import on_one_line
-from edgemeter.agent.base.options import (
+from edgemeter.agent.base.cli.command_group import DefaultGroup
+from edgemeter.agent.base.cli.options import (
     FiniteRange,
-    delivery_timeout_option,
     format_option,
     names_and_config,
 )
-from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
+from edgemeter.agent.base.console import Table
+from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.terminal import print_text
+from edgemeter.agent.cli.session_options import delivery_timeout_option, session_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -264,6 +264,6 @@ def publish(**options: Any) -> None:
 
     Example: edgemeter agent publish --broker broker.example
     """
-    from edgemeter.agent.cli import run_session
+    from edgemeter.agent.measuring.measuring import publish_outbox
 
-    click.echo(run_session.publish_outbox(options), err=True)
+    click.echo(publish_outbox(session_settings(options)), err=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.cli.command_group import DefaultGroup
+from edgemeter.agent.base.cli.options import PATH, format_option
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import FAILED, ConfigError
-from edgemeter.agent.base.options import PATH, format_option
-from edgemeter.agent.base.tables import Format, console_for, print_data
 
 if TYPE_CHECKING:
     from edgemeter.agent.base.console import Console

@@ -1,6 +1,5 @@
-"""The options for the settings of a case, each made from its key in a suite; and `--power`."""
+"""The options for the settings of a case, each made from its key in a suite."""
 
-import shlex
 from collections.abc import Callable, Mapping
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
@@ -8,19 +7,13 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_or
 import click
 import msgspec
 
-from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.options import PATH, FiniteRange, added, ratio_of
+from edgemeter.agent.base.cli.options import PATH, FiniteRange, added, ratio_of
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.suite import MODES, PATHS
-from edgemeter.agent.settings.case_keys import setting_texts
+from edgemeter.agent.settings.case_keys import CASE_KEYS, checked_settings, setting_texts
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
-# The keys of a case that a command may set. `--together` is a flag of the command, not the name of
-# a group.
-CASE_KEYS = tuple(
-    key for key in Settings.__struct_fields__ if key not in {"model", "idle_seconds", "together"}
-)
 # Keys for suites only.
 SUITE_ONLY = {"power_mode", "governor"}
 CASE_OPTIONS = tuple(key for key in CASE_KEYS if key not in SUITE_ONLY)
@@ -46,50 +39,13 @@ _METAVARS = {
 _SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
 
 
-def data_options(options: Mapping[str, Any]) -> str:
-    """Return the options that name the data, as given, each after a space: a record does not contain the path of its data."""
-    of_data = {
-        key: options.get(key) for key in ("data", "annotations", "subset", "seed", "questions")
-    }
-    # The seed 0 is the default.
-    return "".join(f" --{key} {shlex.quote(str(value))}" for key, value in of_data.items() if value)
-
-
-on_options = added(
-    click.option(
-        "--on",
-        multiple=True,
-        metavar="ssh://USER@HOST",
-        help="Measure on this board over SSH. Repeatable.",
-    ),
-    click.option(
-        "--release", type=PATH, help="--on: release to install there. Default: built for the board."
-    ),
-)
-
-
-def check_on(options: Mapping[str, Any]) -> None:
-    """Raise a usage error if an option of `--on` is given without it."""
-    if options["release"] and not options["on"]:
-        raise click.UsageError("--release needs --on: it is for measurements elsewhere")
-
-
-def power_option(command: _Command) -> _Command:
-
-    def sensor_names() -> list[str]:
-        # Imported only when a shell asks.
-        from edgemeter.agent import power
-
-        return power.names()
-
-    text = "Power sensors, or none. Default: the widest scope."
-    return click.option(
-        "--power",
-        metavar="NAME[,NAME]",
-        envvar="EDGEMETER_POWER",
-        shell_complete=completes(sensor_names, several=True),
-        help=text,
-    )(command)
+def case_settings(options: Mapping[str, Any]) -> Settings:
+    """Return the settings of a case that the options of a command give."""
+    settings = {key: options.get(key) for key in CASE_KEYS}
+    # `--together` is a flag, not the name of a group.
+    if options.get("together"):
+        settings["together"] = "together"
+    return checked_settings(settings)
 
 
 class CommaSeparated(click.ParamType):  # type: ignore[type-arg]

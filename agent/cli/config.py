@@ -9,15 +9,15 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.cli.command_group import CommandGroup, Sections
+from edgemeter.agent.base.cli.options import PATH, format_option, names_and_config
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.config import file_in_use, places
 from edgemeter.agent.base.console import Table
-from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.options import PATH, format_option, names_and_config
-from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.terminal import safe_text
 from edgemeter.agent.base.variables import VARIABLES, set_variables, unknown_variables
-from edgemeter.agent.cli.case_options import power_option
+from edgemeter.agent.cli.session_options import power_option
 
 COMMANDS: Sections = {
     "Settings": {
@@ -207,7 +207,7 @@ def schema(*, subject: str) -> None:
 
     Example: edgemeter config schema messages > messages.schema.json
     """
-    print_json(resolve_name(SCHEMAS[subject])())
+    click.echo(json_document(resolve_name(SCHEMAS[subject])()))
 
 
 def _print_settings(

@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from edgemeter.agent.base import config
+from edgemeter.agent.base.cli.options import config_option, format_option
+from edgemeter.agent.base.cli.progress import note
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import config_option, format_option
-from edgemeter.agent.base.progress import note
-from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
 @click.command()

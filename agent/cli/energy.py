@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,23 +15,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base import interrupts
-from edgemeter.agent.base.command_group import ModalCommand
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.options import (
+from edgemeter.agent.base.cli.command_group import ModalCommand
+from edgemeter.agent.base.cli.options import (
     PATH,
     config_option,
     format_option,
     quiet_option,
     save_option,
 )
-from edgemeter.agent.base.progress import note
-from edgemeter.agent.base.tables import print_data
-from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.case_options import power_option
-from edgemeter.agent.cli.run_session import SessionOutcome, suite_of
+from edgemeter.agent.base.cli.progress import note
+from edgemeter.agent.base.cli.tables import print_data
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.cli.session import session_document, session_progress
+from edgemeter.agent.cli.session_options import power_option, session_settings
+from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.measuring.settings import DELIVERY_TIMEOUT_S, SessionSettings
+from edgemeter.agent.measuring.suites import suite_of
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.record_figures import Energy
+    from edgemeter.agent.measuring.measuring import SessionOutcome
     from edgemeter.agent.session.energy_watch import WatchedEnergy
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -48,34 +52,31 @@ def seconds(period: str) -> float:
 def watch_suite(
     suite: Path,
     period_s: float,
-    options: Mapping[str, Any],
-    report: Callable[[str], None],
+    settings: SessionSettings,
+    times: int | None = None,
+    report: Callable[[str], None] = note,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = interrupts.sleep,
-) -> Iterator[SessionOutcome]:
+) -> "Iterator[SessionOutcome]":
     """Measure the suite at the start of every period and yield the outcome; a missed period is skipped.
 
     A suite that fails is reported and tried again in the next period; undelivered records stay in
-    the outbox.
+    the outbox. Without `times` it never ends.
 
     Raises:
         ConfigError: the suite's file or an option is wrong, so that waiting does not help.
     """
-    session_options = {
-        key: options.get(key) for key in ("power", "broker", "device", "fleet", "config")
-    }
+    from edgemeter.agent.measuring.measuring import measure_suite
+
     # A missing broker does not end it, and delivery ends within the period.
-    session_options |= {
-        "save": options.get("save", True),
-        "if_no_broker": "keep",
-        "delivery_timeout": min(60.0, period_s),
-    }
+    timeout_s = min(DELIVERY_TIMEOUT_S, period_s)
+    settings = replace(settings, if_no_broker="keep", delivery_timeout_s=timeout_s)
     start_s, period = clock(), 0
     for number in count(1):
         try:
-            outcome = run_session.run_session(
-                suite_of(suite, None, session_options), session_options, report
-            )
+            cases = suite_of(suite, None, Settings())
+            with session_progress() as on_event:
+                outcome = measure_suite(cases, settings, on_event, report)
             for remark in (*outcome.errors, *filter(None, [outcome.undelivered, outcome.saved])):
                 report(str(remark))
             yield outcome
@@ -85,7 +86,7 @@ def watch_suite(
             raise
         except EdgemeterError as error:
             report(f"nothing measured this time: {error}")
-        if number == options["times"]:
+        if number == times:
             return
         late = int((clock() - start_s) / period_s)
         if late > period:
@@ -176,8 +177,9 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
 
         if len(command) != 1:
             raise click.UsageError("with --every give one SUITE file, and nothing after it")
-        for outcome in watch_suite(Path(command[0]), seconds(period), options, note):
-            if not print_data(options["form"], run_session.session_document(outcome)):
+        settings = session_settings(options)
+        for outcome in watch_suite(Path(command[0]), seconds(period), settings, options["times"]):
+            if not print_data(options["form"], session_document(outcome)):
                 print_runs(outcome.records)
         return
     from edgemeter.agent.base import config
@@ -189,9 +191,13 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
             f"cannot run {command[0]!r}, because there is no such command, or it is not "
             "executable: correct its name or path"
         )
-    settings, repeats = config.read(options["config"]), options["repeat"]
+    configuration, repeats = config.read(options["config"]), options["repeat"]
     with EnergyWatch(
-        options["power"], idle_s=options["idle_s"], units=repeats, settings=settings, report=note
+        options["power"],
+        idle_s=options["idle_s"],
+        units=repeats,
+        settings=configuration,
+        report=note,
     ) as watcher:
         status = _run(command, repeats)
     if not print_data(options["form"], watcher.seen):

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from edgemeter.agent.base import interrupts
-from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.cli.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import (
     DONE,
     FAILED,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import PATH, format_option
-from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
+from edgemeter.agent.base.cli.options import PATH, format_option
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
+from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options, case_settings
 
 
 @click.command("profile")
@@ -45,12 +45,12 @@ def profile_command(
 
     Example: edgemeter models profile model.onnx --threads 4
     """
-    from edgemeter.agent.cli.run_session import suite_of
+    from edgemeter.agent.measuring.suites import suite_of
     from edgemeter.agent.profile.report import show_profile
     from edgemeter.agent.profile.worker import ProfileJob, profile_in_child
     from edgemeter.agent.session import checks
 
-    suite = suite_of(None, model, settings)
+    suite = suite_of(None, model, case_settings(settings))
     checks.check(suite)
     (case,) = suite.cases
     profile = profile_in_child(ProfileJob(case=case, queries=queries, by_type=by == "type"))

@@ -1,36 +1,30 @@
 """The command `edgemeter run`."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from edgemeter.agent.base.command_group import LongCommand
-from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import (
+from edgemeter.agent.base.cli.command_group import LongCommand
+from edgemeter.agent.base.cli.completion import completes
+from edgemeter.agent.base.cli.options import (
     PATH,
-    delivery_timeout_option,
     format_option,
     names_and_config,
     quiet_option,
     save_option,
 )
-from edgemeter.agent.base.progress import is_quiet, note, warn
-from edgemeter.agent.base.tables import console_for, print_data
-from edgemeter.agent.cli.case_options import (
-    CASE_OPTIONS,
-    case_options,
-    check_on,
+from edgemeter.agent.base.cli.progress import is_quiet, note, warn
+from edgemeter.agent.base.cli.tables import console_for, print_data
+from edgemeter.agent.base.model_names import model_names
+from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, case_settings
+from edgemeter.agent.cli.session_options import (
+    delivery_timeout_option,
     on_options,
     power_option,
+    session_settings,
 )
-
-if TYPE_CHECKING:
-    from edgemeter.agent.cli.run_session import SessionOutcome
-    from edgemeter.agent.contract.suite import Suite
-
+from edgemeter.agent.measuring.settings import IF_NO_BROKER
 
 # The options that `edgemeter run --help` shows; `--help-all` shows all.
 COMMON = {
@@ -62,7 +56,7 @@ COMMON = {
     help="Deliver by MQTT to HOST[:PORT] or mqtts://HOST.",
 )
 @click.option(
-    "--if-no-broker", type=click.Choice(["fail", "keep"]), default="fail", show_default=True,
+    "--if-no-broker", type=click.Choice(["fail", "keep"]), default=IF_NO_BROKER, show_default=True,
     help="What to do if no broker answers: fail, or keep the results in the outbox.",
 )  # fmt: skip
 @delivery_timeout_option
@@ -83,24 +77,41 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
     Example: edgemeter run model.tflite --data photos/ --annotations coco.json
     """
     from edgemeter.agent.base.durable_file import check_writable
-    from edgemeter.agent.cli import run_session
+    from edgemeter.agent.cli.session import (
+        end_session,
+        session_document,
+        session_progress,
+        write_document,
+    )
+    from edgemeter.agent.measuring.suites import is_suite_file, suite_of, written_suite
 
-    check_on(options)
+    session = session_settings(options)
     if options["output"]:
         check_writable(options["output"])
-    suite = next((source for source in sources if run_session.is_suite_file(source)), None)
+    suite = next((source for source in sources if is_suite_file(source)), None)
     if not sources or (suite is not None and len(sources) > 1):
         raise click.UsageError("give either one SUITE file (.toml) or models")
     notes = list[str]()
-    cases = run_session.suite_of(suite, sources, options)
-    outcome = _measured(suite, cases, sources, options, notes.append)
-    document = run_session.session_document(outcome)
+    settings = case_settings(options)
+    cases = suite_of(suite, sources, settings)
+    for reason in cases.left_out:
+        warn(f"edgemeter: left out: {reason}")
+    if session.on:
+        from edgemeter.agent.measuring.elsewhere import measure_on_boards
+
+        outcome = measure_on_boards(*written_suite(suite, sources, settings), session, note)
+    else:
+        with session_progress() as on_event:
+            from edgemeter.agent.measuring.measuring import measure_suite
+
+            outcome = measure_suite(cases, session, on_event, notes.append)
+    document = session_document(outcome)
     try:
         if not print_data(options["form"], document):
             from edgemeter.agent.cli.run_output import print_runs, saved_line
 
             if outcome.saved is not None:
-                notes.append(saved_line(outcome.records, cases.cases if suite else [], options))
+                notes.append(saved_line(outcome.records, cases.cases if suite else [], settings))
             shown_notes = [] if is_quiet() else notes
             print_runs(
                 outcome.records,
@@ -112,24 +123,5 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
     finally:
         # A full or closed standard output must not stop the rest.
         if options["output"]:
-            run_session.write_document(options["output"], document, outcome.errors)
-        run_session.end_session(outcome)
-
-
-def _measured(
-    suite: Path | None,
-    cases: "Suite",
-    models: tuple[Path, ...],
-    options: dict[str, Any],
-    report: Callable[[str], None],
-) -> "SessionOutcome":
-    """Return the outcome of measuring here, or on the boards of `--on`; `report` receives the notes on a measurement here."""
-    from edgemeter.agent.cli import run_session
-
-    for reason in cases.left_out:
-        warn(f"edgemeter: left out: {reason}")
-    if not options["on"]:
-        return run_session.run_session(cases, options | {"suite_file": suite}, report)
-    from edgemeter.agent.cli import elsewhere
-
-    return elsewhere.measure(*run_session.written_suite(suite, models, options), options, note)
+            write_document(options["output"], document, outcome.errors)
+        end_session(outcome)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent import power
-from edgemeter.agent.base.command_group import CommandGroup, Sections
-from edgemeter.agent.base.completion import completes
+from edgemeter.agent.base.cli.command_group import CommandGroup, Sections
+from edgemeter.agent.base.cli.completion import completes
+from edgemeter.agent.base.cli.options import config_option, format_option
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.errors import FAILED, EdgemeterError, UnavailableError
-from edgemeter.agent.base.options import config_option, format_option
-from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.power.detect import (
     DetectedSensor,
     LiveReading,

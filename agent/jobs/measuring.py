@@ -211,7 +211,7 @@ class ProgressNotes:
         self._ratio = 0.0
         self._activity = ActivityReport(suite, self._begin, context.task.order.job)
 
-    def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
+    def __call__(self, event: session.SessionEvent) -> None:
         self._activity(event)
         if isinstance(event, job.Phase) and event.name != "timed":
             self._context.report(f"{self._run}, {event.name}", self._ratio, None)

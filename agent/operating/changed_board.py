@@ -9,6 +9,7 @@ Source: Linux Documentation/admin-guide/pm/cpufreq.rst,
 Documentation/ABI/testing/sysfs-class-devfreq.
 """
 
+import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -20,7 +21,6 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.file_lock import RunLock, run_lock, run_lock_descriptors
-from edgemeter.agent.base.progress import warn
 from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.machine import clock
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
@@ -28,6 +28,7 @@ from edgemeter.agent.machine.throttling import is_slowed_to_cool
 from edgemeter.agent.operating import board_settings
 from edgemeter.agent.operating.board_settings import RECORD, SettingError
 
+logger = logging.getLogger(__name__)
 MODE = "power_mode"
 POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 # 17000000.gpu (JetPack 6), .ga10b (5), .gv11b and .gp10b (Xavier, TX2), 57000000.gpu (Nano),
@@ -212,7 +213,7 @@ def changed_board(
                 put_back(machine, record)
             except EdgemeterError as error:
                 # An error of the block is raised instead.
-                warn(str(error))
+                logger.warning("%s", error)
 
 
 def restore_leftover(
@@ -250,7 +251,9 @@ def restore_leftover(
         for name, value in record.original.items()
         if not name.endswith("_freq")
     ):
-        warn(f"restored the board's settings after a run that was cut off: {', '.join(settings)}")
+        logger.warning(
+            "restored the board's settings after a run that was cut off: %s", ", ".join(settings)
+        )
     return ""
 
 

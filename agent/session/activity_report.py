@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.messages import Measuring
-from edgemeter.agent.engine import job
-from edgemeter.agent.session.session import RunBegins, RunEnds
+from edgemeter.agent.session.session import RunBegins, RunEnds, SessionEvent
 
 LONGEST_TEXT = 300
 
@@ -24,7 +23,7 @@ class ActivityReport:
         self._order = order
         self._failed = 0
 
-    def __call__(self, event: RunBegins | job.Event | RunEnds) -> None:
+    def __call__(self, event: SessionEvent) -> None:
         """Take an event of the session."""
         if isinstance(event, RunBegins):
             measuring = Measuring(

@@ -6,6 +6,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -61,8 +62,13 @@ class RunEnds:
     outcome: RunRecord | EdgemeterError
 
 
-# Called with the beginning of a run, its events, and its end.
-OnEvent = Callable[[RunBegins | job.Event | RunEnds], None]
+@dataclass(frozen=True, slots=True)
+class RunsEnd:
+    """All runs have ended, and the board is free; the delivery of the last records follows."""
+
+
+SessionEvent: TypeAlias = RunBegins | job.Event | RunEnds | RunsEnd
+OnEvent = Callable[[SessionEvent], None]
 
 
 @dataclass(frozen=True, slots=True)

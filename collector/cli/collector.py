@@ -10,15 +10,15 @@ import click
 
 from edgemeter.agent.base import log_limit
 from edgemeter.agent.base.broker_address import BrokerAddress, accepts_anybody, parse_address
-from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.cli.command_group import CommandGroup, Sections
+from edgemeter.agent.base.cli.options import PATH, FiniteRange, format_option
+from edgemeter.agent.base.cli.tables import Format, print_data
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
-from edgemeter.agent.base.options import PATH, FiniteRange, format_option
 from edgemeter.agent.base.service_manager import ServiceManager
-from edgemeter.agent.base.tables import Format, print_data
 from edgemeter.agent.base.threads import until_stopped
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_option

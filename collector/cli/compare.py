@@ -10,33 +10,35 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from edgemeter.agent.base.command_group import LongCommand
-from edgemeter.agent.base.documents import json_document
-from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import (
+from edgemeter.agent.base.cli.command_group import LongCommand
+from edgemeter.agent.base.cli.options import (
     format_option,
     matters_option,
     names_and_config,
     quiet_option,
     save_option,
 )
-from edgemeter.agent.base.progress import note, passing_note
-from edgemeter.agent.base.tables import Format
+from edgemeter.agent.base.cli.progress import note, passing_note
+from edgemeter.agent.base.cli.tables import Format
+from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.cli.case_options import (
     CASE_OPTIONS,
     SHORT_MODES,
     case_options,
-    check_on,
-    on_options,
-    power_option,
+    case_settings,
 )
+from edgemeter.agent.cli.session_options import on_options, power_option, session_settings
 from edgemeter.collector.cli.stores import FigureParam, all_days_option, opened_book, store_option
 from edgemeter.collector.runs.figure_names import EXAMPLE, JUDGED
 
 if TYPE_CHECKING:
+    from edgemeter.agent.contract.case_settings import Settings
     from edgemeter.agent.contract.suite import Case
+    from edgemeter.agent.measuring.settings import SessionSettings
     from edgemeter.collector.compare.choice import Choice
     from edgemeter.collector.compare.comparison import Comparison
+    from edgemeter.collector.compare.measured_sides import MeasuredSides
     from edgemeter.collector.compare.summary import CaseSummary
 
 # Options of one model, not of all compared models.
@@ -134,19 +136,27 @@ def _compare_sides(
     """Show the comparison of measured models or stored results, with the gate and the choice."""
     with passing_note("reading the sides ..."):
         # Imports take long on a small board.
-        from edgemeter.agent.cli.run_session import end_session
-        from edgemeter.collector.cli.compared_sides import compare_results, is_model, measure_sides
+        from edgemeter.agent.cli.session import end_session, session_progress
+        from edgemeter.agent.measuring.suites import is_model
+        from edgemeter.collector.compare.between import compare_results
         from edgemeter.collector.compare.gate import with_gate
         from edgemeter.collector.compare.limits import parse_gate, parse_requirements
 
     # A wrong option fails before anything is measured.
     limits = () if options["fail_on"] is None else parse_gate(options["fail_on"])
     parse_requirements(options["required"] or "")
-    check_on(options)
-    measured = None
+    session = session_settings(options)
+    settings, measured = case_settings(options), None
     lost: Sequence[tuple[str, str]] = ()
     if any(map(is_model, sides)):
-        measured = measure_sides(sides, options, matters_ratio)
+        if session.on and (results := [side for side in sides if not is_model(side)]):
+            raise click.UsageError(
+                f"--on measures models, and {results[0]!r} is not a model: leave it out"
+            )
+        with session_progress() as on_event:
+            from edgemeter.collector.compare.measured_sides import measure_sides
+
+            measured = measure_sides(sides, settings, session, matters_ratio, on_event, note)
         comparison = measured.comparison
     else:
         _refuse(MEASURING, "is for models that are measured, and none of these is a model")
@@ -159,7 +169,7 @@ def _compare_sides(
     if _is_choice(options) and comparison.rows:
         comparison = _with_choice(comparison, options, matters_ratio)
     try:
-        show(comparison, form, sides, measured.notes if measured else ())
+        show(comparison, form, sides, _notes(measured, settings) if measured else ())
     finally:
         if measured is not None:
             end_session(measured.session)
@@ -173,26 +183,29 @@ def _compare_sides(
 
 def recommend_format(
     cases: "Mapping[str, Case]",
-    options: Mapping[str, Any],
+    settings: "Settings",
+    session: "SessionSettings",
     matters: float,
     form: Format,
     notes: Sequence[str],
     document: Mapping[str, Any],
 ) -> None:
     """Measure one model's formats, cases by name, in turn; show them with a recommendation and notes; JSON contains the `document` too."""
-    from edgemeter.agent.base.tables import console_for
+    from edgemeter.agent.base.cli.tables import console_for
     from edgemeter.agent.base.terminal import print_text
-    from edgemeter.agent.cli.run_session import end_session
+    from edgemeter.agent.cli.session import end_session, session_progress
     from edgemeter.agent.contract import model_file
-    from edgemeter.collector.cli.compared_sides import MOST_SIDES, measure_cases
     from edgemeter.collector.compare.columns import to_json
+    from edgemeter.collector.compare.measured_sides import MOST_SIDES, measure_cases
     from edgemeter.collector.show.formats_table import show_formats
 
     names = {
         (model_file.sha256(Path(case.model)), case.runtime): name for name, case in cases.items()
     }
     sizes_mb = {name: model_file.size_bytes(Path(case.model)) / 1e6 for name, case in cases.items()}
-    measured = measure_cases([*cases.values()][:MOST_SIDES], options, matters)
+    sides = [*cases.values()][:MOST_SIDES]
+    with session_progress() as on_event:
+        measured = measure_cases(sides, session, matters, on_event, note)
     rows = [
         replace(row, name=names[row.case.key.model_sha256, row.case.key.runtime])
         for row in measured.comparison.rows
@@ -204,7 +217,7 @@ def recommend_format(
             click.echo(json_document({**document, **msgspec.json.decode(to_json(comparison))}))
         else:
             show_formats(comparison, sizes_mb, console_for(form))
-            for line in (*measured.notes, *notes):
+            for line in (*_notes(measured, settings), *notes):
                 print_text(console_for(form), line)
     finally:
         end_session(measured.session)
@@ -257,11 +270,36 @@ def _with_choice(
     )
 
 
+def _notes(measured: "MeasuredSides", settings: "Settings") -> tuple[str, ...]:
+    """Return the number of runs, and the command that compares their cases again."""
+    from edgemeter.agent.base.figures import count, duration, short_id
+    from edgemeter.agent.measuring.suites import data_options
+    from edgemeter.collector.compare.measured_sides import MOST_SIDES
+    from edgemeter.collector.runs.cases import grouped
+    from edgemeter.collector.show.words import listed
+
+    outcome = measured.session
+    seconds = "" if outcome.seconds is None else f", {duration(outcome.seconds)}"
+    runs_text = f"{count(len(outcome.records), 'run')}{seconds}."
+    if outcome.saved is None:
+        return (runs_text,)
+    oldest = [row.case.runs.part(slice(1)).each()[0] for row in measured.comparison.rows]
+    # If a model is compared with itself, the runs of both sides are one case.
+    ids = [
+        short_id(runs[0].id)
+        for runs in grouped(
+            ((run.subject.key, run.session_started_at_ns), run) for run in oldest
+        ).values()
+    ]
+    sides_text = " ".join(ids) if len(ids) > 1 else f"{ids[0]} OTHER{data_options(settings)}"
+    return runs_text, f"saved as {listed(ids, MOST_SIDES)}: edgemeter compare {sides_text}"
+
+
 def show(
     comparison: "Comparison", form: Format, sides: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> None:
     """Print the comparison; the notes on a measurement follow a table, and go to standard error with any other form."""
-    from edgemeter.agent.base.tables import console_for
+    from edgemeter.agent.base.cli.tables import console_for
     from edgemeter.agent.base.terminal import print_text
 
     if form in ("json", "csv"):

@@ -8,10 +8,10 @@ import click
 import msgspec
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.cli.options import PATH, FiniteRange, format_option
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.console import Console, Table, Text
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, FiniteRange, format_option
-from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.collector.cli.stores import all_days_option, opened_book, stores_option
 from edgemeter.collector.compare.summary import DaysCounted

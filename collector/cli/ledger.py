@@ -13,10 +13,10 @@ import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.broker_address import parse_address
+from edgemeter.agent.base.cli.options import PATH, format_option
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data, print_table
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.options import PATH, format_option
-from edgemeter.agent.base.tables import Format, console_for, print_data, print_table
 from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.contract.health_issues import needs_attention
 from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld

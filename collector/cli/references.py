@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.cli.command_group import DefaultGroup
+from edgemeter.agent.base.cli.options import PATH, format_option
+from edgemeter.agent.base.cli.progress import warn
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.options import PATH, format_option
-from edgemeter.agent.base.progress import warn
-from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.cli.datacenter import datacenter
 from edgemeter.collector.cli.stores import opened_book, stores_option

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.cli.options import PATH, config_option
+from edgemeter.agent.base.cli.progress import note, progress_bar
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
-from edgemeter.agent.base.options import PATH, config_option
 from edgemeter.agent.base.plugins import require_extra
-from edgemeter.agent.base.progress import Tell, note, progress_bar
+from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.base.threads import until_stopped
 from edgemeter.agent.base.tls import password_from
 from edgemeter.agent.contract.record import RunRecord, encode

@@ -2,8 +2,8 @@
 
 import click
 
-from edgemeter.agent.base.options import format_option
-from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.cli.options import format_option
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import EntryTable
 from edgemeter.agent.verdict.words import rule_rows
 from edgemeter.collector.compare.pairing import comparability_rules

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from edgemeter.agent.base.cli.options import added
+from edgemeter.agent.base.cli.progress import progress_bar, warn
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import added
 from edgemeter.agent.base.postgres_address import is_postgres
-from edgemeter.agent.base.progress import progress_bar, warn
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 

@@ -10,13 +10,13 @@ from typing import Any
 import click
 import msgspec
 
-from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.cli.command_group import CommandGroup, Sections
+from edgemeter.agent.base.cli.options import format_option
+from edgemeter.agent.base.cli.progress import progress_bar
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count, printable
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.base.options import format_option
-from edgemeter.agent.base.progress import progress_bar
-from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.series import SeriesKey, series_of
 from edgemeter.collector.cli.stores import (
     FigureParam,

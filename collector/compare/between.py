@@ -187,3 +187,57 @@ def read_side(text: str) -> StoreContents:
         of_device = selection.selections_of("", {"fleet": runs[0].fleet, "device": runs[0].device})
         runs = oldest_first(run for run in of_device.runs() if case_in_session(run) == identity)
     return StoreContents(runs, run_selection.unreadable)
+
+
+def compare_results(
+    sides: Sequence[str],
+    matters_ratio: float,
+    days: DaysCounted,
+    *,
+    may_lack_baseline: bool = False,
+) -> ComparedSides:
+    """Return the comparison of results: of two sides case by case, of more sides in order, if each has one case.
+
+    If the first of two has no run, as in a project's first comment, it is empty if it
+    `may_lack_baseline`.
+
+    Raises:
+        ConfigError: a side cannot be read or has no run; a run is on two sides; or one of more than
+            two sides has several cases.
+    """
+    if may_lack_baseline and len(sides) == 2:
+        selection.parse_selection(sides[0])
+        try:
+            read_side(sides[0])
+        except ConfigError as error:
+            return ComparedSides(Comparison(sides[0], (), (LeftOut(None, str(error)),)))
+    if len(sides) == 2:
+        contents = read_sides(*sides)
+        return between((sides[0], contents[0]), (sides[1], contents[1]), matters_ratio, days)
+    cases, left_out = zip(*(stored_case(side, days) for side in sides), strict=True)
+    runs = grouped(
+        (run, side) for side, case in zip(sides, cases, strict=True) for run in case.run_ids
+    )
+    if both := next((places for places in runs.values() if len(places) > 1), None):
+        raise ConfigError(
+            f"{both[0]!r} and {both[1]!r} have the same run: give each side its own runs"
+        )
+    return ComparedSides(
+        in_order(cases, matters_ratio, [entry for entries in left_out for entry in entries])
+    )
+
+
+def stored_case(side: str, days: DaysCounted = "all") -> tuple[CaseSummary, list[LeftOut]]:
+    """Return the only case of a side, and the runs that are left out; raises ConfigError if it has several or none."""
+    book = book_of(MemoryStore(read_side(side).runs))
+    cases, left_out = book.summaries(days), book.left_out()
+    if len(cases) != 1:
+        reason = (
+            f"it has {len(cases)} cases: select one, as in {side + '?model=NAME'!r}"
+            if cases
+            else left_out[0].reason
+        )
+        raise ConfigError(
+            f"{side!r} cannot be compared with models, or as one of more than two sides: {reason}"
+        )
+    return cases[0], left_out

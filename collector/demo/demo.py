@@ -1,6 +1,7 @@
 """The demo on one machine: the shipped models measured by the real agent, delivered over a real broker, stored and compared."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -13,7 +14,6 @@ from pathlib import Path
 
 from edgemeter.agent.base import config, interrupts
 from edgemeter.agent.base.errors import MeasurementError, TransientError, UnavailableError
-from edgemeter.agent.base.progress import warn
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.receive.collector import Collector
@@ -22,6 +22,7 @@ from edgemeter.collector.runs.contents import oldest_first
 from edgemeter.collector.runs.store import LedgerStore, MemoryStore
 from edgemeter.collector.web import one_file
 
+logger = logging.getLogger(__name__)
 DEVICE = "this-machine"
 SETTLE_S = 30.0
 
@@ -50,7 +51,7 @@ def run_demo(folder: Path, report: Callable[[str], None], *, delivers: bool) -> 
             options += ["--broker", str(address), "--no-save"]
         plan = plan_of_this_machine()
         for note in plan.left_out:
-            warn(f"edgemeter: left out: {note}")
+            logger.warning("edgemeter: left out: %s", note)
         suite, reference, of_reference = (
             folder / f"{name}.toml" for name in ("demo", "reference", "reference-config")
         )

@@ -1,14 +1,14 @@
 """The command `edgemeter benchmark`: one model in every format of this board, with a recommendation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import (
+from edgemeter.agent.base.cli.options import (
     PATH,
     config_option,
     format_option,
@@ -17,11 +17,19 @@ from edgemeter.agent.base.options import (
     save_option,
     trusted_option,
 )
-from edgemeter.agent.base.progress import note, warn
-from edgemeter.agent.base.tables import Format
-from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option
+from edgemeter.agent.base.cli.progress import note, warn
+from edgemeter.agent.base.cli.tables import Format
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.cli.case_options import (
+    MODEL_OPTIONS,
+    SHORT_MODES,
+    case_options,
+    case_settings,
+)
+from edgemeter.agent.cli.session_options import power_option, session_settings
 
 if TYPE_CHECKING:
+    from edgemeter.agent.contract.case_settings import Settings
     from edgemeter.agent.contract.suite import Suite
     from edgemeter.models.cli.board_formats import BoardFormats
 
@@ -85,9 +93,10 @@ def benchmark(
             "with `edgemeter compare A B`"
         )
     # A wrong model, data set or sensor fails before the conversions, which take minutes.
-    settings = config.read(options["config"])
-    check_sensors(options["power"], settings.power, settings.sensors)
-    checks.check(_suite_of([(source, None)], options), opens=True)
+    settings = case_settings(options)
+    configuration = config.read(options["config"])
+    check_sensors(options["power"], configuration.power, configuration.sensors)
+    checks.check(_suite_of([(source, None)], settings), opens=True)
     try:
         board_formats = convert_all(
             FormatRequest(
@@ -101,7 +110,7 @@ def benchmark(
             "nothing is measured"
         ) from None
     candidates = board_formats.candidates(source)
-    suite = _suite_of(candidates.values(), options)
+    suite = _suite_of(candidates.values(), settings)
     refused = refusals(suite)
     left_out = by_reason(suite, refused)
     notes = [f"no {text}" for text in _not_converted(board_formats)]
@@ -125,20 +134,19 @@ def benchmark(
         "files": {name: str(path) for name, path in board_formats.written.items()},
         "not_converted": board_formats.reasons,
     }
-    resolve_name(_RECOMMEND)(cases, options, matters, form, notes, document)
+    session = session_settings(options)
+    resolve_name(_RECOMMEND)(cases, settings, session, matters, form, notes, document)
 
 
-def _suite_of(candidates: Iterable[tuple[Path, str | None]], options: Mapping[str, Any]) -> "Suite":
-    from edgemeter.agent.cli import run_session
+def _suite_of(candidates: Iterable[tuple[Path, str | None]], settings: "Settings") -> "Suite":
     from edgemeter.agent.contract.suite import Suite
+    from edgemeter.agent.measuring.suites import single_case
 
-    return Suite(
-        "benchmark",
-        tuple(
-            run_session.single_case(path, {**options, "runtime": runtime})
-            for path, runtime in candidates
-        ),
-    )
+    cases = [
+        single_case(path, msgspec.structs.replace(settings, runtime=runtime))
+        for path, runtime in candidates
+    ]
+    return Suite("benchmark", tuple(cases))
 
 
 def _not_converted(board_formats: "BoardFormats") -> list[str]:

@@ -7,13 +7,13 @@ from typing import Any
 import click
 import msgspec
 
-from edgemeter.agent.base.completion import completes
+from edgemeter.agent.base.cli.completion import completes
+from edgemeter.agent.base.cli.options import format_option
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.console import BETWEEN_COLUMNS, Table
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import format_option
-from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import UNSURE_FAMILY, card_path

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from edgemeter.agent.base import interrupts
+from edgemeter.agent.base.cli.progress import warn
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.progress import warn
 from edgemeter.agent.sandbox.bubblewrap import (
     SandboxGrant,
     SandboxProcess,

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgemeter.agent.base.cli.options import PATH, format_option, trusted_option
+from edgemeter.agent.base.cli.progress import note
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.options import PATH, format_option, trusted_option
-from edgemeter.agent.base.progress import note
-from edgemeter.agent.base.tables import Format, console_for, print_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,8 +85,8 @@ def convert(
     """
     if annotations is not None and images is None:
         raise click.UsageError("--annotations needs --data, the folder of the annotated images")
+    from edgemeter.agent.base.cli.progress import progress_bar
     from edgemeter.agent.base.plugins import require_extra
-    from edgemeter.agent.base.progress import progress_bar
     from edgemeter.agent.contract.model_formats import FORMATS
     from edgemeter.agent.datasets.dataset import open_folder
     from edgemeter.agent.engine.confinement import data_files, model_files

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.completion import completes
+from edgemeter.agent.base.cli.command_group import DefaultGroup
+from edgemeter.agent.base.cli.completion import completes
+from edgemeter.agent.base.cli.options import format_option
+from edgemeter.agent.base.cli.progress import note, progress_bar
+from edgemeter.agent.base.cli.tables import Format, print_data, print_table
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, os_error_as
 from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import format_option
-from edgemeter.agent.base.progress import note, progress_bar
-from edgemeter.agent.base.tables import Format, print_data, print_table
 from edgemeter.models.catalogue.catalogue import find_entry
 from edgemeter.models.catalogue.shipped_models import shipped_files
 from edgemeter.models.fetch import fetching

@@ -2,7 +2,7 @@
 
 import click
 
-from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.cli.command_group import CommandGroup, Sections
 
 COMMANDS: Sections = {
     "Find models": {

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from edgemeter.agent.base.cli.options import format_option
+from edgemeter.agent.base.cli.tables import Format, print_table
 from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError, os_error_as
-from edgemeter.agent.base.options import format_option
-from edgemeter.agent.base.tables import Format, print_table
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.apply import applying
 from edgemeter.provisioning.apply.applying import Applying, ApplyOutcome

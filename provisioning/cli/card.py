@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from edgemeter.agent.base.cli.options import format_option
+from edgemeter.agent.base.cli.tables import Format, print_data
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.options import format_option
-from edgemeter.agent.base.tables import Format, print_data
 from edgemeter.provisioning.cli.options import FILE, in_folder
 from edgemeter.provisioning.image.adapter_text import BootFormat
 

@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.cli.options import FiniteRange, format_option
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.console import Table, Text
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_S
-from edgemeter.agent.base.options import FiniteRange, format_option
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.identity import join_file_text
 from edgemeter.provisioning.cli.options import FILE, devices_argument, in_folder
 from edgemeter.provisioning.identity import admission, broker_files

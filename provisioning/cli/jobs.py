@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
+from edgemeter.agent.base.cli.options import FiniteRange, added, format_option
+from edgemeter.agent.base.cli.progress import passing_note
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.console import Console, Table, Text
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
 from edgemeter.agent.base.figures import count, on_one_line, short_id
-from edgemeter.agent.base.options import FiniteRange, added, format_option
-from edgemeter.agent.base.progress import passing_note
-from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract import suite as suites
 from edgemeter.agent.contract.orders import IntervalSeconds

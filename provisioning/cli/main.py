@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.cli.command_group import CommandGroup, Sections
 
 COMMANDS: Sections = {
     "Set up a fleet": {

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from edgemeter.agent.base import options
+from edgemeter.agent.base.cli import options
 from edgemeter.provisioning.inventory import fleet_folder, selection
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 

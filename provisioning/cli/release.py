@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.cli.command_group import DefaultGroup
+from edgemeter.agent.base.cli.options import format_option
+from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.console import Table
-from edgemeter.agent.base.options import format_option
-from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.provisioning.cli.options import FILE, in_folder
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder

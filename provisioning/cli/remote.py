@@ -4,7 +4,7 @@ import time
 
 import click
 
-from edgemeter.agent.base.tables import Format
+from edgemeter.agent.base.cli.tables import Format
 from edgemeter.agent.contract.orders import Doctor, Logs, Restart, Work
 from edgemeter.provisioning.cli.jobs import order, timeout_option
 from edgemeter.provisioning.cli.options import change_options, print_notes, selection_option

@@ -14,10 +14,10 @@ import tarfile
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import msgspec
 
@@ -35,13 +35,13 @@ from edgemeter.agent.base.errors import (
 )
 from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.foreign_text import decode_json
-from edgemeter.agent.base.progress import is_quiet
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.case_settings import Settings, is_video
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import SuiteFile
+from edgemeter.agent.measuring.settings import SessionSettings
 from edgemeter.agent.session.checks import EXTRAS
 from edgemeter.provisioning.apply import bring
 from edgemeter.provisioning.apply.board import LOST, MB, Board, SshTarget, parse_target
@@ -65,28 +65,26 @@ class _BoardDocument(msgspec.Struct, frozen=True):
 
 
 def measure_on_boards(
-    on: Sequence[str],
+    settings: SessionSettings,
     written: SuiteFile,
     folder: Path,
-    options: Mapping[str, Any],
     report: Callable[[str], None],
 ) -> Iterator[RunRecord | EdgemeterError]:
     """Return an iterator of the runs on each board, one board after the other, and of the errors there.
 
-    Paths of the suite are relative to `folder`; `options` are those of the command, of which
-    `power` and `release` apply.
+    Paths of the suite are relative to `folder`; of the settings, `on`, `power` and `release` apply.
 
     Raises:
         ConfigError: an address is wrong.
     """
-    targets = dict.fromkeys(parse_target(text) for text in on)
+    targets = dict.fromkeys(parse_target(text) for text in settings.on)
 
     def outcomes() -> Iterator[RunRecord | EdgemeterError]:
         with tempfile.TemporaryDirectory(prefix="edgemeter-on-") as scratch:
             suite = BoardSuite(Path(scratch), written, folder)
             for target in targets:
                 try:
-                    yield from measure(target, suite, options, report)
+                    yield from measure(target, suite, settings, report)
                 except EdgemeterError as error:
                     # The other boards are measured all the same.
                     yield error
@@ -97,10 +95,13 @@ def measure_on_boards(
 def measure(
     target: SshTarget,
     suite: "BoardSuite",
-    options: Mapping[str, Any],
+    settings: SessionSettings,
     report: Callable[[str], None],
+    ssh_options: Sequence[str] = (),
 ) -> Iterator[RunRecord | EdgemeterError]:
     """Measure a suite on one board, and yield its runs, then the reasons of failures.
+
+    `ssh_options` are for `ssh -o`.
 
     Raises:
         UnavailableError: the board cannot be reached or is not suitable, or it can measure nothing
@@ -113,16 +114,15 @@ def measure(
     def note(text: str) -> None:
         report(f"{target.name}: {text}")
 
-    with Board(target, options.get("ssh_options") or ()) as board:
+    with Board(target, ssh_options) as board:
         note(board.look(ROOT).words)
-        version = _bring_release(board, suite, options.get("release"), note)
+        version = _bring_release(board, suite, settings.release, note)
         bring.check_room(board.facts, suite.size_bytes + SPARE_BYTES)
         note(f"copying {suite.size_bytes / MB:.1f} MB of models and data")
-        power = [] if options.get("power") is None else ["--power", str(options["power"])]
-        quiet = ["--quiet"] if is_quiet() else []
+        power = [] if settings.power is None else ["--power", settings.power]
         with (
             tempfile.TemporaryFile() as output,
-            _BoardRun(board, version, [*power, *quiet], output, note) as run,
+            _BoardRun(board, version, power, output, note) as run,
         ):
             run.follow(suite)
             output.seek(0)

@@ -3,8 +3,8 @@
 import io
 import logging
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial, wraps
 from pathlib import Path
@@ -12,23 +12,27 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec.structs import asdict
 
-from edgemeter._environment import unset_options
 from edgemeter.agent.base import config
 from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.decision import MATTERS_RATIO
-from edgemeter.agent.base.progress import quietly
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.terminal import TABLE_WIDTH
-from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.measured_case import MeasuredCase
-from edgemeter.agent.cli.run_output import block_lines, block_rows, heading
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine.function_subject import FunctionCall
 from edgemeter.agent.ledger.own_runs import saving
-from edgemeter.agent.session import in_process
+from edgemeter.agent.measuring import function_run
+from edgemeter.agent.measuring.case_text import block_lines, block_rows, heading
+from edgemeter.agent.measuring.measured_case import MeasuredCase
+from edgemeter.agent.measuring.measuring import SessionOutcome, ignore, measure_suite
+from edgemeter.agent.measuring.progress import SessionProgress
+from edgemeter.agent.measuring.settings import SessionSettings
+from edgemeter.agent.measuring.suites import suite_of
+from edgemeter.agent.session.session import OnEvent
+from edgemeter.agent.settings.case_keys import CASE_KEYS, checked_settings
 from edgemeter.agent.verdict.words import verdict_lines
-from edgemeter.collector.cli import compared_sides
 from edgemeter.collector.compare.comparison import Comparison
+from edgemeter.collector.compare.measured_sides import measure_sides
 from edgemeter.collector.show.compare_table import show_answer
 from edgemeter.collector.show.words import headline
 
@@ -142,13 +146,12 @@ def measure(
             raise TypeError(
                 f"unexpected keyword argument {wrong!r} for a function: give its inputs"
             )
-        with nullcontext() if progress else quietly():
-            record = _function_run(FunctionCall(model, inputs), settings | {"mode": mode}, power)
-            # When it is over, so that nothing of ours disturbs it.
-            with saving(
-                config.read(unset_options()["config"]), logger.info, is_wanted=save
-            ) as keep:
-                return Record(**asdict(keep(record)))
+        session = SessionSettings.of_environment(power=power, save=save)
+        target = FunctionCall(model, inputs)
+        record = _function_run(target, settings | {"mode": mode}, session, progress=progress)
+        # When it is over, so that nothing of ours disturbs it.
+        with saving(config.read(session.config), logger.info, is_wanted=save) as keep:
+            return Record(**asdict(keep(record)))
     if not isinstance(model, str | os.PathLike):
         raise TypeError(
             f"{model!r} cannot be measured: give the path or name of a model, or a "
@@ -163,31 +166,45 @@ def measure(
         raise TypeError(
             f"measure makes one run and takes no {min(repeating)!r}: call it again for another run"
         )
-    options = _options(settings, data=data, annotations=annotations, mode=mode, power=power)
-    cases = run_session.suite_of(None, Path(model), options | {"repeats": 1})
-    options |= {"save": save, "if_no_broker": "keep", "delivery_timeout": 60.0}
-    with nullcontext() if progress else quietly():
-        outcome = run_session.run_session(cases, options, logger.info)
+    of_case = _case_settings(settings, data=data, annotations=annotations, mode=mode, repeats=1)
+    cases = suite_of(None, Path(model), of_case)
+    session = SessionSettings.of_environment(power=power, save=save)
+    with _progress(is_shown=progress) as on_event:
+        outcome = measure_suite(cases, session, on_event, logger.info)
+    _raise_or_log(outcome)
+    return Record(**asdict(outcome.records[0]))
+
+
+def _function_run(
+    target: FunctionCall, settings: dict[str, Any], session: SessionSettings, *, progress: bool
+) -> RunRecord:
+    if unknown := [key for key in settings if key not in function_run.SETTINGS]:
+        raise TypeError(
+            f"unexpected keyword argument {unknown[0]!r} for a function: "
+            f"{near(unknown[0], function_run.SETTINGS)}"
+        )
+    case = function_run.case_of(
+        target, {key: value for key, value in settings.items() if value is not None}
+    )
+    with _progress(is_shown=progress) as on_event:
+        return function_run.measure_function(target, case, session, logger.warning, on_event)
+
+
+@contextmanager
+def _progress(*, is_shown: bool) -> Iterator[OnEvent]:
+    if not is_shown:
+        yield ignore
+        return
+    with SessionProgress() as on_event:
+        yield on_event
+
+
+def _raise_or_log(outcome: SessionOutcome) -> None:
+    """Raise the interruption of a session, or log what did not succeed beside its records."""
     if outcome.interruption is not None:
         raise outcome.interruption
     for error in (*outcome.errors, *filter(None, [outcome.undelivered])):
         logger.warning("%s", error)
-    return Record(**asdict(outcome.records[0]))
-
-
-def _function_run(target: FunctionCall, settings: dict[str, Any], power: str | None) -> RunRecord:
-    if unknown := [key for key in settings if key not in in_process.SETTINGS]:
-        raise TypeError(
-            f"unexpected keyword argument {unknown[0]!r} for a function: "
-            f"{near(unknown[0], in_process.SETTINGS)}"
-        )
-    options = unset_options()
-    options |= {"power": power or options["power"]}
-    case = in_process.case_of(
-        target, {key: value for key, value in settings.items() if value is not None}
-    )
-    with run_session.session_progress() as on_event:
-        return in_process.measure_function(target, case, options, logger.warning, on_event)
 
 
 class MeasuredFunction(Protocol[P, T_co]):
@@ -296,9 +313,7 @@ def compare(
         print(comparison)
         print(comparison.rows[1].decisions["latency_p50_ms"].outcome)
     """
-    options = _options(settings, data=data, annotations=annotations, mode=mode, power=power) | {
-        "save": save
-    }
+    of_cases = _case_settings(settings, data=data, annotations=annotations, mode=mode)
     for model in models:
         if callable(model):
             raise TypeError(
@@ -315,26 +330,19 @@ def compare(
             "compare takes two models or more, as in edgemeter.compare(A, B): measure one with "
             "edgemeter.measure(A)"
         )
-    with nullcontext() if progress else quietly():
-        measured = compared_sides.measure_sides(
-            [*map(str, models)], options, matters_ratio, logger.info
-        )
-    if measured.session.interruption is not None:
-        raise measured.session.interruption
-    for error in (*measured.session.errors, *filter(None, [measured.session.undelivered])):
-        logger.warning("%s", error)
+    sides = [*map(str, models)]
+    session = SessionSettings.of_environment(power=power, save=save)
+    with _progress(is_shown=progress) as on_event:
+        measured = measure_sides(sides, of_cases, session, matters_ratio, on_event, logger.info)
+    _raise_or_log(measured.session)
     return ModelComparison(
         **{field.name: getattr(measured.comparison, field.name) for field in fields(Comparison)}
     )
 
 
-def _options(settings: dict[str, Any], **named: Any) -> dict[str, Any]:
-    if unknown := [key for key in settings if key not in run_session.CASE_KEYS]:
+def _case_settings(settings: dict[str, Any], **named: Any) -> Settings:
+    if unknown := [key for key in settings if key not in CASE_KEYS]:
         raise TypeError(
-            f"unexpected keyword argument {unknown[0]!r}: {near(unknown[0], run_session.CASE_KEYS)}"
+            f"unexpected keyword argument {unknown[0]!r}: {near(unknown[0], CASE_KEYS)}"
         )
-    return {
-        **unset_options(),
-        **settings,
-        **{key: value for key, value in named.items() if value is not None},
-    }
+    return checked_settings(settings | named)

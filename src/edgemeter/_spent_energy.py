@@ -4,8 +4,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from edgemeter._environment import unset_options
 from edgemeter.agent.base import config
+from edgemeter.agent.measuring.settings import SessionSettings
 from edgemeter.agent.session.energy_watch import EnergyWatch
 
 logger = logging.getLogger(__name__)
@@ -77,10 +77,10 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
         print(spent.joules, spent.net_joules)
     """
     spent = SpentEnergy()
-    options = unset_options()
-    sensors = power or options["power"]
+    session = SessionSettings.of_environment(power=power)
+    configuration = config.read(session.config)
     with EnergyWatch(
-        sensors, idle_s=idle_s, settings=config.read(options["config"]), report=logger.info
+        session.power, idle_s=idle_s, settings=configuration, report=logger.info
     ) as watch:
         yield spent
     spent.seconds, spent.reason = watch.seen.seconds, watch.seen.energies.reason

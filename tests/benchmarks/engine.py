@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from click.testing import CliRunner
 
-from edgemeter.agent.cli import run_session
+from edgemeter.agent.cli import session
 from edgemeter.agent.cli.run import run
 from edgemeter.agent.contract.suite import MODES, Case
 from edgemeter.agent.engine import closed_loop, job
@@ -163,7 +163,7 @@ def _programs_ms(program: Path, model: Path, first: int) -> Pair:
 
         # The command runs in this process, its queries in a process of their own, which waits while
         # its session handles an event.
-        with patch.object(run_session, "session_progress", lambda: nullcontext(on_event)):
+        with patch.object(session, "session_progress", lambda: nullcontext(on_event)):
             ran = CliRunner().invoke(run, [str(model), *OURS], catch_exceptions=False)
         return float(json.loads(ran.stdout)["runs"][0]["latency"]["p50_ms"]), float(
             json.loads(result.read_bytes())["latency"]["median_ms"]

@@ -3,7 +3,7 @@ import sys
 import click
 from click.testing import CliRunner
 
-from edgemeter.agent.base.command_group import CommandGroup, typed
+from edgemeter.agent.base.cli.command_group import CommandGroup, typed
 
 SECTIONS = {
     "First": {"one": ("lazily_imported:one", "The first.")},

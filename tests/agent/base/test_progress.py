@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from edgemeter.agent.base.cli.progress import passing_note
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.progress import passing_note, quietly
 
 
 def test_a_passing_note_is_wiped_from_a_terminal_whatever_ends_its_block(monkeypatch):
@@ -25,10 +25,8 @@ def test_a_passing_note_is_wiped_from_a_terminal_whatever_ends_its_block(monkeyp
     os.close(terminal)
 
 
-def test_a_passing_note_is_for_terminals_that_are_not_quiet(capsys):
-    """Neither a pipe nor a function that was called gets one."""
+def test_a_passing_note_is_for_terminals(capsys):
+    """A pipe gets none."""
     with passing_note("checking ..."):
-        pass
-    with quietly(), passing_note("checking ..."):
         pass
     assert capsys.readouterr() == ("", "")

@@ -1,8 +1,8 @@
-"""Facts about `edgemeter.agent.base.tables`: what devices sent stays text in Markdown, and a row in CSV."""
+"""Facts about `edgemeter.agent.base.cli.tables`: what devices sent stays text in Markdown, and a row in CSV."""
 
 import pytest
 
-from edgemeter.agent.base import tables
+from edgemeter.agent.base.cli import tables
 
 
 def test_csv_flattens_objects_and_leaves_lists_of_them_to_json(capsys):

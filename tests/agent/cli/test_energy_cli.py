@@ -7,7 +7,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.cli import energy as energy_cli
-from edgemeter.agent.cli import run_session
+from edgemeter.agent.measuring import measuring
+from edgemeter.agent.measuring.settings import SessionSettings
 from tests.fixtures.command import edgemeter
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
@@ -92,28 +93,23 @@ def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, mo
     suite.write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\n')
     now, ran, reports = [0.0], [], []
 
-    def measure(cases, options, _say):
-        ran.append((now[0], len(cases.cases), options["if_no_broker"]))
+    def measure(cases, settings, *_):
+        ran.append((now[0], len(cases.cases), settings.if_no_broker))
         # The second takes longer than a period.
         now[0] += 70 if len(ran) == 2 else 10
         if len(ran) == 2:
             message = "the board is too hot"
             raise TransientError(message)
-        return run_session.SessionOutcome([], [], None)
+        return measuring.SessionOutcome([], [])
 
     def sleep(seconds):
         now[0] += seconds
 
-    monkeypatch.setattr(run_session, "run_session", measure)
-    options = {
-        "times": 3,
-        "power": None,
-        "broker": None,
-        "device": None,
-        "fleet": None,
-        "config": None,
-    }
-    came = list(energy_cli.watch_suite(suite, 60.0, options, reports.append, lambda: now[0], sleep))
+    monkeypatch.setattr(measuring, "measure_suite", measure)
+    watched = energy_cli.watch_suite(
+        suite, 60.0, SessionSettings(), 3, reports.append, lambda: now[0], sleep
+    )
+    came = list(watched)
     assert len(came) == 2
     assert ran == [(0.0, 1, "keep"), (60.0, 1, "keep"), (180.0, 1, "keep")]
     assert len(reports) == 2

@@ -9,7 +9,7 @@ from pkgutil import resolve_name
 
 import click
 
-from edgemeter.agent.base.command_group import ModalCommand
+from edgemeter.agent.base.cli.command_group import ModalCommand
 from edgemeter.agent.cli.main import cli
 from tests.fixtures.command_lines import every_command
 

@@ -2,18 +2,21 @@
 
 import io
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from edgemeter.agent.base.console import Console
-from edgemeter.agent.cli import run_output, run_session
+from edgemeter.agent.cli import run_output
+from edgemeter.agent.cli.session import session_document
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.contract.record_figures import ColdStart, Windows
 from edgemeter.agent.contract.record_generation import GenerationEnergy
 from edgemeter.agent.contract.suite import SuiteFile, expand
+from edgemeter.agent.measuring.case_text import resolution
+from edgemeter.agent.measuring.measured_case import cases_of
+from edgemeter.agent.measuring.measuring import SessionOutcome
 from edgemeter.agent.session.run_energy import generation_energy
 from tests.fixtures.camera_hour import camera_hour
 from tests.fixtures.record_factory import (
@@ -149,16 +152,10 @@ PRINTED = {
 
 def test_what_was_saved_is_compared_with_another_model_on_the_same_data():
     """A record does not hold the paths of its data."""
-    options = {
-        "data": Path("my photos"),
-        "annotations": Path("a.json"),
-        "subset": 40,
-        "seed": None,
-        "mode": "rapid",
-    }
-    compared_with = run_output.saved_line(THREE, [], options).partition(" OTHER.onnx ")[2]
+    settings = Settings(data="my photos", annotations="a.json", subset=40, mode="rapid")
+    compared_with = run_output.saved_line(THREE, [], settings).partition(" OTHER.onnx ")[2]
     assert compared_with == "--data 'my photos' --annotations a.json --subset 40"
-    assert run_output.saved_line([*THREE, *OTHER], [], options).endswith(": edgemeter runs")
+    assert run_output.saved_line([*THREE, *OTHER], [], settings).endswith(": edgemeter runs")
 
 
 def test_the_data_of_a_suite_are_named_as_those_of_options(tmp_path):
@@ -169,7 +166,7 @@ def test_the_data_of_a_suite_are_named_as_those_of_options(tmp_path):
         Settings(model=measured, data="photos", annotations="coco.json"),
     ]
     suite = expand(SuiteFile(name="s", case=cases), tmp_path)
-    line = run_output.saved_line(THREE, suite.cases, {"data": None})
+    line = run_output.saved_line(THREE, suite.cases, Settings())
     assert line.endswith(
         f" OTHER.onnx --data {tmp_path / 'photos'} --annotations {tmp_path / 'coco.json'}"
     )
@@ -182,7 +179,7 @@ def test_a_case_is_called_by_its_first_run():
     line = run_output.saved_line(
         [msgspec.structs.replace(run, id=f"{index}" * 32) for index, run in enumerate(runs, 1)],
         [],
-        {},
+        Settings(),
     )
     assert line.startswith("saved as 11111111: edgemeter compare 11111111 OTHER")
 
@@ -245,30 +242,28 @@ def test_a_full_table_keeps_names_speeds_and_verdicts(width):
 )
 def test_the_interval_says_what_can_be_seen_and_how_many_runs_would_narrow_it(p50s_ms, text):
     """Two intervals of ± 3.9% leave out 1 from 5.5% on."""
-    (case,) = run_output.cases_of(repeats(*p50s_ms))
-    assert text in run_output.resolution([case])
+    (case,) = cases_of(repeats(*p50s_ms))
+    assert text in resolution([case])
 
 
 def test_no_more_runs_are_advised_for_what_is_as_narrow_already():
     """How sessions of a virtual machine are taken to differ is most of the interval."""
     guest = make_environment(virtualisation="kvm")
-    (case,) = run_output.cases_of(repeats(10.0, 10.5, 9.8, 10.2, 9.7, environment=guest))
-    assert run_output.resolution([case]) == "Differences above 19% can be seen."
-    (case,) = run_output.cases_of(repeats(10.0, 11.5, 9.3, environment=guest))
-    assert "would narrow the interval to ± 13%" in run_output.resolution([case])
+    (case,) = cases_of(repeats(10.0, 10.5, 9.8, 10.2, 9.7, environment=guest))
+    assert resolution([case]) == "Differences above 19% can be seen."
+    (case,) = cases_of(repeats(10.0, 11.5, 9.3, environment=guest))
+    assert "would narrow the interval to ± 13%" in resolution([case])
 
 
 def test_the_progress_of_frames_names_the_share():
     """A share alone would not tell missed frames from answered ones."""
-    (case,) = run_output.cases_of(
-        [make_record(steady=make_steady(late=0, missed_ratio=0.0), accuracy=None)]
-    )
+    (case,) = cases_of([make_record(steady=make_steady(late=0, missed_ratio=0.0), accuracy=None)])
     assert case.summary.startswith("0% missed, ")
 
 
 def test_the_document_has_the_answer_of_power_modes():
     """The marks of each."""
-    document = run_session.session_document(run_session.SessionOutcome(power_modes(), [], None))
+    document = session_document(SessionOutcome(power_modes(), []))
     (answer,) = msgspec.json.decode(document)["answer"]
     assert answer["modes"] == {
         "15W": ["most frugal"],
@@ -314,8 +309,8 @@ def test_runs_that_will_not_count_are_among_those_that_are_asked_for():
         judged(repeats(10.0, 11.0, 9.0, *[10.0] * extra), (), (), (), *[(BUSY,)] * extra)
         for extra in (0, 2)
     )
-    assert "About 29 runs" in run_output.resolution(run_output.cases_of(quiet))
-    assert "About 49 runs" in run_output.resolution(run_output.cases_of(busy))
+    assert "About 29 runs" in resolution(cases_of(quiet))
+    assert "About 49 runs" in resolution(cases_of(busy))
 
 
 def test_the_accuracy_of_a_run_that_was_disturbed_is_that_of_the_case():

@@ -122,7 +122,7 @@ def test_files_that_may_not_be_written_are_refused_before_the_session(board, mon
             check([point], board.machine)
 
 
-def test_a_file_that_refuses_is_stated_and_the_record_stays(board, capsys, monkeypatch):
+def test_a_file_that_refuses_is_stated_and_the_record_stays(board, caplog, monkeypatch):
     """The run fails, the others are put back, and what ended the block is raised."""
     before, write_file = board.settings(), board_settings.write
 
@@ -147,7 +147,7 @@ def test_a_file_that_refuses_is_stated_and_the_record_stays(board, capsys, monke
         measure(changed)
     assert (
         f"not restored (cannot write 'schedutil' to '{board.root / GOVERNOR}': Permission denied)"
-        in (line := capsys.readouterr().err)
+        in (line := caplog.messages[-1])
     )
     assert "doctor` restores them" in line
     assert board.record.exists()

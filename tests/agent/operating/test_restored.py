@@ -23,23 +23,25 @@ GOVERNORS = [OperatingPoint(governor="performance")]
 RESTORED = "restored the board's settings after a run that was cut off"
 
 
-def restore(board, capsys, **options):
+def restore(board, caplog, **options):
     why = restore_leftover(board.home, board.machine, **options)
     assert "\n" not in why
-    return why, capsys.readouterr().err
+    printed = "".join(f"{line}\n" for line in caplog.messages)
+    caplog.clear()
+    return why, printed
 
 
-def test_the_next_start_puts_back_what_was_left(board, capsys):
+def test_the_next_start_puts_back_what_was_left(board, caplog):
     """It says so in one line, once."""
     before = board.settings()
     board.leave_changed()
     assert board.settings() != before
-    assert restore(board, capsys) == ("", f"{RESTORED}: power_mode 1, scaling_governor schedutil\n")
+    assert restore(board, caplog) == ("", f"{RESTORED}: power_mode 1, scaling_governor schedutil\n")
     assert (board.settings(), board.record.exists()) == (before, False)
-    assert restore(board, capsys) == ("", "")
+    assert restore(board, caplog) == ("", "")
 
 
-def test_the_next_that_changes_the_board_puts_it_back_first(board, capsys):
+def test_the_next_that_changes_the_board_puts_it_back_first(board, caplog):
     """What it finds is the board as it was."""
     before = board.settings()
     board.leave_changed()
@@ -47,10 +49,10 @@ def test_the_next_that_changes_the_board_puts_it_back_first(board, capsys):
         assert board.settings() == before
         changed.set(OperatingPoint(governor="powersave"))
     assert board.settings() == before
-    assert RESTORED in capsys.readouterr().err
+    assert RESTORED in "".join(f"{line}\n" for line in caplog.messages)
 
 
-def test_after_a_reboot_only_the_power_mode_is_put_back(board, tmp_path, capsys):
+def test_after_a_reboot_only_the_power_mode_is_put_back(board, tmp_path, caplog):
     """Governor and clocks are the kernel's own then.
 
     Every home finds root's record: that of a lost connection is gone.
@@ -60,7 +62,7 @@ def test_after_a_reboot_only_the_power_mode_is_put_back(board, tmp_path, capsys)
     (board.root / "run/lock").mkdir()
     board.reboot()
     assert restore_leftover(tmp_path / "other", board.machine) == ""
-    assert capsys.readouterr().err.endswith(": power_mode 1\n")
+    assert "".join(f"{line}\n" for line in caplog.messages).endswith(": power_mode 1\n")
     settings = board.settings()
     assert (settings["var/lib/nvpmodel/status"], settings[f"{POLICY}/scaling_min_freq"]) == (
         "pmode:0001",
@@ -69,7 +71,7 @@ def test_after_a_reboot_only_the_power_mode_is_put_back(board, tmp_path, capsys)
     assert not board.record.exists()
 
 
-def test_after_a_reboot_a_record_of_governors_is_dropped(board, capsys):
+def test_after_a_reboot_a_record_of_governors_is_dropped(board, caplog):
     """The values that it holds are gone; whoever has set a governor since keeps it."""
     with changed_board(board.home, GOVERNORS, board.machine) as changed:
         changed.set(*GOVERNORS)
@@ -77,27 +79,27 @@ def test_after_a_reboot_a_record_of_governors_is_dropped(board, capsys):
     board.record.write_bytes(content)
     board.reboot()
     write(board.root, {GOVERNOR: "ondemand\n"})
-    assert restore(board, capsys) == ("", "")
+    assert restore(board, caplog) == ("", "")
     assert (board.record.exists(), board.settings()[GOVERNOR]) == (False, "ondemand")
 
 
-def test_while_another_run_is_in_progress_nothing_is_put_back(board, capsys):
+def test_while_another_run_is_in_progress_nothing_is_put_back(board, caplog):
     """It would be disturbed, or is the one that has changed the board: it is named."""
     board.leave_changed()
     lock, now = RunLock(board.home), board.settings()
     assert lock.take("edgemeter run")
-    assert f"edgemeter run (pid {os.getpid()}, since " in restore(board, capsys)[0]
+    assert f"edgemeter run (pid {os.getpid()}, since " in restore(board, caplog)[0]
     assert board.settings() == now
-    assert restore(board, capsys, holds_run_lock=True)[0] == ""
+    assert restore(board, caplog, holds_run_lock=True)[0] == ""
     lock.release()
 
 
-def test_what_cannot_be_put_back_is_named_with_the_reason_and_stays(board, capsys):
+def test_what_cannot_be_put_back_is_named_with_the_reason_and_stays(board, caplog):
     """The rest is put back, and the next start tries again."""
     before = board.settings()
     board.leave_changed()
     board.fault("killed")
-    remaining, printed = restore(board, capsys)
+    remaining, printed = restore(board, caplog)
     assert "not restored (nvpmodel does not set power mode 1 (status -9: " in remaining
     assert "doctor` restores them" in remaining
     assert (printed, board.settings()[GOVERNOR]) == ("", "schedutil")
@@ -107,29 +109,29 @@ def test_what_cannot_be_put_back_is_named_with_the_reason_and_stays(board, capsy
     ):
         pass
     board.fault(None)
-    assert restore(board, capsys)[0] == ""
+    assert restore(board, caplog)[0] == ""
     assert (board.settings(), board.record.exists()) == (before, False)
 
 
-def test_the_record_of_root_is_named_to_a_user_who_cannot_remove_it(board, capsys, monkeypatch):
+def test_the_record_of_root_is_named_to_a_user_who_cannot_remove_it(board, caplog, monkeypatch):
     """Nothing is tried, and the remedy is `sudo`."""
     board.leave_changed()
     now, access = board.settings(), os.access
     monkeypatch.setattr(
         os, "access", lambda path, mode: path != board.record.parent and access(path, mode)
     )
-    remaining, printed = restore(board, capsys)
+    remaining, printed = restore(board, caplog)
     assert (printed, board.settings(), board.record.exists()) == ("", now, True)
     assert str(board.record) in remaining
     assert "sudo -E" in remaining
 
 
 @pytest.mark.parametrize("content", ["null", "\0" * 300, "{}"])
-def test_a_damaged_record_is_one_line_and_nothing_is_written(board, capsys, content):
+def test_a_damaged_record_is_one_line_and_nothing_is_written(board, caplog, content):
     """It is named, with what to do; a board that is to be changed is refused."""
     before = board.settings()
     board.record.write_text(content)
-    remaining, _ = restore(board, capsys)
+    remaining, _ = restore(board, caplog)
     assert f"restore record {str(board.record)!r} is damaged" in remaining
     assert f"check the board's settings, then remove it: `rm {board.record}`" in remaining
     assert board.settings() == before

@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgemeter.agent.cli.measured_case import cases_of
 from edgemeter.agent.contract.figures import THROUGHPUT, figure
+from edgemeter.agent.measuring.measured_case import cases_of
 from edgemeter.collector.show.words import figure_text
 from tests.fixtures.comparison_factory import in_rounds, make_run, summarised
 from tests.fixtures.record_factory import violating

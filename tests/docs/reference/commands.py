@@ -4,7 +4,7 @@ import inspect
 
 import click
 
-from edgemeter.agent.base.command_group import ModalCommand
+from edgemeter.agent.base.cli.command_group import ModalCommand
 from edgemeter.agent.base.errors import EXIT_STATUSES
 from tests.fixtures.command_lines import every_command
 

@@ -10,6 +10,7 @@ import pytest
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.measuring.settings import SessionSettings
 from edgemeter.provisioning.elsewhere import over_ssh
 from tests.fixtures.pip_wheel import compiled_pip, repack_wheel
 from tests.provisioning.elsewhere.board_bench import BoardBench
@@ -33,7 +34,7 @@ class SshWorkstation:
     def measure(self, *models, report=None, release=None, power=None, **settings):
         """Measure models on the board; return their records, the errors, and what interrupted them."""
         case = Settings(model=[str(model) for model in models], **settings)
-        options = {"ssh_options": self._board.server.options(), "release": release, "power": power}
+        session = SessionSettings(release=release, power=power)
         written = suite.SuiteFile(name="s", case=[case])
         packed = over_ssh.BoardSuite(
             Path(tempfile.mkdtemp(dir=self._folder)), written, self._folder
@@ -41,7 +42,11 @@ class SshWorkstation:
         runs = SimpleNamespace(records=[], errors=[], interruption=None)
         try:
             for outcome in over_ssh.measure(
-                self._board.target, packed, options, report or self.lines.append
+                self._board.target,
+                packed,
+                session,
+                report or self.lines.append,
+                self._board.server.options(),
             ):
                 (runs.errors if isinstance(outcome, EdgemeterError) else runs.records).append(
                     outcome

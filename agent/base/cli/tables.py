@@ -38,7 +38,7 @@ def print_data(form: Format, document: Any, rows: str | None = None) -> bool:
             document if isinstance(document, str | bytes) else _documents().json_document(document)
         )
     elif form == "csv":
-        import msgspec  # noqa: PLC0415 - for machines only
+        import msgspec
 
         plain = msgspec.json.decode(
             document if isinstance(document, str | bytes) else msgspec.json.encode(document)
@@ -156,6 +156,6 @@ def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
 
 
 def _documents() -> Any:
-    from edgemeter.agent.base import documents  # noqa: PLC0415 - msgspec takes long to import
+    from edgemeter.agent.base import documents
 
     return documents

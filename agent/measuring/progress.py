@@ -1,4 +1,7 @@
-"""The progress of a session: one line on a terminal, removed at the end; elsewhere a line for each finished run."""
+"""The progress of a session on standard error.
+
+A terminal shows one line, which is removed at the end; elsewhere each finished run has a line.
+"""
 
 import sys
 import threading
@@ -10,13 +13,14 @@ from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.figures import duration
 from edgemeter.agent.base.live_lines import LiveLines
 from edgemeter.agent.base.progress import bar
-from edgemeter.agent.cli.measured_case import cases_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import job
+from edgemeter.agent.measuring.measured_case import cases_of
 from edgemeter.agent.session import session
 
 DRAWN_S = 1.0  # Rarely: drawing a line takes time from the process that is timed.
 BAR_SHARE = 6  # The bar has this part of the line.
+CHECKING = "checking models, data and sensors ..."  # Until the first run begins.
 
 
 class SessionProgress:
@@ -27,7 +31,8 @@ class SessionProgress:
     ) -> None:
         self._console = console or Console(sys.stderr)
         self._live = LiveLines(self._console) if self._console.is_terminal else None
-        self._clock, self._begun_s, self._planned_s = clock, clock(), 0.0
+        self._clock, self._planned_s = clock, 0.0
+        self._begun_s: float | None = None
         self._place = self._label = self._part = ""
         self._blocks, self._ended = ExitStack(), threading.Event()
         self._drawing = threading.Thread(target=self._draw_until_ended, daemon=True)
@@ -35,16 +40,17 @@ class SessionProgress:
     def __enter__(self) -> "SessionProgress":  # noqa: PYI034 - Self needs Python 3.11
         if self._live is not None:
             self._blocks.enter_context(self._live)
-            self._drawing.start()
+            self._live.draw([CHECKING])
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        if self._live is not None:
+        if self._drawing.ident is not None:
             self._drawing.join()
         self._blocks.close()
 
-    def __call__(self, event: "session.RunBegins | job.Event | session.RunEnds") -> None:
+    def __call__(self, event: session.SessionEvent) -> None:
+        self._begin()
         if isinstance(event, session.RunBegins):
             self._place, self._label = f"[{event.place}/{event.total}]", event.case.label
             self._show("starting", total=event.planned_s)
@@ -55,6 +61,8 @@ class SessionProgress:
         elif isinstance(event, job.RunProgress):
             # Many: the line is drawn every second.
             self._part = f"accuracy, {event.done:,} of {event.total:,}"
+        elif isinstance(event, session.RunsEnd):
+            self.__exit__()
         elif isinstance(event, session.RunEnds) and self._live is None:
             ended = (
                 cases_of([event.outcome])[0].summary
@@ -63,12 +71,19 @@ class SessionProgress:
             )
             self._console.print(f"{self._place} {self._label}: {ended}")
 
+    def _begin(self) -> None:
+        """Count the time from the first event, and draw it from then on."""
+        if self._begun_s is None:
+            self._begun_s = self._clock()
+            if self._live is not None:
+                self._drawing.start()
+
     def _show(self, part: str, total: float | None = None) -> None:
         self._part, self._planned_s = part, self._planned_s if total is None else total
         self._draw()
 
     def _draw(self) -> None:
-        if self._live is None:
+        if self._live is None or self._begun_s is None:
             return
         passed_s, width = self._clock() - self._begun_s, self._console.width
         times = f"{duration(passed_s)}{f' of about {duration(self._planned_s)}' if self._planned_s else ''}"

@@ -15,6 +15,7 @@ from edgemeter.agent.engine.callables import name_of, sha256_of
 from edgemeter.agent.engine.function_subject import FunctionCall, measure_call
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.machine import THIS_MACHINE
+from edgemeter.agent.measuring.settings import SessionSettings
 from edgemeter.agent.operating.changed_board import quiet_board
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session.quiet import QuietMoment
@@ -37,25 +38,28 @@ def case_of(target: FunctionCall, settings: Mapping[str, Any]) -> Case:
 def measure_function(
     target: FunctionCall,
     case: Case,
-    options: Mapping[str, Any],
+    settings: SessionSettings,
     report: Callable[[str], None],
     on_event: OnEvent,
 ) -> RunRecord:
     """Return the record of a run of a function, measured while no other run is in progress on this board.
 
-    `report` is told of a wait for another run. `options` has device, fleet, power sensors and the
-    `config` file.
+    `report` is told of a wait for another run.
 
     Raises:
         EdgemeterError: the function cannot be measured, or failed.
     """
-    settings = config.read(options["config"])
+    configuration = config.read(settings.config)
     with (
         quiet_board(config.home(), "edgemeter.measure", report),
-        open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
+        open_sensors(settings.power, configuration.power, configuration.sensors) as (
+            sensors,
+            why_no_power,
+        ),
     ):
-        device, fleet = config.names(options["device"], options["fleet"], settings)
-        context = SessionContext("function", device, fleet, settings.role, fingerprint.read(), 0)
+        device, fleet = config.names(settings.device, settings.fleet, configuration)
+        role = configuration.role
+        context = SessionContext("function", device, fleet, role, fingerprint.read(), 0)
         run = PlannedRun(case, 0, case.seed, sha256_of(target.function), context)
         QuietMoment(THIS_MACHINE, time.monotonic, interrupts.sleep).wait(on_event)
         return measure_run(run, sensors, why_no_power, on_event, partial(_execute, target))

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from edgemeter.agent.base.progress import QUIET
-from edgemeter.agent.base.tables import Format
+from edgemeter.agent.base.cli.progress import QUIET
+from edgemeter.agent.base.cli.tables import Format
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
@@ -74,13 +74,6 @@ def save_option(command: _Command) -> _Command:
 def trusted_option(command: _Command) -> _Command:
     text = "Convert without a sandbox: only for models that you trust."
     return click.option("--trusted", "is_trusted", is_flag=True, help=text)(command)
-
-
-def delivery_timeout_option(command: _Command) -> _Command:
-    text = "Seconds to wait for receipts."
-    return click.option(
-        "--delivery-timeout", type=FiniteRange(0), default=60.0, show_default=True, help=text
-    )(command)
 
 
 def format_option(document: str = "", *formats: Format) -> Callable[[_Command], _Command]:

@@ -7,10 +7,13 @@ from msgspec.structs import replace
 
 from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.cli import elsewhere
-from edgemeter.agent.cli.run_session import SessionOutcome
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Verdict, Violation
-from edgemeter.collector.cli.compared_sides import is_model, measure_sides
+from edgemeter.agent.measuring import elsewhere
+from edgemeter.agent.measuring.measuring import SessionOutcome
+from edgemeter.agent.measuring.settings import SessionSettings
+from edgemeter.agent.measuring.suites import is_model
+from edgemeter.collector.compare.measured_sides import measure_sides
 from tests.fixtures.command import edgemeter
 from tests.fixtures.played_session import play, run_of
 from tests.fixtures.record_factory import make_accuracy
@@ -184,7 +187,7 @@ def test_a_saved_run_stands_for_its_case_in_its_session(monkeypatch):
         == "saved as 00000001 and 00000051: edgemeter compare 00000001 00000051"
     )
     with pytest.raises(ConfigError, match="none of the sides is a model"):
-        measure_sides(["00000001", "00000002"], {}, MATTERS_RATIO)
+        measure_sides(["00000001", "00000002"], Settings(), SessionSettings(), MATTERS_RATIO)
     _, rows, _ = compared("00000001", "b.replay.json", "--repeats", 3, "--threads", 1)
     assert [row["threads"] for row in rows] == [2, 1]
 
@@ -279,9 +282,9 @@ def test_models_that_are_measured_elsewhere_are_compared_here_on_each_device(mon
 
     def measure(written, *_):
         suites.append(written)
-        return SessionOutcome(records, [], None)
+        return SessionOutcome(records, [])
 
-    monkeypatch.setattr(elsewhere, "measure", measure)
+    monkeypatch.setattr(elsewhere, "measure_on_boards", measure)
     result, rows, left_out = compared(
         "a.replay.json", "b.replay.json", "--on", "ssh://pi", "--matters", "2%"
     )

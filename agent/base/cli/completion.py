@@ -26,9 +26,9 @@ def completes(
     def items(
         _ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list["CompletionItem"]:
-        import glob  # noqa: PLC0415 - only a shell that completes needs it
+        import glob
 
-        from click.shell_completion import CompletionItem  # noqa: PLC0415
+        from click.shell_completion import CompletionItem
 
         if files and not incomplete:
             return [CompletionItem(incomplete, type="file")]

@@ -8,7 +8,10 @@ import pytest
 
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.cli.run_session import RecordKeeping, suite_of, write_document
+from edgemeter.agent.cli.session import write_document
+from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.measuring.measuring import RecordKeeping
+from edgemeter.agent.measuring.suites import suite_of
 from tests.fixtures.command import edgemeter
 from tests.fixtures.played_session import play, run_of
 from tests.fixtures.record_factory import make_record
@@ -39,26 +42,26 @@ def test_quiet_hides_progress_and_hints_and_no_warning(tmp_path, monkeypatch):
 
 def test_models_of_a_command_are_named_in_errors_and_no_suite_is():
     """Nobody wrote one; the error says which option to change."""
-    for models, options, says in [
+    for models, settings, says in [
         (
             ("m.onnx",),
-            {"runtime": "litert"},
+            Settings(runtime="litert"),
             "litert does not read m.onnx, onnx does: choose another --runtime, or leave it out",
         ),
         (
             ("m.onnx",),
-            {"annotations": "a.json"},
+            Settings(annotations="a.json"),
             (
                 "m.onnx: annotations need data: give --data PATH (data = PATH in a suite), or "
                 "leave them out"
             ),
         ),
-        (("a.onnx",), {"together": True}, "a.onnx: together 'together' names one case"),
+        (("a.onnx",), Settings(together="together"), "a.onnx: together 'together' names one case"),
     ]:
         with table_row(says), pytest.raises(ConfigError) as refused:
-            suite_of(None, [Path(model) for model in models], options)
+            suite_of(None, [Path(model) for model in models], settings)
         assert str(refused.value).startswith(says)
-    suite = suite_of(None, [Path("a.onnx"), Path("b.tflite")], {"runtime": "onnx"})
+    suite = suite_of(None, [Path("a.onnx"), Path("b.tflite")], Settings(runtime="onnx"))
     assert suite.left_out == ("onnx does not read b.tflite, litert does",)
 
 
