@@ -66,10 +66,10 @@ check: .venv/.dev
 	$(MAKE) test
 
 bench: .venv/.dev
-	$(BIN)/python -m tests.benchmarks $(ARGS)
+	$(BIN)/python -m tools.benchmarks $(ARGS)
 
 bench-full: .venv/.dev
-	$(BIN)/python -m tests.benchmarks --full
+	$(BIN)/python -m tools.benchmarks --full
 
 chaos-short: .venv/.dev
 	$(BIN)/python -m tests.chaos $(ARGS)

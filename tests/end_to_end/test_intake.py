@@ -9,13 +9,13 @@ import pytest
 
 from edgemeter.agent.contract import record
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from tests.benchmarks import flood
 from tests.fixtures.collecting import EDGEMETER, RESULTS, TUNED, collecting
 from tests.fixtures.exposition import read_metrics
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.publishing import started
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import mosquitto
+from tools.benchmarks import flood
 
 pytestmark = pytest.mark.mosquitto
 

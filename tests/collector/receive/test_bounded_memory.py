@@ -13,13 +13,13 @@ import pytest
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.collector.receive import admission as wire
-from tests.benchmarks.flood import Settings, send
 from tests.fixtures.collecting import TUNED, CollectorProcess
 from tests.fixtures.health_factory import make_health
 from tests.fixtures.hostile import MEGABYTE, bomb, numbered, with_text
 from tests.fixtures.mqtt_peer import Peer
 from tests.fixtures.publishing import started
 from tests.fixtures.servers import mosquitto
+from tools.benchmarks.flood import Settings, send
 
 ROOT = Path(__file__).resolve().parents[3]
 # Text of 24 MiB, once, and what is built of it.

@@ -20,8 +20,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests import requirements
-from tests.benchmarks.flood import WINDOW, Settings, Texts, flood, send
-from tests.benchmarks.harness import (
+from tests.fixtures.servers import Influx, Server, mosquitto, running
+from tools.benchmarks.flood import WINDOW, Settings, Texts, flood, send
+from tools.benchmarks.harness import (
     ROOT,
     Comparison,
     LeftOutError,
@@ -32,7 +33,6 @@ from tests.benchmarks.harness import (
     compared,
     in_turn,
 )
-from tests.fixtures.servers import Influx, Server, mosquitto, running
 
 # A file system in memory would make a commit free.
 DISK = os.environ.get("EDGEMETER_BENCH_DIR")

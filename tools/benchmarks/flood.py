@@ -1,7 +1,7 @@
 """A light publisher, a process of its own: many records at QoS 1 over one raw connection, and the receipts over another.
 
 The same for us and for a peer that sends no receipts. Prints one line of JSON. Usage: python -m
-tests.benchmarks.flood SETTINGS_JSON
+tools.benchmarks.flood SETTINGS_JSON
 """
 
 import json
@@ -182,7 +182,7 @@ def _delays_ms(settings: Settings, sent_s: list[float], receipts: Receipts) -> l
 
 def send(settings: Settings) -> Flooded:
     """Return what a flood took that a process of its own sent, so that publisher and collector do not share an interpreter."""
-    command = [sys.executable, "-m", "tests.benchmarks.flood", json.dumps(asdict(settings))]
+    command = [sys.executable, "-m", "tools.benchmarks.flood", json.dumps(asdict(settings))]
     finished = subprocess.run(
         command, stdout=subprocess.PIPE, cwd=Path(__file__).resolve().parents[2], check=True
     )

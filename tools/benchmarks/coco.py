@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.tasks.coco_matches import CocoAp
-from tests.benchmarks.harness import Comparison, LeftOutError, Line, at_most, compared, in_turn
+from tools.benchmarks.harness import Comparison, LeftOutError, Line, at_most, compared, in_turn
 
 # A fifth of val2017, which has 5,000 images and 36,781 boxes; detectors give up to 100 detections
 # an image.

@@ -5,7 +5,7 @@ test` from nothing. A line ends when the interval of its ratio decides; where ot
 are measured again until its time is up. Each result is printed as it comes; all of them are in
 .bench/results.md and .bench/results.json. To publish them:
 
-    python -m tests.benchmarks.history && python -m tests.docs.pictures ratios
+    python -m tools.benchmarks.history && python -m tests.docs.pictures ratios
 """
 
 import argparse
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import import_module
 
-from tests.benchmarks.harness import ROOT, Comparison, LeftOutError, this_machine
+from tools.benchmarks.harness import ROOT, Comparison, LeftOutError, this_machine
 
 RESULTS = ROOT / ".bench"
 # Each part is a module with a generator `comparisons()`, and for `--full` perhaps
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
 
 def _comparisons(name: str, *, is_full: bool) -> Iterator[Comparison]:
     # Late, so that a part alone needs only its own libraries.
-    module = import_module(f"tests.benchmarks.{name}")
+    module = import_module(f"tools.benchmarks.{name}")
     yield from module.comparisons()
     if is_full and hasattr(module, "long_comparisons"):
         yield from module.long_comparisons()

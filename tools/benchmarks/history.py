@@ -1,6 +1,6 @@
 """The published table of what `make bench` measured, by commit and day: docs/internals/ratios.csv.
 
-`python -m tests.benchmarks.history` adds the last run to it; `python -m tests.docs.pictures ratios`
+`python -m tools.benchmarks.history` adds the last run to it; `python -m tests.docs.pictures ratios`
 draws it. A row has the ratio of a benchmark, or the figure in its unit if it has no peer, with its
 95% interval and its goal.
 """
@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from edgemeter.collector.charts.chart import rows_table
-from tests.benchmarks.harness import ROOT
+from tools.benchmarks.harness import ROOT
 
 RATIOS = ROOT / "docs" / "internals" / "ratios.csv"
 NUMBERS = ("value", "low", "high", "at_most", "at_least")

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.harness import Comparison, Line, at_most, compared, in_turn
 from tests.fixtures.replay_case import write_replay
+from tools.benchmarks.harness import Comparison, Line, at_most, compared, in_turn
 
 SECONDS = 10.0
 COMMAND = [sys.executable, "-m", "edgemeter.agent.cli.main"]

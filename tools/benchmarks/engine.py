@@ -29,7 +29,7 @@ from edgemeter.agent.engine import closed_loop, job
 from edgemeter.agent.engine.model_subject import ModelSubject
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
 from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
-from tests.benchmarks.harness import (
+from tools.benchmarks.harness import (
     Comparison,
     LeftOutError,
     Line,

@@ -19,12 +19,12 @@ from edgemeter.collector.influx.bucket import Bucket
 from edgemeter.collector.influx.drain import BATCH_POINTS, Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import point_line
-from tests.benchmarks.harness import Comparison, LeftOutError, Line, at_least, compared, in_turn
 from tests.fixtures.draining import draining
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import STARTED_AT_NS, make_latency, make_record
 from tests.fixtures.servers import Influx, running
 from tests.requirements import influxd
+from tools.benchmarks.harness import Comparison, LeftOutError, Line, at_least, compared, in_turn
 
 RECORDS, COMMIT, DEVICES = 40_000, 1_000, 50
 SECONDS = 25.0

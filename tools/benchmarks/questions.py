@@ -23,9 +23,9 @@ from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import SHOWN, PageServer
 from edgemeter.collector.web.view import read_address
-from tests.benchmarks.commands import COMMAND, environment_of
-from tests.benchmarks.harness import Comparison, Line, at_most, compared, figure, in_turn
 from tests.fixtures.fleet_ledger import Fleet, multiply_ledger, write_ledger
+from tools.benchmarks.commands import COMMAND, environment_of
+from tools.benchmarks.harness import Comparison, Line, at_most, compared, figure, in_turn
 
 TREND = [*COMMAND, "trend", "--ledger"]
 DEVICE = "board-0007"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.benchmarks.harness import ROOT, Comparison, LeftOutError, at_most, figure
+from tools.benchmarks.harness import ROOT, Comparison, LeftOutError, at_most, figure
 
 LIMIT_S = 3600
 

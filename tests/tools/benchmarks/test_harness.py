@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.machine.load import ProcessTable
-from tests.benchmarks import harness, history
-from tests.benchmarks.__main__ import PARTS
-from tests.benchmarks.harness import Line, at_least, at_most, compared, figure, in_turn
 from tests.fixtures.rows import table_row
+from tools.benchmarks import harness, history
+from tools.benchmarks.__main__ import PARTS
+from tools.benchmarks.harness import Line, at_least, at_most, compared, figure, in_turn
 
 RATIO, SECONDS, BLOCK_S = 1.01, 8.0, 0.005
 

@@ -16,7 +16,7 @@ from unittest import mock
 from edgemeter.agent import generators
 from edgemeter.agent.generators import Limits, LoadedGenerator, server, server_lines
 from edgemeter.agent.runtimes import Options
-from tests.benchmarks.harness import Comparison, Goal, LeftOutError, Line, Pair, at_most, compared
+from tools.benchmarks.harness import Comparison, Goal, LeftOutError, Line, Pair, at_most, compared
 
 PROMPT_TOKENS, OUTPUT_TOKENS, CONTEXT = 512, 128, 1024
 SECONDS = 8.0

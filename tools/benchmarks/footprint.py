@@ -25,8 +25,10 @@ import numpy as np
 import psutil
 
 from tests import requirements
-from tests.benchmarks.commands import COMMAND, RAPID, environment_of
-from tests.benchmarks.harness import (
+from tests.fixtures.replay_case import write_replay
+from tests.fixtures.servers import mosquitto
+from tools.benchmarks.commands import COMMAND, RAPID, environment_of
+from tools.benchmarks.harness import (
     ROOT,
     Comparison,
     LeftOutError,
@@ -36,8 +38,6 @@ from tests.benchmarks.harness import (
     figure,
     in_turn,
 )
-from tests.fixtures.replay_case import write_replay
-from tests.fixtures.servers import mosquitto
 
 SECONDS, PERIOD_S, SETTLE_S = 20.0, 0.03, 10.0
 PAGE_BYTES, PRESENT, FRAME = (

@@ -17,7 +17,7 @@ from edgemeter.agent.vision import decoders, photograph, preprocess
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.preprocess import Preprocessor
 from edgemeter.agent.vision.resize import Resize, fastest_resize, resize_bilinear
-from tests.benchmarks.harness import (
+from tools.benchmarks.harness import (
     Comparison,
     LeftOutError,
     Line,
