@@ -72,13 +72,13 @@ bench-full: .venv/.dev
 	$(BIN)/python -m tools.benchmarks --full
 
 chaos-short: .venv/.dev
-	$(BIN)/python -m tests.chaos $(ARGS)
+	$(BIN)/python -m tools.chaos $(ARGS)
 
 chaos: .venv/.dev
-	$(BIN)/python -m tests.chaos --full $(ARGS)
+	$(BIN)/python -m tools.chaos --full $(ARGS)
 
 cluster: .venv/.dev
-	$(BIN)/python -m tests.chaos.cluster
+	$(BIN)/python -m tools.chaos.cluster
 
 fleet: .venv/.dev
 	$(BIN)/python -m tests.fleet $(ARGS)

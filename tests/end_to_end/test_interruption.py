@@ -9,12 +9,12 @@ import pytest
 
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from tests.chaos.interrupts import interrupt
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.replay_case import replay_model
 from tests.fixtures.servers import free_port
 from tests.fixtures.small_disk import small_disk
+from tools.chaos.interrupts import interrupt
 
 
 def start(folder, *arguments):
@@ -89,7 +89,7 @@ def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path):
     "words", [("run",), ("compare", "--matters", "1%")], ids=lambda words: words[0]
 )
 def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path, words, number):
-    """No process, no temporary folder, no traceback; `python -m tests.chaos.interrupts` does it a thousand times."""
+    """No process, no temporary folder, no traceback; `python -m tools.chaos.interrupts` does it a thousand times."""
     (tmp_path / "b").mkdir()
     models = [replay_model(tmp_path), replay_model(tmp_path / "b")][: 1 + (words[0] == "compare")]
     for index in range(5):

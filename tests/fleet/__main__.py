@@ -6,8 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.chaos.world import end_by_signal, say
 from tests.fleet.drill import run_drill
+from tools.chaos.world import end_by_signal, say
 
 
 def main() -> int:

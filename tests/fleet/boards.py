@@ -7,7 +7,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.chaos.supervised import Supervised
+from tools.chaos.supervised import Supervised
 
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-euc")
 # $0 the board's folder, then the command: what is the board's own lies over what is this machine's.

@@ -10,10 +10,10 @@ from typing import Any
 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from tests.chaos.supervised import Supervised, await_port
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import LOOPBACK, free_port, mosquitto_binary
+from tools.chaos.supervised import Supervised, await_port
 
 START_S = 60.0
 

@@ -10,12 +10,12 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.chaos.supervised import Supervised
-from tests.chaos.world import end_by_signal, say
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fleet.drill import LONG_S, Drill
 from tests.fleet.fleet_server import served
 from tests.fleet.simulated_boards import OVERLAP, board_name
+from tools.chaos.supervised import Supervised
+from tools.chaos.world import end_by_signal, say
 
 # A process that waits for its connections by select(2) has room for a third of 1,024.
 BOARDS_A_PROCESS = 250

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.disk import Disk
-from tests.chaos.freezing import freeze, freeze_s
-from tests.chaos.proxy import Mode, Proxy
-from tests.chaos.world import World
+from tools.chaos.disk import Disk
+from tools.chaos.freezing import freeze, freeze_s
+from tools.chaos.proxy import Mode, Proxy
+from tools.chaos.world import World
 
 DAY_NS = 86_400 * 10**9
 INFLUX_FAILURES: tuple[Mode, ...] = ("500", "503", "429", "slow", "lost-answer", "refuse", "stall")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import psutil
 
-from tests.chaos.commit_proxy import CommitProxy
-from tests.chaos.disk import Disk
-from tests.chaos.freezing import frozen
 from tests.fixtures.postgresql import OWNER, Postgresql
 from tests.fixtures.servers import LOOPBACK
+from tools.chaos.commit_proxy import CommitProxy
+from tools.chaos.disk import Disk
+from tools.chaos.freezing import frozen
 
 DATABASE = "edgemeter"
 NAMES = ("node_a", "node_b")

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.cluster`: three broker nodes, three collectors, 200 agents; one node and one collector die while results flow.
+"""`python -m tools.chaos.cluster`: three broker nodes, three collectors, 200 agents; one node and one collector die while results flow.
 
 Each agent knows one node, as behind an address that leads to any: those of the dead node go on at
 another, through a proxy that then leads there. The last line is JSON; status 0 when InfluxDB holds
@@ -11,11 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from tests.chaos.counted import Counted
-from tests.chaos.judge import expected
-from tests.chaos.supervised import Supervised, await_port
-from tests.chaos.world import DUPLICATES, Scene, end_by_signal, say, status_of
 from tests.fixtures.servers import LOOPBACK, free_port
+from tools.chaos.counted import Counted
+from tools.chaos.judge import expected
+from tools.chaos.supervised import Supervised, await_port
+from tools.chaos.world import DUPLICATES, Scene, end_by_signal, say, status_of
 
 NODES = 3
 AGENTS = 200
@@ -131,7 +131,7 @@ class Cluster(Scene):
 def main() -> int:
     """Run it; return 0 when InfluxDB holds every record exactly once."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos.cluster",
+        prog="python -m tools.chaos.cluster",
         description="Lose a broker node and a collector, then count.",
     )
     parser.add_argument("--records", type=int, default=10_000)

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from tests.chaos import agents
-from tests.chaos.judge import Expected, expected, judge
 from tests.fixtures.rows import table_row
+from tools.chaos import agents
+from tools.chaos.judge import Expected, expected, judge
 
 SAID = Expected(frozenset({"a:1", "a:2", "b:1"}), frozenset({"a:1", "a:2", "a:3", "b:1"}), 7)
 ALL = Counter({"a:1": 1, "a:2": 1, "b:1": 1})

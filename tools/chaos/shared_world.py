@@ -5,12 +5,12 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.chaos.database import Node, Pair
-from tests.chaos.faults import FAULTS, Fault, disturb, fill_disk
-from tests.chaos.freezing import freeze, freeze_s
-from tests.chaos.judge import Verdict
-from tests.chaos.world import Size, World
 from tests.fixtures.collecting import EDGEMETER
+from tools.chaos.database import Node, Pair
+from tools.chaos.faults import FAULTS, Fault, disturb, fill_disk
+from tools.chaos.freezing import freeze, freeze_s
+from tools.chaos.judge import Verdict
+from tools.chaos.world import Size, World
 
 COLLECTORS = 3
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from typing import Literal
 
-from tests.chaos.proxy import CHUNK, Proxy
+from tools.chaos.proxy import CHUNK, Proxy
 
 COMMIT = b"COMMIT"
 # An answer that is on its way is lost with the connection; a server that waits for its standby has

@@ -1,4 +1,4 @@
-"""Some agents in one process, to be killed: `python -m tests.chaos.agents FOLDER BROKER RECORDS RATE DEVICE...`.
+"""Some agents in one process, to be killed: `python -m tools.chaos.agents FOLDER BROKER RECORDS RATE DEVICE...`.
 
 The real outbox and publisher of each device. What was meant to be kept and what was kept stands in
 a journal that is not the outbox, so that the judge knows what had to arrive: `i N` before a record

@@ -9,13 +9,13 @@ import pytest
 
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.delivery import outbox_file
-from tests.chaos.agents import Agent
-from tests.chaos.database import Pair
-from tests.chaos.judge import expected, in_ledger, judge
-from tests.chaos.supervised import Supervised
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import LOOPBACK, mosquitto
+from tools.chaos.agents import Agent
+from tools.chaos.database import Pair
+from tools.chaos.judge import expected, in_ledger, judge
+from tools.chaos.supervised import Supervised
 
 DEVICES = ("pi-1", "pi-2")
 DELIVERED_WITHIN_S = 120

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from edgemeter.collector.ledgers.place import ledger_place, open_ledger
-from tests.chaos import agents
 from tests.fixtures.servers import Influx
+from tools.chaos import agents
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests import requirements
-from tests.chaos import agents
-from tests.chaos.judge import expected, in_ledger, judge
-from tests.chaos.supervised import Supervised
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import LOOPBACK, free_port
+from tools.chaos import agents
+from tools.chaos.judge import expected, in_ledger, judge
+from tools.chaos.supervised import Supervised
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.nightly
 
 
@@ -41,7 +41,7 @@ def last_line(module, *arguments):
 def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
     """Kills, cuts, stalls, a full disk, stepped clocks, a failing InfluxDB."""
     counts = last_line(
-        "tests.chaos",
+        "tools.chaos",
         "--faults",
         "30",
         "--records",
@@ -64,7 +64,7 @@ def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
 def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
     """As above; besides, servers, back-ends and COMMITs are struck, both disks are full, the standby takes over."""
     counts = last_line(
-        "tests.chaos",
+        "tools.chaos",
         "--ledger",
         "postgresql",
         "--faults",
@@ -87,7 +87,7 @@ def test_a_cluster_that_loses_a_node_and_a_collector_loses_no_record(influxd):
     """Three broker nodes, three collectors, 200 agents."""
     rmqttd = requirements.rmqttd()
     counts = last_line(
-        "tests.chaos.cluster",
+        "tools.chaos.cluster",
         "--records",
         "6000",
         "--rate",
@@ -114,7 +114,7 @@ def test_the_embedded_broker_killed_with_its_collector_loses_no_record(tmp_path)
         command = [
             sys.executable,
             "-m",
-            "tests.chaos.agents",
+            "tools.chaos.agents",
             str(tmp_path),
             f"{LOOPBACK}:{port}",
             "300",

@@ -11,14 +11,14 @@ from itertools import cycle
 from pathlib import Path
 from urllib.parse import urlencode
 
-from tests.chaos.clock import Clock
-from tests.chaos.counted import Counted
-from tests.chaos.disk import Disk
-from tests.chaos.judge import Verdict, expected, in_influx, in_ledger, judge
-from tests.chaos.proxy import Proxy
-from tests.chaos.supervised import Supervised, await_port
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.servers import LOOPBACK, Influx, free_port, mosquitto
+from tools.chaos.clock import Clock
+from tools.chaos.counted import Counted
+from tools.chaos.disk import Disk
+from tools.chaos.judge import Verdict, expected, in_influx, in_ledger, judge
+from tools.chaos.proxy import Proxy
+from tools.chaos.supervised import Supervised, await_port
 
 BROKER = (
     "set_tcp_nodelay true",
@@ -176,7 +176,7 @@ class Scene:
             command = [
                 sys.executable,
                 "-m",
-                "tests.chaos.agents",
+                "tools.chaos.agents",
                 str(self.folder),
                 f"{LOOPBACK}:{port}",
                 *shared,

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --full`: kill, cut, fill and step at random, then count; the last line is JSON."""
+"""`python -m tools.chaos --full`: kill, cut, fill and step at random, then count; the last line is JSON."""
 
 import argparse
 import os
@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from tests.chaos import faults
-from tests.chaos.shared_world import SHARED_FAULTS, SharedWorld
-from tests.chaos.world import Size, World, end_by_signal, say, status_of
+from tools.chaos import faults
+from tools.chaos.shared_world import SHARED_FAULTS, SharedWorld
+from tools.chaos.world import Size, World, end_by_signal, say, status_of
 
 STALLED_S = 300.0
 # Faults, records and seconds between faults of `--full`: about an hour, and half an hour.
@@ -65,7 +65,7 @@ def main() -> int:
 def _asked() -> argparse.Namespace:
     influxd = os.environ.get("EDGEMETER_INFLUXD") or str(ROOT.parent / "shared" / "bin" / "influxd")
     parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos",
+        prog="python -m tools.chaos",
         description="Break everything at random, then count every record.",
     )
     parser.add_argument(
