@@ -81,7 +81,7 @@ cluster: .venv/.dev
 	$(BIN)/python -m tools.chaos.cluster
 
 fleet: .venv/.dev
-	$(BIN)/python -m tests.fleet $(ARGS)
+	$(BIN)/python -m tools.fleet $(ARGS)
 
 # Exit status 77 says with its reason that no board can be emulated here.
 arm64: .venv/.dev

@@ -11,7 +11,7 @@ from tests import requirements
 from tests.arm64 import card, emulation
 from tests.arm64.board import HOST
 from tests.fixtures import small_release
-from tests.fleet.fleet_server import served
+from tools.fleet.fleet_server import served
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.arm64 import emulation
 from tests.arm64.board import Board
-from tests.fleet.fleet_server import FleetServer
+from tools.fleet.fleet_server import FleetServer
 
 # A board takes three minutes to join on an idle machine; on a busy one all takes longer.
 PATIENCE_S = 3000.0

@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.provisioning.release import install
 from tests.arm64.namespace import run_inside
-from tests.fleet.fleet_server import served
+from tools.fleet.fleet_server import served
 
 pytestmark = [pytest.mark.arm64, pytest.mark.nightly, pytest.mark.mosquitto]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.arm64.board import Board
 from tests.arm64.joining import awaited, prepared
-from tests.fleet.fleet_server import FleetServer
+from tools.fleet.fleet_server import FleetServer
 
 pytestmark = [
     pytest.mark.nightly,

@@ -1,4 +1,4 @@
-"""`python -m tests.fleet --boards 20`: boards join, measure in waves and are updated through kills; the last line is JSON."""
+"""`python -m tools.fleet --boards 20`: boards join, measure in waves and are updated through kills; the last line is JSON."""
 
 import argparse
 import json
@@ -6,14 +6,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.fleet.drill import run_drill
 from tools.chaos.world import end_by_signal, say
+from tools.fleet.drill import run_drill
 
 
 def main() -> int:
     """Run it; return 0 when nothing was lost or doubled."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.fleet", description="Join, order, update, revoke, kill; then count."
+        prog="python -m tools.fleet", description="Join, order, update, revoke, kill; then count."
     )
     parser.add_argument("--boards", type=int, default=20)
     parser.add_argument("--kills", type=int, default=20, help="in the job, and again in the update")

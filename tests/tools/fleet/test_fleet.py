@@ -1,4 +1,4 @@
-"""Boards on this machine with real agents, through kills of whatever runs; `python -m tests.fleet` is the long one."""
+"""Boards on this machine with real agents, through kills of whatever runs; `python -m tools.fleet` is the long one."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.drill import joined, run_drill
+from tools.fleet.drill import joined, run_drill
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.nightly, pytest.mark.needs("unshare")]
 
@@ -33,13 +33,13 @@ def test_each_job_is_measured_once_beside_a_second_agent(tmp_path):
 
 
 def test_simulated_boards_join_and_measure_in_waves():
-    """As a thousand do, by `python -m tests.fleet.thousand`."""
-    command = [sys.executable, "-m", "tests.fleet.thousand", "--boards", "30"]
+    """As a thousand do, by `python -m tools.fleet.thousand`."""
+    command = [sys.executable, "-m", "tools.fleet.thousand", "--boards", "30"]
     completed = subprocess.run(
         command,
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=Path(__file__).resolve().parents[3],
     )
     assert completed.returncode == 0, completed.stdout[-3000:] + completed.stderr[-3000:]

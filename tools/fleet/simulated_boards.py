@@ -1,4 +1,4 @@
-"""Simulated boards, many in one process: `python -m tests.fleet.simulated_boards FOLDER FIRST COUNT`, until SIGTERM.
+"""Simulated boards, many in one process: `python -m tools.fleet.simulated_boards FOLDER FIRST COUNT`, until SIGTERM.
 
 Each has a certificate, a connection, a journal and a real record for each run; the tokens are in
 FOLDER/join.

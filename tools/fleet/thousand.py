@@ -1,4 +1,4 @@
-"""`python -m tests.fleet.thousand`: simulated boards join through the real service and measure a job in waves; the last line is JSON."""
+"""`python -m tools.fleet.thousand`: simulated boards join through the real service and measure a job in waves; the last line is JSON."""
 
 import argparse
 import json
@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fleet.drill import LONG_S, Drill
-from tests.fleet.fleet_server import served
-from tests.fleet.simulated_boards import OVERLAP, board_name
 from tools.chaos.supervised import Supervised
 from tools.chaos.world import end_by_signal, say
+from tools.fleet.drill import LONG_S, Drill
+from tools.fleet.fleet_server import served
+from tools.fleet.simulated_boards import OVERLAP, board_name
 
 # A process that waits for its connections by select(2) has room for a third of 1,024.
 BOARDS_A_PROCESS = 250
@@ -24,7 +24,7 @@ BOARDS_A_PROCESS = 250
 def main() -> int:
     """Run it; return 0 when each board has measured once."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.fleet.thousand", description="Join, order, count; and what it costs."
+        prog="python -m tools.fleet.thousand", description="Join, order, count; and what it costs."
     )
     parser.add_argument("--boards", type=int, default=1000)
     arguments = parser.parse_args()
@@ -43,7 +43,7 @@ def main() -> int:
                 command = [
                     sys.executable,
                     "-m",
-                    "tests.fleet.simulated_boards",
+                    "tools.fleet.simulated_boards",
                     str(folder),
                     str(first),
                     str(count),

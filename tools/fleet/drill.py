@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fleet.boards import LoopbackBoard, install
-from tests.fleet.fleet_server import FleetServer, served
 from tools.chaos.supervised import Supervised
+from tools.fleet.boards import LoopbackBoard, install
+from tools.fleet.fleet_server import FleetServer, served
 
 LONG_S = 1800.0
 REPLAY = """{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2.5],
