@@ -117,7 +117,7 @@ $(EDGEMETER_TRITON):
 	$@ -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0 numpy==1.26.4
 
 fuzz: .venv/.dev
-	$(BIN)/python -m tests.fuzz --inputs 10000000
+	$(BIN)/python -m tools.fuzz --inputs 10000000
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "edgemeter needs Python 3.10 or newer: make PYTHON=python3.11 ...")'

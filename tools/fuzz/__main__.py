@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz --inputs 10000000`: fuzz the collector's decoder in several processes; the last line is JSON."""
+"""`python -m tools.fuzz --inputs 10000000`: fuzz the collector's decoder in several processes; the last line is JSON."""
 
 import argparse
 import json
@@ -8,13 +8,13 @@ import sys
 import time
 from collections import Counter
 
-from tests.fuzz.decoder import work
+from tools.fuzz.decoder import work
 
 
 def main() -> int:
     """Run it; return 0 when nothing was found."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.fuzz", description="Fuzz what reads messages; a new seed each time."
+        prog="python -m tools.fuzz", description="Fuzz what reads messages; a new seed each time."
     )
     parser.add_argument("--inputs", type=int, default=10_000_000)
     parser.add_argument("--seconds", type=float, default=float("inf"))

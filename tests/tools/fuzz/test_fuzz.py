@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tests.fuzz import decoder
-from tests.fuzz.decoder import FlawError, Fuzzer
+from tools.fuzz import decoder
+from tools.fuzz.decoder import FlawError, Fuzzer
 
 
 def test_what_comes_from_a_broker_breaks_nothing():
