@@ -12,7 +12,7 @@ import pytest
 
 from tests.fixtures.command_lines import parsed
 from tests.fixtures.rows import table_row
-from tests.site import walk
+from tools.walker import walk
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"

@@ -15,8 +15,8 @@ from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract.suite import read_file
 from tests.fixtures.environments import Environments
 from tests.fixtures.rows import table_row
-from tests.site import walk
-from tests.site.walk_pages import STARTS, TRANSCRIPTS, typed_in, walk_page
+from tools.walker import walk
+from tools.walker.walk_pages import STARTS, TRANSCRIPTS, typed_in, walk_page
 
 # A page measures for minutes, and waits for a quiet moment.
 pytestmark = pytest.mark.limit_s(600)
@@ -110,7 +110,7 @@ def test_a_page_does_what_it_promises(page, environments, tmp_path):
 
 @pytest.mark.parametrize("page", STARTS, ids=name_of)
 def test_the_transcript_of_a_start_has_the_commands_of_its_page(page):
-    """A page that changes is walked again: `python -m tests.site.walk_pages NAME` writes its transcript."""
+    """A page that changes is walked again: `python -m tools.walker.walk_pages NAME` writes its transcript."""
     assert typed_in((TRANSCRIPTS / f"{page.stem}.txt").read_text()) == typed_on(page)
 
 

@@ -1,6 +1,6 @@
 """Walks through pages with the real servers that they name, in new environments, and writes what happened in the seven starts.
 
-`python -m tests.site.walk_pages [NAME ...]` walks the starts, or those of these names, and writes
+`python -m tools.walker.walk_pages [NAME ...]` walks the starts, or those of these names, and writes
 `tests/site/transcripts/NAME.txt`. It needs the package index; the page about Grafana needs
 mosquitto and InfluxDB. `.ci/bare` before it hides other programs of the machine.
 """
@@ -21,11 +21,11 @@ from tests import requirements
 from tests.fixtures.environments import Environments
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import Influx, Server, free_port, mosquitto
-from tests.site import walk
+from tools.walker import walk
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-TRANSCRIPTS = Path(__file__).parent / "transcripts"
+TRANSCRIPTS = ROOT / "tests" / "site" / "transcripts"
 STARTS = [
     *sorted((DOCS / "start").glob("*.md")),
     DOCS / "tasks" / "compare.md",
