@@ -1,6 +1,6 @@
 """Facts about docs/reference: each page is the code's.
 
-`python -m tests.docs.reference` writes them again.
+`python -m tools.reference` writes them again.
 """
 
 from typing import get_args
@@ -10,15 +10,15 @@ from edgemeter.agent.contract import model_card, record
 from edgemeter.agent.contract.message_schema import MESSAGES
 from edgemeter.agent.contract.messages import TopicKind
 from edgemeter.agent.settings.files import FILES
-from tests.docs.reference.configuration import PARTS, PURPOSES, RESIZES
-from tests.docs.reference.pages import ATTACHMENTS, FOLDER, PAGES, content
+from tools.reference.configuration import PARTS, PURPOSES, RESIZES
+from tools.reference.pages import ATTACHMENTS, FOLDER, PAGES, content
 
 
 def test_a_page_is_made_from_the_code():
     """What was changed and not written down is found here."""
     for name in (*PAGES, *ATTACHMENTS):
         assert (FOLDER / name).read_bytes().decode() == content(name), (
-            f"{name}: write it again: python -m tests.docs.reference"
+            f"{name}: write it again: python -m tools.reference"
         )
 
 

@@ -15,8 +15,8 @@ from edgemeter.collector.influx.status_points import DEVICE_FIELDS
 from edgemeter.collector.receive.collector import Collector
 from edgemeter.collector.receive.monitor import PREFIX, CollectorMetrics
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
-from tests.docs.reference.tables import table
 from tests.fixtures.figure_bounds import bounds_of
+from tools.reference.tables import table
 
 HEAD = """# Figures
 

@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 from edgemeter.agent import generators, power, runtimes
 from edgemeter.agent.base.untried import untried_part
 from edgemeter.agent.vision import decoders
-from tests.docs.reference.tables import anchor, table
+from tools.reference.tables import anchor, table
 
 SENSORS = """# Plug-ins
 

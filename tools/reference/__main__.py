@@ -1,6 +1,6 @@
 """Write every page of docs/reference, and the files that they link to."""
 
-from tests.docs.reference.pages import ATTACHMENTS, FOLDER, PAGES, content
+from tools.reference.pages import ATTACHMENTS, FOLDER, PAGES, content
 
 for name in (*PAGES, *ATTACHMENTS):
     (FOLDER / name).parent.mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ from edgemeter.agent.base.variables import VARIABLES
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput, Resize
 from edgemeter.agent.settings.files import FILES
-from tests.docs.reference.tables import table
+from tools.reference.tables import table
 
 HEAD = """# Configuration
 

@@ -2,7 +2,7 @@
 
 from edgemeter.agent.verdict.words import rule_rows
 from edgemeter.collector.compare.pairing import EQUAL_IF_KNOWN, comparability_rules
-from tests.docs.reference.tables import table
+from tools.reference.tables import table
 
 HEAD = """# Rules
 

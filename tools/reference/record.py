@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgemeter.agent.contract import record
-from tests.docs.reference.tables import anchor, table
+from tools.reference.tables import anchor, table
 
 HEAD = """# The run record
 

@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.settings.files import FILES, sample
-from tests.docs.reference import commands, configuration, figures, mqtt, plug_ins, record, rules
+from tools.reference import commands, configuration, figures, mqtt, plug_ins, record, rules
 
-FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
-NOTE = "<!-- Made from the code by `python -m tests.docs.reference`. -->\n\n"
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
+NOTE = "<!-- Made from the code by `python -m tools.reference`. -->\n\n"
 
 
 def index() -> str:

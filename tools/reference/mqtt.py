@@ -10,7 +10,7 @@ from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.message_schema import MESSAGES
 from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
 from edgemeter.provisioning.identity import broker_files
-from tests.docs.reference.tables import anchor, table
+from tools.reference.tables import anchor, table
 
 HEAD = f"""# MQTT
 

@@ -1,1 +1,0 @@
-"""The pages of docs/reference, made from the code: `python -m tests.docs.reference` writes them, tests/docs/test_reference.py compares."""
