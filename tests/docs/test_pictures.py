@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from edgemeter.agent.energy.per_inference import assess
-from tests.docs.pictures import known_truth
-from tests.docs.pictures.__main__ import DRAWN, IMAGES, PHOTOGRAPHED
 from tests.fixtures.energy_worlds import draw_trial
 from tests.fixtures.own_imports import ROOT
+from tools.pictures import known_truth
+from tools.pictures.__main__ import DRAWN, IMAGES, PHOTOGRAPHED
 
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
 SHOWN = re.compile(r"""(?:!\[[^\]]*\]\(|src="|srcset=")(?!https?:)([^)"]+)""")

@@ -5,7 +5,7 @@ test` from nothing. A line ends when the interval of its ratio decides; where ot
 are measured again until its time is up. Each result is printed as it comes; all of them are in
 .bench/results.md and .bench/results.json. To publish them:
 
-    python -m tools.benchmarks.history && python -m tests.docs.pictures ratios
+    python -m tools.benchmarks.history && python -m tools.pictures ratios
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The published table of what `make bench` measured, by commit and day: docs/internals/ratios.csv.
 
-`python -m tools.benchmarks.history` adds the last run to it; `python -m tests.docs.pictures ratios`
+`python -m tools.benchmarks.history` adds the last run to it; `python -m tools.pictures ratios`
 draws it. A row has the ratio of a benchmark, or the figure in its unit if it has no peer, with its
 95% interval and its goal.
 """

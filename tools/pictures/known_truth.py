@@ -22,10 +22,10 @@ from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.runs.contents import StoreContents, oldest_first
 from edgemeter.collector.runs.store import MemoryStore
 from edgemeter.collector.web import one_file
-from tests.docs.pictures import measured_pair
-from tests.docs.pictures.canvas import Canvas, Point, Scale
 from tests.fixtures.browser import Browser, find_chromium
 from tests.fixtures.energy_worlds import BEGIN_S, Bursts, Fan, Sensor, Trial, World, draw_trial
+from tools.pictures import measured_pair
+from tools.pictures.canvas import Canvas, Point, Scale
 
 SEED = 8
 BOARD = World(

@@ -1,7 +1,7 @@
 """Draws the pictures of the documentation into docs/images.
 
-python -m tests.docs.pictures              draws all; measures the shipped pair first if .bench/pair
-has no measurement of it (8 minutes) python -m tests.docs.pictures energy ...   draws these only:
+python -m tools.pictures              draws all; measures the shipped pair first if .bench/pair
+has no measurement of it (8 minutes) python -m tools.pictures energy ...   draws these only:
 answer, latency, accuracy, energy, comparisons, ratios, trend, overview
 """
 
@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.docs.pictures import known_truth, measured_pair, ratios
 from tests.fixtures.own_imports import ROOT
+from tools.pictures import known_truth, measured_pair, ratios
 
 IMAGES = ROOT / "docs" / "images"
 DRAWN: Mapping[str, Callable[[], str]] = {

@@ -23,8 +23,8 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.verdict.judge import counted
 from edgemeter.collector.runs.selection import parse_selection
-from tests.docs.pictures.canvas import Canvas, Scale
 from tests.fixtures.own_imports import ROOT
+from tools.pictures.canvas import Canvas, Scale
 
 # The measurement is kept here; remove the folder to measure again.
 FOLDER = ROOT / ".bench" / "pair"

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tests.docs.pictures.canvas import Canvas, Scale
 from tools.benchmarks import history
 from tools.benchmarks.harness import digits
+from tools.pictures.canvas import Canvas, Scale
 
 ROW_PX, TOP_PX = 34, 64
 # Words of a benchmark's name that only its makers know, and what the picture has instead.
