@@ -56,7 +56,7 @@ test-services: .venv/.dev
 test-nightly: libraries nightly-libraries mlserver triton
 	$(BIN)/python -m pytest -n 4 $(ONCE) -m "nightly and not (arm64 or emulated_board)" $(ARGS)
 	$(BIN)/python -m pytest -m alone
-	$(BIN)/python -m tests.agent.energy.coverage --jobs 4
+	$(BIN)/python -m tools.energy_coverage --jobs 4
 	$(MAKE) chaos-short fleet arm64
 
 check: .venv/.dev

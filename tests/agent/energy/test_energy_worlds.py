@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.agent.energy.coverage import LIMIT, Result, cells, measure
 from tests.fixtures.energy_worlds import Bursts, Fan, Requests, World, draw_trial, lagged
+from tools.energy_coverage import LIMIT, Result, cells, measure
 
 
 def truths(world, seed=3):

@@ -8,7 +8,7 @@ intervals hold the truth as intervals of 92% do in less than one of twenty cells
 not judged where nine of ten trials are refused, or where its name ends in `(a limit)`: nothing in
 the readings could show what is wrong.
 
-Draws are the same every night. `python -m tests.agent.energy.coverage [--trials N] [--cells NAME]
+Draws are the same every night. `python -m tools.energy_coverage [--trials N] [--cells NAME]
 [--jobs N]` prints a row for each cell whose name contains NAME.
 """
 
@@ -641,7 +641,7 @@ def measure(name: str, trials: int) -> Result:
 def main(arguments: list[str]) -> int:
     """Print the table; 1 where a cell fails."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.agent.energy.coverage",
+        prog="python -m tools.energy_coverage",
         description=(__doc__ or "").partition("\n\n")[0],
     )
     parser.add_argument(
