@@ -77,7 +77,7 @@ def comparisons() -> Iterator[Comparison]:
     missing = [name for name in ("xllamacpp", "gguf") if importlib.util.find_spec(name) is None]
     if missing:
         raise LeftOutError(f"{' and '.join(missing)} not installed (extra `dev`)")
-    from tests.fixtures.generators.make_llama import Shape, write  # noqa: PLC0415 - needs gguf
+    from tools.fixtures.make_llama import Shape, write  # noqa: PLC0415 - needs gguf
 
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "bench_q8_0.gguf"
