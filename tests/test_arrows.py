@@ -255,6 +255,7 @@ def test_tests_share_fixtures_and_not_the_files_of_other_tests():
     pattern = re.compile(r"^\s*from (tests\.[a-z0-9_.]*\.test_[a-z0-9_]+) import", re.MULTILINE)
     assert {
         name
-        for path in (ROOT / "tests").rglob("*.py")
+        for folder in ("tests", "tools")
+        for path in (ROOT / folder).rglob("*.py")
         for name in pattern.findall(path.read_text())
     } == set()

@@ -9,6 +9,9 @@ from symtable import SymbolTable, symtable
 from tests.fixtures.own_imports import INTERFACE, MODULES, ROOT, tree
 
 PRODUCT = [*MODULES, *sorted(INTERFACE.glob("*.py"))]
+TESTS_AND_TOOLS = [
+    path for name in ("tests", "tools") for path in sorted((ROOT / name).rglob("*.py"))
+]
 # They say how a value came about, or nothing: a record is `record`, what a command ended with
 # `result`, a folder `folder`.
 GENERIC = """one found place known wanted own beside rest left said held kept made done asked seen told given taken shown stated chosen
@@ -28,11 +31,11 @@ def bound_names(table: SymbolTable) -> Iterator[str]:
 
 
 def test_a_variable_is_named_after_its_value():
-    """Product and tests: no variable, argument or function has one of the generic names."""
+    """Product, tests and tools: no variable, argument or function has one of the generic names."""
     words = set(GENERIC.split())
     generic = {
         str(path.relative_to(ROOT)): sorted(names)
-        for path in (*PRODUCT, *sorted((ROOT / "tests").rglob("*.py")))
+        for path in (*PRODUCT, *TESTS_AND_TOOLS)
         if (names := words.intersection(bound_names(symtable(path.read_text(), path.name, "exec"))))
     }
     assert generic == {}
@@ -60,7 +63,7 @@ def test_no_comment_begins_with_what_or_of():
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in (
             *PRODUCT,
-            *sorted((ROOT / "tests").rglob("*.py")),
+            *TESTS_AND_TOOLS,
             *sorted((ROOT / "docs").rglob("*.py")),
         )
         for line in path.read_text().splitlines()
