@@ -1,4 +1,4 @@
-"""Shared by every package: errors, configuration, MQTT, SQLite, durable files, HTTP, statistics, text.
+"""This package is shared by all others; it imports no other package of the project.
 
-It imports no other package of the project.
+It has errors, configuration, MQTT, SQLite, durable files, HTTP, statistics and text.
 """

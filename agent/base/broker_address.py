@@ -1,4 +1,7 @@
-"""The address of an MQTT broker, our credentials there (see `broker_url`), and the MQTT version that it speaks."""
+"""The address of an MQTT broker, with our credentials there (see `broker_url`).
+
+The module also asks a broker which version of MQTT it speaks.
+"""
 
 import contextlib
 import dataclasses
@@ -27,7 +30,10 @@ _REFUSALS_OF_5 = (0x01, 0x84)
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """One broker; `mqtts` is TLS, verified against the system's certificate authorities or the one in `tls`."""
+    """The address of one broker, with our credentials there.
+
+    `mqtts` is TLS, verified against the system's certificate authorities or the one in `tls`.
+    """
 
     host: str
     port: int
@@ -53,7 +59,9 @@ class BrokerAddress:
 def parse_address(
     url: str, *, tls: TlsFiles | None = None, environ: Mapping[str, str] = os.environ
 ) -> BrokerAddress:
-    """Return the address in a broker's URL; the certificates are those of `tls`, by default those in the URL.
+    """Return the address in a broker's URL.
+
+    The certificates are those of `tls`, by default those in the URL.
 
     Raises:
         ConfigError: it is not an address, contains a password, names an unreadable file, or has
@@ -102,7 +110,10 @@ def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
 
 
 def accepts_anybody(address: BrokerAddress, timeout_s: float) -> bool:
-    """Return whether the broker accepts clients without user, password or certificate; False if that cannot be determined."""
+    """Return whether the broker accepts clients without user, password or certificate.
+
+    False if that cannot be determined.
+    """
     stranger = dataclasses.replace(
         address, tls=dataclasses.replace(address.tls, certificate=None, key=None)
     )
@@ -113,7 +124,10 @@ def accepts_anybody(address: BrokerAddress, timeout_s: float) -> bool:
 
 
 def _anonymous_answer(address: BrokerAddress, timeout_s: float) -> bytes:
-    """Return the first four bytes of the broker's answer to a client without user and password; raises as `mqtt_version`."""
+    """Return the first four bytes of the broker's answer to a client without user and password.
+
+    Raises as `mqtt_version`.
+    """
     try:
         with contextlib.closing(connect_socket(address, timeout_s)) as connection:
             # A broker that rejects our certificate closes the connection while we write; the bytes
@@ -139,7 +153,10 @@ def _anonymous_answer(address: BrokerAddress, timeout_s: float) -> bytes:
 
 
 def connect_socket(address: BrokerAddress, timeout_s: float) -> socket.socket:
-    """Return a connection to `address`, with TLS if its scheme is mqtts; each of its calls waits at most `timeout_s`."""
+    """Return a connection to `address`, with TLS if its scheme is mqtts.
+
+    Each of its calls waits at most `timeout_s`.
+    """
     plain = socket.create_connection((address.host, address.port), timeout_s)
     if address.scheme == "mqtt":
         return plain

@@ -1,4 +1,7 @@
-"""A broker's URL, with all that a connection needs: `mqtts://USER@HOST:8883?ca=FILE&certificate=FILE&key=FILE&password_file=FILE`.
+"""The URL of a broker, which contains all that a connection needs.
+
+Its full form is
+`mqtts://USER@HOST:8883?ca=FILE&certificate=FILE&key=FILE&password_file=FILE`.
 
 `HOST`, `HOST:PORT` and `mqtt://...` are without TLS. A password is in a file of its own, or in
 EDGEMETER_MQTT_PASSWORD.
@@ -40,7 +43,11 @@ def split(url: str) -> SplitResult:
 
 
 def files_of(url: str) -> dict[str, Path]:
-    """Return the files in a broker's URL by their parameter; raises ConfigError if it is not one."""
+    """Return the files in a broker's URL by their parameter.
+
+    Raises:
+        ConfigError: it is not the URL of a broker.
+    """
     pairs = dict(parse_qsl(split(url).query))
     for name in pairs:
         if name not in FILES:

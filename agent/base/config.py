@@ -38,7 +38,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def read(path: Path | None = None) -> Config:
-    """Return the configuration in `path`, or in the first usual place that exists, or the defaults; the environment has precedence.
+    """Return the configuration in `path`, with the environment's settings before it.
+
+    Without `path` it is the one in the first usual place that exists, or the defaults.
 
     Raises:
         ConfigError: it cannot be read, or has a wrong or unknown key (named with its path).
@@ -50,7 +52,10 @@ def read(path: Path | None = None) -> Config:
 
 
 def read_file(path: Path) -> Config:
-    """Return the configuration at `path`, with file names relative to its folder; raises as `read`."""
+    """Return the configuration at `path`, with file names relative to its folder.
+
+    Raises as `read`.
+    """
     written = read_toml(path, Config, "configuration")
     folder = path.expanduser().absolute().parent
 
@@ -76,7 +81,10 @@ def read_file(path: Path) -> Config:
 
 
 def places() -> list[Path]:
-    """Return the usual places in order: $XDG_CONFIG_HOME (default ~/.config), then /etc. The first file that exists is read."""
+    """Return the usual places in order, of which the first file that exists is read.
+
+    They are in $XDG_CONFIG_HOME (default ~/.config), then in /etc.
+    """
     folder = _user_folder("XDG_CONFIG_HOME", "~/.config")
     return [EVERYONE] if folder is None else [folder / "config.toml", EVERYONE]
 
@@ -108,9 +116,10 @@ class _CertifiedNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def home() -> Path:
-    """Return the folder of outbox and ledger: $EDGEMETER_HOME, else below $XDG_DATA_HOME or ~/.local/share.
+    """Return the folder of outbox and ledger.
 
-    A user without a home folder, as in a container, uses that of the agent's service.
+    It is $EDGEMETER_HOME, else below $XDG_DATA_HOME or ~/.local/share. A user without a home
+    folder, as in a container, uses that of the agent's service.
     """
     if folder := os.environ.get("EDGEMETER_HOME"):
         return Path(os.path.expanduser(folder))  # noqa: PTH111 - one that cannot be expanded is no error
@@ -118,13 +127,18 @@ def home() -> Path:
 
 
 def _user_folder(variable: str, default: str) -> Path | None:
-    """Return our folder below the one in an environment variable, or below the default; None if the user has no home folder."""
+    """Return our folder below the one in an environment variable, or below the default.
+
+    None if the user has no home folder.
+    """
     above = os.path.expanduser(os.environ.get(variable) or default)  # noqa: PTH111 - as above
     return None if above.startswith("~") else Path(above) / "edgemeter"
 
 
 def names(device: str | None, fleet: str | None, settings: Config) -> tuple[str, str]:
-    """Return device and fleet: as given, else from the environment, else as configured, else this machine's host name.
+    """Return the names of device and fleet.
+
+    Each is as given, else from the environment, else as configured, else this machine's host name.
 
     Raises:
         ConfigError: one is not a valid name for MQTT topics and collectors.
@@ -145,5 +159,8 @@ def names(device: str | None, fleet: str | None, settings: Config) -> tuple[str,
 
 
 def this_device() -> str:
-    """Return this machine's host name as a device name, with dashes for characters that are not allowed."""
+    """Return this machine's host name as a device name.
+
+    Characters that are not allowed become dashes.
+    """
     return re.sub(r"[^A-Za-z0-9._-]+", "-", platform.node()).strip("-._") or "device"

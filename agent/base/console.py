@@ -31,7 +31,10 @@ class Text(NamedTuple):
 
 
 def cell_width(text: str) -> int:
-    """Return the columns of a terminal that a text takes: two for a wide letter, none for a combining mark."""
+    """Return the number of columns of a terminal that a text takes.
+
+    A wide letter takes two, a combining mark none.
+    """
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width  # noqa: PLC0415 - for few texts
@@ -84,7 +87,10 @@ class Column:
 
 
 class Table:
-    """Rows below headings, without frames, and a caption; of any width, at most `max_width` if that is set."""
+    """A table of rows below headings, without frames, and with a caption.
+
+    It is of any width, or of at most `max_width` if that is set.
+    """
 
     def __init__(
         self, *headings: str, right: Collection[str] = (), caption: Text | None = None
@@ -160,7 +166,10 @@ class Table:
 
 
 class Console:
-    """Prints to standard output, or to a file; tables fit its width, lines are printed as they are."""
+    """A console that prints to standard output, or to a file.
+
+    Tables fit its width; lines are printed as they are.
+    """
 
     def __init__(
         self, file: TextIO | None = None, width: int | None = None, *, has_rules: bool = True
@@ -183,7 +192,10 @@ class Console:
         self.file.flush()
 
     def lines(self, printed: str | Text | Table, style: str = "") -> Iterator[str]:
-        """Yield the lines of a table, or a text as one, with their styles and without trailing spaces."""
+        """Yield the lines of a table with their styles and without trailing spaces.
+
+        A text is one line.
+        """
         if isinstance(printed, Table):
             rule = (
                 ""

@@ -1,7 +1,8 @@
-"""Deadlines of connections: if the peer does not answer in time, the socket is shut down, and the waiting call fails.
+"""Deadlines of connections, which end the wait for a peer that does not answer.
 
-A frozen process or a hung machine keeps a connection open and answers nothing; its kernel even
-acknowledges data. No TCP option detects that.
+At the deadline the socket is shut down, and the waiting call fails. A frozen process or a hung
+machine keeps a connection open and answers nothing; its kernel even acknowledges data. No TCP
+option detects that.
 """
 
 import contextlib
@@ -46,7 +47,10 @@ class SocketDeadline:
         self._socket.close()
 
     def check(self, now_s: float) -> bool:
-        """Shut the connection down if its deadline has passed; return whether an answer is still expected."""
+        """Shut the connection down if its deadline has passed.
+
+        Returns whether an answer is still expected.
+        """
         until_s = self._until_s
         if until_s is None:
             return False

@@ -1,4 +1,4 @@
-"""The decision of a comparison: better, worse, no difference or inconclusive, by the printed interval.
+"""Decides a comparison by the printed interval: better, worse, no difference or inconclusive.
 
 All differences of one comparison are decided together (Holm): the smallest p at 1 - .05 / n, the
 next at 1 - .05 / (n - 1), and so on. From the first that fails, all use its confidence. So 95 of
@@ -59,9 +59,10 @@ class Decision:
 
     @property
     def further(self) -> int | None:
-        """About how many more runs (pairs, days) of each would decide it, or its limit; None: it is decided, or a hundred would not.
+        """About how many more runs (pairs, days) of each would decide it, or its limit.
 
-        Without an interval, the number that gives one.
+        None: it is decided, or a hundred would not decide it. Without an interval, the number that
+        gives one.
         """
         if self.limit is None:
             return (
@@ -75,7 +76,10 @@ class Decision:
 
     @property
     def repeats(self) -> int | None:
-        """About how many runs of each would decide it in all, disturbed ones included; None as for `further`."""
+        """About how many runs of each would decide it in all, disturbed ones included.
+
+        None as for `further`.
+        """
         return (
             None
             if self.further is None
@@ -121,7 +125,10 @@ def _limit(margin: float, scale: Scale) -> float:
 
 
 def rounds_to_decide(evidences: Sequence[Evidence], margin_ratio: float) -> int:
-    """Return about how many more rounds decide all differences, with a test after each round; 0: they are decided."""
+    """Return about how many more rounds decide all differences, with a test after each round.
+
+    0: they are decided.
+    """
     decisions = [
         decide(evidence, at, margin_ratio, "lower")
         for evidence, at in zip(evidences, holm(evidences, EARLY_ALPHA), strict=True)
@@ -137,7 +144,10 @@ def rounds_to_decide(evidences: Sequence[Evidence], margin_ratio: float) -> int:
 
 
 def on_scale(value: float, scale: Scale) -> float:
-    """Return a difference as it is printed: one of logarithms becomes a ratio, unless no float is small enough."""
+    """Return a difference as it is printed.
+
+    A difference of logarithms becomes a ratio, unless no float is small enough.
+    """
     return value if scale == "points" else math.exp(min(value, 700.0))
 
 
@@ -151,9 +161,9 @@ def _outcome(bounds: tuple[float, float], limit: float, better: Better) -> Outco
 
 
 def _further(evidence: Evidence, confidence: float, limit: float) -> int | None:
-    """Return how many more units would decide four of five times, if difference and scatter are as measured.
+    """Return how many more units would decide four of five times.
 
-    The same share of them will be disturbed.
+    That is if difference and scatter are as measured. The same share of them will be disturbed.
     """
     if evidence.unit == "image":
         return None

@@ -6,7 +6,10 @@ LONGEST_RATIO = 2 / 3
 
 
 def variance_inflation(n: float, correlation: float) -> float:
-    """Return the variance of a mean of n values with this correlation of neighbours, relative to n independent ones."""
+    """Return how much the correlation of neighbours inflates the variance of a mean of n values.
+
+    It is the ratio to the variance of a mean of n independent values.
+    """
     r = correlation
     inflation: float = (1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)
     return inflation

@@ -1,6 +1,6 @@
-"""Downloads over HTTP or HTTPS into a part file, which a later try continues; never redirected from HTTPS to HTTP.
+"""Downloads over HTTP or HTTPS into a part file, which a later try continues.
 
-The caller checks the hash.
+A download is never redirected from HTTPS to HTTP. The caller checks the hash.
 """
 
 import http.client
@@ -29,7 +29,9 @@ def download(
     timeout_s: float = TIMEOUT_S,
     context: ssl.SSLContext | None = None,
 ) -> None:
-    """Complete `part` from an address, from its current size: `size_bytes` in all if known, and `limit_bytes` at most.
+    """Complete the file `part` with the content at an address, from its current size.
+
+    The content has `size_bytes` in all if that is known, and `limit_bytes` at most.
 
     Raises:
         TransientError: the connection broke, or the server is busy; the part is kept.
@@ -108,7 +110,11 @@ def _opened(
 
 
 def _may_follow(_: int, before: str, after: str) -> bool:
-    """Return True for a redirect to http or https, and from https only to https; raises UnavailableError for another."""
+    """Return True for a redirect to http or https, and from https only to https.
+
+    Raises:
+        UnavailableError: it is any other redirect.
+    """
     was, becomes = urlsplit(before).scheme, urlsplit(after).scheme
     if becomes not in ("http", "https") or (was == "https" and becomes == "http"):
         redirect = f"{redacted(before)} redirects to {redacted(after)}"

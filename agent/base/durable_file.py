@@ -15,7 +15,9 @@ Content = TypeVar("Content")
 
 
 def write(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write `content` to `path` atomically, synced when this returns; root gives the file to the owner of the folder.
+    """Write `content` to `path` atomically, synced when this returns.
+
+    If root writes it, the file belongs to the owner of the folder.
 
     Raises:
         UnavailableError: the folder cannot be made or written, or the disk is full.
@@ -32,7 +34,11 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def write_struct(path: Path, content: object) -> Path:
-    """Write a struct to `path` as indented JSON, readable for all, and return the path; raises ConfigError if it cannot be written."""
+    """Write a struct to `path` as indented JSON, readable for all, and return the path.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
     try:
         write(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", mode=0o644)
     except UnavailableError as error:
@@ -43,7 +49,9 @@ def write_struct(path: Path, content: object) -> Path:
 
 
 def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Content | None:
-    """Return the struct that `write_struct` wrote to `path`, or None; `label` names it, `remedy` is for a damaged file.
+    """Return the struct that `write_struct` wrote to `path`, or None.
+
+    `label` names it, `remedy` is for a damaged file.
 
     Raises:
         ConfigError: it cannot be read, or is damaged.
@@ -62,7 +70,10 @@ def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Con
 
 
 def read_if_any(path: Path, kind: type[Content]) -> Content | None:
-    """Return the struct in the JSON file at `path`; None if it is absent, unreadable or of another form."""
+    """Return the struct in the JSON file at `path`.
+
+    None if it is absent, unreadable or of another form.
+    """
     try:
         return decode_json(path.read_bytes(), kind)
     except (OSError, msgspec.MsgspecError):
@@ -87,7 +98,9 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
-    """Yield a file that replaces `path`, synced, when the block ends; if the block raises, `path` is unchanged.
+    """Yield a file that replaces `path`, synced, when the block ends.
+
+    If the block raises, `path` is unchanged.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.

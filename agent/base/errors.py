@@ -76,7 +76,10 @@ class AnswerError(MeasurementError):
 
 @contextmanager
 def os_error_as(kind: type[EdgemeterError], task: str, remedy: str = "") -> Iterator[None]:
-    """Raise an OSError in the block as an error of `kind`: the task, the system's reason, and the remedy."""
+    """Raise an OSError in the block as an error of `kind`.
+
+    Its text is the task, the system's reason, and the remedy.
+    """
     try:
         yield
     except OSError as error:
@@ -86,7 +89,10 @@ def os_error_as(kind: type[EdgemeterError], task: str, remedy: str = "") -> Iter
 
 @contextmanager
 def utf8_text(*texts: str) -> Iterator[None]:
-    """Raise ConfigError if one of the texts, or one that the block encodes, is not UTF-8, as a file name of another encoding."""
+    """Raise ConfigError if one of the texts, or one that the block encodes, is not UTF-8.
+
+    An example is a file name of another encoding.
+    """
     try:
         for text in texts:
             text.encode()
@@ -101,7 +107,10 @@ def utf8_text(*texts: str) -> Iterator[None]:
 
 
 def one_line(words: object) -> str:
-    """Return an error's text on one line, to end a message: without the numbers of an array, and shortened in the middle."""
+    """Return an error's text on one line, to end a message.
+
+    It is without the numbers of an array, and shortened in the middle.
+    """
     text = _NUMBERS.sub(_without_array, " ".join(str(words).split())) or type(words).__name__
     return text if len(text) <= 300 else f"{text[:200]} ... {text[-95:]}"
 

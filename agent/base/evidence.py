@@ -1,4 +1,6 @@
-"""The evidence of runs on a figure: its mean with a standard error, of one case, or of the difference of two.
+"""The evidence of runs on a figure, as its mean with a standard error.
+
+The figure is that of one case, or the difference of two.
 
 Figures above zero are compared as logarithms, so that exchanging two cases mirrors their ratio;
 accuracies and shares as they are. The unit that counts is the largest of which there are three:
@@ -68,7 +70,10 @@ class RunValue(NamedTuple):
 
 
 class Assumed(NamedTuple):
-    """A scatter that too few runs cannot show, and the standard error that it adds; more runs of the same kind do not reduce it."""
+    """A scatter that too few runs cannot show, and the standard error that it adds.
+
+    More runs of the same kind do not reduce it.
+    """
 
     between: Literal["sessions", "days"]
     sd: float
@@ -77,7 +82,9 @@ class Assumed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A mean, or a difference of two, with its standard error, from a number of `units` of the kind `unit`. The error is None if unknown.
+    """A mean, or a difference of two, with its standard error.
+
+    It is from a number of `units` of the kind `unit`. The error is None if unknown.
 
     `counted_ratio` is the share of the runs that count; the others were disturbed.
     """
@@ -99,7 +106,10 @@ class Evidence:
 
     @property
     def p(self) -> float:
-        """The probability of a mean at least as far from zero if there is no difference; 1 without an error."""
+        """The probability of a mean at least as far from zero if there is no difference.
+
+        1 without an error.
+        """
         if self.error is None:
             return 1.0
         if self.error == 0:
@@ -121,13 +131,19 @@ class Evidence:
         )
 
     def with_error(self, error: float) -> "Evidence":
-        """Return the evidence with a further standard error that repeating does not reduce, such as that of a meter's gain."""
+        """Return the evidence with a further standard error that repeating does not reduce.
+
+        An example is that of a meter's gain.
+        """
         if self.error is None or error == 0:
             return self
         return _combined(self.middle, ((self.error, self.freedom), (error, EXACT)), self)
 
     def in_other_sessions(self, session_sd: float, sessions: int = 1) -> "Evidence":
-        """Return the evidence on the mean over other sessions too: runs of a few minutes do not show the scatter between sessions."""
+        """Return the evidence on the mean over other sessions too.
+
+        Runs of a few minutes do not show the scatter between sessions.
+        """
         if self.error is None or self.unit != "run":
             return self
         # Both reaches are added in quadrature, so that the interval becomes wider with any number
@@ -148,7 +164,10 @@ def mean_of(values: Sequence[RunValue]) -> Evidence:
 
 
 def mean_of_device(values: Sequence[float], days: Sequence[int]) -> Evidence:
-    """Return `mean_of` for the runs of one device, from their values and days: a million runs need no object each."""
+    """Return `mean_of` for the runs of one device, from their values and days.
+
+    So a million runs need no object each.
+    """
     by_day: Sequence[float] = values
     if any(day >= after for day, after in pairwise(days)):
         groups = defaultdict[int, list[float]](list)
@@ -175,7 +194,10 @@ def _mean_of_units(unit: Unit, members: Sequence[float]) -> Evidence:
 
 
 def difference(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evidence:
-    """Return the difference of the figure of `case` from that of `reference`; each has at least one run."""
+    """Return the difference of the figure of `case` from that of `reference`.
+
+    Each has at least one run.
+    """
     pairs = _paired(case, reference)
     if pairs is not None:
         return pairs
@@ -218,15 +240,18 @@ class IntervalOverRuns(NamedTuple):
 
     @property
     def half_width_ratio(self) -> float:
-        """The distance of the upper bound from the middle, as a share of the middle; the lower bound is nearer."""
+        """The distance of the upper bound from the middle, as a share of the middle.
+
+        The lower bound is nearer.
+        """
         return self.high / self.middle - 1
 
 
 def interval_over_runs(values: Sequence[float], session_sd: float) -> IntervalOverRuns | None:
-    """Return the interval of a figure over all sessions, from one value a run of one session; with `session_sd` 0, over that session alone.
+    """Return the interval of a figure over all sessions, from one value a run of one session.
 
-    None with fewer than three runs, with a value not above 0, and if the runs differ so much that
-    no float holds the upper bound.
+    With `session_sd` 0 it is the interval over that session alone. None with fewer than three runs,
+    with a value not above 0, and if the runs differ so much that no float holds the upper bound.
     """
     if len(values) < FEWEST or min(values) <= 0:
         return None
@@ -259,7 +284,10 @@ def _units(values: Sequence[RunValue]) -> tuple[Unit, list[float]]:
 
 
 def _paired(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evidence | None:
-    """Return the difference from pairs of interleaved runs, else of common days of one device; None if there are too few."""
+    """Return the difference from pairs of interleaved runs, else of common days of one device.
+
+    None if there are too few.
+    """
     turns = {value.turn: value.value for value in reference if value.turn is not None}
     pairs = [
         value._replace(value=value.value - turns[value.turn])
@@ -295,7 +323,9 @@ def _days(values: Iterable[RunValue]) -> set[int]:
 
 
 def _day_correlation(raw: float, days: int) -> float:
-    """Return the correlation of neighbouring days, 0 or more, corrected for the bias of estimating it about the days' own mean.
+    """Return the correlation of neighbouring days, 0 or more.
+
+    It is corrected for the bias of estimating it about the days' own mean.
 
     Source: Marriott and Pope, Biometrika 41 (1954) 390, for the correction.
     """

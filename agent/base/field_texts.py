@@ -10,7 +10,10 @@ from types import ModuleType
 
 
 def field_texts(*modules: ModuleType) -> dict[str, dict[str, str]]:
-    """Return the documentation of the fields of the classes in these modules, by class and field, each as one line."""
+    """Return the documentation of the fields of the classes in these modules.
+
+    It is by class and field, each as one line.
+    """
     return {
         name: texts for module in modules for name, texts in _texts_in(inspect.getsource(module))
     }

@@ -1,4 +1,7 @@
-"""Figures as text, rounded to significant digits: 0.4 ms stays 0.4 ms, and no figure shows more digits than it supports."""
+"""Figures as text, rounded to significant digits.
+
+0.4 ms stays 0.4 ms, and no figure shows more digits than it supports.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -53,13 +56,19 @@ def share(value: float | None) -> str:
 
 
 def percentage(ratio: float) -> str:
-    """Return half the width of an interval as a share of its middle: `4%`, with one digit below 10%."""
+    """Return half the width of an interval as a share of its middle.
+
+    For example `4%`; it has one digit after the point below 10%.
+    """
     ratio = max(ratio, LEAST_RATIO)
     return f"{significant(100 * ratio, 1 if ratio < 0.095 else 2)}%"
 
 
 def with_interval(text: str, value: float, low: float, high: float) -> str:
-    """Return a value (> 0), written as `text`, with its interval on the log scale: `140 ms ± 4%`, a wide one as `155 ms (106 to 226)`."""
+    """Return a value (> 0), written as `text`, with its interval on the log scale.
+
+    For example `140 ms ± 4%`; a wide interval is written as `155 ms (106 to 226)`.
+    """
     if high / value - 1 <= EVEN_RATIO:
         return f"{text} ± {percentage(high / value - 1)}"
     # A third digit means nothing in so wide an interval.
@@ -73,7 +82,10 @@ def accuracy(value: float | None) -> str:
 
 
 def with_uncertainty(value: float, uncertainty: float | None) -> str:
-    """Return `value ± uncertainty`: two digits of the uncertainty, and the value to the same decimal. An unknown one is `± ?`."""
+    """Return `value ± uncertainty`, both to the same decimal.
+
+    The uncertainty has two digits. An unknown one is `± ?`.
+    """
     if uncertainty is None:
         return f"{significant(value)} ± ?"
     if uncertainty <= 0:
@@ -83,9 +95,10 @@ def with_uncertainty(value: float, uncertainty: float | None) -> str:
 
 
 def span(low: float, high: float, *limits: float) -> str:
-    """Return a range, both ends with the same number of decimals; one figure if rounding makes them equal.
+    """Return a range, both ends with the same number of decimals.
 
-    There are enough decimals to show on which side of each limit an end is.
+    It is one figure if rounding makes them equal. There are enough decimals to show on which side
+    of each limit an end is.
     """
     furthest = max(-low, high)
     if low == high or furthest < SMALLEST_PLAIN:
@@ -104,9 +117,10 @@ def with_decimals(value: float, decimals: int, sign: Literal["", "+"] = "") -> s
 
 
 def telling_decimals(values: Sequence[float], decimals: int, *limits: float) -> int:
-    """Return at least `decimals`, or a few more if that shows that values differ and on which side of the limits they lie.
+    """Return at least `decimals`, or a few more if those tell the values apart.
 
-    If no number of decimals separates the values, those that show the side are enough.
+    More decimals may show that values differ, and on which side of the limits they lie. If no
+    number of decimals separates the values, those that show the side are enough.
     """
 
     def shows(number: int, among: Sequence[float]) -> bool:
@@ -152,7 +166,10 @@ def duration(seconds: float) -> str:
 
 
 def stamp(time_ns: int) -> str:
-    """Return a wall-clock time in UTC to the second; the plain number if it is outside the calendar."""
+    """Return a wall-clock time in UTC to the second.
+
+    A time outside the calendar is returned as the plain number.
+    """
     try:
         return datetime.fromtimestamp(time_ns // 1_000_000_000, timezone.utc).strftime(
             "%Y-%m-%d %H:%M:%S"
@@ -186,12 +203,18 @@ def size(count_bytes: int) -> str:
 
 
 def short_id(run_id: str) -> str:
-    """Return the short form of a run's id that commands accept; an id that is not random is returned whole."""
+    """Return the short form of a run's id that commands accept.
+
+    An id that is not random is returned whole.
+    """
     return run_id[:_ID_LETTERS] if len(run_id) == _RANDOM_ID else run_id
 
 
 def printable(text: str) -> str:
-    """Return `text` without control characters, which could steer a terminal or break a page: records contain text from devices."""
+    """Return `text` without control characters, which could steer a terminal or break a page.
+
+    Records contain text from devices.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -200,7 +223,10 @@ def printable(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Return `text` on one line, with spaces for control characters: for names and reasons from other programs and machines."""
+    """Return `text` on one line, with spaces for control characters.
+
+    It is for names and reasons from other programs and machines.
+    """
     return " ".join(
         "".join(character if character.isprintable() else " " for character in text).split()
     )

@@ -91,7 +91,10 @@ class FileLock:
             os.close(descriptor)
 
     def descriptor(self) -> int:
-        """Return the open file, for a child process that inherits the lock; the lock is held until both have released it."""
+        """Return the open file, for a child process that inherits the lock.
+
+        The lock is held until both have released it.
+        """
         if self._descriptor is None:
             raise ValueError(f"the lock {self.path.name!r} is not held")
         return self._descriptor
@@ -140,7 +143,10 @@ def agent_lock(home: Path) -> Iterator[FileLock]:
 
 
 class DeviceLock(FileLock):
-    """The lock of the process that represents `device`, among those that share the outbox (or other file) at `outbox`."""
+    """The lock of the process that represents `device`.
+
+    It is among the processes that share the outbox (or other file) at `outbox`.
+    """
 
     def __init__(self, outbox: Path, device: str) -> None:
         super().__init__(outbox.with_name(f"{outbox.name}.{device}.lock"))
@@ -154,9 +160,10 @@ class SharedLock(FileLock):
 
 
 class _Queue:
-    """The queue for the lock at `path`: each process locks one byte of a file, at the offset of its arrival time (monotonic, ns).
+    """The queue for the lock at `path`.
 
-    Such a lock needs no write permission, and ends with its process. Source: fcntl_locking(2).
+    Each process locks one byte of a file, at the offset of its arrival time (monotonic, ns). Such a
+    lock needs no write permission, and ends with its process. Source: fcntl_locking(2).
     """
 
     def __init__(self, path: Path) -> None:
@@ -165,7 +172,10 @@ class _Queue:
         self._came_ns = 0
 
     def ahead(self) -> int:
-        """Join the queue if needed; return the number of processes ahead, 0 if no file can be made."""
+        """Join the queue if needed, and return the number of processes ahead.
+
+        0 if no file can be made.
+        """
         try:
             if self._descriptor is None:
                 self._descriptor = _open_shared(self._path)
@@ -199,9 +209,10 @@ def _ask(descriptor: int, command: int, kind: int, start: int, length: int) -> t
 
 
 class RunLock(SharedLock):
-    """The run lock of this board; if it cannot be made, the one in `home`, which other users of the board do not see.
+    """The run lock of this board.
 
-    A process that did not get it is in the queue until `take` returns True or `release` is called.
+    If it cannot be made, it is the one in `home`, which other users of the board do not see. A
+    process that did not get it is in the queue until `take` returns True or `release` is called.
     """
 
     def __init__(self, home: Path) -> None:
@@ -245,7 +256,10 @@ class RunLock(SharedLock):
         return is_held
 
     def pop_note(self) -> str | None:
-        """Return once the reason why the board's lock is not used; None if it is used, or was not tried yet."""
+        """Return once the reason why the board's lock is not used.
+
+        None if it is used, or was not tried yet.
+        """
         note, self._note = self._note, None
         return note
 
@@ -255,7 +269,9 @@ class RunLock(SharedLock):
         report: Callable[[str], None],
         sleep: Callable[[float], None] = interrupts.sleep,
     ) -> None:
-        """Return once the lock is held; the holder and the number of waiting processes are reported once.
+        """Wait until the lock is held.
+
+        The holder and the number of waiting processes are reported once.
 
         Raises:
             UnavailableError: the file cannot be made.
@@ -299,7 +315,10 @@ def run_lock_file() -> Path:
 
 
 def run_lock_descriptors(home: Path) -> tuple[int, ...]:
-    """Return this process's open files of the run lock, its own or inherited: a child that inherits them holds the lock until it ends."""
+    """Return this process's open files of the run lock, its own or inherited.
+
+    A child that inherits them holds the lock until it ends.
+    """
     files = set()
     for path in (home / run_lock_file(), home / HOME_RUN_LOCK):
         with suppress(OSError):
@@ -314,12 +333,15 @@ def run_lock_descriptors(home: Path) -> tuple[int, ...]:
 
 
 def is_run_locked(home: Path) -> bool:
-    """Return whether a measurement, or other work that must not be disturbed, is in progress on this board."""
+    """Return whether this board is measuring, or does other work that must not be disturbed."""
     return any(is_locked(path) for path in {home / run_lock_file(), home / HOME_RUN_LOCK})
 
 
 def _open_shared(path: Path) -> int:
-    """Open a file that every user may lock, owned by its creator; others may not open it with O_CREAT (proc_sys_fs(5))."""
+    """Open a file that every user may lock, owned by its creator.
+
+    Others may not open it with O_CREAT (proc_sys_fs(5)).
+    """
     flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     with suppress(FileNotFoundError):
         return _open_regular(path, flags)

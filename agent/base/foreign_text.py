@@ -1,4 +1,7 @@
-"""Text that others wrote: numbers, JSON and TOML within limits, with one error for all faults, and logs."""
+"""Text that others wrote, read within limits: numbers, JSON, TOML and logs.
+
+There is one error for all faults.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -28,7 +31,10 @@ TOML_TYPES = (datetime, date, time)
 
 
 def log_text(content: bytes) -> str:
-    """Return a log as text, from UTF-16 (PowerShell), UTF-8 or Latin-1, without NUL bytes; the micro sign becomes `u`."""
+    """Return a log as text, from UTF-16 (PowerShell), UTF-8 or Latin-1.
+
+    It is without NUL bytes; the micro sign becomes `u`.
+    """
     try:
         text = content.decode(
             "utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
@@ -39,10 +45,10 @@ def log_text(content: bytes) -> str:
 
 
 def with_points(texts: Sequence[str], *, parted_by: str) -> list[str]:
-    """Return the cells of a table with a decimal point in their numbers, and without separators of thousands.
+    """Return the cells of a table with a decimal point in their numbers.
 
-    If both signs are ambiguous, a point is decimal, and so is a comma in a table `parted_by`
-    semicolons.
+    The numbers are without separators of thousands. If both signs are ambiguous, a point is
+    decimal, and so is a comma in a table `parted_by` semicolons.
 
     Raises:
         ConfigError: the signs may separate thousands or decimals.
@@ -65,7 +71,10 @@ def with_points(texts: Sequence[str], *, parted_by: str) -> list[str]:
 
 
 def whole_number(digits: str | None) -> int | None:
-    """Return the whole number in ASCII digits; None for other text, and for a number too large for a counter."""
+    """Return the whole number in ASCII digits.
+
+    None for other text, and for a number too large for a counter.
+    """
     is_whole = (
         digits is not None
         and digits.isascii()
@@ -89,7 +98,11 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of JSON text; raises ConfigError if it is invalid, nests too deeply, or an object repeats a name."""
+    """Return the value of JSON text.
+
+    Raises:
+        ConfigError: it is invalid, nests too deeply, or an object repeats a name.
+    """
     import json  # noqa: PLC0415 - msgspec reads our own
 
     try:
@@ -106,7 +119,11 @@ def decode_json(content: bytes | str | msgspec.Raw, kind: type[Content]) -> Cont
 @overload
 def decode_json(content: bytes | str | msgspec.Raw, kind: Any) -> Any: ...
 def decode_json(content: bytes | str | msgspec.Raw, kind: Any) -> Any:
-    """Return JSON text as `kind`; raises msgspec.DecodeError if it is invalid, has another form, or nests too deeply."""
+    """Return JSON text as `kind`.
+
+    Raises:
+        msgspec.DecodeError: it is invalid, has another form, or nests too deeply.
+    """
     try:
         return msgspec.json.decode(content, type=kind)
     except UnicodeDecodeError as error:
@@ -116,7 +133,11 @@ def decode_json(content: bytes | str | msgspec.Raw, kind: Any) -> Any:
 
 
 def decode_toml(content: bytes | str, kind: type[Content]) -> Content:
-    """Return TOML text as `kind`; raises msgspec.DecodeError if it is invalid, has another form, or nests too deeply."""
+    """Return TOML text as `kind`.
+
+    Raises:
+        msgspec.DecodeError: it is invalid, has another form, or nests too deeply.
+    """
     try:
         tables = msgspec.toml.decode(content)
     except ValueError as error:

@@ -1,4 +1,6 @@
-"""HTTP on Python's own library: persistent connections, and single requests with proxies and redirects.
+"""HTTP on Python's own library, with persistent connections and with single requests.
+
+Single requests use proxies and follow redirects.
 
 The library connects (names, TLS, TCP_NODELAY) and reads bodies; here a small request is one write,
 and headers are simply split. A POST of 140 bytes on loopback takes 140 us more with http.client
@@ -39,7 +41,10 @@ class HttpAnswer(http.client.HTTPResponse):
     fields: dict[str, str]
 
     def begin(self) -> None:
-        """Read status and headers; `http.client` uses a parser of e-mail, which takes longer than a small body."""
+        """Read status and headers.
+
+        `http.client` uses a parser of e-mail, which takes longer than a small body.
+        """
         self.status = http.client.CONTINUE
         while self.status // 100 == 1:
             line = self._head_line()
@@ -108,10 +113,11 @@ class HttpAnswer(http.client.HTTPResponse):
 
 
 class HttpConnection:
-    """Requests to the server at `url` (http or https), below its path; the connection stays open as the server allows.
+    """A connection for requests to the server at `url` (http or https), below its path.
 
-    For one thread. `headers` go with each request; `ca_file` is the authority of the server's
-    certificate. `timeout_s` limits the time without data.
+    It stays open as the server allows. It is for one thread. `headers` go with each request;
+    `ca_file` is the authority of the server's certificate. `timeout_s` limits the time without
+    data.
     """
 
     def __init__(
@@ -259,10 +265,10 @@ def open_url(
     headers: Mapping[str, str] = _NO_HEADERS,
     context: Any = None,
 ) -> http.client.HTTPResponse:
-    """Return the response to one request, of any status, its body unread; `content` makes it a POST; raises one of `FAILURES`.
+    """Return the response to one request, of any status, its body unread.
 
-    It uses the proxy in the environment, and follows a redirect if `may_follow(status, before,
-    after)`.
+    `content` makes it a POST. It uses the proxy in the environment, and follows a redirect if
+    `may_follow(status, before, after)`. Raises one of `FAILURES`.
     """
     if urlsplit(url).scheme not in _SCHEMES:
         raise ConfigError(f"{url!r} is not an http:// or https:// address: correct it")

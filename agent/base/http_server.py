@@ -1,4 +1,7 @@
-"""The base of our HTTP servers: a thread per request, IPv4 and IPv6, requests logged at debug level only."""
+"""The base of our HTTP servers, with a thread per request, on IPv4 and IPv6.
+
+Requests are logged at debug level only.
+"""
 
 import contextlib
 import logging
@@ -105,7 +108,10 @@ class HttpServer(ThreadingHTTPServer):
         self._thread.start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log a client's early close at debug level; print the traceback of anything else, which is our own error."""
+        """Log a client's early close at debug level.
+
+        Anything else is our own error, whose traceback is printed.
+        """
         if isinstance(sys.exc_info()[1], ConnectionError):
             logger.debug("%s has gone before its answer", client_address)
         else:
@@ -124,7 +130,10 @@ class HttpServer(ThreadingHTTPServer):
         self._waiting.close_late()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; if there are too many, close the connection that has waited longest for its request."""
+        """Answer in a thread.
+
+        If there are too many, the connection that has waited longest for its request is closed.
+        """
         if not self._room.acquire(blocking=False) and not self._make_room():
             self.shutdown_request(request)
             return

@@ -1,4 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first ends a command wherever it arrives, the second ends the process at once.
+"""Handles Ctrl-C, SIGTERM and SIGHUP wherever they arrive.
+
+The first ends a command, the second ends the process at once.
 
 Python drops an exception that is raised in a callback (of a weak reference, `__del__`, the lock of
 an import, SQLite). The handler of a signal therefore sets a flag as well as raising, and each loop
@@ -33,7 +35,10 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Terminated(SystemExit):
-    """SIGTERM or SIGHUP arrived; a command measured by `edgemeter energy` may end with the same status."""
+    """SIGTERM or SIGHUP arrived.
+
+    A command measured by `edgemeter energy` may end with the same status.
+    """
 
 
 class _SignalHandler:
@@ -72,7 +77,10 @@ _interrupt = _Interrupt()
 
 
 def handle() -> None:
-    """Let the signals interrupt this process from now on: a command line that has the process to itself."""
+    """Let the signals interrupt this process from now on.
+
+    It is for a command line that has the process to itself.
+    """
     handler = _SignalHandler(_interrupt.arrive)
     sys.unraisablehook = _print_unless_interrupt
     for number in _not_ignored(SIGNALS):
@@ -80,7 +88,10 @@ def handle() -> None:
 
 
 def _print_unless_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
-    """Print an exception that Python drops; an interrupt is not lost, because `check` raises it again."""
+    """Print an exception that Python drops.
+
+    An interrupt is not lost, because `check` raises it again.
+    """
     if _interrupt.number is None or not issubclass(
         dropped.exc_type, KeyboardInterrupt | Terminated
     ):
@@ -107,7 +118,10 @@ def acknowledge() -> None:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let a signal that arrives in the block raise at its end, so that the block can tell its caller what it has started."""
+    """Let a signal that arrives in the block raise at its end.
+
+    So the block can tell its caller what it has started.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -123,7 +137,10 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def calling(end: Callable[[], object]) -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM in the block call `end` instead of raising: for services, whose loops end by a flag."""
+    """Let the first SIGINT or SIGTERM in the block call `end` instead of raising.
+
+    It is for services, whose loops end by a flag.
+    """
     # One that was lost while the service was imported.
     check()
     handler = _SignalHandler(lambda _: end())
@@ -136,7 +153,10 @@ def calling(end: Callable[[], object]) -> Iterator[None]:
 
 
 class OwnedProcess(subprocess.Popen[AnyStr]):
-    """A child process in a session of its own, which ends with this object, and with this process."""
+    """A child process in a session of its own.
+
+    It ends with this object, and with this process.
+    """
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
         with deferred():
@@ -172,7 +192,9 @@ def wait(process: subprocess.Popen[AnyStr]) -> int:
 def communicate(
     process: subprocess.Popen[bytes], request: bytes = b"", limit_s: float = math.inf
 ) -> tuple[bytes, bytes]:
-    """Send a request to a child process and return its output, like `Popen.communicate`; no interrupt is lost.
+    """Send a request to a child process and return its output, like `Popen.communicate`.
+
+    No interrupt is lost.
 
     Raises:
         subprocess.TimeoutExpired: it has not ended after `limit_s`.
@@ -215,10 +237,10 @@ def lines(pipe: IO[bytes], longest_bytes: int = 1 << 20) -> Iterator[bytes]:
 
 
 def exit_now(status: int) -> NoReturn:
-    """End this process with the status, after its exit functions: child processes and temporary folders go.
+    """End this process with the status, after its exit functions.
 
-    Interrupted in the middle of an import, an interpreter may crash while it is taken apart, and
-    end by another status.
+    Those remove child processes and temporary folders. If it is interrupted in the middle of an
+    import, an interpreter may crash while it is taken apart, and end by another status.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

@@ -1,4 +1,6 @@
-"""Symbolic links that lead out of a folder which the user named: each is followed alone, to a file of the type of its name, or refused.
+"""Symbolic links that lead out of a folder which the user named.
+
+Each is followed alone, to a file of the type of its name, or refused.
 
 Data sets and models are often folders of links: selections, git-annex, the cache of Hugging Face.
 They are other people's work too, and such a link may lead to a key. Images, arrays and sound must
@@ -43,7 +45,10 @@ _HEAD_BYTES = 4096
 
 
 def leads_out(path: Path, folder: Path) -> bool:
-    """Return whether a path in a folder leads out of it, by a link; also if its target is absent."""
+    """Return whether a path in a folder leads out of it, by a link.
+
+    It does so too if its target is absent.
+    """
     return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
@@ -53,7 +58,11 @@ def is_of_known_type(path: Path) -> bool:
 
 
 def check_target(link: Path) -> None:
-    """Raise ConfigError unless the target of a link is a regular file of the type of the link's name."""
+    """Check that the target of a link is a regular file of the type of the link's name.
+
+    Raises:
+        ConfigError: it is not.
+    """
     target, fault = Path(os.path.realpath(link)), None
     try:
         mode = target.stat().st_mode

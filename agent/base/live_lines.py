@@ -9,7 +9,10 @@ from edgemeter.agent.base.console import Console
 
 
 class LiveLines:
-    """Lines that are drawn again, and erased when the block ends; what is printed meanwhile stays above them."""
+    """Lines that are drawn again, and erased when the block ends.
+
+    Text that is printed meanwhile stays above them.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console, self._stream = console, console.file

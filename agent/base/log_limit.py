@@ -1,7 +1,8 @@
-"""A limit on a server's log lines about one device: one line a minute, with the number of suppressed ones, so that no board fills a disk.
+"""Limits a server's log lines about one device, so that no board fills a disk.
 
-Code that logs events that a device can cause at will marks them, `logger.warning(...,
-extra=about(DEVICE))`; a server's log handlers have the filter.
+There is one line a minute, with the number of suppressed ones. Code that logs events that a device
+can cause at will marks them, `logger.warning(..., extra=about(DEVICE))`; a server's log handlers
+have the filter.
 """
 
 import logging

@@ -1,4 +1,7 @@
-"""The metrics of accuracy and their names; a metric of a plug-in has its own name, and may be an error (lower is better)."""
+"""The metrics of accuracy and their names.
+
+A metric of a plug-in has its own name, and may be an error (lower is better).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +12,10 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class AccuracyMetric:
-    """A metric (higher is better): `title` in tables and charts, `words` for longer text (empty: the title)."""
+    """A metric of accuracy (higher is better).
+
+    `title` is for tables and charts, `words` for longer text (empty: the title).
+    """
 
     title: str
     words: str = ""
@@ -61,7 +67,10 @@ def gain(value: float, better: Better) -> float:
 
 
 def needed_value(reference: float, ratio: float, better: Better) -> float:
-    """Return the value that a gate requires: `ratio` of the reference; for an error the reference divided by `ratio`."""
+    """Return the value that a gate requires.
+
+    It is `ratio` of the reference; for an error it is the reference divided by `ratio`.
+    """
     return ratio * reference if better == "higher" else reference / ratio
 
 

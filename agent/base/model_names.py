@@ -1,7 +1,7 @@
-"""The models of a command: paths, or names of the catalogue; and the text that ships for scoring language models.
+"""Finds the models of a command: paths, or names of the catalogue.
 
-Only this module names the catalogue's, as text: agent and collector run without it until a model is
-named.
+It also finds the text that ships for scoring language models. Only this module names the
+catalogue's, as text: agent and collector run without it until a model is named.
 """
 
 from pathlib import Path
@@ -21,7 +21,9 @@ def model_names() -> list[str]:
 
 
 def model_path(model: str | Path) -> Path:
-    """Return the file of a model: the path or factory address itself, or the shipped, fetched or added model of that name.
+    """Return the file of a model.
+
+    It is the path or factory address itself, or the shipped, fetched or added model of that name.
 
     Raises:
         ConfigError: a name is unknown, or its model is not on this machine.
@@ -36,7 +38,11 @@ def model_path(model: str | Path) -> Path:
 
 
 def questions_path(questions: str) -> Path:
-    """Return the file of questions, by its path or by the name of a shipped data set; raises ConfigError if there is none."""
+    """Return the file of questions, by its path or by the name of a shipped data set.
+
+    Raises:
+        ConfigError: there is none.
+    """
     path = Path(questions)
     folder: Path = resolve_name(_TEXT)
     shipped = folder / f"{path.name.removeprefix('edgemeter-')}.jsonl"

@@ -1,4 +1,7 @@
-"""A client of model servers: short JSON requests, timed requests with tensors or streamed lines, and errors with a remedy."""
+"""A client of model servers, whose errors have a remedy.
+
+It sends short JSON requests, and timed requests with tensors or streamed lines.
+"""
 
 import copy
 import http.client
@@ -74,7 +77,9 @@ class ModelServer(HttpConnection):
     """
 
     def __init__(self, address: ServerAddress, version: str = "") -> None:
-        """Describe the server in a file, whose address may end with the `version` that begins the paths of its protocol.
+        """Describe the server in a file.
+
+        Its address may end with the `version` that begins the paths of its protocol.
 
         Raises:
             ConfigError: the file cannot be used.
@@ -101,7 +106,10 @@ class ModelServer(HttpConnection):
         self.closes = False
 
     def another(self) -> "ModelServer":
-        """Return another, unopened connection to the same server; it shares the certificate authorities, which take long to read."""
+        """Return another, unopened connection to the same server.
+
+        It shares the certificate authorities, which take long to read.
+        """
         twin = copy.copy(self)
         twin._connection, twin._answer = self._unopened(), None  # noqa: SLF001 - of this class
         return twin
@@ -139,9 +147,10 @@ class ModelServer(HttpConnection):
         return Answer(response.status, body, response.fields)
 
     def stream(self, path: str, content: bytes) -> Iterator[bytes]:
-        """Yield the lines of the response to POST `path` with the JSON `content`, without line ends and empty lines; `[DONE]` is the last.
+        """Yield the lines of the response to POST `path` with the JSON `content`.
 
-        A JSON document of several lines is yielded as one.
+        They are without line ends and empty lines; `[DONE]` is the last. A JSON document of several
+        lines is yielded as one.
         """
         is_whole = False
         try:
@@ -175,7 +184,10 @@ class ModelServer(HttpConnection):
         )
 
     def _lines(self, path: str, response: HttpAnswer) -> Iterator[bytes]:
-        """Yield the lines that are not empty; the lines of one JSON document (a response that is not streamed) are joined."""
+        """Yield the lines that are not empty.
+
+        The lines of one JSON document (a response that is not streamed) are joined.
+        """
         is_json, document = "application/json" in response.fields.get("content-type", ""), b""
         for line in response.lines(LONGEST_LINE_BYTES):
             document += line.strip()
@@ -192,7 +204,10 @@ class ModelServer(HttpConnection):
             yield document
 
     def _is_over(self, response: HttpAnswer) -> bool:
-        """Return whether the response ends after its last line; a server that continues is not waited for."""
+        """Return whether the response ends after its last line.
+
+        A server that continues is not waited for.
+        """
         sock = self.sock
         if sock is None:
             return True
@@ -283,7 +298,10 @@ def _remedy(answer: Answer, content: bytes) -> str:
 
 
 def _retry_after_s(answer: Answer) -> float | None:
-    """Return the seconds until the time in the header Retry-After, a number or a date; None for anything else."""
+    """Return the seconds until the time in the header Retry-After, a number or a date.
+
+    None for anything else.
+    """
     text = answer.headers.get("retry-after", "")
     with suppress(ValueError):
         return max(0.0, float(text))

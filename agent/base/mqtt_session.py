@@ -1,4 +1,7 @@
-"""A client's session with an MQTT broker: MQTT 5, or 3.1.1 if the broker has only that; it reconnects automatically, with jitter."""
+"""A client's session with an MQTT broker, which reconnects automatically, with jitter.
+
+It speaks MQTT 5, or 3.1.1 if the broker has only that.
+"""
 
 import itertools
 import logging
@@ -68,14 +71,20 @@ _MEANINGS = {
 
 
 def disconnect_reason(reason: str, *, was_up: bool) -> str:
-    """Return the meaning of a disconnect reason; `was_up`: the broker had accepted the connection."""
+    """Return the meaning of a disconnect reason.
+
+    `was_up` is true if the broker had accepted the connection.
+    """
     if reason == _UNSPECIFIED:
         return CUT if was_up else _NEVER_UP
     return _MEANINGS.get(reason, reason)
 
 
 def backoff_s(failures: int, draw: Callable[[float, float], float] = random.uniform) -> float:
-    """Return the wait before the next attempt after `failures` in a row (0: an established connection broke)."""
+    """Return the wait before the next attempt after `failures` in a row.
+
+    0 failures: an established connection broke.
+    """
     return draw(
         SHORTEST_BACKOFF_S, min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 10))
     )
@@ -94,14 +103,19 @@ def expiry_s(address: BrokerAddress) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """The message that the broker publishes for us, retained, QoS 1, if the connection is lost without a DISCONNECT."""
+    """The message that the broker publishes for us if the connection is lost without a DISCONNECT.
+
+    It is retained, with QoS 1.
+    """
 
     topic: str
     payload: bytes
 
 
 class Message(NamedTuple):
-    """One received message; `mid`, `qos` and `generation` (the connection) serve to acknowledge it later.
+    """One received message.
+
+    `mid`, `qos` and `generation` (the connection) serve to acknowledge it later.
 
     `arrived_s` is the monotonic time when the feed read it. A tuple, because a collector creates
     tens of thousands of them a second.
@@ -130,9 +144,10 @@ class SessionProfile:
 
 
 class SessionEvents(Protocol):
-    """Callbacks from a session's network thread; none may raise or block: a broker without traffic ends the session.
+    """Callbacks from a session's network thread, of which none may raise or block.
 
-    A subclass ignores the events that it does not define.
+    A broker without traffic ends the session. A subclass ignores the events that it does not
+    define.
     """
 
     def connected(self) -> None:
@@ -140,14 +155,20 @@ class SessionEvents(Protocol):
         return
 
     def disconnected(self, reason: str) -> None:  # noqa: ARG002 - ignored here
-        """The connection is lost, `reason` in words; it is re-established automatically unless that is `TAKEN_OVER`."""
+        """Handle the loss of the connection, for the `reason` in words.
+
+        It is re-established automatically unless the reason is `TAKEN_OVER`.
+        """
         return
 
     def received(self, message: Message) -> None:  # noqa: ARG002 - ignored here
         return
 
     def answered(self, refusal: str | None) -> None:  # noqa: ARG002 - ignored here
-        """The broker has acknowledged one publish of QoS 1 (None), or refused it or a subscription."""
+        """Handle the broker's answer to a publish or a subscription.
+
+        It has acknowledged one publish of QoS 1 (None), or refused it or a subscription.
+        """
         return
 
 
@@ -195,7 +216,10 @@ class OutstandingPublishes:
                 self._unasked.add(mid)
 
     def reported(self, mid: int, refusal: str | None = None) -> bool:
-        """Note a message reported as done or refused; return False for QoS 0, whose report means nothing."""
+        """Note a message reported as done or refused.
+
+        Returns False for QoS 0, whose report means nothing.
+        """
         with self._lock:
             if refusal is not None:
                 self._refused[mid] = refusal
@@ -323,7 +347,10 @@ class MqttSession:
                 self._subscriptions[number] = topics
 
     def acknowledge(self, message: Message) -> None:
-        """Acknowledge a message of a profile with `later`; does nothing if its connection is gone."""
+        """Acknowledge a message of a profile with `later`.
+
+        It does nothing if the message's connection is gone.
+        """
         client = self._client
         if (
             message.qos
@@ -334,7 +361,10 @@ class MqttSession:
             client.ack(message.mid, message.qos)
 
     def room(self) -> int:
-        """Return how many more QoS 1 messages the broker accepts before it acknowledges earlier ones; 0 until a quarter is free."""
+        """Return how many more QoS 1 messages the broker accepts before it acknowledges earlier.
+
+        0 until a quarter is free.
+        """
         free = self._window - len(self._outstanding)
         return free if 4 * free >= self._window else 0
 
@@ -356,7 +386,10 @@ class MqttSession:
             time.sleep(0.01)
 
     def close(self) -> None:
-        """Disconnect (the Will is not published) and end the network thread; may be called twice."""
+        """Disconnect (the Will is not published) and end the network thread.
+
+        It may be called twice.
+        """
         client, self._client = self._client, None
         if client is not None:
             client.disconnect()
@@ -509,9 +542,9 @@ class MqttSession:
 
 
 def _accept_puback_0x95() -> None:
-    """Let paho-mqtt decode PUBACK 0x95, which MQTT 5.0 does not have and mosquitto's message_size_limit sends.
+    """Let paho-mqtt decode PUBACK 0x95, which mosquitto's message_size_limit sends.
 
-    Otherwise paho-mqtt ends the connection ("Protocol error").
+    MQTT 5.0 does not have it. Otherwise paho-mqtt ends the connection ("Protocol error").
     """
     from paho.mqtt.packettypes import PacketTypes  # noqa: PLC0415 - as above
     from paho.mqtt.reasoncodes import ReasonCode  # noqa: PLC0415 - as above

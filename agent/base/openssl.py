@@ -11,7 +11,11 @@ TIMEOUT_S = 60.0
 
 
 def run_openssl(*arguments: str, document: bytes = b"") -> bytes:
-    """Return what openssl prints, given `document` on its standard input; raises UnavailableError if there is no openssl, or it fails."""
+    """Return what openssl prints, given `document` on its standard input.
+
+    Raises:
+        UnavailableError: there is no openssl, or it fails.
+    """
     completed = _completed(arguments, document)
     if completed.returncode:
         lines = completed.stderr.decode(errors="replace").strip().splitlines()
@@ -23,7 +27,9 @@ def run_openssl(*arguments: str, document: bytes = b"") -> bytes:
 
 
 def is_signed_by(public_key: bytes, document: bytes, signature: bytes) -> bool:
-    """Return whether `signature` (ECDSA with SHA-256, DER) of `document` is valid for this public key (PEM).
+    """Return whether `signature` of `document` is valid for this public key (PEM).
+
+    The signature is ECDSA with SHA-256, in DER.
 
     Raises:
         UnavailableError: there is no openssl.
@@ -42,10 +48,10 @@ def is_signed_by(public_key: bytes, document: bytes, signature: bytes) -> bool:
 
 
 def certificate_facts(certificate: bytes, authority: Path) -> dict[str, str] | None:
-    """Return `subject` (RFC 2253), `notAfter` and `key` (PEM) of a client's certificate (PEM); None if `authority` has not signed it.
+    """Return `subject` (RFC 2253), `notAfter` and `key` (PEM) of a client's certificate (PEM).
 
-    Its dates are not checked: a board's clock may be wrong. Only the authority in that file is
-    trusted.
+    None if `authority` has not signed it. Its dates are not checked: a board's clock may be wrong.
+    Only the authority in that file is trusted.
 
     Raises:
         UnavailableError: there is no openssl.

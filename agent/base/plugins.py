@@ -1,6 +1,7 @@
-"""Imports on demand: plug-ins by their tables, name to `module:attribute`, and the libraries of our extras.
+"""Imports plug-ins and the libraries of our extras on demand.
 
-Other packages add their plug-ins by entry points.
+Plug-ins are found by their tables, name to `module:attribute`. Other packages add their plug-ins by
+entry points.
 """
 
 import platform
@@ -41,12 +42,17 @@ def registered_in(group: str) -> "list[EntryPoint]":
 
 
 def plugin_names(table: Mapping[str, str], group: str) -> list[str]:
-    """Return the names in `table`, then those that other packages register in the entry point group."""
+    """Return the names in `table`, then those that other packages register.
+
+    They register them in the entry point group.
+    """
     return list(dict.fromkeys([*table, *(entry.name for entry in registered_in(group))]))
 
 
 def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> Any:
-    """Return the plug-in of that name, from its table or from its entry point in `group`; `kind` is for the error.
+    """Return the plug-in of that name, from its table or from its entry point in `group`.
+
+    `kind` is for the error.
 
     Raises:
         ConfigError: there is no such plug-in (the message lists them), or two packages register the
@@ -81,7 +87,10 @@ _MARKER = re.compile(r"(python_version|platform_machine) (>=|!=) .([\w.]+)")
 
 
 def _lacking(extra: str, python: tuple[int, ...], machine: str) -> str:
-    """Return a requirement of an extra that this machine cannot meet, by the markers of the installed distribution; else empty."""
+    """Return a requirement of an extra that this machine cannot meet, else empty.
+
+    The markers of the installed distribution decide.
+    """
     from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415 - as above
 
     try:
@@ -114,7 +123,9 @@ def install_command(
     python: tuple[int, ...] = sys.version_info[:2],
     machine: str = platform.machine(),
 ) -> str:
-    """Return the pip command of an extra, preceded by its requirements: another Python, or a CPU build of PyTorch without an NVIDIA driver.
+    """Return the pip command of an extra, preceded by its requirements.
+
+    These are another Python, or a CPU build of PyTorch without an NVIDIA driver.
 
     Source: torch 2.15 requires CUDA's libraries, gigabytes, on every Linux, whatever the processor.
     """
@@ -147,7 +158,10 @@ class ModuleOfExtra:
 
 
 def require_extra(extra: str, need: str, *libraries: str) -> None:
-    """Raise UnavailableError, as `import_extra`, if a library of an extra is not installed; imports none, for checks before long work."""
+    """Raise UnavailableError, as `import_extra`, if a library of an extra is not installed.
+
+    It imports none, so it serves for checks before long work.
+    """
     if any(find_spec(library) is None for library in libraries):
         raise UnavailableError(f"{need}: {install_command(extra)}")
 

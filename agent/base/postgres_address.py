@@ -1,4 +1,7 @@
-"""The address of a ledger in PostgreSQL: `postgresql://[USER[:PASSWORD]@]HOST[:PORT][,...]/DATABASE[?KEY=VALUE...]`, as for libpq."""
+"""The address of a ledger in PostgreSQL, as for libpq.
+
+Its form is `postgresql://[USER[:PASSWORD]@]HOST[:PORT][,...]/DATABASE[?KEY=VALUE...]`.
+"""
 
 import ipaddress
 import re
@@ -65,7 +68,10 @@ class PostgresAddress:
 
     @property
     def name(self) -> str:
-        """A name for files about this ledger, independent of user, password and options except the schema."""
+        """A name for files about this ledger.
+
+        It is independent of user, password and options except the schema.
+        """
         import hashlib  # noqa: PLC0415 - it brings OpenSSL
 
         schema = [value for key, value in self._options if key == "options"]

@@ -116,13 +116,18 @@ class MarkedStatements:
 
     @contextmanager
     def together(self) -> Iterator["MarkedStatements"]:
-        """Yield an object that sends statements without waiting; the block ends when all are answered, or raises the first error."""
+        """Yield an object that sends statements without waiting.
+
+        The block ends when all are answered, or raises the first error.
+        """
         with self._awaiting(), self._connection.pipeline():
             yield MarkedStatements(self._connection, nullcontext)
 
 
 class LedgerSession:
-    """A connection to `address`, made on first use and again after a failure; for one thread at a time.
+    """A connection to `address`, made on first use and again after a failure.
+
+    It is for one thread at a time.
 
     `generation` rises with each connection: cached facts about the database may not be valid after
     a failover.
@@ -148,7 +153,9 @@ class LedgerSession:
 
     @contextmanager
     def transaction(self) -> Iterator["MarkedStatements"]:
-        """Yield an object that executes statements in one transaction, committed when the block ends.
+        """Yield an object that executes statements in one transaction.
+
+        It is committed when the block ends.
 
         A server that did not wait for its standby reports that in a warning only: then the commit
         counts as unsafe.

@@ -1,4 +1,7 @@
-"""The address of a factory of the runtime `python`: `FILE.py:make`, or `package.module:make`; its source is located without running it."""
+"""The address of a factory of the runtime `python`, whose source is located without running it.
+
+It is `FILE.py:make`, or `package.module:make`.
+"""
 
 import os
 import re
@@ -59,14 +62,20 @@ class PythonTarget:
 
     @property
     def folder(self) -> Path | None:
-        """The folder whose modules belong to it: its package, or the folder of its file, unless a library's; resolved."""
+        """The folder whose modules belong to it, resolved.
+
+        It is its package, or the folder of its file, unless that is a library's.
+        """
         folder = self.top.resolve() if self.top.is_dir() else self.top.resolve().parent
         is_library = self.top.is_file() and folder.name in _LIBRARIES
         return None if is_library or folder == _STANDARD else folder
 
 
 def parse(text: str) -> PythonTarget | None:
-    """Return the target that `text` addresses; None if it has another form, or is the name of a file."""
+    """Return the target that `text` addresses.
+
+    None if it has another form, or is the name of a file.
+    """
     match = _ADDRESS.fullmatch(text)
     if match is None or Path(text).exists():
         return None
@@ -76,13 +85,19 @@ def parse(text: str) -> PythonTarget | None:
 
 
 def of_file(text: str) -> PythonTarget | None:
-    """Return the target of a plug-in name of the form `FILE.py:NAME`; None for a name in a table."""
+    """Return the target of a plug-in name of the form `FILE.py:NAME`.
+
+    None for a name in a table.
+    """
     target = parse(text)
     return target if target is not None and target.file is not None else None
 
 
 def plain_name(text: str) -> str:
-    """Return the name of a plug-in in records: for one in a file, the file's name without its folder, and its own name."""
+    """Return the name of a plug-in in records.
+
+    For one in a file it is the file's name without its folder, and its own name.
+    """
     target = of_file(text)
     return (
         text if target is None or target.file is None else f"{target.file.name}:{target.attribute}"
@@ -90,13 +105,19 @@ def plain_name(text: str) -> str:
 
 
 def lies_in(file: Path, folder: Path) -> bool:
-    """Return whether a file, resolved, belongs to a folder, and not to a library installed below it."""
+    """Return whether a file, resolved, belongs to a folder.
+
+    A file of a library installed below it does not.
+    """
     is_inside = file.is_relative_to(folder) and not file.is_relative_to(_STANDARD)
     return is_inside and not set(_LIBRARIES).intersection(file.relative_to(folder).parts)
 
 
 def search_folders() -> list[str]:
-    """Return the search path of modules: Python's, then the current folder, which therefore shadows nothing."""
+    """Return the search path of modules.
+
+    It is Python's, then the current folder, which therefore shadows nothing.
+    """
     with suppress(OSError):
         return [*sys.path, os.getcwd()]  # noqa: PTH109 - entries of sys.path are texts
     return sys.path
@@ -114,7 +135,10 @@ def _source(module: str) -> Path | None:
 
 
 def unlisted(name: str) -> ModuleSpec | None:
-    """Return a module or package of the current folder that a sandbox does not let Python list: a readable file in an unlisted home."""
+    """Return a module or package of the current folder that a sandbox does not let Python list.
+
+    It is a readable file in an unlisted home.
+    """
     with suppress(OSError):
         for file in (Path.cwd() / name / "__init__.py", Path.cwd() / f"{name}.py"):
             if file.is_file():
@@ -127,7 +151,10 @@ def unlisted(name: str) -> ModuleSpec | None:
 
 
 def _spec(name: str, folders: list[str] | None) -> ModuleSpec | None:
-    """Return the spec of a module by the finders of this interpreter, also of development installs; no parent is imported."""
+    """Return the spec of a module by the finders of this interpreter.
+
+    These include those of development installs. No parent is imported.
+    """
     specs = (
         finder.find_spec(name, folders, None)
         for finder in sys.meta_path

@@ -1,4 +1,7 @@
-"""The address of a model server: the keys of its file, the parts of its URL, and whether it is on this machine."""
+"""The address of a model server, and whether it is on this machine.
+
+The module has the keys of the server's file and the parts of its URL.
+"""
 
 import ipaddress
 import socket
@@ -24,7 +27,11 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def address_parts(url: str) -> SplitResult:
-    """Return the parts of a server's URL; raises ConfigError if it is invalid, or would put a password into every record."""
+    """Return the parts of a server's URL.
+
+    Raises:
+        ConfigError: it is invalid, or would put a password into every record.
+    """
     try:
         parts = urlsplit(url)
         is_address = bool(
@@ -45,12 +52,19 @@ def address_parts(url: str) -> SplitResult:
 
 
 def port_of(parts: SplitResult) -> int:
-    """Return the port of an address, by default that of its scheme; raises ValueError if it is not a number."""
+    """Return the port of an address, by default that of its scheme.
+
+    Raises:
+        ValueError: it is not a number.
+    """
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def is_own(family: int, host: str) -> bool:
-    """Return whether an IP address is one of this machine: then a connection to it has the same source address, without a packet."""
+    """Return whether an IP address is one of this machine.
+
+    Then a connection to it has the same source address. No packet is sent.
+    """
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as datagrams:
         # A sandbox forbids bind.
         datagrams.connect((host, 9))
@@ -60,7 +74,10 @@ def is_own(family: int, host: str) -> bool:
 
 
 def is_on_this_machine(url: str) -> bool | None:
-    """Return whether the server at an address runs on this machine; None if its name has no address, or several that differ in that."""
+    """Return whether the server at an address runs on this machine.
+
+    None if its name has no address, or several that differ in that.
+    """
     parts = address_parts(url)
     try:
         addresses = socket.getaddrinfo(parts.hostname, port_of(parts), type=socket.SOCK_STREAM)

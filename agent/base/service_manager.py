@@ -45,7 +45,10 @@ class ServiceManager:
         notify_service_manager("READY=1")
 
     def alive(self) -> None:
-        """Report progress; cheap enough to call every second. systemd restarts a service that stops calling this."""
+        """Report progress.
+
+        It is cheap enough to call every second. systemd restarts a service that stops calling this.
+        """
         if self._every_s > 0 and time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + self._every_s
             notify_service_manager("WATCHDOG=1")

@@ -33,7 +33,9 @@ _LOCAL_LOCKS = {
 
 
 class FileFormat(NamedTuple):
-    """One kind of file: `application_id` and `version` are in its header (SQLite's PRAGMAs application_id and user_version).
+    """One kind of file, known by the `application_id` and `version` in its header.
+
+    These are SQLite's PRAGMAs application_id and user_version.
 
     `schema` contains its statements, each ended by a semicolon and a line end; `elsewhere` is the
     remedy for a file of another kind.
@@ -65,7 +67,9 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.Connection:
-    """Return a connection to the file at `path`: WAL, every commit synced (FULL), usable from any one thread at a time.
+    """Return a connection to the file at `path`, usable from any one thread at a time.
+
+    It uses WAL, and every commit is synced (FULL).
 
     With access `write` an absent file is created; with `read` nothing can be written.
 
@@ -124,7 +128,10 @@ def mapped(path: Path, form: FileFormat) -> Iterator[None]:
 
 
 class Database:
-    """The open file at `path`; usable from any thread and by several processes; raises as `connect`."""
+    """The open file at `path`, usable from any thread and by several processes.
+
+    Raises as `connect`.
+    """
 
     def __init__(self, path: Path, form: FileFormat, access: Access = "write") -> None:
         self.path = path
@@ -158,7 +165,11 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the write lock for the block; its writes are durable after it, or undone if it raises. Errors as `mapped`."""
+        """Hold the write lock for the block.
+
+        The block's writes are durable after it, or undone if it raises. Errors are those of
+        `mapped`.
+        """
         with self.mapped() as connection, transaction(connection):
             yield connection
 
@@ -258,7 +269,9 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _is_torso(path: Path, form: FileFormat) -> bool:
-    """Return whether the file is the remains of a new one on a full disk: shorter than its header says, for a file without content.
+    """Return whether the file is the remains of a new one on a full disk.
+
+    It is shorter than its header says, for a file without content.
 
     It is renamed to NAME.torso. Source: the SQLite database file format, 1.3: page size at byte 16,
     the number of pages at byte 28.
@@ -351,7 +364,9 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: FileFormat
 
 
 def shared_without_locks(folder: Path) -> str | None:
-    """Return the file system of `folder` in words if it is shared with other machines without locks, else None.
+    """Return the file system of `folder` in words if machines share it without locks.
+
+    Otherwise None.
 
     For a folder that does not exist yet, its parent counts. A board that boots over the network has
     its root to itself.
@@ -381,7 +396,10 @@ def shared_without_locks(folder: Path) -> str | None:
 
 
 def _refuses_locks(folder: Path) -> bool:
-    """Return whether no file in `folder` can be locked: a network file system whose lock service does not answer."""
+    """Return whether no file in `folder` can be locked.
+
+    This is a network file system whose lock service does not answer.
+    """
     import tempfile  # noqa: PLC0415 - few opened files need it
 
     try:

@@ -83,7 +83,9 @@ class Moment:
 
 
 def parse_moment(text: str, unit_s: float | None = None, zone: str = "") -> Moment | None:
-    """Return the first clock time in a text with its date, or the number that the text is; None if it is neither.
+    """Return the first clock time in a text with its date, or the number that the text is.
+
+    None if it is neither.
 
     `unit_s` is the unit of a number, `zone` that of a clock time without one.
     """
@@ -113,13 +115,20 @@ def parse_moment(text: str, unit_s: float | None = None, zone: str = "") -> Mome
 
 
 def parse_prefix(text: str) -> tuple[Moment | None, str]:
-    """Return the timestamp that `ts`, a container or syslog put before a line (a number before a clock time), and its source."""
+    """Return the timestamp that `ts`, a container or syslog put before a line, and its source.
+
+    A number has precedence over a clock time.
+    """
     number = _SECONDS_BEFORE.search(text)
     return parse_moment(number[1] if number else text), " ".join(_CHANGING.sub(" ", text).split())
 
 
 def in_order(moments: Iterable[Moment]) -> Iterator[Moment]:
-    """Yield timestamps, continued over midnight and new year; raises ConfigError if they go backwards, or have several forms."""
+    """Yield timestamps, continued over midnight and new year.
+
+    Raises:
+        ConfigError: they go backwards, or have several forms.
+    """
     before, passed_s = None, 0.0
     for moment in moments:
         before = before or moment

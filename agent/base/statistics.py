@@ -1,4 +1,7 @@
-"""Statistics without scipy: Student's t, Wilson's interval, intervals and tests over repeated runs."""
+"""Statistics without scipy, for intervals and tests over repeated runs.
+
+It has Student's t and Wilson's interval.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,7 +22,10 @@ _MOST_FREEDOM = 1e7
 
 
 def student_two_sided_p(t: float, freedom: float) -> float:
-    """Return P(|T| >= |t|), 0..1, of Student's t with `freedom` degrees of freedom (> 0, need not be whole, may be infinite)."""
+    """Return P(|T| >= |t|), 0..1, of Student's t with `freedom` degrees of freedom.
+
+    The degrees are > 0, need not be whole, and may be infinite.
+    """
     if math.isinf(t):
         return 0.0
     freedom = min(freedom, _MOST_FREEDOM)
@@ -28,7 +34,10 @@ def student_two_sided_p(t: float, freedom: float) -> float:
 
 @lru_cache(maxsize=4096)
 def student_quantile(confidence: float, freedom: float) -> float:
-    """Return the t that bounds `confidence` (0..1) of the distribution from both sides: P(|T| <= t) = confidence."""
+    """Return the t that bounds `confidence` (0..1) of the distribution from both sides.
+
+    So P(|T| <= t) = confidence.
+    """
     tail, freedom = 1 - confidence, min(freedom, _MOST_FREEDOM)
     near = _near_quantile(confidence, freedom)
 
@@ -42,7 +51,10 @@ def student_quantile(confidence: float, freedom: float) -> float:
 
 
 def _near_quantile(confidence: float, freedom: float) -> float:
-    """Return the quantile by Newton's method, which converges from below: the probability beyond t falls ever more slowly."""
+    """Return the quantile by Newton's method, which converges from below.
+
+    The probability beyond t falls ever more slowly.
+    """
     from statistics import NormalDist  # noqa: PLC0415 - takes long to import
 
     log_scale = (
@@ -107,7 +119,9 @@ _WILSON_REACH = 1.9599639845400536
 def wilson_interval(
     successes: float, trials: float, reach: float = _WILSON_REACH
 ) -> tuple[float, float]:
-    """Return the bounds of a share, 0..1, valid for few trials and for shares near 0 and 1, unlike normal ones.
+    """Return the bounds of a share, 0..1, by Wilson's interval.
+
+    They are valid for few trials and for shares near 0 and 1, unlike normal ones.
 
     `reach` is their distance in standard errors, by default that of 95% bounds; dependent trials
     count as fewer.
@@ -151,7 +165,9 @@ _LEAST_FREEDOM = 3.0  # So few parts cannot distinguish fewer degrees of freedom
 
 
 def jackknife_freedom(without_parts: Sequence[float]) -> float:
-    """Return the degrees of freedom of `jackknife_error`: one fewer than the parts, and fewer still if a few parts dominate.
+    """Return the degrees of freedom of `jackknife_error`.
+
+    They are one fewer than the parts, and fewer still if a few parts dominate.
 
     They are those of a variance with the kurtosis of the parts: an error that depends on one or two
     parts is poorly known, such as a word error rate to which one bad recording contributes half. At

@@ -8,7 +8,10 @@ MOST_SIMILAR = 3
 
 
 def near(word: str, known_words: Iterable[str]) -> str:
-    """Return `did you mean A?` for a similar known word; if none is similar, the known words, or the most similar ones."""
+    """Return `did you mean A?` for a similar known word.
+
+    If none is similar, it is the known words, or the most similar ones.
+    """
     listed = list(known_words)
     if suggestion := did_you_mean(word, listed, limit=1):
         return suggestion
@@ -25,7 +28,10 @@ def near(word: str, known_words: Iterable[str]) -> str:
 def did_you_mean(
     word: str, known_words: Iterable[str], limit: int = 2, alike: float = ALIKE
 ) -> str | None:
-    """Return `did you mean A or B?` for the known words that resemble this one; None if none does."""
+    """Return `did you mean A or B?` for the known words that resemble this one.
+
+    None if none does.
+    """
     by_lower = {candidate.lower(): candidate for candidate in known_words}
     close = _resembling(word.lower(), by_lower, alike)
     # Swapped letters are the most common slip, and difflib does not know them: to it `modle` is

@@ -19,7 +19,10 @@ PIPED_WIDTH = 1000  # Output to a pipe has no width: rows are not wrapped.
 
 
 def wide_console() -> Console:
-    """Return the console of standard output; a file or another program gets plain tables, one line per row, of any width."""
+    """Return the console of standard output.
+
+    A file or another program gets plain tables, one line per row, of any width.
+    """
     console = Console()
     return console if console.is_terminal else Console(width=PIPED_WIDTH, has_rules=False)
 
@@ -48,7 +51,10 @@ class TableColumn:
 
     @property
     def width(self) -> int:
-        """The least width of the column before another one is dropped; names must stay different."""
+        """The least width of the column before another one is dropped.
+
+        Names must stay different.
+        """
         if self.narrowed == "shortens":
             narrower = range(NARROWEST_NAME, self.full_width)
             return next(
@@ -63,7 +69,10 @@ class TableColumn:
 
 
 def table_width(console: Console) -> int:
-    """Return the width of a table of figures: that of the console, at most `TABLE_WIDTH`; Markdown has all columns."""
+    """Return the width of a table of figures.
+
+    It is that of the console, at most `TABLE_WIDTH`. Markdown has all columns.
+    """
     return console.width if console.width == MARKDOWN_WIDTH else min(console.width, TABLE_WIDTH)
 
 
@@ -73,9 +82,9 @@ def fitted_table(
     styles: Mapping[str, str] | None = None,
     remedy: str = "--format csv shows them",
 ) -> Table:
-    """Return a table of the columns that have content and fit; a note names the dropped ones with the remedy.
+    """Return a table of the columns that have content and fit.
 
-    `styles` are those of cells, by their text.
+    A note names the dropped ones with the remedy. `styles` are those of cells, by their text.
     """
     showing = [
         column
@@ -111,7 +120,10 @@ def fitted_table(
 
 
 def _widths(columns: Sequence[TableColumn], width: int) -> list[int]:
-    """Return the widths of columns: the widest names are narrowed until all columns fit, or no name can be shorter."""
+    """Return the widths of columns.
+
+    The widest names are narrowed until all columns fit, or no name can be shorter.
+    """
     room, least = width - BETWEEN_COLUMNS * len(columns), [column.width for column in columns]
     widths = [
         column.full_width if column.narrowed == "shortens" else column.width for column in columns
@@ -126,7 +138,10 @@ def _widths(columns: Sequence[TableColumn], width: int) -> list[int]:
 
 
 def shortened(names: Sequence[str], width: int) -> Sequence[str]:
-    """Return names with dots in the middle of the long ones, or all in full if two would look the same."""
+    """Return names with dots in the middle of the long ones.
+
+    They are all in full if two would look the same.
+    """
     letters = width - len(DOTS)
     for begin in sorted(range(letters + 1), key=lambda begin: abs(2 * begin - letters)):
         short = [
@@ -141,7 +156,10 @@ def shortened(names: Sequence[str], width: int) -> Sequence[str]:
 
 
 def safe_text(text: str, console: Console, style: str = "") -> Text:
-    """Return text that this console can write, without interpreting markup: a device's text cannot colour the terminal."""
+    """Return text that this console can write, without interpreting markup.
+
+    So a device's text cannot colour the terminal.
+    """
     return Text(writable(text, console), style)
 
 
@@ -164,7 +182,10 @@ def print_text(console: Console, text: str, style: str = "") -> None:
 
 
 class EntryTable(Table):
-    """A table of long texts: a terminal shows the first cell on a line and the others folded below it, as columns would cut them."""
+    """A table of long texts, which columns would cut.
+
+    A terminal shows the first cell on a line and the others folded below it.
+    """
 
     def __init__(self, title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         super().__init__(*headings)

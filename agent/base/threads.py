@@ -1,4 +1,7 @@
-"""The threads of a service: if one dies of an error, the service ends, so that its supervisor restarts it."""
+"""The threads of a service, which ends if one of them dies of an error.
+
+So its supervisor restarts it.
+"""
 
 import threading
 import traceback

@@ -1,4 +1,7 @@
-"""TLS and secrets for the servers that we connect to: files with user name, password, certificates and key."""
+"""TLS and secrets for the servers that we connect to.
+
+They are files with user name, password, certificates and key.
+"""
 
 import logging
 import os
@@ -31,7 +34,11 @@ OF_UNKNOWN_AUTHORITY = (
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """`ca` is trusted instead of the system's authorities; `certificate` and `key` are our own, for a broker that requires them (mTLS)."""
+    """The files of a TLS connection.
+
+    `ca` is trusted instead of the system's authorities; `certificate` and `key` are our own, for a
+    broker that requires them (mTLS).
+    """
 
     ca: Path | None = None
     certificate: Path | None = None
@@ -39,7 +46,11 @@ class TlsFiles:
 
 
 def broker_password(file: Path | None, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the password for the broker: from `file`, else from the environment; raises ConfigError if the file cannot be read."""
+    """Return the password for the broker, from `file`, else from the environment.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
     return (
         environ.get("EDGEMETER_MQTT_PASSWORD")
         if file is None
@@ -48,7 +59,11 @@ def broker_password(file: Path | None, environ: Mapping[str, str] = os.environ) 
 
 
 def password_from(path: str, who: str, key: str = "password_file") -> str:
-    """Return the password of `who` in the file at `path` of the setting `key`; raises ConfigError if it cannot be read."""
+    """Return the password of `who` in the file at `path` of the setting `key`.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     try:
         return Path(path).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -75,7 +90,9 @@ def check(files: TlsFiles) -> None:
 
 
 def tls_context(files: TlsFiles) -> ssl.SSLContext:
-    """Return the context of TLS connections to a broker: TLS 1.2 or newer, the broker's certificate and name are verified.
+    """Return the context of TLS connections to a broker.
+
+    It is TLS 1.2 or newer, and the broker's certificate and name are verified.
 
     Raises:
         ConfigError: a file cannot be read or holds something else, or key and certificate do not
@@ -110,7 +127,11 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def server_tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Return the context that verifies a model server by this authority, or the system's; raises ConfigError if it cannot be read."""
+    """Return the context that verifies a model server by this authority, or the system's.
+
+    Raises:
+        ConfigError: the authority cannot be read.
+    """
     try:
         return ssl.create_default_context(
             cafile=None if ca_file is None else str(Path(ca_file).expanduser())
@@ -155,7 +176,10 @@ def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | Unavailable
 
 
 def _apply_clock(context: ssl.SSLContext, files: TlsFiles) -> None:
-    """With an authority of our own, ignore dates on a board whose clock was never set: it must connect to learn the time."""
+    """Ignore dates on a board whose clock was never set, if the authority is our own.
+
+    The board must connect to learn the time.
+    """
     if files.ca is not None and time.time() < _CLOCK_WAS_SET_S:
         context.verify_flags |= _NO_CHECK_TIME
     else:

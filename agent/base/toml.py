@@ -16,7 +16,9 @@ _Document = TypeVar("_Document")
 def read_toml(
     path: Path, kind: type[_Document], title: str, remedy: str = "give the path of a TOML file"
 ) -> _Document:
-    """Return the TOML file at `path` as that type; `title` names the file in errors, `remedy` is for an unreadable one.
+    """Return the TOML file at `path` as that type.
+
+    `title` names the file in errors, `remedy` is for an unreadable one.
 
     Raises:
         ConfigError: it cannot be read, or has a wrong or unknown key: the first mistake, and the
@@ -70,7 +72,11 @@ def toml_document(content: Mapping[str, Any]) -> str:
 
 
 def write_toml(path: Path, text: str) -> None:
-    """Write `text` to `path` atomically; raises OSError if it cannot be written, and leaves the old content."""
+    """Write `text` to `path` atomically.
+
+    Raises:
+        OSError: it cannot be written; the old content stays.
+    """
     with durable_file.replacing(path, 0o644) as file:
         file.write(text.encode())
 

@@ -1,4 +1,7 @@
-"""All mistakes in a document at once: the section and key of each, the expected value, and the known keys."""
+"""All mistakes in a document at once.
+
+Each has its section and key, the expected value, and the known keys.
+"""
 
 import copy
 import typing
@@ -24,7 +27,10 @@ _IN_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "tru
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One mistake: `section` as written in the file (empty: before the first), the `key` in it, and the fault.
+    """One mistake in a document.
+
+    It has a `section` as written in the file (empty: before the first), the `key` in it, and the
+    fault.
 
     With a key, `what` continues a sentence that begins with it; without one it is a whole sentence.
 
@@ -60,7 +66,10 @@ def without(document: Mapping[str, Any], all_mistakes: Iterable[Mistake]) -> dic
 
 
 def section_of(keys: Place) -> str:
-    """Return the heading of the table at `keys`: `[sensors.rapl]`, or `[[case]] number 2`; empty for the whole document."""
+    """Return the heading of the table at `keys`, empty for the whole document.
+
+    For example `[sensors.rapl]`, or `[[case]] number 2`.
+    """
     if not keys:
         return ""
     names = ".".join(str(part) for part in keys if isinstance(part, str))

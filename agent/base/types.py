@@ -1,4 +1,6 @@
-"""Constrained types of configuration, messages and records: names, numbers, ratios, quantities, hashes.
+"""Constrained types of configuration, messages and records.
+
+They are names, numbers, ratios, quantities and hashes.
 
 JSON and Python know integers of any size; a database, an array and most languages do not, so each
 integer that travels has bounds. What is measured has bounds too: wider than any machine, and so

@@ -1,4 +1,7 @@
-"""The list of all plug-ins that never ran on their hardware; `doctor`, `run`, `energy sensors` and the docs use it."""
+"""The list of all plug-ins that never ran on their hardware.
+
+`doctor`, `run`, `energy sensors` and the docs use it.
+"""
 
 import re
 
@@ -14,14 +17,20 @@ SENSOR = "untried on a board: compare it with a meter that you know"
 
 
 def is_untried(name: str, backend: str = "") -> bool:
-    """Return whether a runtime or sensor never ran on its hardware, or a runtime not with this backend, as a record names it."""
+    """Return whether a runtime or sensor never ran on its hardware, as a record names it.
+
+    A runtime may have run there, but not with this backend.
+    """
     return name in UNTRIED or any(
         f"{name} {part}" in UNTRIED for part in re.split(r"[,:.]", backend)
     )
 
 
 def untried_part(name: str) -> str:
-    """Return the untried part of a runtime, for `doctor`: `, untried`, or `, untried: npu`, or empty."""
+    """Return the untried part of a runtime, for `doctor`.
+
+    It is `, untried`, or `, untried: npu`, or empty.
+    """
     if name in UNTRIED:
         return ", untried"
     backends = [

@@ -102,6 +102,9 @@ def set_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the set variables that begin with EDGEMETER_ and are unknown: a typo, or one of another version."""
+    """Return the set variables that begin with EDGEMETER_ and are unknown.
+
+    Each is a typo, or one of another version.
+    """
     names = {name for group in VARIABLES.values() for name in group}
     return sorted(name for name in environ if name.startswith("EDGEMETER_") and name not in names)

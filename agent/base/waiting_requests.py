@@ -1,4 +1,6 @@
-"""The connections of a server that wait for something of their client: the rest of a request, or that an answer is read.
+"""The connections of a server that wait for something of their client.
+
+They wait for the rest of a request, or until an answer is read.
 
 A client may open many connections and send half a request on each. So each has a deadline that
 single bytes do not extend, and if there is no room for another connection, the one that has waited
@@ -33,7 +35,10 @@ class WaitingRequests(Generic[Connection]):
         self._deadlines_s[connection] = self._clock() + within_s
 
     def end(self, connection: Connection) -> None:
-        """End the wait of the connection: what was expected has arrived, or the connection is closed."""
+        """End the wait of the connection.
+
+        Its client sent or read everything that was expected, or the connection is closed.
+        """
         self._deadlines_s.pop(connection, None)
 
     def close_late(self) -> None:

@@ -63,7 +63,10 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of `manifest.json`; `written_by` is the version of the agent that wrote the bundle."""
+    """The content of `manifest.json`.
+
+    `written_by` is the version of the agent that wrote the bundle.
+    """
 
     format: Literal["edgemeter-bundle"] = "edgemeter-bundle"
     version: Annotated[int, msgspec.Meta(ge=1)] = BUNDLE_VERSION
@@ -78,7 +81,11 @@ def encode_manifest(manifest: RunManifest) -> bytes:
 
 
 def decode_manifest(text: bytes) -> RunManifest:
-    """Return the manifest in `text`; raises ConfigError if it is invalid, or of a newer version than this edgemeter reads."""
+    """Return the manifest in `text`.
+
+    Raises:
+        ConfigError: it is invalid, or of a newer version than this edgemeter reads.
+    """
     try:
         manifest = decode_json(text, RunManifest)
     except msgspec.MsgspecError as error:
@@ -104,7 +111,11 @@ def pack(files: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def unpack(path: Path) -> Mapping[str, bytes]:
-    """Return the files of a bundle by name; raises ConfigError if it cannot be read, or is not the zip that `pack` makes of them."""
+    """Return the files of a bundle by name.
+
+    Raises:
+        ConfigError: it cannot be read, or is not the zip that `pack` makes of them.
+    """
     try:
         if path.stat().st_size > FILE_BYTES:
             raise ConfigError(
@@ -145,7 +156,11 @@ class RunBundle:
 
 
 def read_bundle(path: Path) -> RunBundle:
-    """Return the bundle in a file; raises ConfigError if it cannot be read, is damaged, or inconsistent."""
+    """Return the bundle in a file.
+
+    Raises:
+        ConfigError: it cannot be read, is damaged, or inconsistent.
+    """
     files = unpack(path)
     try:
         manifest = decode_manifest(files.get(MANIFEST_FILE, b""))

@@ -57,9 +57,13 @@ class _Run:
 
 
 def recompute(record: RunRecord) -> tuple[dict[str, int], tuple[FigureDifference, ...]]:
-    """Return the number of values of each part of a record that follow from its raw samples, and the values that differ.
+    """Recompute a record from its raw samples, and compare.
 
-    Raises ConfigError if the samples are damaged. Without samples nothing is recomputed.
+    Returns the number of values of each part of the record that follow from the samples, and the
+    values that differ. Without samples nothing is recomputed.
+
+    Raises:
+        ConfigError: the samples are damaged.
     """
     series, windows = {series.name: series for series in record.samples}, record.windows
     if not series or windows is None:
@@ -99,7 +103,10 @@ def single_values(field: str, stated_value: Any, recomputed: Any) -> Pairs:
 
 
 def are_equal(stated_value: Any, recomputed: Any) -> bool:
-    """Return whether two values are equal except for rounding; None is not zero, and true is not 1."""
+    """Return whether two values are equal except for rounding.
+
+    None is not zero, and true is not 1.
+    """
     kinds = {type(stated_value), type(recomputed)}
     # Another version of numpy may add in another order.
     if float in kinds and kinds <= {int, float}:
@@ -125,7 +132,10 @@ def _stages(run: _Run) -> Pairs:
 
 
 def timed_of_record(record: RunRecord, raw: Mapping[str, Times]) -> TimedQueries | None:
-    """Return the timed queries that `time_series` packed, from the raw samples of a record by name; None if they are incomplete."""
+    """Return the timed queries that `time_series` packed, from a record's raw samples by name.
+
+    None if they are incomplete.
+    """
     starts_ns, latency_ns, windows, load = (
         raw.get("query_start"),
         raw.get("latency"),
@@ -210,7 +220,10 @@ def _load(run: _Run) -> Pairs:
 
 
 def _order(run: _Run) -> Pairs:
-    """Yield whether each query began after the previous one had ended, and whether the last ended with the timed part."""
+    """Yield whether each query began after the previous one had ended.
+
+    At the end, yield whether the last query ended with the timed part.
+    """
     timed, starts_ns, latency_ns = run.timed, run.raw.get("query_start"), run.raw.get("latency")
     if starts_ns is not None and latency_ns is not None:
         yield "samples.query_start: count", starts_ns.size, latency_ns.size
@@ -270,7 +283,11 @@ def _energies(run: _Run) -> Pairs:
 
 
 def _sustained(run: _Run) -> Pairs:
-    """Yield the curve of a long run; clock and temperature of each interval are not recomputed, because their readings are not stored."""
+    """Yield the curve of a long run.
+
+    Clock and temperature of each interval are not recomputed, because their readings are not
+    stored.
+    """
     curve = run.record.sustained
     if curve is None or run.timed is None:
         return

@@ -35,7 +35,11 @@ class Signer:
 
 
 def signer(path: Path) -> Signer:
-    """Return the signer with the private key in a file; raises ConfigError if it cannot be read, or contains no such key."""
+    """Return the signer with the private key in a file.
+
+    Raises:
+        ConfigError: it cannot be read, or contains no such key.
+    """
     try:
         key = _serialization.load_pem_private_key(_key_file(path), password=None)
     except (ValueError, TypeError, _exceptions.UnsupportedAlgorithm) as error:
@@ -52,7 +56,10 @@ def signer(path: Path) -> Signer:
 
 
 def keygen(path: Path) -> tuple[Path, str]:
-    """Write a new private key to `path` (mode 0600) and its public key to `path`.pub; return that path and the fingerprint."""
+    """Write a new private key to `path` (mode 0600) and its public key to `path`.pub.
+
+    Returns the path of the public key and its fingerprint.
+    """
     key = _ed25519.Ed25519PrivateKey.generate()
     private = key.private_bytes(
         _serialization.Encoding.PEM,
@@ -75,12 +82,20 @@ def keygen(path: Path) -> tuple[Path, str]:
 
 
 def fingerprint(public_pem: bytes) -> str:
-    """Return the sha256 of a public key's DER form, 64 hex digits; raises ConfigError if it is not an Ed25519 public key in PEM."""
+    """Return the sha256 of a public key's DER form, 64 hex digits.
+
+    Raises:
+        ConfigError: it is not an Ed25519 public key in PEM.
+    """
     return hashlib.sha256(_public_bytes(_public_key(public_pem), "DER")).hexdigest()
 
 
 def fingerprint_of_file(path: Path) -> str:
-    """Return the fingerprint of the public key in a file; raises ConfigError if it cannot be read, or contains no such key."""
+    """Return the fingerprint of the public key in a file.
+
+    Raises:
+        ConfigError: it cannot be read, or contains no such key.
+    """
     public_pem = _key_file(path)
     try:
         return fingerprint(public_pem)
@@ -89,7 +104,11 @@ def fingerprint_of_file(path: Path) -> str:
 
 
 def check_signature(manifest: bytes, signature: bytes, public_pem: bytes) -> str:
-    """Return the fingerprint of the key that signed the manifest; raises WrongSignatureError if the key did not sign it."""
+    """Return the fingerprint of the key that signed the manifest.
+
+    Raises:
+        WrongSignatureError: the key did not sign it.
+    """
     try:
         _public_key(public_pem).verify(signature, manifest)
     except ConfigError as error:

@@ -12,7 +12,10 @@ from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 
 
 class BundleSignature(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a bundle's signature: `unchecked` without the library; `expected` is null if no key was given."""
+    """The state of a bundle's signature.
+
+    It is `unchecked` without the library; `expected` is null if no key was given.
+    """
 
     state: Literal["unsigned", "signed", "wrong", "unchecked"]
     fingerprint: str | None = None
@@ -39,7 +42,10 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Return whether the bundle is undamaged, no value differs, and its signature is absent or valid."""
+        """Return whether the bundle is undamaged and no value differs.
+
+        Its signature must be absent or valid.
+        """
         signed = self.signature
         return self.state == "same" and (
             signed is None or (signed.state != "wrong" and signed.expected is not False)

@@ -17,14 +17,22 @@ from edgemeter.agent.session import session
 
 
 def write_bundle(folder: Path, record: RunRecord, signer: Signer | None = None) -> Path:
-    """Write the bundle of a run into `folder` and return its path; raises UnavailableError if it cannot be written."""
+    """Write the bundle of a run into `folder` and return its path.
+
+    Raises:
+        UnavailableError: it cannot be written.
+    """
     path = folder / f"{record.id}.edgemeter"
     durable_file.write(path, archive.pack(_files(record, signer)), 0o644)
     return path
 
 
 def check_folder(folder: Path) -> None:
-    """Create the folder if needed, and check that bundles can be written there; raises ConfigError if they cannot."""
+    """Create the folder if needed, and check that bundles can be written there.
+
+    Raises:
+        ConfigError: they cannot.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -66,7 +74,10 @@ def _files(record: RunRecord, signer: Signer | None) -> Iterator[tuple[str, byte
 
 
 class BundleRecorder:
-    """Handles the events of a session before `on_event`; collects failures in `errors`, since a run is worth more than its bundle."""
+    """A recorder that handles the events of a session before `on_event`.
+
+    It collects failures in `errors`, since a run is worth more than its bundle.
+    """
 
     def __init__(
         self, folder: Path, on_event: session.OnEvent, signer: Signer | None = None

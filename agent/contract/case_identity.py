@@ -22,7 +22,9 @@ USUAL_KV_TYPE = "f16"  # The default type of a cache, which is not listed as a s
 
 
 class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """The identity by which runs are merged: a value for each of `FIELDS`, None if it is unknown or absent.
+    """The identity by which runs are merged.
+
+    It has a value for each of `FIELDS`, None if it is unknown or absent.
 
     The same board in another power mode is another machine. `served_model` is the model by its
     server's description; `settings` are those of runtime, cache and cores; `input_values` is the
@@ -59,7 +61,10 @@ class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
     @property
     def runtime_text(self) -> str:
-        """The runtime, or the framework behind `python`, with its version: `litert 2.1.3`, `jax 0.10.2`."""
+        """The runtime, or the framework behind `python`, with its version.
+
+        For example `litert 2.1.3`, `jax 0.10.2`.
+        """
         return (
             f"{self.runtime_package if self.runtime == 'python' else self.runtime} "
             f"{self.runtime_version}"
@@ -79,7 +84,9 @@ Rule = Literal["equal", "marked", "free"]
 
 @dataclass(frozen=True, slots=True)
 class IdentityField:
-    """One fact that keeps cases apart: its attribute in `CaseKey`, its title, and the fields of the record that it is read from.
+    """One fact that keeps cases apart.
+
+    It has its attribute in `CaseKey`, its title, and the fields of the record that it is read from.
 
     Without `read`, the value is the first of the `paths`. `words` is a template for the value, or a
     noun to count; `absent` is the text for no value. `why` is why the values must be equal.
@@ -107,7 +114,10 @@ class IdentityField:
 
 
 def served_model(generation: Generation | None, runtime: RuntimeInfo) -> str | None:
-    """Return name, version and parameters of a model as its server describes it; None without a server."""
+    """Return name, version and parameters of a model as its server describes it.
+
+    None without a server.
+    """
     if runtime.name == SERVED:
         name, version = (
             runtime.facts.get("served_model", ""),

@@ -90,5 +90,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def is_video(data: str) -> bool:
-    """Return whether the name of the data is that of a video, or of the archive (.mp4.zip) in which an order brings one."""
+    """Return whether the name of the data is that of a video.
+
+    It may also be the archive (.mp4.zip) in which an order brings one.
+    """
     return not VIDEOS.isdisjoint(Path(data.lower()).suffixes)

@@ -12,7 +12,10 @@ LONGEST_NAME_BYTES = 255
 
 
 def is_plain(name: str) -> bool:
-    """Return whether a name is a plain path in an archive: `images/FILE` or `annotations/FILE` or deeper."""
+    """Return whether a name is a plain path in an archive.
+
+    That is `images/FILE` or `annotations/FILE` or deeper.
+    """
     first, *parts = name.split("/")
     if first not in (IMAGES, ANNOTATIONS) or not 1 <= len(parts) <= MOST_FOLDERS:
         return False

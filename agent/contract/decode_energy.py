@@ -1,4 +1,7 @@
-"""The energy of decoding: the difference of two runs that differ only in their output tokens; one has a single token."""
+"""The energy of decoding, as the difference of two runs.
+
+They differ only in their output tokens; one has a single token.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -22,11 +25,11 @@ def decode_token_mj(
     output_tokens: float,
     prefill_apart_mj: float | None,
 ) -> Uncertain:
-    """Return the energy per token after the first, from requests with `output_tokens` and with one token.
+    """Return the energy per token after the first, in mJ.
 
-    Uncertainties add in squares, with the difference of the prefills (`prefill_apart_mj`, None:
-    unknown). A common error of the gain cancels in part, so that the interval is wider than
-    necessary.
+    It is from requests with `output_tokens` and with one token. Uncertainties add in squares, with
+    the difference of the prefills (`prefill_apart_mj`, None: unknown). A common error of the gain
+    cancels in part, so that the interval is wider than necessary.
     """
     (whole_mj, whole_u_mj), (one_mj, one_u_mj) = request, one_token_request
     decoded = output_tokens - 1
@@ -40,10 +43,10 @@ def decode_token_mj(
 
 
 def decode_energy(run: RunRecord, one_token_run: RunRecord) -> Uncertain | None:
-    """Return the energy per token after the first from two runs; None if they differ in more than their output tokens.
+    """Return the energy per token after the first from two runs.
 
-    In an open loop the machine idles less with longer answers, so the difference is not the energy
-    of decoding.
+    None if they differ in more than their output tokens. In an open loop the machine idles less
+    with longer answers, so the difference is not the energy of decoding.
     """
     text, one_token, energy, one_token_energy = (
         run.generation,
@@ -98,7 +101,10 @@ def decode_lines(runs: Sequence[RunRecord]) -> Iterator[str]:
 
 
 def _without_output(run: RunRecord) -> tuple[CaseKey, str | None, str, str | None]:
-    """Return the key that two runs share if they differ only in output tokens, on which the hash of synthetic prompts depends too."""
+    """Return the key that two runs share if they differ only in output tokens.
+
+    The hash of synthetic prompts depends on these too.
+    """
     key = msgspec.structs.replace(key_of(run), output_tokens=None, dataset_sha256="")
     prompts_sha256 = run.generation.prompts_sha256 if run.generation else None
     return key, prompts_sha256, run.energy.sensor if run.energy else "", energy_provenance(run)

@@ -1,4 +1,7 @@
-"""The provenance of an energy, from the record; energies of different provenance are never ranked together."""
+"""The provenance of an energy, from the record.
+
+Energies of different provenance are never ranked together.
+"""
 
 from typing import Literal
 
@@ -12,12 +15,18 @@ MEASURED = "measured"
 
 
 def sensor_provenance(sensor: str, stated_provenance: Provenance | None) -> Provenance | None:
-    """Return the provenance of readings by `sensor` (an id): a replay's, or the one stated in the record; None if none is stated."""
+    """Return the provenance of readings by `sensor` (an id).
+
+    It is a replay's, or the one stated in the record; None if none is stated.
+    """
     return "replayed" if sensor.startswith("replay") else stated_provenance
 
 
 def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyProvenance | None:
-    """Return the provenance of `energy` of `run`, by default the run's own; None if there is none, or none is stated."""
+    """Return the provenance of `energy` of `run`, by default the run's own.
+
+    None if there is none, or none is stated.
+    """
     if (energy_of_run := energy or run.energy) is None:
         return None
     if run.together is not None:
@@ -32,7 +41,10 @@ def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyPro
 
 
 def group_provenance(run: RunRecord, group_name: str) -> EnergyProvenance | None:
-    """Return the provenance of a group of figures, by default that of the latency; None if none is stated."""
+    """Return the provenance of a group of figures, by default that of the latency.
+
+    None if none is stated.
+    """
     is_energy = group_name == "energy" and run.energy is not None
     return (
         energy_provenance(run)
@@ -42,7 +54,10 @@ def group_provenance(run: RunRecord, group_name: str) -> EnergyProvenance | None
 
 
 def provenance_text(run: RunRecord) -> str:
-    """Return the provenance of a run's figures: `measured`, `replayed`, or the groups that were not measured: `energy replayed`."""
+    """Return the provenance of a run's figures.
+
+    It is `measured`, `replayed`, or the groups that were not measured: `energy replayed`.
+    """
     provenances = {
         name: group_provenance(run, name) or "of unknown origin" for name in run.provenance
     }
@@ -65,7 +80,10 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
 
 
 def why_unranked(provenance: str | None, group_name: str) -> str | None:
-    """Return why figures of this provenance cannot be compared, None if they were measured or replayed."""
+    """Return why figures of this provenance cannot be compared.
+
+    None if they were measured or replayed.
+    """
     if provenance in ("measured", "replayed"):
         return None
     if provenance is None:

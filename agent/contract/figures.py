@@ -139,7 +139,10 @@ class Figure:
 
     @cached_property
     def value(self) -> "Callable[[RunRecord], Any]":
-        """The function that reads the figure of a run, whatever its provenance; it returns None if the run has none."""
+        """The function that reads the figure of a run, whatever its provenance.
+
+        It returns None if the run has none.
+        """
         return self.of or reader(self.path)
 
     @property
@@ -152,7 +155,10 @@ class Figure:
         return share(value) if self.is_share else plain_digits(value)
 
     def range_text(self, low: float, high: float, *limits: float) -> str:
-        """Return the text of a range, with enough digits to show on which side of the limits its ends lie."""
+        """Return the text of a range, with enough digits for its limits.
+
+        They show on which side of the limits its ends lie.
+        """
         per, unit = (100, "%") if self.is_share else (1, "")
         return f"{span(*(per * value for value in (low, high, *limits)))}{unit}"
 
@@ -162,14 +168,21 @@ class Figure:
         return self.shown is share
 
     def shows_scatter(self, values: Sequence[float], *, take_a_minute: bool) -> bool:
-        """Return whether values of runs show its scatter; rare events come in bursts, and a run without any does not show them."""
+        """Return whether values of runs show its scatter.
+
+        Rare events come in bursts, and a run without any does not show them.
+        """
         if not self.is_rare:
             return True
         return take_a_minute and (not self.is_share or (min(values) > 0 and len(set(values)) > 1))
 
     @property
     def change_name(self) -> str:
-        """The name of its change: `latency_p50_ms_ratio`, for a share or an accuracy `steady_missed_ratio_difference`."""
+        """The name of its change.
+
+        For example `latency_p50_ms_ratio`, for a share or an accuracy
+        `steady_missed_ratio_difference`.
+        """
         return (
             f"{self.name}_{'difference' if self.is_share or self.group == 'accuracy' else 'ratio'}"
         )
@@ -181,7 +194,10 @@ class Figure:
 
     @cached_property
     def provenance_groups(self) -> frozenset[str]:
-        """The groups of the record's `provenance` that it is computed from; the figure is measured if all of them are."""
+        """The groups of the record's `provenance` that it is computed from.
+
+        The figure is measured if all of them are.
+        """
         groups = {self.group, *(path.partition(".")[0] for path in self.reads)} & {
             *get_args(Group)
         } - {"conditions"}
@@ -189,7 +205,10 @@ class Figure:
 
 
 def reader(path: str) -> "Callable[[RunRecord], Any]":
-    """Return a function that reads a path such as `energy.gross_mj` of a run, None for a missing part or an empty path."""
+    """Return a function that reads a path such as `energy.gross_mj` of a run.
+
+    It returns None for a missing part or an empty path.
+    """
     if not path:
         return lambda _: None
     first, *deeper = map(attrgetter, path.split("."))
@@ -238,7 +257,10 @@ def _correct_answer_mj(run: "RunRecord") -> float | None:
 
 
 def why_unequal_questions(run: "RunRecord") -> str | None:
-    """Return why the mean energy of a query is not that of a question; None if each question was asked equally often."""
+    """Return why the mean energy of a query is not that of a question.
+
+    None if each question was asked equally often.
+    """
     if run.generation is None or run.accuracy is None:
         return None
     if run.load and (failed := sum(run.load.failures.values())):

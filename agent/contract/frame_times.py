@@ -48,14 +48,20 @@ def frame_numbers(arrivals_ns: Times, rate_per_s: float) -> Times:
 
 
 def _paces(rate_per_s: float) -> tuple[float, float]:
-    """Return the time between frames in the first and the second half of the shift, as a ratio of the exact time."""
+    """Return the time between frames in the first and the second half of the shift.
+
+    Both are ratios of the exact time.
+    """
     offset = 2 * min(1e9 / rate_per_s, MOST_SHIFTED_NS) / SHIFT_NS
     return 1 + offset, 1 - offset
 
 
 @dataclass(frozen=True, slots=True)
 class FrameTimes:
-    """Answered frames in their order; arrivals and starts of the calls in ns from the beginning, int64 [n] each."""
+    """The answered frames in their order.
+
+    Arrivals and starts of the calls are in ns from the beginning, int64 [n] each.
+    """
 
     rate_per_s: float
     arrivals_ns: Times
@@ -64,7 +70,11 @@ class FrameTimes:
 
     @classmethod
     def of_series(cls, series: Iterable[Series], rate_per_s: float) -> "FrameTimes | None":
-        """Return the times from a run's series, None without them; raises ConfigError if they are damaged."""
+        """Return the times from a run's series, None without them.
+
+        Raises:
+            ConfigError: they are damaged.
+        """
         raw = {part.name: samples.unpack(part) for part in series if part.name in _SERIES}
         if raw.keys() != _SERIES or len({values.size for values in raw.values()}) != 1:
             return None
@@ -87,7 +97,10 @@ class FrameTimes:
 
     @property
     def have_waited(self) -> Choice:
-        """Whether the model was busy when each frame arrived: with the frame before, or with a failed frame, which leaves a gap."""
+        """Whether the model was busy when each frame arrived.
+
+        It was busy with the frame before, or with a failed frame, which leaves a gap.
+        """
         is_behind: Choice = (self.arrivals_ns < self.before_ns) | (
             np.diff(self.numbers, prepend=-1) > 1
         )
@@ -95,11 +108,18 @@ class FrameTimes:
 
     @property
     def delays_ns(self) -> Times:
-        """The delay of each frame by a late wake-up of Edgemeter; 0 for frames that waited for the model."""
+        """The delay of each frame by a late wake-up of Edgemeter.
+
+        0 for frames that waited for the model.
+        """
         return np.where(self.have_waited, 0, self.starts_ns - self.arrivals_ns)
 
     def late(self, deadline_ms: float) -> tuple[Choice, Choice, Choice]:
-        """Return which frames were late, for which of these the model took too long, and which only Edgemeter's wake-up made late."""
+        """Return which frames were late, and why, as three choices.
+
+        They are the late frames; those of them for which the model took too long; and those that
+        only Edgemeter's wake-up made late.
+        """
         are_late: Choice = self.latency_ns > deadline_ms * 1e6
         are_too_slow: Choice = self.service_ns > deadline_ms * 1e6
         return are_late, are_too_slow, are_late & ~are_too_slow & ~self.have_waited

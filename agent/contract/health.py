@@ -40,7 +40,9 @@ class Sensor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True):
-    """The wall clock: its synchronisation, the correction to come, and the latest time it ever showed (`floor_ns`).
+    """The wall clock.
+
+    Its synchronisation, the correction to come, and the latest time it ever showed (`floor_ns`).
 
     A clock behind that time was set back, such as on a board without a clock chip before it reaches
     a time server.
@@ -57,7 +59,10 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """The file system of EDGEMETER_HOME; `wear_ratio` is the eMMC's own estimate, `written_bytes` is counted by ext4."""
+    """The file system of EDGEMETER_HOME.
+
+    `wear_ratio` is the eMMC's own estimate, `written_bytes` is counted by ext4.
+    """
 
     free_bytes: Count | None = None
     size_bytes: Count | None = None
@@ -90,7 +95,10 @@ REFUSED_NS = 7 * 24 * NS_PER_HOUR
 
 
 class RefusedOrders(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of orders that the fleet's service had not signed for this device and time, and the reason of the last."""
+    """The number of orders that the fleet's service had not signed for this device and time.
+
+    And the reason of the last.
+    """
 
     count: Count
     last_ns: TimeNs
@@ -145,7 +153,10 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recently_refused(health: Health) -> RefusedOrders | None:
-    """Return the orders that the device refused, None where the last is a week before its report, both by its own clock."""
+    """Return the orders that the device refused.
+
+    None where the last is a week before its report, both by its own clock.
+    """
     refused = health.refused_orders
     return (
         refused if refused is not None and health.told_ns - refused.last_ns < REFUSED_NS else None
@@ -153,7 +164,10 @@ def recently_refused(health: Health) -> RefusedOrders | None:
 
 
 def _printable(value: Any) -> Any:
-    """Return a value whose texts have no line breaks, control characters or changes of direction."""
+    """Return a value whose texts have no control characters.
+
+    They have no line breaks or changes of direction either.
+    """
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, msgspec.Struct):
@@ -173,7 +187,11 @@ encode_health: Callable[[Health], bytes] = msgspec.json.encode
 
 
 def decode_health(payload: bytes) -> Health:
-    """Return a device's health, its texts on one line; raises ConfigError if it is garbled or impossible."""
+    """Return a device's health, its texts on one line.
+
+    Raises:
+        ConfigError: it is garbled or impossible.
+    """
     health: Health = _printable(_decode(payload))
     return health
 
@@ -189,7 +207,11 @@ _DECODERS: dict[str, Callable[[bytes], ReportedMessage]] = {
 
 
 def decode_report(topic: Topic, payload: bytes) -> ReportedMessage:
-    """Return a device's report on a topic of one of these kinds; raises ConfigError if it is garbled or names another device."""
+    """Return a device's report on a topic of one of these kinds.
+
+    Raises:
+        ConfigError: it is garbled or names another device.
+    """
     report = _DECODERS[topic.kind](payload)
     if isinstance(report, Health | Birth) and (report.fleet, report.device) != (
         topic.fleet,

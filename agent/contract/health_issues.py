@@ -1,4 +1,7 @@
-"""A device's health report in words: the same in the fleet's list, on the collector's page, and in InfluxDB."""
+"""A device's health report in words.
+
+They are the same in the fleet's list, on the collector's page, and in InfluxDB.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +20,11 @@ WORN_RATIO = 0.8
 
 @dataclass(frozen=True, slots=True)
 class DeviceIssue:
-    """A problem: its kind, by which issues are sorted, a description, and the remedy, empty if the description says it."""
+    """A problem of a device.
+
+    It has its kind, by which issues are sorted, a description, and the remedy, empty if the
+    description says it.
+    """
 
     kind: str
     text: str

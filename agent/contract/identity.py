@@ -1,4 +1,7 @@
-"""Messages between a device and the fleet's service over HTTPS: the join file, requests for certificates and their answers."""
+"""Messages between a device and the fleet's service over HTTPS.
+
+They are the join file, requests for certificates and their answers.
+"""
 
 import hashlib
 from collections.abc import Callable
@@ -24,7 +27,10 @@ SerialSource = Literal["device-tree", "emmc", "dmi", "installation", "made"]
 
 
 class CertificateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request for a certificate for the key in `csr`, on the board with that `serial`; a board without a certificate has a `token`."""
+    """A request for a certificate for the key in `csr`, on the board with that `serial`.
+
+    A board without a certificate has a `token`.
+    """
 
     csr: Pem
     serial: Serial
@@ -64,7 +70,10 @@ decode_answer = decoder_of(EnrolmentAnswer, "an answer of the enrolment service"
 
 
 class JoinFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of the join file; a board asks for its certificate at `service` (https://HOST:PORT)."""
+    """The content of the join file.
+
+    A board asks for its certificate at `service` (https://HOST:PORT).
+    """
 
     fleet: Name
     device: Name | None = None
@@ -78,7 +87,12 @@ class JoinFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def read_join_file(path: Path) -> JoinFile:
-    """Return the join file; raises ConfigError, without any of its values, if it cannot be read or has a wrong or unknown key."""
+    """Return the join file.
+
+    Raises:
+        ConfigError: it cannot be read or has a wrong or unknown key; the message has none of its
+            values.
+    """
     try:
         return decode_toml(path.read_bytes(), JoinFile)
     except OSError as error:

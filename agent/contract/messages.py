@@ -68,7 +68,9 @@ _Message = TypeVar("_Message")
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The ranges of sequence numbers of a session (both ends included) that a collector has committed.
+    """The ranges of sequence numbers of a session that a collector has committed.
+
+    Both ends are included.
 
     `received_ns` is the time of arrival (UTC), if the device's clock cannot be right.
     """
@@ -79,7 +81,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A collector's request, also on `receipt`, for the records that the device put into its outbox since `since_ns`.
+    """A collector's request, also on `receipt`, for records that it needs again.
+
+    They are the records that the device put into its outbox since `since_ns`.
 
     It is retained, so an offline device answers later. Each random id `again` is answered once.
     """
@@ -102,7 +106,10 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of a device and what it can run; `dropped_*` counts what its outbox had no space for."""
+    """The identity of a device and what it can run.
+
+    `dropped_*` counts what its outbox had no space for.
+    """
 
     device: str
     fleet: str
@@ -131,7 +138,9 @@ class CollectorState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measuring(msgspec.Struct, frozen=True, kw_only=True):
-    """The current run: number `run` (from 1) of the `runs` of its suite, of which `failed` gave no result.
+    """The current run.
+
+    Number `run` (from 1) of the `runs` of its suite, of which `failed` gave no result.
 
     `job` is the job that ordered it, null if it was started by hand.
     """
@@ -151,7 +160,9 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """The current measurement of a device, or null; sent before each run and after the last, never while a query is timed.
+    """The current measurement of a device, or null.
+
+    Sent before each run and after the last, never while a query is timed.
 
     It has no time: the time of receipt counts. The measurement is also over once `state` is not
     `online`, or names another `session`.
@@ -163,7 +174,9 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     def current(
         self, received_ns: int, state: str | None, session: int | None, since_ns: int | None
     ) -> Measuring | None:
-        """Return the current measurement, None once it is over: the device is offline, or another process started after this report.
+        """Return the current measurement, None once it is over.
+
+        It is over if the device is offline, or another process started after this report.
 
         `state` (None: not reported) holds for `session` since `since_ns`. `edgemeter run` beside
         the agent reports under a session of its own, while the state is the agent's, from before.
@@ -175,7 +188,10 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of a device with its part of a job; `note` is the current step, or why it ended."""
+    """The progress of a device with its part of a job.
+
+    `note` is the current step, or why it ended.
+    """
 
     fleet: ShortText
     device: ShortText
@@ -213,7 +229,10 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_current(self) -> bool:
-        """Whether a device carries it out, or is about to; what was stopped or paused still ends what is in flight."""
+        """Whether a device carries it out, or is about to.
+
+        A job that was stopped or paused still ends the part in flight.
+        """
         return self.running > 0 or (self.state == "running" and self.waiting > 0)
 
 
@@ -257,7 +276,10 @@ encode_message: Callable[[Message], bytes] = msgspec.json.encode
 def decoder_of(
     kind: type[_Message], title: str, largest_bytes: int | None = LARGEST_REPORT_BYTES
 ) -> Callable[[bytes], _Message]:
-    """Return the function that decodes messages of one kind, and raises as `decode_message`; `largest_bytes` is None for any length."""
+    """Return the function that decodes messages of one kind.
+
+    It raises as `decode_message`; `largest_bytes` is None for any length.
+    """
     return lambda payload: decode_message(payload, kind, title, largest_bytes)
 
 
@@ -281,5 +303,8 @@ def decode_from_collector(payload: bytes) -> Receipt | AgainRequest:
 
 
 def join_records(encoded: list[bytes]) -> bytes:
-    """Return one payload of several encoded records: a JSON array, or the record itself when there is one."""
+    """Return one payload of several encoded records.
+
+    It is a JSON array, or the record itself when there is one.
+    """
     return encoded[0] if len(encoded) == 1 else b"[" + b",".join(encoded) + b"]"

@@ -1,4 +1,6 @@
-"""The choice between a board's power modes or governors: a table of modes with marks, from the valid runs of one case.
+"""The choice between a board's power modes or governors.
+
+It is a table of modes with marks, from the valid runs of one case.
 
 Modes are ranked by speed and by energy; with a deadline, only those that meet it. A figure ranks
 only if each of these modes has it, and an energy only if the same sensor measured all of them (or
@@ -40,7 +42,10 @@ NAMED = (
 
 
 class ModeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The marks of the modes of one case on one board, in the order of the runs; `ranked` names the figures by which they are ranked."""
+    """The marks of the modes of one case on one board, in the order of the runs.
+
+    `ranked` names the figures by which they are ranked.
+    """
 
     title: str
     ranked: tuple[str, ...]
@@ -71,7 +76,10 @@ def without_mode(key: CaseKey) -> CaseKey:
 
 
 def mode_text(run: RunRecord) -> str:
-    """Return the power mode, without its number, and the governor of the run: `25W, governor powersave`; empty without either."""
+    """Return the power mode, without its number, and the governor of the run.
+
+    For example `25W, governor powersave`; empty without either.
+    """
     key = key_of(run)
     number, _, name = (key.power_mode or "").partition(" ")
     mode = name if name and number.isdecimal() else key.power_mode
@@ -118,7 +126,10 @@ def _answer(key: CaseKey, modes: Mapping[str, list[RunRecord]]) -> ModeAnswer:
 
 
 def _meets_deadline(runs: Sequence[RunRecord]) -> bool | None:
-    """Return whether a mode meets the deadline, None if it is unclear because Edgemeter itself may have caused the misses."""
+    """Return whether a mode meets the deadline.
+
+    None if it is unclear because Edgemeter itself may have caused the misses.
+    """
     in_time = are_in_time([run.steady for run in runs if run.steady])
     woke_late = any(
         run.steady and run.steady.missed_ratio > 0 and WOKE_LATE in run.verdict.rules
@@ -128,7 +139,9 @@ def _meets_deadline(runs: Sequence[RunRecord]) -> bool | None:
 
 
 def _values(name: str, modes: Mapping[str, Sequence[RunRecord]]) -> dict[str, list[RunValue]]:
-    """Return the logarithms of a figure by mode; none if a mode lacks it, or a value is not above 0.
+    """Return the logarithms of a figure by mode.
+
+    There are none if a mode lacks it, or a value is not above 0.
 
     Rounds of a session are not paired here: three pairs have too few degrees of freedom to decide
     on many modes.
@@ -154,7 +167,10 @@ def _values(name: str, modes: Mapping[str, Sequence[RunRecord]]) -> dict[str, li
 def _mark(
     marks: Mapping[str, list[str]], ranked: Mapping[str, Mapping[str, Sequence[RunValue]]]
 ) -> None:
-    """Add the marks of the best mode by each figure, and of the modes without a significant difference to it."""
+    """Add the marks of the best mode by each figure.
+
+    The modes without a significant difference to it are marked too.
+    """
     pairs = [
         (name, {mode, other})
         for name, values in ranked.items()

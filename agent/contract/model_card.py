@@ -1,4 +1,7 @@
-"""The model card: what a model expects and what its outputs mean; a TOML file beside the model (`FILE.toml`)."""
+"""The model card, which says what a model expects and what its outputs mean.
+
+It is a TOML file beside the model (`FILE.toml`).
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +23,10 @@ UNSURE_FAMILY: Final = "unsure of the family"
 
 
 class Guess(msgspec.Struct, frozen=True):
-    """An assumption about a model: the file suggests it (`guessed`), or nothing confirms it (`unsure`)."""
+    """An assumption about a model.
+
+    The file suggests it (`guessed`), or nothing confirms it (`unsure`).
+    """
 
     occasion: str  # Such as `m.onnx has no card`.
     kind: Literal["guessed", "unsure", "unsure of the family"]
@@ -31,7 +37,10 @@ class Guess(msgspec.Struct, frozen=True):
 
 
 def made_by_guessing(guesses: Sequence[Guess]) -> dict[str, str]:
-    """Return the facts for `[made]` in a card that is written from guesses: all guesses, and the doubt about the family."""
+    """Return the facts for `[made]` in a card that is written from guesses.
+
+    They are all guesses, and the doubt about the family.
+    """
     facts = (
         {"guesses": " | ".join(f"{guess.kind}: {guess.text}" for guess in guesses)}
         if guesses
@@ -77,7 +86,10 @@ class TensorInput(
     tag_field="kind",
     tag="tensor",
 ):
-    """Arrays of the data, or what a task makes of them, as the model declares its inputs; there are no settings."""
+    """Arrays of the data, or what a task makes of them, as the model declares its inputs.
+
+    There are no settings.
+    """
 
 
 # The default `kind` of an input in a card is image.
@@ -132,7 +144,11 @@ def card_path(model: Path) -> Path:
 
 
 def read_card(path: Path) -> Card:
-    """Return the card in `path`; raises ConfigError if it cannot be read or has a wrong or unknown key (named with its path)."""
+    """Return the card in `path`.
+
+    Raises:
+        ConfigError: it cannot be read or has a wrong or unknown key (named with its path).
+    """
     try:
         settings = decode_toml(path.read_bytes(), dict[str, Any])
         if isinstance(settings.get("input"), dict):

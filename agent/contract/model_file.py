@@ -27,7 +27,11 @@ BROKEN_ZIP = (
 
 
 def head(model: Path) -> bytes:
-    """Return the first bytes of the model file; raises ConfigError if it is a directory, empty, unreadable or a Git LFS pointer."""
+    """Return the first bytes of the model file.
+
+    Raises:
+        ConfigError: it is a directory, empty, unreadable or a Git LFS pointer.
+    """
     try:
         with model.open("rb") as file:
             start = file.read(_HEAD_BYTES)
@@ -48,13 +52,20 @@ def head(model: Path) -> bytes:
 
 
 def source_of(model: Path) -> Path:
-    """Return a model's file, or the source file of a factory's address; raises ConfigError if there is none."""
+    """Return a model's file, or the source file of a factory's address.
+
+    Raises:
+        ConfigError: there is none.
+    """
     target = python_target.parse(str(model))
     return target.source if target else model
 
 
 def parts(model: Path) -> tuple[Path, ...]:
-    """Return the model's files in the order of hashing: some formats have a second file for the weights; a factory's are not known yet."""
+    """Return the model's files in the order of hashing.
+
+    Some formats have a second file for the weights. A factory's files are not known yet.
+    """
     model = source_of(model)
     weights = model.with_suffix(".bin")
     return (
@@ -70,7 +81,11 @@ def size_bytes(model: Path) -> int:
 
 
 def sha256(model: Path, further: Iterable[Path] = ()) -> str:
-    """Return the hash of a model's files, and of the `further` ones, concatenated; raises ConfigError if a file cannot be read."""
+    """Return the hash of a model's files, and of the `further` ones, concatenated.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
     total = hashlib.sha256()
     try:
         for part in (*parts(model), *further):

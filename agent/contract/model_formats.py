@@ -28,7 +28,11 @@ OUR_RUNTIMES = {PYTHON}.union(*READERS.values())
 
 
 def runtime_for(model: Path) -> str:
-    """Return the runtime that reads this file; raises ConfigError if no runtime is known for its suffix."""
+    """Return the runtime that reads this file.
+
+    Raises:
+        ConfigError: no runtime is known for its suffix.
+    """
     from edgemeter.agent.base import python_target  # noqa: PLC0415 - the names of the runtimes need it not
 
     if python_target.parse(str(model)):

@@ -70,7 +70,11 @@ class OrderedSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def read(document: bytes) -> SuiteFile:
-    """Return the suite in `document`; raises ConfigError if it is not a suite, or has anything that an order may not have."""
+    """Return the suite in `document`.
+
+    Raises:
+        ConfigError: it is not a suite, or has anything that an order may not have.
+    """
     if len(document) > LARGEST_BYTES:
         raise ConfigError(
             f"the ordered suite has {len(document)} bytes, at most {LARGEST_BYTES} are taken"

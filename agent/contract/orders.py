@@ -52,7 +52,10 @@ class Measure(
     omit_defaults=True,
     tag="measure",
 ):
-    """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`.
+    """Measure a suite.
+
+    Its cases name models by the `name` of one of `models`, and photographs by that of one of
+    `data`.
 
     With `at`, the device measures it each day at that local time, with `every_s` at once and then
     at that interval, until it is cancelled.
@@ -76,7 +79,10 @@ class Measure(
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="update"):
-    """Install a signed release; an older one, or one that failed here before, only if `even_if` allows it."""
+    """Install a signed release.
+
+    An older one, or one that failed here before, only if `even_if` allows it.
+    """
 
     version: Version
     bundle: Content
@@ -100,7 +106,10 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cancel"):
-    """Give up the job of this order, whatever it was, and repeat it no more; the run in progress is ended and publishes nothing."""
+    """Give up the job of this order, whatever it was, and repeat it no more.
+
+    The run in progress is ended and publishes nothing.
+    """
 
 
 Work: TypeAlias = Measure | Update | Doctor | Logs | Restart | Cancel
@@ -136,7 +145,9 @@ FINAL = frozenset({"rejected", "done", "failed", "timed_out", "cancelled"})
 
 
 class ExecutionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an execution on the device; sent again until the server's next order or acknowledgement names a later version.
+    """The state of an execution on the device.
+
+    Sent again until the server's next order or acknowledgement names a later version.
 
     `text` is a doctor's report or log lines.
     """
@@ -152,10 +163,10 @@ class ExecutionReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportReceipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The server's word, on `command` too, that it holds the execution at this version and in this state.
+    """The server's word, on `command` too, that it holds the execution.
 
-    A report of another state was not taken, unless the execution has ended for the server: it is
-    sent again and expects this version.
+    It holds it at this version and in this state. A report of another state was not taken, unless
+    the execution has ended for the server: it is sent again and expects this version.
     """
 
     noted: JobId

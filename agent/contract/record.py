@@ -187,7 +187,10 @@ def decode(payload: bytes | msgspec.Raw) -> RunRecord:
 
 
 def decode_head(payload: bytes | msgspec.Raw) -> RunRecord:
-    """Return the record without its raw samples, which are validated but not copied: they are most of a record. Raises as `decode`."""
+    """Return the record without its raw samples.
+
+    They are validated but not copied: they are most of a record. Raises as `decode`.
+    """
     try:
         record: RunRecord = _unread_decoder.decode(payload)
     except _NOT_JSON as error:
@@ -205,7 +208,10 @@ def decode_head(payload: bytes | msgspec.Raw) -> RunRecord:
 
 
 def decode_heads(array: bytes) -> Iterator[RunRecord]:
-    """Yield the records in a JSON array as `decode_head` does, one by one: all at once would not fit into the cache."""
+    """Yield the records in a JSON array as `decode_head` does, one by one.
+
+    All at once would not fit into the cache.
+    """
     try:
         raw_records = _array_decoder.decode(array)
     except _NOT_JSON as error:
@@ -214,7 +220,12 @@ def decode_heads(array: bytes) -> Iterator[RunRecord]:
 
 
 def _check(record: RunRecord) -> None:
-    """Raise ConfigError if this version does not know the schema, or if an accuracy exceeds 1: only an error may."""
+    """Check the schema and the accuracy of a record.
+
+    Raises:
+        ConfigError: this version does not know the schema, or an accuracy exceeds 1, which only an
+            error may.
+    """
     check_schema(record.schema)
     accuracy = record.accuracy
     if accuracy is not None and accuracy.value > 1 and accuracy.better == "higher":
@@ -234,7 +245,10 @@ def check_schema(schema: Count) -> None:
 
 
 def not_a_record(payload: bytes | msgspec.Raw, error: Exception) -> ConfigError:
-    """Return the error for text that cannot be decoded: that its schema is newer, if so, since fields may have been renamed."""
+    """Return the error for text that cannot be decoded.
+
+    It is that the text's schema is newer, if so, since fields may have been renamed.
+    """
     try:
         check_schema(_schema_decoder.decode(payload).schema)
     except _NOT_JSON:
@@ -245,7 +259,10 @@ def not_a_record(payload: bytes | msgspec.Raw, error: Exception) -> ConfigError:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a record (draft 2020-12), with the fields' texts as `description`."""
+    """Return the JSON Schema of a record (draft 2020-12).
+
+    It has the fields' texts as `description`.
+    """
     schema = msgspec.json.schema(RunRecord)
     texts = field_texts(
         *(
@@ -271,7 +288,11 @@ def json_schema() -> dict[str, Any]:
 
 
 def split_samples(payload: bytes) -> tuple[bytes, bytes]:
-    """Return the record's JSON without samples, and the JSON array of samples; raises ConfigError if it is not a JSON object."""
+    """Return the record's JSON without samples, and the JSON array of samples.
+
+    Raises:
+        ConfigError: it is not a JSON object.
+    """
     fields = _fields_of(payload)
     samples = fields.pop("samples", None)
     return _encoder.encode(fields), NO_SAMPLES if samples is None else bytes(samples)
@@ -283,7 +304,11 @@ def join_samples(head: bytes, samples: bytes) -> bytes:
 
 
 def change_fields(head: bytes, **changes: str | int) -> bytes:
-    """Return the record's JSON with these fields changed or added; raises ConfigError if `head` is not a JSON object."""
+    """Return the record's JSON with these fields changed or added.
+
+    Raises:
+        ConfigError: `head` is not a JSON object.
+    """
     return _encoder.encode(
         _fields_of(head)
         | {name: msgspec.Raw(_encoder.encode(value)) for name, value in changes.items()}

@@ -40,7 +40,10 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
 
     @property
     def passes_gate(self) -> bool | None:
-        """Return whether the value is as good as the gate asks for; None if no reference is known."""
+        """Return whether the value is as good as the gate asks for.
+
+        None if no reference is known.
+        """
         return (
             None
             if self.needed_value is None
@@ -49,7 +52,10 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
 
 
 class OutputCheck(RecordPart, frozen=True, kw_only=True):
-    """Outputs kept during the timed part against outputs for the same inputs afterwards (the intent of MLPerf's TEST01)."""
+    """Outputs kept during the timed part against outputs for the same inputs afterwards.
+
+    This is the intent of MLPerf's TEST01.
+    """
 
     compared: Count  # Outputs compared.
     differing: Count = 0

@@ -1,4 +1,7 @@
-"""Parts of the record: what was measured (model, runtime, data set), on what and under which conditions, and the verdict."""
+"""The parts of the record on the subject, the conditions and the verdict.
+
+The subject is the model, runtime and data set that were measured, and the machine.
+"""
 
 from collections.abc import Collection
 from pathlib import PurePath
@@ -76,7 +79,10 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
 
     @property
     def name_text(self) -> str:
-        """The name, with an unusual backend: `onnx`, `litert gpu`; for `python` the framework: `jax jit,cpu`."""
+        """The name, with an unusual backend.
+
+        For example `onnx`, `litert gpu`; for `python` the framework: `jax jit,cpu`.
+        """
         if self.name == "python" and self.backend != "in-process":
             return f"{self.package} {self.backend}"
         is_usual = not self.threads_reason and self.backend in _USUAL_BACKENDS.get(
@@ -86,7 +92,10 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
 
     @property
     def setting_text(self) -> str:
-        """Name and number of threads, e.g. `onnx 4 threads`; without an unknown number: `python in-process`."""
+        """Name and number of threads, e.g. `onnx 4 threads`.
+
+        Without an unknown number: `python in-process`.
+        """
         return self.name_text if self.threads_reason else f"{self.name_text} {self.threads_text}"
 
 
@@ -141,7 +150,10 @@ class Environment(RecordPart, frozen=True, kw_only=True):
 
 
 class Condition(RecordPart, frozen=True, kw_only=True):
-    """The state of the machine before, during or after the timed part; `during` summarises several readings."""
+    """The state of the machine before, during or after the timed part.
+
+    `during` summarises several readings.
+    """
 
     when: Literal["before", "during", "after"]  # When the state was read.
     temperatures_c: dict[str, Celsius] = {}

@@ -73,7 +73,10 @@ class WarmUp(RecordPart, frozen=True, kw_only=True):
 
 
 class Load(RecordPart, frozen=True, kw_only=True):
-    """The load offered to the model; the offered rate is that of an open loop (scenarios `poisson` and `steady`)."""
+    """The load offered to the model.
+
+    The offered rate is that of an open loop (scenarios `poisson` and `steady`).
+    """
 
     samples: Count
     """Number of samples: a batch in each query, or several calls of a short function."""
@@ -98,7 +101,9 @@ class Load(RecordPart, frozen=True, kw_only=True):
 
 
 class Steady(RecordPart, frozen=True, kw_only=True):
-    """Frames that arrive at a fixed rate and have a deadline (scenario `steady`), over the whole schedule.
+    """Frames that arrive at a fixed rate and have a deadline (scenario `steady`).
+
+    All counts are over the whole schedule.
 
     A frame is dropped where a newer one took its place before it was begun, and late where its
     answer came after the deadline.
@@ -143,7 +148,9 @@ class Neighbour(RecordPart, frozen=True, kw_only=True):
 
 
 class Together(RecordPart, frozen=True, kw_only=True):
-    """A run at the same time as runs of other cases; every figure of it is over the overlap, in which all of them were timed.
+    """A run at the same time as runs of other cases.
+
+    Every figure of it is over the overlap, in which all of them were timed.
 
     Its energy is that of all of them, by the inferences of this one.
     """
@@ -160,7 +167,11 @@ class Together(RecordPart, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """For example `beside llm (llama 1 thread on core 0): mean latency 1.98 times that of the model alone`."""
+        """The run's load in words.
+
+        For example `beside llm (llama 1 thread on core 0): mean latency 1.98 times that of the
+        model alone`.
+        """
         company = ", ".join(
             f"{neighbour.model} ({neighbour.setting_text})" for neighbour in self.neighbours
         )
@@ -237,7 +248,10 @@ class Energy(RecordPart, frozen=True, kw_only=True):
 
     @property
     def net_state(self) -> Literal["resolved", "not_resolvable", "no_idle"]:
-        """Whether the net energy stands out from the uncertainty of idle power; `no_idle`: idle power was not measured."""
+        """Whether the net energy stands out from the uncertainty of idle power.
+
+        `no_idle`: idle power was not measured.
+        """
         if self.net_mj is not None:
             return "resolved"
         return (
@@ -269,14 +283,20 @@ class Energy(RecordPart, frozen=True, kw_only=True):
 
     @property
     def mean_power_u_w(self) -> float | None:
-        """Expanded uncertainty (95%) of `mean_power_w` in W: as large a share of it as of the energy, since the time is exact."""
+        """Expanded uncertainty (95%) of `mean_power_w` in W.
+
+        It is as large a share of it as of the energy, since the time is exact.
+        """
         if self.gross_u_mj is None or not self.gross_mj:
             return None
         return self.gross_u_mj * abs(self.mean_power_w / self.gross_mj)
 
 
 class Windows(RecordPart, frozen=True, kw_only=True):
-    """When the parts of the run took place; all but the first count from the first timed query and are negative before it."""
+    """When the parts of the run took place.
+
+    All but the first count from the first timed query and are negative before it.
+    """
 
     timed_start_ns: TimeNs  # Monotonic clock at the first timed query, in ns.
     timed_end_ns: TimeNs  # End of the timed part in ns.

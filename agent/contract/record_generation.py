@@ -1,4 +1,7 @@
-"""The part of the record on generated text: what was asked for, when its tokens came, and the model as its server describes it."""
+"""The part of the record on generated text.
+
+It has what was asked for, when its tokens came, and the model as its server describes it.
+"""
 
 from typing import Literal
 

@@ -16,10 +16,10 @@ EARLIEST_NS = 1_672_531_200 * 1_000_000_000
 
 
 def off_by_ns(stated_ns: int, received_ns: int) -> int | None:
-    """Return the error of a stated time that cannot be right, negative if it is behind; None for a possible time.
+    """Return the error of a stated time that cannot be right, negative if it is behind.
 
-    A time long before its receipt is possible: the device was offline. With a receipt before 2023
-    the collector's own clock is wrong.
+    None for a possible time. A time long before its receipt is possible: the device was offline.
+    With a receipt before 2023 the collector's own clock is wrong.
     """
     if received_ns < EARLIEST_NS:
         return None
@@ -29,17 +29,26 @@ def off_by_ns(stated_ns: int, received_ns: int) -> int | None:
 
 
 def was_never_set(record: RunRecord) -> bool:
-    """Return whether the device never had a synchronised clock, so that only the time of receipt is known."""
+    """Return whether the device never had a synchronised clock.
+
+    Then only the time of receipt is known.
+    """
     return record.clock_synchronised is False and record.stamped_by == "device"
 
 
 def is_timeless(record: RunRecord, received_ns: int) -> bool:
-    """Return whether only the time of receipt is known: the clock was never set, or cannot be right."""
+    """Return whether only the time of receipt is known.
+
+    Then the clock was never set, or cannot be right.
+    """
     return was_never_set(record) or off_by_ns(record.started_at_ns, received_ns) is not None
 
 
 def placed(record: RunRecord, received_ns: int) -> RunRecord:
-    """Return the record for display, at the time of its receipt, and marked, if the stated time is impossible."""
+    """Return the record for display.
+
+    If the stated time is impossible, it is at the time of its receipt, and marked.
+    """
     if off_by_ns(record.started_at_ns, received_ns) is None:
         return record
     return msgspec.structs.replace(record, started_at_ns=received_ns, stamped_by="collector")

@@ -45,7 +45,10 @@ _OF_GROUP = {
 
 
 def values_of(run: RunRecord) -> list[float]:
-    """Return the figures of a run by `VALUE_COLUMNS`, `ABSENT` if it has none; see `places_not_measured`."""
+    """Return the figures of a run by `VALUE_COLUMNS`, `ABSENT` if it has none.
+
+    See `places_not_measured`.
+    """
     try:
         values = _reader_of(tuple(map(type, _read_parts(run))))(run)
     except AttributeError:
@@ -60,7 +63,10 @@ def values_of(run: RunRecord) -> list[float]:
 
 @cache
 def _reader_of(kinds: tuple[type, ...]) -> Callable[[RunRecord], tuple[float | None, ...]]:
-    """Return a function that reads all figures of a run whose parts have these types; figures of a part that is None are None."""
+    """Return a function that reads all figures of a run whose parts have these types.
+
+    Figures of a part that is None are None.
+    """
     absent = {part for part, kind in zip(_PARTS, kinds, strict=True) if kind is type(None)}
     return attrgetter(
         *(part if (part := path.partition(".")[0]) in absent else path for path in _PATHS)
@@ -68,7 +74,10 @@ def _reader_of(kinds: tuple[type, ...]) -> Callable[[RunRecord], tuple[float | N
 
 
 def places_not_measured(run: RunRecord) -> list[int]:
-    """Return the indices in `VALUE_COLUMNS` of figures that were not measured (but estimated or published)."""
+    """Return the indices in `VALUE_COLUMNS` of figures that were not measured.
+
+    They were estimated or published.
+    """
     return [
         index for group, places in _OF_GROUP.items() if not_measured(run, group) for index in places
     ]
@@ -128,7 +137,10 @@ def is_timed(run: RunRecord) -> bool:
 
 
 def temperature_before_c(run: RunRecord) -> float | None:
-    """Return the highest temperature before the run, which excludes the load's own heat; without one, the highest of any reading."""
+    """Return the highest temperature before the run, which excludes the load's own heat.
+
+    Without one, it is the highest of any reading.
+    """
     for when in ("before", "during", "after"):
         readings_c = [
             value

@@ -33,7 +33,10 @@ LOWER_IS_BETTER = " (lower is better)"  # Part of the kind of an accuracy.
 
 
 class FigureKind(NamedTuple):
-    """The kind that two values must share to be compared: the quantity (`text`), and the meter (`by`)."""
+    """The kind that two values must share to be compared.
+
+    It is the quantity (`text`), and the meter (`by`).
+    """
 
     text: str
     by: str = ""
@@ -61,7 +64,9 @@ class AccuracyMeasure(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
-    """The case of a run, its model, data and machine (at any boot), and the kinds of its energy and accuracy, None if it has none.
+    """The case of a run, its model, data and machine (at any boot).
+
+    It also has the kinds of its energy and accuracy, None if it has none.
 
     `energy_provenance` is None for an energy that cannot be compared: not measured or replayed, or
     not positive.
@@ -124,7 +129,10 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
         )
 
     def kind(self, group: Group) -> FigureKind | None:
-        """Return the kind of a group's figures; None if there are none to compare, or the group has no kinds."""
+        """Return the kind of a group's figures.
+
+        None if there are none to compare, or the group has no kinds.
+        """
         return (
             self.energy_kind
             if group == "energy"
@@ -135,7 +143,10 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
 
     @property
     def has_own_energy(self) -> bool | None:
-        """Whether its energy was measured in the run itself, or replayed with it; None if there is none to compare."""
+        """Whether its energy was measured in the run itself, or replayed with it.
+
+        None if there is none to compare.
+        """
         return (
             None
             if self.energy_kind is None
@@ -173,7 +184,10 @@ def subject_of(run: RunRecord) -> RunSubject:
 
 
 def number_of(value: Any) -> int:
-    """Return a hash of a value or its encoded bytes, 52 bits, which a float can hold; it is the same in every ledger."""
+    """Return a hash of a value or its encoded bytes.
+
+    It has 52 bits, which a float can hold, and is the same in every ledger.
+    """
     import hashlib  # noqa: PLC0415 - it brings OpenSSL
 
     encoded = value if isinstance(value, bytes) else msgspec.msgpack.encode(value)

@@ -1,4 +1,7 @@
-"""Raw samples in a record, compressed without loss, so that every statistic can be computed again."""
+"""Raw samples in a record, compressed without loss.
+
+So every statistic can be computed again.
+"""
 
 import base64
 import binascii
@@ -16,7 +19,10 @@ LIMIT_BYTES = 256 * 1024 * 1024
 
 
 def pack(name: str, unit: str, values: NDArray[Any]) -> Series:
-    """Return the series of `values` [n]: whole numbers as uint32 or, if too large, int64; all others as float64."""
+    """Return the series of `values` [n].
+
+    Whole numbers are stored as uint32 or, if too large, int64; all others as float64.
+    """
     if values.dtype.kind in "iu":
         fits = values.size == 0 or (int(values.min()) >= 0 and int(values.max()) < 2**32)
         dtype = "<u4" if fits else "<i8"
@@ -28,7 +34,11 @@ def pack(name: str, unit: str, values: NDArray[Any]) -> Series:
 
 
 def unpack(series: Series) -> NDArray[Any]:
-    """Return the values of a series, int64 or float64 [count]; raises ConfigError if it is damaged or has another length."""
+    """Return the values of a series, int64 or float64 [count].
+
+    Raises:
+        ConfigError: it is damaged or has another length.
+    """
     size = series.count * np.dtype(series.dtype).itemsize
     try:
         if size > LIMIT_BYTES:

@@ -1,4 +1,6 @@
-"""Messages that the fleet's service signs, so that a board obeys it and not the broker between them.
+"""Messages that the fleet's service signs.
+
+So a board obeys the service and not the broker between them.
 
 The signature is over the exact bytes of `message`; `certificate` is the service's, signed by the
 fleet's authority, which each board has.
@@ -26,7 +28,9 @@ class SealedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class AddressedCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An [Order](#order) or a [ReportReceipt](#reportreceipt) for one board of one fleet, in answer to the `challenge` of its last state.
+    """An [Order](#order) or a [ReportReceipt](#reportreceipt) for one board of one fleet.
+
+    It is in answer to the `challenge` of its last state.
 
     Without a challenge it is no command: the service asks the board to report its state again.
     """

@@ -1,4 +1,7 @@
-"""Series: the runs of a case on its device over time, across updates, and the fingerprint of the properties that may change."""
+"""A series is the runs of a case on its device over time, across updates.
+
+Its fingerprint is that of the properties that may change.
+"""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -19,7 +22,10 @@ in_series: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*SERIES_FIELDS)
 
 
 class SeriesKey(msgspec.Struct, frozen=True, order=True):
-    """The identity of a series: the case on its device and board, without the properties that may change (`Fingerprint`)."""
+    """The identity of a series: the case on its device and board.
+
+    The properties that may change (`Fingerprint`) are not in it.
+    """
 
     fleet: str
     device: str
@@ -81,7 +87,10 @@ def series_of_case(key: CaseKey, board: str) -> SeriesKey:
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """The properties that may change within a series; a change on the day of a step may be its cause."""
+    """The properties that may change within a series.
+
+    A change on the day of a step may be its cause.
+    """
 
     agent: str
     runtime: str

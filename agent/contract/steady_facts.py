@@ -23,7 +23,10 @@ def _facts(run: RunRecord, steady: Steady) -> Iterator[tuple[str, str]]:
 
 
 def held_out(sustained: Sustained) -> str:
-    """Return the course of a long run: its level in the first minute, or when it throttled and by which evidence."""
+    """Return the course of a long run.
+
+    It is the run's level in the first minute, or when it throttled and by which evidence.
+    """
     minutes = plain_digits(len(sustained.points) * sustained.interval_s / 60, 3)
     if sustained.level_p50_ms is None:
         return f"ran {minutes} min, too short for a level of the first minute"

@@ -1,4 +1,7 @@
-"""Suites: TOML files of cases; and modes, the lengths of runs (query counts and times follow MLPerf Mobile and MLPerf Inference)."""
+"""Suites are TOML files of cases, and modes the lengths of runs.
+
+Query counts and times follow MLPerf Mobile and MLPerf Inference.
+"""
 
 import itertools
 import os
@@ -35,7 +38,10 @@ from edgemeter.agent.contract.model_formats import (
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """The length of a run, until both `queries` and `seconds` are reached; without `repeats`, the precision decides the number of runs."""
+    """The length of a run, until both `queries` and `seconds` are reached.
+
+    Without `repeats`, the precision decides the number of runs.
+    """
 
     queries: int
     seconds: float
@@ -189,7 +195,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The cases of one file, and the combinations that were left out because the runtime does not read the format.
+    """The cases of one file.
+
+    It also has the combinations that were left out because the runtime does not read the format.
 
     With `matters_ratio`, the smallest ratio that matters, cases are measured until their
     differences from the first are decided.
@@ -202,7 +210,11 @@ class Suite:
 
 
 def read_file(path: Path) -> SuiteFile:
-    """Return the suite in a TOML file; raises ConfigError if it cannot be read, or a key is unknown or has a wrong value."""
+    """Return the suite in a TOML file.
+
+    Raises:
+        ConfigError: it cannot be read, or a key is unknown or has a wrong value.
+    """
     return read_toml(path, SuiteFile, "suite")
 
 
@@ -300,7 +312,11 @@ def _check_predictions(cases: Sequence[Case], title: str) -> None:
 
 
 def parse_deadline_ms(text: str) -> float:
-    """Return a time such as `60ms` or `1.5s` in ms; raises ConfigError unless it is from a microsecond to an hour."""
+    """Return a time such as `60ms` or `1.5s` in ms.
+
+    Raises:
+        ConfigError: it is not from a microsecond to an hour.
+    """
     written = re.fullmatch(r"([0-9]*\.?[0-9]+) *(us|ms|s)", text.strip().lower())
     deadline_ms = (
         float(written[1]) * {"us": 1e-3, "ms": 1.0, "s": 1000.0}[written[2]] if written else 0.0
@@ -414,7 +430,10 @@ def _generating_settings(
     axes: Mapping[str, object],
     where: str,
 ) -> Settings:
-    """Return the settings of a case that generates text: one length of prompt and output, and no settings for images."""
+    """Return the settings of a case that generates text.
+
+    It has one length of prompt and output, and no settings for images.
+    """
     if runtime in OUR_RUNTIMES - GENERATORS - {"replay"}:
         named = " and ".join(
             key for key in (*TOKEN_AXES, "questions") if getattr(merged, key) is not None

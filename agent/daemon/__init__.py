@@ -1,1 +1,4 @@
-"""The agent daemon: always connected, it delivers the outbox and serves the fleet's commands by its handlers."""
+"""The agent daemon, which is always connected.
+
+It delivers the outbox and serves the fleet's commands by its handlers.
+"""

@@ -1,9 +1,10 @@
-"""The agent daemon: always connected, it delivers the records that other processes of the device put into the outbox.
+"""The agent daemon, which is always connected.
 
-It publishes the device's birth, state and Will, and its handlers receive the server's messages. It
-shares a small board with the measurements, so it is a program of its own (`python -m
-edgemeter.agent.daemon OPTIONS`) that loads neither the command line nor the modules of a
-measurement: it takes 30 MB and 0.1% of a core.
+It delivers the records that other processes of the device put into the outbox. It publishes the
+device's birth, state and Will, and its handlers receive the server's messages. It shares a small
+board with the measurements, so it is a program of its own (`python -m edgemeter.agent.daemon
+OPTIONS`) that loads neither the command line nor the modules of a measurement: it takes 30 MB and
+0.1% of a core.
 """
 
 import logging
@@ -64,7 +65,10 @@ class RecentLog(logging.Handler):
 
 
 class Dispatcher:
-    """Passes events to the handlers; `connected`, `received` and `wake` may be called from any thread and signal."""
+    """Passes events to the handlers.
+
+    `connected`, `received` and `wake` may be called from any thread and signal.
+    """
 
     def __init__(self) -> None:
         self.handlers: Mapping[str, Handler] = {}
@@ -204,7 +208,10 @@ class Daemon:
 
 
 def run_daemon(document: str) -> int:
-    """Run the daemon with the options in `document` (JSON) until SIGTERM or SIGINT; return the exit status."""
+    """Run the daemon with the options in `document` (JSON) until SIGTERM or SIGINT.
+
+    Returns the exit status.
+    """
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     logging.getLogger().addHandler(RECENT_LOG)
     options = msgspec.json.decode(document, type=DaemonOptions)

@@ -1,4 +1,7 @@
-"""The handler protocol: a part of the daemon that receives some topics of its device and polls for work; and the table of handlers."""
+"""The protocol of handlers, and their table.
+
+A handler is a part of the daemon that receives some topics of its device and polls for work.
+"""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +66,9 @@ class HandlerContext:
 
 
 class Handler(Protocol):
-    """Created once with its HandlerContext; every method is called from the daemon's main thread, one handler after the other.
+    """A handler of the daemon, created once with its HandlerContext.
+
+    Every method is called from the daemon's main thread, one handler after the other.
 
     An EdgemeterError is logged, and the daemon continues. No method may block longer than a second:
     the watchdog waits for the loop. The default of every method does nothing.
@@ -77,7 +82,10 @@ class Handler(Protocol):
         return
 
     def received(self, message: Message) -> None:  # noqa: ARG002 - ignored here
-        """Handle one message on one of `topics`: untrusted bytes; reject invalid ones with a ConfigError."""
+        """Handle one message on one of `topics`.
+
+        Its bytes are untrusted. Reject invalid ones with a ConfigError.
+        """
         return
 
     def poll(self) -> float:
@@ -104,7 +112,10 @@ HANDLERS: Mapping[str, str] = {
 def make_handlers(
     context: HandlerContext, table: Mapping[str, str] = HANDLERS
 ) -> dict[str, Handler]:
-    """Return the handlers by name; one that cannot be created is logged and left out: results are delivered in any case."""
+    """Return the handlers by name.
+
+    One that cannot be created is logged and left out: results are delivered in any case.
+    """
     handlers: dict[str, Handler] = {}
     for name, where in table.items():
         try:

@@ -33,7 +33,10 @@ ENTRY_POINTS = "edgemeter.readers"
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Ground truth of a type that its task knows: a target per item, by the item's name (for a file, relative to the folder)."""
+    """Ground truth of a type that its task knows.
+
+    It is a target per item, by the item's name (for a file, relative to the folder).
+    """
 
     values: Mapping[str, object]
 
@@ -71,14 +74,21 @@ class Reader(Protocol):
     """Reads one format of ground truth; constructed without arguments, without state."""
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
-        """Return whether these have its format, by names and, if they do not decide, by the first bytes; never raises.
+        """Return whether these have its format.
+
+        It is judged by names and, if they do not decide, by the first bytes. It never raises.
 
         Without annotations `folder` is one without photographs of its own, or a file with both
         items and ground truth.
         """
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the ground truth; raises ConfigError, with the file, the place and the remedy, if it cannot be read or is garbled."""
+        """Return the ground truth.
+
+        Raises:
+            ConfigError: it cannot be read or is garbled; the message has the file, the place and the
+                remedy.
+        """
 
 
 def required(annotations: Path | None) -> Path:
@@ -96,6 +106,11 @@ def names() -> list[str]:
 
 
 def create(name: str) -> Reader:
-    """Return the reader of that name; raises ConfigError if there is none, UnavailableError if its package cannot be imported."""
+    """Return the reader of that name.
+
+    Raises:
+        ConfigError: there is none.
+        UnavailableError: its package cannot be imported.
+    """
     reader: Reader = find_plugin("data-set reader", READERS, name, ENTRY_POINTS)()
     return reader

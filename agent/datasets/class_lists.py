@@ -1,4 +1,7 @@
-"""Ground truth of a classifier: `file class` a line (.txt), a table (.csv, .tsv), or ImageNet-style folders, one per class."""
+"""Ground truth of a classifier, in one of three forms.
+
+They are `file class` a line (.txt), a table (.csv, .tsv), or ImageNet-style folders, one per class.
+"""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -21,14 +24,21 @@ TINY_LIST_FORM = (
 
 @dataclass(frozen=True, slots=True)
 class ClassIndex:
-    """One class per file; with `names` a class is an index into them, and the model must use the same names."""
+    """The index of one class per file.
+
+    With `names` a class is an index into them, and the model must use the same names.
+    """
 
     classes: dict[str, int]
     names: tuple[str, ...] | None = None
 
 
 def read_class_list(path: Path) -> ClassIndex:
-    """Return the index in a text file; raises ConfigError if it cannot be read or a line has another form."""
+    """Return the index in a text file.
+
+    Raises:
+        ConfigError: it cannot be read or a line has another form.
+    """
     classes: dict[str, int] = {}
     heading, lines = _lines(path)
     for number, cells in lines:
@@ -52,7 +62,11 @@ def read_class_list(path: Path) -> ClassIndex:
 
 
 def read_tiny_list(path: Path) -> ClassIndex:
-    """Return the classes in MLPerf Tiny's list of files; raises ConfigError if a line has another form."""
+    """Return the classes in MLPerf Tiny's list of files.
+
+    Raises:
+        ConfigError: a line has another form.
+    """
     classes: dict[str, int] = {}
     for number, line in enumerate(text_lines(path), 1):
         cells = [cell.strip() for cell in line.split(",")]
@@ -75,7 +89,12 @@ def read_tiny_list(path: Path) -> ClassIndex:
 def add_target(
     targets: dict[str, Target], name: str, target: Target, where: str, folder: str = "folder"
 ) -> None:
-    """Add a file's target; raises ConfigError, beginning with `where`, if the file was named before or lies outside the folder."""
+    """Add a file's target.
+
+    Raises:
+        ConfigError: the file was named before or lies outside the folder; the message begins with
+            `where`.
+    """
     if not name or Path(name).is_absolute() or ".." in Path(name).parts:
         raise ConfigError(f"{where}: the file name {name!r} leads out of the {folder}: correct it")
     if name in targets:
@@ -84,7 +103,10 @@ def add_target(
 
 
 def _lines(path: Path) -> tuple[Sequence[str], list[tuple[int, Sequence[str]]]]:
-    """Return the heading (empty if there is none), and the number and the cells of every other non-empty line."""
+    """Return the heading, and the number and the cells of every other non-empty line.
+
+    The heading is empty if there is none.
+    """
     separator = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
     lines = text_lines(path)
     # Without separators the class is the last word: file names may contain spaces.
@@ -129,7 +151,11 @@ def find_class_names(images: Path, suffixes: Sequence[str]) -> list[Path]:
 def read_class_folders(
     images: Path, suffixes: Sequence[str], listed: Path | None = None
 ) -> ClassIndex:
-    """Return the class of every file in the class folders; raises ConfigError if the list `listed` is unreadable or lacks a folder."""
+    """Return the class of every file in the class folders.
+
+    Raises:
+        ConfigError: the list `listed` is unreadable or lacks a folder.
+    """
     folders = find_class_names(images, suffixes)
     names = [folder.name for folder in folders]
     are_numbers = all(name.isascii() and name.isdigit() for name in names)

@@ -1,4 +1,7 @@
-"""COCO's annotation document, the ground truth of detection, and an index from file name to class."""
+"""COCO's annotation document, the ground truth of detection.
+
+The module also has an index from file name to class.
+"""
 
 import re
 from codecs import BOM_UTF8
@@ -43,7 +46,10 @@ _Polygon = Annotated[list[float], msgspec.Meta(min_length=6)]
 
 
 class Rle(msgspec.Struct, frozen=True):
-    """A run-length encoded mask: `size` is height and width, `counts` the runs, as a list or compressed to a text."""
+    """A run-length encoded mask.
+
+    `size` is height and width, `counts` the runs, as a list or compressed to a text.
+    """
 
     size: tuple[int, int]
     counts: str | list[Id]

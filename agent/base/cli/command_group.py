@@ -1,4 +1,7 @@
-"""Groups that import a command when it is called, so that `--help` imports neither numpy nor a runtime."""
+"""Groups of commands that import a command only when it is called.
+
+So `--help` imports neither numpy nor a runtime.
+"""
 
 import shlex
 from collections.abc import Collection, Mapping
@@ -76,7 +79,10 @@ class CommandGroup(DefaultGroup):
 
 
 def typed() -> str:
-    """Return the current command line to type again, without the options for where it runs and how it prints."""
+    """Return the current command line to type again.
+
+    The options for where it runs and how it prints are left out.
+    """
     context = click.get_current_context(silent=True)
     words = (
         []
@@ -106,7 +112,10 @@ def typed() -> str:
 
 
 class ModalCommand(click.Command):
-    """A command that becomes another one, with its own options and help, if a flag or first word in `modes` is given."""
+    """A command that becomes another one if a flag or first word in `modes` is given.
+
+    The other one has its own options and help.
+    """
 
     def __init__(self, *args: Any, modes: Mapping[str, str], **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -133,7 +142,10 @@ class ModalCommand(click.Command):
 
 
 class LongCommand(click.Command):
-    """A command with many options: `--help` shows the parameters in `common`, `--help-all` shows all."""
+    """A command with many options, most of which only `--help-all` shows.
+
+    `--help` shows the parameters in `common`.
+    """
 
     def __init__(self, *args: Any, common: Collection[str], **settings: Any) -> None:
         super().__init__(*args, **settings)

@@ -1,4 +1,7 @@
-"""Options and parameter types shared by the commands of every package; an option is a key of the configuration with dashes."""
+"""Options and parameter types shared by the commands of every package.
+
+An option is a key of the configuration with dashes.
+"""
 
 import math
 from collections.abc import Callable
@@ -77,7 +80,10 @@ def trusted_option(command: _Command) -> _Command:
 
 
 def format_option(document: str = "", *formats: Format) -> Callable[[_Command], _Command]:
-    """Return a decorator that adds `--format`, as `form`: the formats that the command prints (default: all), and its JSON document."""
+    """Return a decorator that adds `--format`, as `form`.
+
+    It takes the formats that the command prints (default: all), and its JSON document.
+    """
     *first, last = formats or get_args(Format)
     text = (
         f"Print {', '.join(first)} or {last}.{f' JSON: {document}.' if document else ''} "

@@ -25,7 +25,9 @@ _MARKDOWN = {"<": "&lt;", "&": "&amp;", "]": "]\\"}
 
 
 def print_data(form: Format, document: Any, rows: str | None = None) -> bool:
-    """Print a document as JSON, or its rows as CSV, and return True; return False for a format for people.
+    """Print a document as JSON, or its rows as CSV, and return True.
+
+    Returns False for a format for people.
 
     Args:
         form: the format.
@@ -50,7 +52,10 @@ def print_data(form: Format, document: Any, rows: str | None = None) -> bool:
 def print_table(
     form: Format, name: str, rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str]
 ) -> None:
-    """Print the document `{name: rows}` in full, or for people a table of the columns with a heading, if there is any row."""
+    """Print the document `{name: rows}` in full, or for people a table of the columns.
+
+    The table has a heading, and is printed if there is any row.
+    """
     if print_data(form, {name: rows}) or not rows:
         return
     console = console_for(form)
@@ -66,7 +71,10 @@ def print_table(
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows as CSV, with a column for each name in any of them, in order of first appearance."""
+    """Print rows as CSV, with a column for each name in any of them.
+
+    Columns are in order of first appearance.
+    """
     flat = [dict(_flat(row)) for row in rows]
     header = list(dict.fromkeys(name for row in flat for name in row))
     click.echo(
@@ -76,7 +84,10 @@ def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def console_for(form: Format) -> Console:
-    """Return the console of a command's tables and lines; lines to a file or another program are not cut at 80 columns."""
+    """Return the console of a command's tables and lines.
+
+    Lines to a file or another program are not cut at 80 columns.
+    """
     return MarkdownConsole(width=MARKDOWN_WIDTH) if form == "markdown" else wide_console()
 
 
