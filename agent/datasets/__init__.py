@@ -45,11 +45,13 @@ class Targets:
 class GroundTruth:
     """The ground truth that a reader read.
 
-    identity: represents the ground truth in the data set's hash: a file, or bytes warnings:
-    oddities, counted named_by: whether the annotations (which may name part of a folder) or the
-    folder decide which files belong to the data set items: the items stored inside a file; without
-    them each item is the file of its name beside: files in the folder that hold the ground truth of
-    its items and travel with them
+    Attributes:
+        identity: represents the ground truth in the data set's hash: a file, or bytes.
+        warnings: oddities, counted.
+        named_by: whether the annotations (which may name part of a folder) or the folder decide
+            which files belong to the data set.
+        items: the items stored inside a file; without them each item is the file of its name.
+        beside: files in the folder that hold the ground truth of its items and travel with them.
     """
 
     content: CocoDocument | ClassIndex | Targets

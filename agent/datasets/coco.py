@@ -64,7 +64,9 @@ SHAPES: Mapping[str, tuple[Any, str]] = {
 
 
 def _box_form_problem(boxes: Boxes, sizes: Boxes) -> str | None:
-    """Return why these boxes (float64 [n, 4]) can hardly be x, y, width, height in pixels; None if they can.
+    """Return why these boxes (float64 [n, 4]) can hardly be x, y, width, height in pixels.
+
+    None if they can.
 
     `sizes` are the width and height of each box's photograph, float64 [n, 2]; NaN if unknown.
     """
@@ -93,7 +95,9 @@ class Category(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CocoAnnotation(msgspec.Struct, frozen=True):
-    """One object: `bbox` is x, y, width, height in pixels; `area` is its outline's or, without one, its box's.
+    """One annotated object.
+
+    `bbox` is x, y, width, height in pixels; `area` is its outline's or, without one, its box's.
 
     A box of width or height 0 or less stays an object, which no detection matches, as in COCO's
     evaluation.
@@ -181,7 +185,11 @@ class CocoResult(msgspec.Struct, frozen=True):
 
 
 def read_results(path: Path) -> list[CocoResult]:
-    """Return the predictions in a file of COCO's results; raises ConfigError if it cannot be read or is another file."""
+    """Return the predictions in a file of COCO's results.
+
+    Raises:
+        ConfigError: it cannot be read or is another file.
+    """
     content = read_bytes(path, "the predictions").removeprefix(BOM_UTF8)
     try:
         return decode_json(content, list[CocoResult])
@@ -194,7 +202,10 @@ def read_results(path: Path) -> list[CocoResult]:
 
 
 def _groupings(document: CocoDocument) -> list[Category]:
-    """Return the categories without objects that are the supercategory of others, as Roboflow writes one."""
+    """Return the categories without objects that are the supercategory of others.
+
+    Roboflow writes one.
+    """
     owners = {annotation.category_id for annotation in document.annotations}
     members = {
         (category.supercategory, category.name)
@@ -271,7 +282,10 @@ def decode_problem(content: bytes, error: Exception) -> str:
 
 
 def plain_document(document: CocoDocument, image_ids: set[int] | None = None) -> dict[str, Any]:
-    """Return the document as plain data, for these images (None: all); an annotation without an area gets its box's."""
+    """Return the document as plain data, for these images (None: all).
+
+    An annotation without an area gets its box's.
+    """
     return {
         "images": [
             msgspec.structs.asdict(image)
@@ -303,7 +317,9 @@ def _plain_annotation(annotation: CocoAnnotation) -> dict[str, Any]:
 
 
 def shape_of(owner: str, shape: msgspec.Raw | msgspec.UnsetType, key: str) -> Any:
-    """Return the outline or the keypoints of an annotation or a result (`owner`, for messages) in the form of `SHAPES`.
+    """Return the outline or the keypoints of an annotation or a result in the form of `SHAPES`.
+
+    `owner` names it in messages.
 
     Raises:
         ConfigError: they are absent or garbled.

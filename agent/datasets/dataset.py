@@ -1,4 +1,7 @@
-"""A data set: a folder of photographs or arrays, the files that its ground truth names, or the items inside one file.
+"""A data set, whose items are photographs, arrays, or parts of one file.
+
+It is a folder of photographs or arrays, the files that its ground truth names, or the items inside
+one file.
 
 Ground truth (`annotations`) is recognised by its content: COCO JSON; a JSON index `{"file":
 class}`; a text index `file class` (.txt, .csv, .tsv); YOLO labels (their folder, or data.yaml, or
@@ -33,17 +36,24 @@ _MAY_BE_WIDE, _LOOKED_AT = (".png", ".tif", ".tiff"), 20
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Items in a fixed order, with their ground truth, of which at most one kind is set: `truth`, `classes` or `targets`.
+    """Items in a fixed order, with their ground truth.
 
-    sha256: over the bytes of all items in order, and of the ground truth truth: COCO's annotation
-    document (a dict with images, annotations, categories), with `image_ids` in the order of `items`
-    classes: class index by item name, in the order of `items`; with `class_names` an index into
-    these, and the model must have the same names or as many drawn_from: the number of items that
-    the subset was drawn from warnings: oddities of the annotations, counted needed: the files
-    without which it cannot be opened again: the items', or the whole folder's if no annotations
-    list them targets: another reader's ground truth by item name, in the order of `items`
-    rate_per_s: the frame rate of a video, whose frames are the items copies: indices of items with
-    the same content as an earlier one, each with the index of the first
+    At most one kind of ground truth is set: `truth`, `classes` or `targets`.
+
+    Attributes:
+        sha256: the hash over the bytes of all items in order, and of the ground truth.
+        truth: COCO's annotation document (a dict with images, annotations, categories), with
+            `image_ids` in the order of `items`.
+        classes: class index by item name, in the order of `items`; with `class_names` an index into
+            these, and the model must have the same names or as many.
+        drawn_from: the number of items that the subset was drawn from.
+        warnings: oddities of the annotations, counted.
+        needed: the files without which it cannot be opened again: the items', or the whole folder's
+            if no annotations list them.
+        targets: another reader's ground truth by item name, in the order of `items`.
+        rate_per_s: the frame rate of a video, whose frames are the items.
+        copies: indices of items with the same content as an earlier one, each with the index of the
+            first.
     """
 
     name: str
@@ -77,13 +87,16 @@ def open_folder(
 ) -> Dataset:
     """Return the photographs of a folder, or its arrays if it has no photographs, sorted by name.
 
-    images: the folder, or a file that contains the items (a video). Its subfolders count only as
-    class folders or if annotations name them annotations: the items are those that they name,
-    matched by base name, with a note, if the paths are another system's. Photographs without ground
-    truth are left out with a warning: a folder often holds more than one set (val2017, with
-    annotations of 80) subset: the number of items to draw by `seed`, the same on every machine;
-    only these must exist reader: reads the ground truth; by default the first that recognises it
-    first: read only this many items, to see their kind; the hash then differs
+    Args:
+        images: the folder, or a file that contains the items (a video). Its subfolders count only
+            as class folders or if annotations name them.
+        annotations: the items are those that they name, matched by base name, with a note, if the
+            paths are another system's. Photographs without ground truth are left out with a
+            warning: a folder often holds more than one set (val2017, with annotations of 80).
+        subset: the number of items to draw by `seed`; only these must exist.
+        seed: the seed of the draw, which is the same on every machine.
+        reader: reads the ground truth; by default the first that recognises it.
+        first: read only this many items, to see their kind; the hash then differs.
 
     Raises:
         ConfigError: there is no folder or no photograph in it, or the annotations are garbled or
@@ -159,7 +172,10 @@ def _of_video(path: Path, annotations: Path | None, subset: int | None) -> Datas
 
 
 def _dark(items: Sequence[Item]) -> tuple[str, ...]:
-    """Return the note on files of 16 bits a channel whose values use fewer bits, judged by a sample: they are read as nearly black."""
+    """Return the note on files of 16 bits a channel whose values use fewer bits.
+
+    They are read as nearly black. It is judged by a sample.
+    """
     files = [
         item.path
         for item in items
@@ -199,7 +215,9 @@ def _with_truth(
 def read_truth(
     folder: Path, annotations: Path | None, reader: Reader | None = None
 ) -> GroundTruth | None:
-    """Return the ground truth, by the given reader or the first that recognises it; None for photographs without annotations.
+    """Return the ground truth, by the given reader or the first that recognises it.
+
+    None for photographs without annotations.
 
     Raises:
         ConfigError: no reader recognises it, or it is garbled.
@@ -228,7 +246,10 @@ def read_truth(
 
 
 def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], int | None]:
-    """Return a sorted subset of the names, drawn by a hash of each, so in any order the same, and the number it was drawn from."""
+    """Return a sorted subset of the names, and the number it was drawn from.
+
+    It is drawn by a hash of each, so it is the same in any order.
+    """
     if count is None:
         return named, None
     if count > len(named):
@@ -274,7 +295,10 @@ def _hashes(items: Sequence[Item]) -> list[bytes]:
 
 
 def _sha256_of(hashes: Iterable[bytes], identity: Path | bytes | None = None) -> str:
-    """Return one hash over the hashes of the items in order and the ground truth; bytes that move from one item to the next change it."""
+    """Return one hash over the hashes of the items in order and the ground truth.
+
+    Bytes that move from one item to the next change it.
+    """
     total = hashlib.sha256(b"".join(hashes))
     try:
         if identity is not None:

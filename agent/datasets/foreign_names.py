@@ -1,4 +1,6 @@
-"""Other tools' names of photographs: file names of other systems, and image ids that are text, file names or numbers in them.
+"""Matches other tools' names of photographs.
+
+They are file names of other systems, and image ids that are text, file names or numbers in them.
 
 A name is matched if it can mean exactly one photograph, with a note that says how and how many.
 """
@@ -41,7 +43,10 @@ _READINGS = (
 
 
 class AnnotatedImage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """COCO's entry of a photograph; `width` and `height` in pixels, if given; `text_id` is the id in the file if that is text."""
+    """COCO's entry of a photograph.
+
+    `width` and `height` are in pixels, if given; `text_id` is the id in the file if that is text.
+    """
 
     id: Id
     file_name: Annotated[str, msgspec.Meta(min_length=1)]
@@ -56,7 +61,9 @@ class AnnotatedImage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def match_files(folder: Path, named: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the name in the folder of each file that exists, and a note on files matched by base name.
+    """Return the name in the folder of each file that exists.
+
+    A note on files matched by base name comes with them.
 
     Raises:
         ConfigError: a name may mean several photographs, or several names mean the same one.
@@ -92,7 +99,10 @@ def match_files(folder: Path, named: Sequence[str]) -> tuple[dict[str, str], tup
 
 
 def _below(folder: Path, name: str) -> list[str]:
-    """Return the file of that name in the folder; for a path of another machine or system, by its longest end that is a file there."""
+    """Return the file of that name in the folder.
+
+    A path of another machine or system is matched by its longest end that is a file there.
+    """
     for path in (PurePosixPath(name), _path_of(name)):
         parts = [part for part in path.parts if part != "/"]
         # Nothing leads out of the folder.
@@ -104,7 +114,10 @@ def _below(folder: Path, name: str) -> list[str]:
 
 
 def _plain_name(name: str) -> str:
-    """Return the base name without the changes of systems and labelling tools: escapes, composed letters and prefixes."""
+    """Return the base name without the changes of systems and labelling tools.
+
+    These are escapes, composed letters and prefixes.
+    """
     return _LABEL_STUDIO.sub("", normalize("NFC", _path_of(name).name), count=1)
 
 
@@ -119,7 +132,9 @@ def match_image_ids(
     noun: str,
     files: Mapping[ImageKey, str | None] = MappingProxyType({}),
 ) -> tuple[dict[ImageKey, int], tuple[str, ...]]:
-    """Return the image of each id in a file (`noun`, for messages), by the first reading that fits all of them, and a note on it.
+    """Return the image of each id in a file, and a note on the reading.
+
+    It is the first reading that fits all ids. `noun` names the file in messages.
 
     `files` are the file names beside the ids. The id "7" may be an id, the stem of `7.jpg`, or of
     `007.jpg`.

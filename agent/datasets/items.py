@@ -1,4 +1,7 @@
-"""The items of a data set, each a file or an array inside a file; the photographs and arrays in a folder."""
+"""The items of a data set, each a file or an array inside a file.
+
+The module also lists the photographs and arrays in a folder.
+"""
 
 import hashlib
 import math
@@ -22,7 +25,10 @@ ARRAYS = (".npy", ".npz", ".bin")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item: `name` is unique in its data set; `path` is its file, or the file that contains its `array`."""
+    """One item of a data set, whose `name` is unique in it.
+
+    `path` is its file, or the file that contains its `array`.
+    """
 
     name: str
     path: Path
@@ -53,7 +59,11 @@ class Item:
 
 
 def read_bytes(path: Path, noun: str) -> bytes:
-    """Return the bytes of a file (`noun`, for the message); raises ConfigError if it cannot be read."""
+    """Return the bytes of a file (`noun`, for the message).
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     try:
         return path.read_bytes()
     except OSError as error:
@@ -83,7 +93,11 @@ def read_text(path: Path, noun: str) -> str:
 
 
 def json_lines(where: str, content: bytes, kind: type[Row]) -> Iterator[tuple[int, Row]]:
-    """Yield line numbers and objects of JSON Lines, without empty lines; raises ConfigError, beginning with `where`, at a wrong line."""
+    """Yield line numbers and objects of JSON Lines, without empty lines.
+
+    Raises:
+        ConfigError: a line is wrong; the message begins with `where`.
+    """
     for number, line in enumerate(content.splitlines(), 1):
         if line.strip():
             try:
@@ -100,17 +114,28 @@ def is_number(text: str) -> bool:
 
 
 def item_of_file(folder: Path, name: str) -> Item:
-    """Return the item of the file `name` in the folder; every file that is not an array counts as an image."""
+    """Return the item of the file `name` in the folder.
+
+    Every file that is not an array counts as an image.
+    """
     return Item(name, folder / name, "tensor" if Path(name).suffix.lower() in ARRAYS else "image")
 
 
 def photographs_in(folder: Path) -> list[str]:
-    """Return the names of the image files in the folder, sorted; raises ConfigError if the folder cannot be read."""
+    """Return the names of the image files in the folder, sorted.
+
+    Raises:
+        ConfigError: the folder cannot be read.
+    """
     return files_in(folder, PHOTOGRAPHS)
 
 
 def files_in(folder: Path, suffixes: Sequence[str]) -> list[str]:
-    """Return the names of the files in the folder that end in one of these, sorted; raises ConfigError if the folder cannot be read."""
+    """Return the names of the files in the folder that end in one of these, sorted.
+
+    Raises:
+        ConfigError: the folder cannot be read.
+    """
     try:
         return sorted(
             path.name
@@ -125,7 +150,11 @@ def files_in(folder: Path, suffixes: Sequence[str]) -> list[str]:
 
 
 def list_items(folder: Path, kinds: Sequence[Sequence[str]] = (PHOTOGRAPHS, ARRAYS)) -> list[str]:
-    """Return the names of the photographs in the folder, or else of its arrays, sorted; raises ConfigError if it has neither."""
+    """Return the names of the photographs in the folder, or else of its arrays, sorted.
+
+    Raises:
+        ConfigError: it has neither.
+    """
     names = next(filter(None, (files_in(folder, suffixes) for suffixes in kinds)), None)
     if names is None:
         sought = " and no ".join(
@@ -140,5 +169,9 @@ def list_items(folder: Path, kinds: Sequence[Sequence[str]] = (PHOTOGRAPHS, ARRA
 
 
 def list_photographs(folder: Path) -> list[str]:
-    """Return the names of the image files in the folder, sorted; raises ConfigError if it cannot be read or has none."""
+    """Return the names of the image files in the folder, sorted.
+
+    Raises:
+        ConfigError: it cannot be read or has none.
+    """
     return list_items(folder, (PHOTOGRAPHS,))

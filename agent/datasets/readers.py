@@ -1,4 +1,7 @@
-"""Our readers of ground truth: maps, class folders, class lists, COCO's JSON, visual wake words, MLPerf Tiny's list."""
+"""Our readers of ground truth.
+
+They read maps, class folders, class lists, COCO's JSON, visual wake words and MLPerf Tiny's list.
+"""
 
 import hashlib
 from codecs import BOM_UTF8
@@ -56,7 +59,10 @@ class Maps:
 
 
 class MlperfTiny:
-    """MLPerf Tiny's list of its evaluation set, `y_labels.csv`: features or pixels (.bin), each with its class."""
+    """MLPerf Tiny's list of its evaluation set, `y_labels.csv`.
+
+    It lists features or pixels (.bin), each with its class.
+    """
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:
         """Return whether the annotations have MLPerf Tiny's name."""
@@ -72,7 +78,10 @@ class MlperfTiny:
 
 
 class ClassFolders:
-    """ImageNet-style folders, one per class, with photographs or arrays; annotations may be a list of the classes (.txt, one a line)."""
+    """ImageNet-style folders, one per class, with photographs or arrays.
+
+    Annotations may be a list of the classes (.txt, one a line).
+    """
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
         """Return whether there are class folders, or a list of classes rather than of files."""
@@ -122,7 +131,9 @@ class Coco:
 
 
 class VisualWakeWords:
-    """Visual wake words: whether a COCO photograph shows a person, by MLPerf Tiny's rule, from COCO's annotations in a file `vww*.json`.
+    """Visual wake words, which say whether a COCO photograph shows a person.
+
+    They follow MLPerf Tiny's rule, from COCO's annotations in a file `vww*.json`.
 
     Class 1: a person's box (no crowd) covers more than 2.5% of the photograph. Class 0: no person
     is annotated. Photographs with only smaller persons are left out. Source: the script that made

@@ -16,9 +16,10 @@ from edgemeter.agent.datasets.items import Item
 
 
 class VideoFrames(Sequence[Item]):
-    """The frames of a video as items, decoded on access: uint8 [height, width, 3], RGB, rotated as the file says.
+    """The frames of a video as items, decoded on access.
 
-    In order, each frame is decoded once; going back decodes from the first frame again.
+    They are uint8 [height, width, 3], RGB, rotated as the file says. In order, each frame is
+    decoded once; going back decodes from the first frame again.
 
     Raises:
         ConfigError: the file is not a readable video.

@@ -1,4 +1,6 @@
-"""YOLO labels: a text file per photograph, a line per object: `class cx cy width height`, as ratios (0..1) of the photograph's sides.
+"""YOLO labels, with a text file per photograph and a line per object.
+
+A line is `class cx cy width height`, as ratios (0..1) of the photograph's sides.
 
 The class names are in `classes.txt`, one a line, or in `names` of a data.yaml in its usual forms
 (no YAML reader is needed).
@@ -148,7 +150,9 @@ class Yolo:
 def read_labels(
     images: Path, annotations: Path, photographs: Sequence[str]
 ) -> tuple[CocoDocument, tuple[str, ...]]:
-    """Return the labels of these photographs in the folder `images` as a document, and their oddities, counted.
+    """Return the labels of these photographs in the folder `images` as a document.
+
+    The labels' oddities are counted and returned too.
 
     Raises:
         ConfigError: labels or class names are not found, or a line is wrong.
@@ -189,7 +193,11 @@ def read_labels(
 
 
 def find_labels(images: Path, annotations: Path) -> YoloLabels:
-    """Return the label folder and the class names of these photographs; raises ConfigError if either is not found."""
+    """Return the label folder and the class names of these photographs.
+
+    Raises:
+        ConfigError: either is not found.
+    """
     if not annotations.exists():
         raise ConfigError(
             f"no labels at {str(annotations)!r}: give the folder of labels, data.yaml or "
@@ -241,7 +249,10 @@ def find_labels(images: Path, annotations: Path) -> YoloLabels:
 
 
 def _label_folders(images: Path) -> list[Path]:
-    """Return the candidates: the path with `labels` in place of the last `images`, and `labels` beside the folder."""
+    """Return the candidates for the label folder.
+
+    They are the path with `labels` in place of the last `images`, and `labels` beside the folder.
+    """
     parts = list(images.absolute().parts)
     swapped = []
     if "images" in parts:

@@ -1,1 +1,4 @@
-"""Delivery from device to collector: records are stored in the outbox, sent over MQTT, and deleted on receipt."""
+"""Delivery from device to collector.
+
+Records are stored in the outbox, sent over MQTT, and deleted on receipt.
+"""

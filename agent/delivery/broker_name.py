@@ -30,7 +30,10 @@ FORGET_S = 600.0
 
 
 class BrokerName:
-    """The broker name of one process of a device, whose session is `session`; any thread may call."""
+    """The broker name of one process of a device, whose session is `session`.
+
+    Any thread may call it.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,10 @@ class BrokerName:
             self._connected_s = now_s
 
     def disconnected(self, reason: str, now_s: float) -> None:
-        """Note the disconnect; use another name for a while after a takeover, or if our connections break early and there is a rival."""
+        """Note the disconnect, and use another name for a while if another process has ours.
+
+        That is after a takeover, or if our connections break early and there is a rival.
+        """
         with self._guard:
             lived_s = now_s - self._connected_s
             self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
@@ -97,7 +103,9 @@ class BrokerName:
                 self._short_lives = 0
 
     def state_seen(self, state: DeviceState, now_s: float) -> bool:
-        """Note the retained state under our name; return whether another device's has replaced ours.
+        """Note the retained state under our name.
+
+        Returns whether another device's has replaced ours.
 
         Before ours has arrived, another's is left from an earlier time.
         """

@@ -1,4 +1,7 @@
-"""Delivery of a session's records: each is stored in the outbox first, then sent, then deleted on receipt."""
+"""Delivery of a session's records.
+
+Each is stored in the outbox first, then sent, then deleted on receipt.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -26,7 +29,10 @@ class Delivery:
     device: str
 
     def keep(self, record: RunRecord) -> RunRecord:
-        """Store the record durably, and return it with its number in the outbox; it is sent from then on."""
+        """Store the record durably, and return it with its number in the outbox.
+
+        It is sent from then on.
+        """
         numbered = self.outbox.put(record)
         note_verdict(self.outbox.path.parent, numbered.started_at_ns, numbered.verdict.state)
         self.publisher.wake()

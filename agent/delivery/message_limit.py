@@ -1,4 +1,6 @@
-"""The largest message for one broker: its announced limit, or less if the broker or the line failed at a smaller message.
+"""The largest message that one broker accepts.
+
+It is the broker's announced limit, or less if the broker or the line failed at a smaller message.
 
 Brokers announce more than they accept (AWS IoT Core), or cannot announce a limit (MQTT 3.1.1).
 `ANSWERS` lists what they do at a larger message. A broker of MQTT 3.1.1 may also acknowledge and
@@ -73,7 +75,9 @@ class _Loss:
 
 
 class MessageLimit:
-    """The limit of messages to `broker`; `lost` is called from the session's thread, the rest from the publisher's.
+    """The limit of messages to `broker`.
+
+    `lost` is called from the session's thread, the rest from the publisher's.
 
     A message that was unanswered when the connection was lost reduces the size of messages with
     several records; answered ones let it grow again, more slowly each time. Until then one message
@@ -122,7 +126,10 @@ class MessageLimit:
         return number
 
     def lost(self, session: MqttSession, reason: str) -> str | None:
-        """Note the end of a connection; return the size of the message that may have caused it, in words."""
+        """Note the end of a connection.
+
+        Returns the size of the message that may have caused it, in words.
+        """
         leaving, on_the_way = self._leaving, self._on_the_way
         self._on_the_way = {}
         self._is_lost = True
@@ -145,9 +152,10 @@ class MessageLimit:
         self._refusals = self._outbox.refusals(self._broker)
 
     def learn(self, session: MqttSession, is_held: Callable[[Pending], bool]) -> list[Pending]:
-        """Process the answers and losses since the last call; return the records to be sent again in smaller messages.
+        """Process the answers and losses since the last call.
 
-        `is_held` returns whether a record was sent and has no receipt.
+        Returns the records to be sent again in smaller messages. `is_held` returns whether a record
+        was sent and has no receipt.
         """
         on_the_way = self._on_the_way
         answered = [number for number in on_the_way if not session.is_on_its_way(number)]
@@ -173,7 +181,10 @@ class MessageLimit:
         return too_large
 
     def records_go_first(self) -> bool:
-        """Return whether other messages have to wait, because the connection ended at one and would end again before any record."""
+        """Return whether other messages have to wait.
+
+        They do if the connection ended at one and would end again before any record.
+        """
         return self._lost_other_bytes is not None
 
     def is_idle(self) -> bool:
@@ -181,7 +192,10 @@ class MessageLimit:
         return not self._on_the_way
 
     def receipted(self, receipt: Receipt) -> None:
-        """Learn from the receipts of messages that a broker of MQTT 3.1.1 has acknowledged, also on an earlier connection."""
+        """Learn from the receipts of messages that a broker of MQTT 3.1.1 has acknowledged.
+
+        It may have done so on an earlier connection.
+        """
 
         def is_passed(message: _SentMessage) -> bool:
             seqs = [record.seq for record in message.records if record.session == receipt.session]
@@ -192,7 +206,10 @@ class MessageLimit:
             self._learn_answers([message.size_bytes for message in passed])
 
     def unconfirmed(self, rows: Sequence[int]) -> None:
-        """Note that the receipts of these records are overdue: a broker of MQTT 3.1.1 may have dropped their messages."""
+        """Note that the receipts of these records are overdue.
+
+        A broker of MQTT 3.1.1 may have dropped their messages.
+        """
         overdue = set(rows)
         silent = [
             message
@@ -249,9 +266,10 @@ class MessageLimit:
         return min([*certain, *closed[:count][-1:]], default=None)
 
     def is_retry_due(self, now_s: float) -> bool:
-        """Return whether all records are tried again: now and then, a broker that did not say for certain why it accepted none is asked.
+        """Return whether all records are tried again.
 
-        One more failure is enough to restore the limit.
+        Now and then, a broker that did not say for certain why it accepted none is asked. One more
+        failure is enough to restore the limit.
         """
         is_due = self._retry_s is not None and now_s >= self._retry_s
         if self._retry_s is None or is_due:
@@ -348,7 +366,10 @@ class MessageLimit:
             self.deferred |= suspects
 
     def _name(self, silent: Iterable[_SentMessage]) -> None:
-        """Note records that were alone on the way and larger than all that were confirmed; they are repeated all the same."""
+        """Note records that were alone on the way and larger than all that were confirmed.
+
+        They are repeated all the same.
+        """
         for message in silent:
             (record,) = message.records
             self._silences[record.row] += 1

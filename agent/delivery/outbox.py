@@ -1,7 +1,7 @@
-"""The outbox: every record is stored on the device's disk until a collector's receipt confirms it, and longer if there is room.
+"""The outbox stores every record on the device's disk until a collector's receipt confirms it.
 
-One file per device, which several processes may open at once (not across a fork). Its size is
-limited: see `outbox_file`.
+It keeps records longer if there is room. It is one file per device, which several processes may
+open at once (not across a fork). Its size is limited: see `outbox_file`.
 """
 
 import contextlib
@@ -89,7 +89,9 @@ class Outbox(Database):
         self._reserve.in_need(self._begin_session)
 
     def put(self, record: RunRecord) -> RunRecord:
-        """Store `record` durably; return it with its session and its number (1, 2, 3, ... without gaps).
+        """Store `record` durably, and return it with its session and its number.
+
+        Numbers are 1, 2, 3, ... without gaps.
 
         If there is no room, it deletes receipted records first, then the oldest raw traces, the
         oldest records last.
@@ -131,7 +133,9 @@ class Outbox(Database):
         device: str | None = None,
         fleet: str | None = None,
     ) -> list[Pending]:
-        """Return the records to be sent, oldest first, of earlier sessions too; at least one if there is one.
+        """Return the records to be sent, oldest first, of earlier sessions too.
+
+        At least one is returned if there is one.
 
         `limit_bytes` counts their JSON; `after_row` continues after an earlier call; `device`
         selects one device's, `fleet` one fleet's. Records whose timestamp may still be corrected
@@ -173,7 +177,10 @@ class Outbox(Database):
             return True
 
     def set_aside(self, row: int, reason: str) -> bool:
-        """Note that the record in that row is too large to be sent, and why; return whether that is new."""
+        """Note that the record in that row is too large to be sent, and why.
+
+        Returns whether that is new.
+        """
         statement = """INSERT INTO too_large SELECT row, ? FROM waiting WHERE row = ?
             ON CONFLICT DO UPDATE SET reason = excluded.reason WHERE reason != excluded.reason"""
         return bool(self._reserve.in_need(lambda: self._write(statement, reason, row)))
@@ -253,7 +260,10 @@ class Outbox(Database):
     def _place(
         self, connection: sqlite3.Connection, named: tuple[int, int, int], received_ns: int
     ) -> None:
-        """Give records without a time of their own that of their first receipt, which they keep when sent again."""
+        """Give records without a time of their own that of their first receipt.
+
+        They keep it when sent again.
+        """
         rows = (
             "FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ? AND "
             "row NOT IN (SELECT row FROM receipted)"
@@ -296,7 +306,9 @@ class Outbox(Database):
             return outbox_file.delete_receipted(connection)
 
     def send_again(self, request: AgainRequest, device: str, fleet: str) -> int | None:
-        """Mark the receipted records that `request` names as waiting; return the row of the first, None if there is none.
+        """Mark the receipted records that `request` names as waiting.
+
+        Returns the row of the first, None if there is none.
 
         A request is answered once, whenever it arrives and after any restart: this is durable when
         the method returns.
@@ -322,7 +334,10 @@ class Outbox(Database):
         return None if first_row is None else int(first_row)
 
     def receipted(self, device: str) -> int:
-        """Return the number of receipted records of `device` that are still stored, and not requested again."""
+        """Return the number of receipted records of `device` that are still stored.
+
+        Those that are requested again do not count.
+        """
         query = (
             "SELECT count(*) FROM receipted JOIN records USING (row) WHERE device = ? AND row "
             "NOT IN (SELECT row FROM waiting)"
@@ -349,7 +364,10 @@ class Outbox(Database):
         )
 
     def dropped(self, device: str | None = None) -> outbox_file.Dropped:
-        """Return what was dropped since the file was created because the outbox or the disk was full, of one device or of all."""
+        """Return what was dropped since the file was created, of one device or of all.
+
+        Records are dropped because the outbox or the disk is full.
+        """
         with self.mapped() as connection:
             return outbox_file.dropped_count(connection, device)
 
@@ -363,7 +381,10 @@ class Outbox(Database):
         return None if row is None else int(row)
 
     def wait_for_clock(self, boot_id: str, until_s: float) -> None:
-        """Hold back the records of this boot until then, in seconds since boot; only the first call in a boot counts."""
+        """Hold back the records of this boot until then, in seconds since boot.
+
+        Only the first call in a boot counts.
+        """
         with self.transaction() as connection:
             connection.execute("DELETE FROM patience WHERE boot_id != ?", (boot_id,))
             connection.execute("INSERT OR IGNORE INTO patience VALUES (?, ?)", (boot_id, until_s))

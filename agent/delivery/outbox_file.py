@@ -1,4 +1,7 @@
-"""The outbox's file: its tables, the order in which it drops records when full, and a reserve on the disk."""
+"""The outbox's file, with its tables and a reserve on the disk.
+
+The module also sets the order in which the file drops records when full.
+"""
 
 import os
 import sqlite3
@@ -52,7 +55,9 @@ class DiskReserve:
             ) from error
 
     def in_need(self, write: Callable[[], _Result]) -> _Result:
-        """Return the result of `write`; if the disk is too full for it, delete the reserve and try once more.
+        """Return the result of `write`, which may use the disk's reserve.
+
+        If the disk is too full for it, the reserve is deleted and `write` is tried once more.
 
         Raises:
             UnavailableError: it fails without the reserve too.
@@ -117,7 +122,10 @@ class Dropped:
 def drop_receipted(
     connection: sqlite3.Connection, limit_bytes: int, now_ns: int, *, has_disk: bool
 ) -> None:
-    """Delete receipted records, oldest first, within the caller's transaction: expired ones, and those for which there is no room."""
+    """Delete receipted records, oldest first, within the caller's transaction.
+
+    Expired ones are deleted, and those for which there is no room.
+    """
     excess_bytes = sqlite_file.space_bytes(connection)[0] - int(KEPT_RATIO * limit_bytes)
     if excess_bytes > 0:
         sizes = "SELECT row, size_bytes FROM receipted JOIN records USING (row) ORDER BY row"
@@ -147,13 +155,19 @@ def delete_receipted(connection: sqlite3.Connection) -> int:
 
 
 def has_disk_room(path: Path) -> bool:
-    """Return whether the disk of the outbox at `path` has room for records that are kept only for safety."""
+    """Return whether the disk of the outbox at `path` has room for more.
+
+    It is for records that are kept only for safety.
+    """
     disk = os.statvfs(path.parent)
     return disk.f_bavail >= KEPT_DISK_RATIO * disk.f_blocks
 
 
 def is_delivered(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
-    """Return whether a collector confirmed one of these records (device, session, seq), as far as the outbox at `path` remembers."""
+    """Return whether a collector confirmed one of these records (device, session, seq).
+
+    That is as far as the outbox at `path` remembers.
+    """
     if not path.exists():
         return False
     query = (
@@ -164,7 +178,9 @@ def is_delivered(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
 
 
 def withdraw(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
-    """Delete these records (device, session, seq) from the outbox at `path`; return whether one of them was to be sent.
+    """Delete these records (device, session, seq) from the outbox at `path`.
+
+    Returns whether one of them was to be sent.
 
     Raises:
         EdgemeterError: there is an outbox, and it cannot be written.
@@ -193,7 +209,9 @@ def withdraw(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
 
 
 def try_again(path: Path) -> None:
-    """Forget which messages were too large, so that the outbox at `path`, if there is one, sends its records again.
+    """Forget which messages were too large.
+
+    So the outbox at `path`, if there is one, sends its records again.
 
     Raises:
         EdgemeterError: it cannot be written.
@@ -205,7 +223,10 @@ def try_again(path: Path) -> None:
 
 
 def too_large(connection: sqlite3.Connection, device: str | None) -> list[str]:
-    """Return why waiting records are not sent, one reason for each that is too large for a message, of one device or of all."""
+    """Return why waiting records are not sent, of one device or of all.
+
+    There is one reason for each that is too large for a message.
+    """
     query = (
         "SELECT reason FROM too_large JOIN records USING (row) WHERE ? IS NULL OR device = ? "
         "ORDER BY row"
@@ -214,13 +235,19 @@ def too_large(connection: sqlite3.Connection, device: str | None) -> list[str]:
 
 
 def waiting_count(connection: sqlite3.Connection, device: str | None = None) -> int:
-    """Return the number of records without a receipt, or requested again, of one device or of all."""
+    """Return the number of records without a receipt, of one device or of all.
+
+    It includes those that are requested again.
+    """
     query = "SELECT count(*) FROM waiting JOIN records USING (row) WHERE ? IS NULL OR device = ?"
     return int(connection.execute(query, (device, device)).fetchone()[0])
 
 
 def drop_down_to(connection: sqlite3.Connection, limit_bytes: int) -> Dropped:
-    """Drop records until the rest fits, within the caller's transaction; call `drop_receipted` first."""
+    """Drop records until the rest fits, within the caller's transaction.
+
+    Call `drop_receipted` first.
+    """
     excess_bytes = sqlite_file.space_bytes(connection)[0] - limit_bytes
     if excess_bytes <= 0:
         return Dropped()

@@ -1,4 +1,6 @@
-"""The publisher: brings the outbox to a collector over MQTT; receipted records are not sent again unless a collector requests them.
+"""The publisher, which brings the outbox to a collector over MQTT.
+
+Receipted records are not sent again unless a collector requests them.
 
 The broker's own acknowledgement does not count: no broker in use keeps acknowledged messages
 through every crash. A record is sent again after a reconnect, and when its receipt is overdue; the
@@ -52,7 +54,10 @@ WAITING_MESSAGES = 100
 
 
 class PublisherListener(Protocol):
-    """Receives the device's messages other than receipts; called from the publisher's threads, may not block."""
+    """Receives the device's messages other than receipts.
+
+    It is called from the publisher's threads, and may not block.
+    """
 
     @property
     def topics(self) -> Sequence[str]:
@@ -66,7 +71,9 @@ class PublisherListener(Protocol):
 
 
 class Publisher:
-    """Publishes the outbox's records of one device; use it as: connect or start, (put, wake)*, drain, close.
+    """Publishes the outbox's records of one device.
+
+    Use it as: connect or start, (put, wake)*, drain, close.
 
     `birth` describes the device; `lasting` is whether the broker keeps its subscriptions and
     messages while it is away.
@@ -140,7 +147,10 @@ class Publisher:
         self.start()
 
     def start(self) -> None:
-        """Start without waiting for a broker: connecting is retried, and the outbox is sent when a broker answers."""
+        """Start without waiting for a broker.
+
+        Connecting is retried, and the outbox is sent when a broker answers.
+        """
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name="edgemeter-publisher", daemon=True
@@ -152,7 +162,9 @@ class Publisher:
         self._wake.set()
 
     def drain(self, timeout_s: float) -> int:
-        """Wait until every record of this device that can be sent is receipted, at most `timeout_s`; return the number of the others.
+        """Wait until every record of this device that can be sent is receipted.
+
+        It waits at most `timeout_s`, and returns the number of the others.
 
         Raises:
             UnavailableError: the broker refuses this device's records or its subscription (MQTT 5;
@@ -222,7 +234,9 @@ class Publisher:
         )
 
     def report_activity(self, measuring: messages.Measuring | None) -> None:
-        """Report the current measurement, at once or not at all: nothing may be sent later, while a query is timed.
+        """Report the current measurement, at once or not at all.
+
+        Nothing may be sent later, while a query is timed.
 
         Without a connection, the end of a measurement is reported with the next one.
         """
@@ -231,7 +245,10 @@ class Publisher:
             self._publish_activity(self._session, self._activity)
 
     def report_challenge(self, challenge: str) -> None:
-        """Report the value that orders must repeat in this device's state, now and with every connection."""
+        """Report the value that orders must repeat in this device's state.
+
+        It is reported now and with every connection.
+        """
         self._challenge = challenge
         self._restate()
 
@@ -315,7 +332,10 @@ class Publisher:
         self._wake.set()
 
     def received(self, message: mqtt_session.Message) -> None:
-        """Session event: a receipt, or the device's state; other messages are ignored (amqtt sends retained messages to all clients)."""
+        """Handle a receipt, or the device's state, from the session.
+
+        Other messages are ignored (amqtt sends retained messages to all clients).
+        """
         suffix = f"/{self._birth.device}/"
         try:
             if message.topic.endswith(f"{suffix}receipt"):

@@ -1,4 +1,6 @@
-"""Decides which records of the outbox are sent now, in which batches, which are repeated, and which wait.
+"""Decides which records of the outbox are sent now, in which batches.
+
+It also decides which are repeated, and which wait.
 
 One record is sent as its JSON, several of one fleet (a topic) as a JSON array, either compressed
 (zlib) above a size; the first byte tells the form. Waiting records are sent together, so that a
@@ -55,7 +57,10 @@ def packed(encoded: list[bytes]) -> bytes:
 
 
 def batches(pending: Sequence[Pending], alone_bytes: int, together_bytes: int) -> Iterator[Batch]:
-    """Yield the records in order in few batches: those of several have at most `together_bytes`, one above `alone_bytes` stays alone."""
+    """Yield the records in order in few batches.
+
+    Those of several records have at most `together_bytes`; one above `alone_bytes` stays alone.
+    """
     for _, together in groupby(pending, key=lambda record: record.fleet):
         yield from _batches_of(list(together), alone_bytes, together_bytes)
 
@@ -180,7 +185,10 @@ class SendWindow:
             del self._repeats[key]
 
     def restart(self) -> None:
-        """Start again at the oldest record: messages in flight on the old connection may be lost."""
+        """Start again at the oldest record.
+
+        Messages in flight on the old connection may be lost.
+        """
         self.resent += len(self._sent)
         self._sent.clear()
         self._repeats.clear()
@@ -191,9 +199,10 @@ class SendWindow:
     def expire(
         self, now_s: float, is_on_its_way: Callable[[int], bool] = lambda _: False
     ) -> list[int]:
-        """Return the rows that are to be sent again, because their receipt is overdue or no receipt comes at all.
+        """Return the rows that are to be sent again.
 
-        Those in flight (`is_on_its_way`, minutes on a slow line) cannot have one.
+        Their receipt is overdue, or no receipt comes at all. Those in flight (`is_on_its_way`,
+        minutes on a slow line) cannot have one.
         """
         for sent in (*self._sent.values(), *self._repeats.values()):
             if is_on_its_way(sent.message):
@@ -220,7 +229,10 @@ class SendWindow:
                 sent.message = message
 
     def due(self, now_s: float) -> list[int]:
-        """Return the rows of single records to send again now; each then waits longer than before."""
+        """Return the rows of single records to send again now.
+
+        Each then waits longer than before.
+        """
         rows = []
         for sent in self._repeats.values():
             if now_s >= sent.at_s:
@@ -252,7 +264,9 @@ class SendWindow:
 
 
 class Sender:
-    """Sends the records of `device` in `outbox`, within a window of unreceipted ones; for one thread.
+    """Sends the records of `device` in `outbox`, within a window of unreceipted ones.
+
+    It is for one thread.
 
     If the broker refuses a record of a previous fleet of the device, such records are held back
     until the next connection. `too_large` contains the rows that were skipped on this connection.
@@ -289,7 +303,10 @@ class Sender:
         self.window.withdraw(self.limit.learn(session, self.window.holds))
 
     def refused(self, session: MqttSession) -> bool:
-        """Note the broker's refusal of a message, from any thread; return whether it was one of a previous fleet."""
+        """Note the broker's refusal of a message, from any thread.
+
+        Returns whether it was one of a previous fleet.
+        """
         answered = {number for number in self._previous.copy() if not session.is_on_its_way(number)}
         self._previous.difference_update(answered)
         if answered:

@@ -1,4 +1,6 @@
-"""Corrected timestamps: for records measured before the wall clock was synchronised, as on a board without a clock chip.
+"""Corrects timestamps of records measured before the wall clock was synchronised.
+
+This is needed on a board without a clock chip.
 
 Such a record is held back until the clock is synchronised; then its start is computed from the time
 since boot, which no step of the wall clock affects. It is changed only before it is sent: every
@@ -60,7 +62,10 @@ class Stamping:
             )
 
     def settle(self) -> float | None:
-        """Correct held records once the clock is set, or release them after a while; return when to retry (s), None if none is held."""
+        """Correct held records once the clock is set, or release them after a while.
+
+        Returns when to retry (s), None if none is held.
+        """
         if not self._outbox.has_unstamped():
             return None
         boot_id = self._boot_id() or ""

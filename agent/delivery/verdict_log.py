@@ -1,4 +1,7 @@
-"""The verdicts of the last runs, in a small text file next to the outbox, which deletes delivered records."""
+"""The verdicts of the last runs, in a small text file next to the outbox.
+
+The outbox itself deletes delivered records.
+"""
 
 import contextlib
 import os

@@ -1,4 +1,7 @@
-"""Checks of delivery for `edgemeter doctor`: disk space, ledger and outbox, and the broker if one is configured."""
+"""Checks of delivery for `edgemeter doctor`.
+
+They are about disk space, ledger and outbox, and the broker if one is configured.
+"""
 
 import contextlib
 import secrets

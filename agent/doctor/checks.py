@@ -1,4 +1,8 @@
-"""Checks for `edgemeter doctor`: machine (board, system, clocks, heat, supply) and software (Python, runtimes, libraries)."""
+"""Checks of machine and software for `edgemeter doctor`.
+
+The machine is the board, system, clocks, heat and supply; the software is Python, runtimes and
+libraries.
+"""
 
 import platform
 import re
@@ -258,7 +262,10 @@ VISION: Mapping[str, Sequence[RuntimePackage]] = {
 
 
 def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterator[Finding]:
-    """Yield the findings about the software; installed libraries are imported, each in its own process, so that a broken build shows."""
+    """Yield the findings about the software.
+
+    Installed libraries are imported, each in its own process, so that a broken build shows.
+    """
     yield _software(
         "python",
         "ok",
@@ -335,7 +342,10 @@ def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Fi
 
 
 def _mismatch(library: str) -> tuple[FindingState, str] | None:
-    """Return how a version of libedgetpu does not match the installed interpreter, and why; None if it matches, or if one is unknown."""
+    """Return how a version of libedgetpu does not match the installed interpreter, and why.
+
+    None if it matches, or if one is unknown.
+    """
     interpreter = next((name for name in setups.INTERPRETERS if version(name)), None)
     if not library or interpreter is None:
         return None

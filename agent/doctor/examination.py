@@ -1,4 +1,7 @@
-"""The doctor: checks everything that a run needs, and reports the equipment, problems and their remedies."""
+"""The doctor, which checks everything that a run needs.
+
+It reports the equipment, problems and their remedies.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,7 +99,11 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def from_json(text: str) -> list[Finding]:
-    """Return the findings in the text from `as_json`; raises ConfigError if it is not such a report."""
+    """Return the findings in the text from `as_json`.
+
+    Raises:
+        ConfigError: it is not such a report.
+    """
     try:
         return decode_json(text, dict[str, list[Finding]])["findings"]
     except (msgspec.MsgspecError, KeyError) as error:
@@ -104,7 +111,10 @@ def from_json(text: str) -> list[Finding]:
 
 
 def render(findings: Sequence[Finding], *, is_whole: bool = False) -> Table:
-    """Return the findings as a table: problems, equipment, and one row for absent parts; or, with `is_whole`, the full list."""
+    """Return the findings as a table.
+
+    It has problems, equipment, and one row for absent parts; or, with `is_whole`, the full list.
+    """
     table = Table(caption=Text(_summary(findings), "bold"))
     for _ in range(4 if is_whole else 3):
         table.add_column()
@@ -117,7 +127,11 @@ def render(findings: Sequence[Finding], *, is_whole: bool = False) -> Table:
 
 
 def _brief(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield the problems, the equipment, the runtimes in one finding, and the absent parts in another."""
+    """Yield the findings in brief.
+
+    They are the problems, the equipment, the runtimes in one finding, and the absent parts in
+    another.
+    """
     runtimes = [
         f for f in findings if f.area == "software" and f.state == "ok" and f.name not in TOOLS
     ]

@@ -1,6 +1,7 @@
-"""Compatible combinations of board, system, runtime and accelerator (`setups.toml` next to this file).
+"""Compatible combinations of board, system, runtime and accelerator.
 
-A set-up names exact packages; it is not necessarily tested.
+They are in `setups.toml` next to this file. A set-up names exact packages; it is not necessarily
+tested.
 """
 
 import re
@@ -62,7 +63,10 @@ def all_setups() -> tuple[Setup, ...]:
 
 
 def interpreters() -> Mapping[str, str]:
-    """Return the matching interpreter of each known version of libedgetpu, as a requirement: `16.0tf2.19.1-1` to `NAME==VERSION`."""
+    """Return the matching interpreter of each known version of libedgetpu, as a requirement.
+
+    For example `16.0tf2.19.1-1` to `NAME==VERSION`.
+    """
     pairs: dict[str, str] = {}
     for setup in all_setups():
         library = next(

@@ -76,12 +76,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorAbilities:
-    """The abilities of a generator; if one is missing, a rule of the verdict applies, or the record has a reason.
+    """The abilities of a generator.
 
-    counts: `exact`, every token arrives by itself; `usage`, a server reports the total of each
-    query; `estimated` from chunks of text. ignores_end: it generates beyond the model's end of
-    text, so that lengths are exact. chats: a prompt may be a `Chat`.
-    is_local: the run starts and ends the engine, so that memory and energy are its own.
+    If one is missing, a rule of the verdict applies, or the record has a reason.
+
+    Attributes:
+        counts: `exact`, every token arrives by itself; `usage`, a server reports the total of each
+            query; `estimated` from chunks of text.
+        ignores_end: it generates beyond the model's end of text, so that lengths are exact.
+        chats: a prompt may be a `Chat`.
+        is_local: the run starts and ends the engine, so that memory and energy are its own.
     """
 
     counts: TokenCounts = "exact"
@@ -94,15 +98,21 @@ class GeneratorAbilities:
 class LoadedGenerator:
     """The facts that a generator learns when it loads a model; None is unknown.
 
-    context_tokens: the longest query with its output; trained_context_tokens: that of the model's
-    training. text_tokens: ids of ordinary text for synthetic prompts, int32 [n]; empty if prompts
-    are texts. first_tokens: the beginning of each prompt (the begin-of-text token, if the model
-    needs one). name: the model's own name.
-    precision: the type of most weight bytes in lower case (f16, q4_0).
-    speculative: the method that guesses several tokens a step, None without one. template_tokens:
-    the number of tokens of the chat template at the beginning of a prompt, which a server may have
-    cached. process: the process with the model; None: this one, or a server's.
-    facts: further facts for the record (the engine's system info, the extra fields of requests).
+    Attributes:
+        context_tokens: the longest query with its output.
+        trained_context_tokens: the longest query with its output in the model's training.
+        text_tokens: ids of ordinary text for synthetic prompts, int32 [n]; empty if prompts are
+            texts.
+        first_tokens: the beginning of each prompt (the begin-of-text token, if the model needs
+            one).
+        name: the model's own name.
+        precision: the type of most weight bytes in lower case (f16, q4_0).
+        speculative: the method that guesses several tokens a step, None without one.
+        template_tokens: the number of tokens of the chat template at the beginning of a prompt,
+            which a server may have cached.
+        process: the process with the model; None: this one, or a server's.
+        facts: further facts for the record (the engine's system info, the extra fields of
+            requests).
     """
 
     package: str
@@ -129,12 +139,15 @@ class LoadedGenerator:
 class Generated:
     """The result of a query; None is unknown.
 
-    output_tokens: the generated tokens, counted as `GeneratorAbilities.counts` says. prompt_tokens,
-    cached_tokens: the prompt by the engine's count, and the part of it that was not processed
-    again. stamped_tokens: the tokens of each stamp, if they are known only at the end of the
-    answer. unstreamed: why the stamps are not the times of tokens: the answer came in one piece.
-    drafted_tokens, accepted_tokens: the tokens that a server guessed, and those of them in the
-    answer. hidden_reasoning_tokens: tokens before the first stamp, which counts them.
+    Attributes:
+        output_tokens: the generated tokens, counted as `GeneratorAbilities.counts` says.
+        prompt_tokens: the prompt by the engine's count.
+        cached_tokens: the part of the prompt that was not processed again.
+        stamped_tokens: the tokens of each stamp, if they are known only at the end of the answer.
+        unstreamed: why the stamps are not the times of tokens: the answer came in one piece.
+        drafted_tokens: the tokens that a server guessed.
+        accepted_tokens: the guessed tokens that are in the answer.
+        hidden_reasoning_tokens: tokens before the first stamp, which counts them.
     """
 
     text: str
