@@ -1,13 +1,16 @@
-r"""The energy of a block of queries: the area of the readings above idle power, until they are back at it.
+r"""The energy of a block of queries, as a sensor shows it.
+
+It is the area of the readings above idle power, until they are back at it.
 
     queries            ##########
     readings         _/~~~~~~~~~~\___
     idle  __________/                \____________
                       |  timed   |tail|
 
-A sensor that lags, averages or holds its value shows the power late, but the area above idle power stays the same. The area after the
-last query (the tail) therefore belongs to the queries, with one exception. A fan that runs on is no work of the queries. It shows as a
-level: the power falls at once by half or more and then stays, or it returns to idle and rises again.
+A sensor that lags, averages or holds its value shows the power late, but the area above idle power
+stays the same. The area after the last query (the tail) therefore belongs to the queries, with one
+exception. A fan that runs on is no work of the queries. It shows as a level: the power falls at
+once by half or more and then stays, or it returns to idle and rises again.
 
 A sensor that falls more slowly than it rises shows too much of every burst, so it gives no energy.
 Source: a linear filter of gain 1 conserves the area.
@@ -44,7 +47,9 @@ FEWEST_ON_EDGE, EDGE_SHARE = 4, (0.05, 0.85)
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The energy of the queries that the sensor shows after their end, with its standard uncertainty; and the load that runs on, mJ.
+    """The energy of the queries that the sensor shows after their end, with its uncertainty.
+
+    The uncertainty is a standard one. The load that runs on is in mJ.
 
     `idle_u_mj` is the part of the uncertainty that comes from idle power. `rise_ns` is how long the
     sensor takes to show a load.
@@ -60,7 +65,10 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block as a sensor shows it: the spacing of its values, idle power, tail and uncertainty of the edges; or a refusal."""
+    """A block as a sensor shows it.
+
+    It has the spacing of its values, idle power, tail and uncertainty of the edges; or a refusal.
+    """
 
     spacing_ns: float
     idle: IdlePower | None
@@ -132,7 +140,10 @@ def block_of(
 def _return(
     curve: Curve, before: Window | None, after: Window, timed: Window, spacing_ns: float
 ) -> tuple[int, bool]:
-    """Return the length of the tail, at most two thirds of the idle stretch, and whether the readings still fall at the end of it."""
+    """Return the length of the tail, and whether the readings still fall at the end of it.
+
+    The length is at most two thirds of the idle stretch.
+    """
     parts = int(min(MOST_PARTS, max(3, after.length_ns / spacing_ns)))
     latest = int(parts * REFERENCE_SHARE)
     means_w = curve.means_w(after, parts)
@@ -177,7 +188,10 @@ class _Edges:
         self.fall_w = self._level_w - self._after_w
 
     def tail(self, longest_ns: float, *, is_even: bool, falls_on: bool) -> Tail | str:
-        """Return the tail, or why the sensor gives no energy; `longest_ns` is the time in which the readings must return to idle."""
+        """Return the tail, or why the sensor gives no energy.
+
+        `longest_ns` is the time in which the readings must return to idle.
+        """
         curve, window = self._curve, self._tail
         area_mj = curve.energy_mj(window) - self._after_w * window.length_ns / NS_PER_MS
         idle_u_mj = self._idle.stretch_u_w(window.length_ns) * window.length_ns / NS_PER_MS
@@ -218,7 +232,11 @@ class _Edges:
         return Tail(energy_mj, deviation, after_load_mj, idle_u_mj, self._rise_ns, self._delay_ns)
 
     def _deviation_of_tail(self, tail_mj: float, idle_u_mj: float) -> float | str:
-        """Return half the difference between the tail and that which the delay of the rise predicts, mJ; a refusal if it is not chance."""
+        """Return half the difference between the tail and the predicted tail, mJ.
+
+        The prediction is from the delay of the rise. If the difference is not chance, return a
+        refusal.
+        """
         by_rise_mj = self._delay_ns * self.fall_w / NS_PER_MS
         levels_w = self._curve.means_w(self._timed, max(3, self._timed.length_ns // self._rise_ns))
         changes_w = np.diff(levels_w[1:])
@@ -243,7 +261,10 @@ class _Edges:
         return abs(off_mj) / 2
 
     def _rise(self) -> tuple[int, float]:
-        """Return how long the sensor takes to show the load, and its mean delay, ns: the area that its beginning lacks, over the step."""
+        """Return how long the sensor takes to show the load, and its mean delay, ns.
+
+        The delay is the area that the beginning of the load lacks, over the step.
+        """
         rise_ns, delay_ns = RISE_SPACINGS * self._spacing_ns, 0.0
         longest_ns = self._timed.length_ns / 3
         # The stretch that is looked at grows until it is long enough for the delay that it shows.
@@ -261,7 +282,10 @@ class _Edges:
         return int(min(rise_ns, longest_ns)), delay_ns
 
     def _after_the_fall(self) -> tuple[float, list[float]]:
-        """Return the length of four equal parts after the end, ms, the second of which has lost half of the load; and their means, W."""
+        """Return the length of four equal parts after the end, ms, and their means, W.
+
+        The second part has lost half of the load.
+        """
         # A sensor that rises late falls as late.
         part_ns = int(
             1.5 * (self._delay_ns if self._delay_ns > 2 * self._spacing_ns else self._spacing_ns)
@@ -274,7 +298,10 @@ class _Edges:
             part_ns *= 2
 
     def _is_slower_one_way(self, level_u_w: float) -> bool:
-        """Return whether the time constants of rise and fall differ beyond chance, where enough readings show both."""
+        """Return whether the time constants of rise and fall differ beyond chance.
+
+        They are compared where enough readings show both.
+        """
         if not (self.rise_w and self.fall_w):
             return False
         rise = self._time_constant(self._timed.start_ns, self._before_w, self.rise_w)
@@ -295,7 +322,10 @@ class _Edges:
     def _time_constant(
         self, begin_ns: int, from_w: float, step_w: float
     ) -> tuple[float, float] | None:
-        """Return the time constant of an exponential through the readings on an edge, and its standard uncertainty, s."""
+        """Return the time constant of an exponential through the readings on an edge, s.
+
+        Its standard uncertainty, s, comes with it.
+        """
         first = int(np.searchsorted(self._curve.times_ns, begin_ns))
         progress = (self._curve.powers_w[first:] - from_w) / step_w
         size = int(np.argmax(progress > EDGE_SHARE[1]))

@@ -1,4 +1,6 @@
-"""The uncertainty budget of an energy: every term by itself, as a standard uncertainty (k = 1) in mJ of the whole block.
+"""The uncertainty budget of an energy, with every term by itself.
+
+A term is a standard uncertainty (k = 1) in mJ of the whole block.
 
 By the GUM, the squares of independent terms add up, and the expanded uncertainty is the root of
 their sum times k. k is 2 where the terms are well known. It is larger where the greatest term was
@@ -107,7 +109,9 @@ def budget_of(
 def sampling(
     curve: Curve, window: Window, spacing_ns: float, breaks_ns: Times | None
 ) -> tuple[float, float | None]:
-    """Return the standard uncertainty of the mean power, W, and its degrees of freedom, from differences of neighbouring blocks.
+    """Return the standard uncertainty of the mean power, W, and its degrees of freedom.
+
+    They are from differences of neighbouring blocks.
 
     Slow changes hardly count, because the lines between readings follow them. A reading next to a
     gap has more weight in the trapezoids, so it has more weight here. After a random pause a sensor
@@ -152,7 +156,10 @@ def gross_u_mj(budget: Budget) -> float | None:
 
 
 def net_u_mj(budget: Budget, net_ratio: float) -> float | None:
-    """Return the expanded uncertainty of the net energy, whose ratio to the gross energy is `net_ratio`; the offset cancels."""
+    """Return the expanded uncertainty of the net energy.
+
+    `net_ratio` is its ratio to the gross energy. The offset cancels.
+    """
     gain, freedom = budget["gain"]
     stretched: Term = (None if gain is None else gain * net_ratio, freedom)
     return expanded(
@@ -167,7 +174,10 @@ def unknown_reason(budget: Budget) -> str | None:
 
 
 def expanded(terms: Iterable[Term]) -> float | None:
-    """Return k times the root of the sum of the squares of independent terms; None if a term is unknown."""
+    """Return k times the root of the sum of the squares of independent terms.
+
+    None if a term is unknown.
+    """
     pairs = list(terms)
     known_terms = [(u, freedom) for u, freedom in pairs if u is not None]
     if len(known_terms) < len(pairs):

@@ -21,7 +21,9 @@ COARSE_CHANCE = 0.25
 
 
 class Curve:
-    """The energy since the first reading: straight lines between power samples (trapezoids), or between the moves of a counter.
+    """The energy since the first reading, along straight lines.
+
+    They run between power samples (trapezoids), or between the moves of a counter.
 
     `seen_w` are the powers as they were read, or those between the moves of a counter. If the
     readings show the rhythm of the `queries` (`follows_queries`), `powers_w` are without it, and
@@ -100,7 +102,10 @@ class Curve:
         )
 
     def new_values(self, window: Window) -> float:
-        """Return the number of new values within the window: fewer than were read if the sensor repeats its values."""
+        """Return the number of new values within the window.
+
+        They are fewer than were read if the sensor repeats its values.
+        """
         powers_w = self.seen_w[self.inside(window)]
         chance = equal_chance(powers_w)
         if self.is_counter or powers_w.size < 2 or chance > COARSE_CHANCE:
@@ -110,7 +115,10 @@ class Curve:
         return powers_w.size * min(1.0, changes / (1 - chance))
 
     def same_ratio(self, window: Window) -> float:
-        """Return the factor by which the mean of several values reduces an error that each value has by itself, 0..1."""
+        """Return the factor by which the mean of several values reduces an error of each, 0..1.
+
+        Each value has that error by itself.
+        """
         _, counts = np.unique(self.seen_w[self.inside(window)], return_counts=True)
         return float(np.sqrt(np.sum((counts / max(1, counts.sum())) ** 2)))
 

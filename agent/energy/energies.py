@@ -1,4 +1,7 @@
-"""The energies of a run, without the analysis of readings that gives them: that needs NumPy, and a run without sensors does not."""
+"""The energies of a run, without the analysis of readings that gives them.
+
+The analysis needs NumPy, and a run without sensors does not.
+"""
 
 from dataclasses import dataclass
 
@@ -7,7 +10,11 @@ from edgemeter.agent.contract.record_figures import Energy
 
 @dataclass(frozen=True, slots=True)
 class Energies:
-    """The energy with the widest scope, or why there is none; the others, and why some sensors gave none."""
+    """The energies of a run.
+
+    They are the energy with the widest scope, or why there is none; the others, and why some
+    sensors gave none.
+    """
 
     energy: Energy | None
     reason: str | None

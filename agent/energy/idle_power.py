@@ -19,7 +19,10 @@ FEWEST_NEW_VALUES = 4
 
 @dataclass(frozen=True, slots=True)
 class IdlePower:
-    """Idle power: the means of the stretches before and after (None without one) and of both, and its standard uncertainty, W.
+    """Idle power, as the means of the stretches before and after the block, in W.
+
+    The mean of one is None without that stretch. There are also the mean of both, and its standard
+    uncertainty.
 
     `freedom` are the degrees of freedom of that uncertainty. `drift_u_w` is None if there is one
     stretch only, because the drift during the block is then unknown.
@@ -43,7 +46,10 @@ class IdlePower:
 def idle_power(
     curve: Curve, before: Window | None, after: Window | None, step_u_w: float | None
 ) -> IdlePower | None:
-    """Return the idle power, None without a stretch; `step_u_w` is the standard uncertainty that the sensor's steps give one reading."""
+    """Return the idle power, None without a stretch.
+
+    `step_u_w` is the standard uncertainty that the sensor's steps give one reading.
+    """
     stretches = [window for window in (before, after) if window is not None]
     if not stretches:
         return None
@@ -74,7 +80,10 @@ def idle_power(
 
 
 def calm(curve: Curve, window: Window | None, skipped_ns: int, spacing_ns: float) -> Window | None:
-    """Return an idle stretch without its beginning and its last reading, after which the load begins; None if too little is left."""
+    """Return an idle stretch without its beginning and its last reading.
+
+    The load begins after the last reading. None if too little is left.
+    """
     if window is None:
         return None
     length_ns = window.length_ns - skipped_ns - int(spacing_ns)

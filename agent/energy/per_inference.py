@@ -25,7 +25,9 @@ COVERAGE_FACTOR = 2.0
 
 @dataclass(frozen=True, slots=True)
 class EnergyRun:
-    """The measured work: its timed part, idle stretches and number of inferences; `queries` if their times are known.
+    """The measured work, with its timed part, idle stretches and number of inferences.
+
+    `queries` are set if their times are known.
 
     `accelerator` is the link of the device that computes; `attached` are all attached devices, as
     in the environment. Work other than a run counts no inferences: then `inferences` is the number
@@ -42,7 +44,10 @@ class EnergyRun:
     counts_inferences: bool = True
 
     def own_ms(self) -> float:
-        """Return the duration of the queries without random pauses; for a language model also without the gaps between queries."""
+        """Return the duration of the queries without random pauses.
+
+        For a language model it is also without the gaps between queries.
+        """
         if self.queries is None:
             return self.timed.length_ns / NS_PER_MS
         if self.counts_inferences:
@@ -61,7 +66,10 @@ def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
 
 
 def ranked(traces: Iterable[SensorTrace]) -> list[SensorTrace]:
-    """Return the traces in the order of their energies: measured ones first, then the widest scope first."""
+    """Return the traces in the order of their energies.
+
+    Measured ones come first, then those of the widest scope.
+    """
 
     def order(trace: SensorTrace) -> tuple[bool, int]:
         description = trace.description
@@ -162,7 +170,7 @@ def _energy_of_block(
 def _without_gaps(
     curve: Curve, run: EnergyRun, whole_mj: float, idle_w: float
 ) -> tuple[float, Term]:
-    """Return the energy of the queries alone, and the uncertainty that comes from the gaps between them.
+    """Return the energy of the queries alone, and the uncertainty from the gaps between them.
 
     The work in the gaps is unknown, so their power is bounded: by idle power, and by the mean power
     of the queries if the gaps drew idle power. A server may draw up to the highest power that was

@@ -1,4 +1,6 @@
-"""The rhythm of the load: the times of the queries, and the part of each power reading that its phase in a query explains.
+"""The rhythm of the load, which explains a part of each power reading by its phase.
+
+It is the times of the queries, and the phase is that of the reading in a query.
 
 A sensor that reads ten times a second sees bursts of inference at random phases, which cause most
 of the scatter of its readings. The agent knows the phase of every reading. It fits the dependence
@@ -89,7 +91,9 @@ class Steadied:
 
 
 def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int) -> Queries | None:
-    """Return the queries in the raw samples of a run; None where they are absent, inconsistent or overlap.
+    """Return the queries in the raw samples of a run.
+
+    None where they are absent, inconsistent or overlap.
 
     Raises:
         ConfigError: the samples are damaged.
@@ -135,7 +139,10 @@ def _are_beside(begins: Sequence[Times], ends: Sequence[Times]) -> bool:
 
 
 def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadied | None:
-    """Return the powers (float64 [n]) without the part that follows from the queries' rhythm; None where that part is small."""
+    """Return the powers (float64 [n]) without the part that follows from the queries' rhythm.
+
+    None where that part is small.
+    """
     begin, end = np.searchsorted(times_ns, (queries.starts_ns[0], queries.end_ns))
     n = int(end - begin)
     basis = _basis(times_ns[begin:end], queries, (n // READINGS_PER_PARAMETER))
@@ -162,7 +169,10 @@ def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadi
 
 
 def _basis(times_ns: Times, queries: Queries, parameters: int) -> Array | None:
-    """Return functions of time whose integral over the timed part is zero, at these times: float64 [n, at most `parameters`]."""
+    """Return functions of time whose integral over the timed part is zero, at these times.
+
+    The result is float64 [n, at most `parameters`].
+    """
     if parameters < 1 or queries.starts_ns.size < 2:
         return None
     bounds = queries.without_pauses(np.append(queries.starts_ns, queries.end_ns))

@@ -38,7 +38,10 @@ def shortest_window_s(description: Description) -> float:
 
 
 def shortest_idle_s(description: Description) -> float:
-    """Return the shortest idle stretch that gives an idle power: the tail of the load, then enough new values."""
+    """Return the shortest idle stretch that gives an idle power.
+
+    It has the tail of the load, then enough new values.
+    """
     return (2 + idle_power.FEWEST_NEW_VALUES + 1) * description.period_ms / 1000 + 3 * (
         description.delay_ms or 0.0
     ) / 1000
@@ -67,7 +70,10 @@ def fault(curve: Curve, timed: Window, idle: list[Window], description: Descript
 
 
 def _hangs(curve: Curve, timed: Window, idle: list[Window]) -> str | None:
-    """Return that the last value of the load stays through the idle stretch after it, or that a value stays longer than by chance."""
+    """Return the reason if a value stays longer than by chance.
+
+    The last value of the load may also stay through the idle stretch after it.
+    """
     loaded_w, times_ns = curve.seen_w[curve.inside(timed)], curve.times_ns[curve.inside(timed)]
     after_w = (
         curve.seen_w[curve.inside(idle[-1])]
@@ -115,7 +121,10 @@ def _is_clipped(loaded_w: Array) -> str | None:
 
 
 def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: float) -> str | None:
-    """Return that there are too few new values, or that readings are missing for too long; None if not."""
+    """Return the reason if there are too few new values, None if not.
+
+    It is also a reason if readings are missing for too long.
+    """
     length_s, read = timed.length_ns / 1e9, curve.times_ns[curve.inside(timed)].size
     gone = f"; {trace.ended}" if trace.ended else ""
     expected = (
@@ -151,9 +160,10 @@ def too_little(curve: Curve, trace: SensorTrace, timed: Window, spacing_ns: floa
 
 
 def in_step(queries: Queries | None, spacing_ns: float, delay_ns: float) -> str | None:
-    """Return that a sensor with its own clock may see the same part of each query (aliasing); None if it cannot.
+    """Return that a sensor with its own clock may see the same part of each query (aliasing).
 
-    A sensor that lags by more than two ticks of its clock averages, so it cannot alias.
+    None if it cannot. A sensor that lags by more than two ticks of its clock averages, so it cannot
+    alias.
     """
     if queries is None or delay_ns > AVERAGING_TICKS * spacing_ns:
         return None

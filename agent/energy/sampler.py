@@ -1,8 +1,8 @@
-"""Sampling: reading each power sensor during a run in a thread of its own, at random moments; and the series in the record.
+"""Sampling reads each power sensor during a run, in a thread of its own, at random moments.
 
-For a sensor `rapl` the record holds two series of equal length: `power.rapl` (unit W;
-`energy.rapl`, unit mJ, for a counter) and `power_at.rapl` (unit ns), the moment of each reading
-from the first timed query, negative before it.
+The module also makes the series in the record. For a sensor `rapl` the record holds two series of
+equal length: `power.rapl` (unit W; `energy.rapl`, unit mJ, for a counter) and `power_at.rapl` (unit
+ns), the moment of each reading from the first timed query, negative before it.
 """
 
 import logging
@@ -30,7 +30,10 @@ Wait = Callable[[threading.Event, float], bool]
 
 @dataclass(frozen=True, slots=True)
 class SensorTrace:
-    """The readings of one sensor in order of time; `ended` is why they ended early, `failure` why the last failed read failed."""
+    """The readings of one sensor in order of time.
+
+    `ended` is why they ended early, `failure` why the last failed read failed.
+    """
 
     name: str
     description: Description | None
@@ -41,7 +44,9 @@ class SensorTrace:
 
 
 class ReadSchedule:
-    """The moments of readings: a random one in each of consecutive spans, which are a period long on average.
+    """The moments of readings, a random one in each of consecutive spans.
+
+    The spans are a period long on average.
 
     The spans differ in length, because spans of the same length have two faults. A load of nearly
     that period could alias. And a sensor whose own clock has that period could renew its value
@@ -65,10 +70,10 @@ class ReadSchedule:
 
 
 class Sampler:
-    """Reads every sensor of a mapping (name: sensor) from `start` to `stop`; it does not close them.
+    """Reads every sensor of a mapping (name: sensor) from `start` to `stop`.
 
-    `wait` waits up to some seconds for the event that ends the reading, and returns whether it is
-    set.
+    It does not close them. `wait` waits up to some seconds for the event that ends the reading, and
+    returns whether it is set.
     """
 
     def __init__(
@@ -199,7 +204,9 @@ def describe_trace(trace: SensorTrace) -> PowerTrace | None:
 def unpack_trace(
     recorded: PowerTrace, series: Mapping[str, Series], timed_start_ns: int
 ) -> SensorTrace:
-    """Return the trace that `describe_trace` and `pack_traces` recorded; `series` are those of the record by name.
+    """Return the trace that `describe_trace` and `pack_traces` recorded.
+
+    `series` are those of the record by name.
 
     Raises:
         ConfigError: the readings are damaged, or not as many as their times.

@@ -1,4 +1,7 @@
-"""Windows of the monotonic clock: the timed part of a run, and the idle stretches before and after it."""
+"""Windows of the monotonic clock.
+
+They are the timed part of a run, and the idle stretches before and after it.
+"""
 
 import msgspec
 

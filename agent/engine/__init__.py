@@ -1,1 +1,4 @@
-"""One run inside its own process: load, warm up, time queries, check outputs, score; and the messages to and from that process."""
+"""One run inside its own process, and the messages to and from that process.
+
+It loads, warms up, times queries, checks outputs and scores.
+"""

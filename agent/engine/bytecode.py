@@ -1,7 +1,8 @@
-"""`python -m edgemeter.agent.engine.bytecode RUNTIME` imports the modules of a run, so that Python writes their bytecode.
+"""Imports the modules of a run, so that Python writes their bytecode.
 
-A sandboxed run cannot write it. Without this, packages of an installer that compiles nothing (uv)
-would be compiled in every cold start.
+Call it as `python -m edgemeter.agent.engine.bytecode RUNTIME`. A sandboxed run cannot write it.
+Without this, packages of an installer that compiles nothing (uv) would be compiled in every cold
+start.
 """
 
 import sys

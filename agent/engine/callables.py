@@ -16,7 +16,10 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9 ._:@-]+")
 
 
 def name_of(callable_: Callable[..., object]) -> str:
-    """Return the name of a case: module and name of the callable; a lambda is named after its hash."""
+    """Return the name of a case, which is module and name of the callable.
+
+    A lambda is named after its hash.
+    """
     inner: Any = callable_
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -29,7 +32,10 @@ def name_of(callable_: Callable[..., object]) -> str:
 
 
 def sha256_of(value: object) -> str:
-    """Return a hash of a callable, its code and the values that it refers to, or of inputs; arrays count by shape and dtype only."""
+    """Return a hash of a callable, its code and the values that it refers to, or of inputs.
+
+    Arrays count by shape and dtype only.
+    """
     return hashlib.sha256(_text(value, 0).encode(errors="replace")).hexdigest()
 
 

@@ -1,4 +1,6 @@
-"""One query after the other, each started when the last is complete: single_stream, and offline with its batches.
+"""Runs one query after the other, each started when the last is complete.
+
+These are single_stream, and offline with its batches.
 
 Source: MLPerf Inference, SingleStream and Offline. The throughput of offline is over the whole
 window, because copying a batch in is part of the work there. Random pauses between queries are in
@@ -21,7 +23,9 @@ GIVE_UP_FAILURES = 10
 
 
 class Pauses:
-    """The random pauses of a timed part that is expected to take `seconds` from now, if the plan has pauses.
+    """The random pauses of a timed part, if the plan has pauses.
+
+    The part is expected to take `seconds` from now.
 
     A sensor with its own clock may see the same part of each query, if queries are in step with it.
     After a pause of a random length up to that of a query, it sees any part with equal probability.

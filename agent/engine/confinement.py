@@ -1,4 +1,7 @@
-"""The grant of a run in its sandbox: the files of its model and data, its accelerator, and the network for its server."""
+"""The grant of a run in its sandbox.
+
+It grants the files of its model and data, its accelerator, and the network for its server.
+"""
 
 import mmap
 import os
@@ -41,7 +44,9 @@ _KERNELS = {"builtin", "reference", "cpu-compiled"}
 
 
 def grant_for(case: Case) -> SandboxGrant:
-    """Return the grant of a run of this case; each run can also read the system and write its scratch folder.
+    """Return the grant of a run of this case.
+
+    Each run can also read the system and write its scratch folder.
 
     Raises:
         ConfigError: a server's file cannot be read, there is no file of a plug-in, or a link is not
@@ -84,7 +89,10 @@ def _may_be_path(value: bytes) -> bool:
 
 
 def is_on_cpu(case: Case) -> bool:
-    """Return whether a run needs no device node: it uses the library's kernels, without a delegate or provider from a file."""
+    """Return whether a run needs no device node.
+
+    It uses the library's kernels, without a delegate or provider from a file.
+    """
     has_cpu = case.backend in {None, "cpu", "xnnpack"} or (
         case.runtime == "litert" and case.backend in _KERNELS
     )
@@ -104,7 +112,9 @@ def model_grant(model: Path, runtime: str) -> SandboxGrant:
 
 
 def model_files(model: Path) -> Iterator[Path]:
-    """Yield the model's file and its companions in the folder; for code, the folders from which it may import.
+    """Yield the model's file and its companions in the folder.
+
+    For code, yield the folders from which it may import.
 
     Raises:
         ConfigError: a companion is a link to a file of another type than its name says.
@@ -126,10 +136,10 @@ def model_files(model: Path) -> Iterator[Path]:
 
 
 def _followed(files: Iterable[Path]) -> Iterator[Path]:
-    """Yield files beside a model, without links to what no format reads; raises ConfigError as `check_target`.
+    """Yield files beside a model, without links to what no format reads.
 
     Links within the folder count too, because the run sees single files of it, and it may be a
-    home.
+    home. Raises ConfigError as `check_target`.
     """
     for file in files:
         if not file.is_symlink():
@@ -140,7 +150,10 @@ def _followed(files: Iterable[Path]) -> Iterator[Path]:
 
 
 def _of_target(target: PythonTarget) -> Iterator[Path]:
-    """Yield the folders that code may read: its package, or the folder on Python's path, unless that is as wide as a home."""
+    """Yield the folders that code may read.
+
+    They are its package, or the folder on Python's path, unless that is as wide as a home.
+    """
     top, file = target.top, target.source.resolve()
     is_beside = target.file is not None or (
         top.parent == Path.cwd() and str(top.parent) not in sys.path
@@ -156,7 +169,10 @@ def _of_target(target: PythonTarget) -> Iterator[Path]:
 
 
 def _external_data(model: Path) -> Iterator[Path]:
-    """Yield the files with weights of an ONNX file that lie in its folder; raises ConfigError as `check_target`."""
+    """Yield the files with weights of an ONNX file that lie in its folder.
+
+    Raises ConfigError as `check_target`.
+    """
     if model.suffix.lower() != ".onnx":
         return
     try:
@@ -180,7 +196,9 @@ def _external_data(model: Path) -> Iterator[Path]:
 
 
 def data_files(images: Path, annotations: Path | None) -> Iterator[Path]:
-    """Yield the files and folders of a data set and its ground truth, and what links below them lead to, one by one.
+    """Yield the files and folders of a data set and its ground truth, one by one.
+
+    The targets of links below them are among them.
 
     Raises:
         ConfigError: a link is not to be followed.

@@ -65,13 +65,20 @@ class FunctionCall:
 
     @property
     def arguments(self) -> tuple[tuple[object, ...], Mapping[str, Any]]:
-        """Positional and keyword arguments: a tuple is the arguments, a mapping the keywords, anything else is the one argument."""
+        """Positional and keyword arguments of the call.
+
+        A tuple is the arguments, a mapping the keywords, anything else is the one argument.
+        """
         if isinstance(self.inputs, Mapping):
             return (), {str(name): value for name, value in self.inputs.items()}
         return (self.inputs if isinstance(self.inputs, tuple) else (self.inputs,)), {}
 
     def bound(self) -> Callable[[], object]:
-        """Return the bare call; raises ConfigError if the function does not take these arguments."""
+        """Return the bare call.
+
+        Raises:
+            ConfigError: the function does not take these arguments.
+        """
         positional, named = self.arguments
         # Some C functions have no signature: then the first call shows a mismatch.
         with suppress(ValueError):
@@ -88,7 +95,9 @@ class FunctionCall:
 
 
 def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.MeasuredRun:
-    """Measure a function in this process; `emit` is called in its thread, never between two clock reads.
+    """Measure a function in this process.
+
+    `emit` is called in its thread, never between two clock reads.
 
     Raises:
         ConfigError: it cannot be called with these inputs, or a call leaves its work to be done
@@ -107,7 +116,10 @@ def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.Meas
 
 
 class FunctionSubject(Subject):
-    """A function with its arguments; a query is one call, or as many (`samples`) as make it long compared with reading the clock."""
+    """A function with its arguments.
+
+    A query is one call, or as many (`samples`) as make it long compared with reading the clock.
+    """
 
     def __init__(self, work: job.RunJob, target: FunctionCall) -> None:
         self._work, self._target = work, target
@@ -228,7 +240,10 @@ class FunctionSubject(Subject):
         )
 
     def _note_stored_results(self, call_ns: float) -> None:
-        """Note that calls return an earlier result: from a cache, or the same object after a much longer first call."""
+        """Note that calls return an earlier result.
+
+        It is from a cache, or the same object after a much longer first call.
+        """
         first_ns = self.first_ns or 0
         longer = f"the first took {first_ns / 1e6:.3g} ms, later ones {call_ns / 1e6:.3g} ms"
         if hasattr(self._target.function, "cache_info"):
@@ -270,7 +285,10 @@ def _calls_per_query(call: Callable[[], object], again_ns: int) -> int:
 
 
 def _repeated(call: Callable[[], object], calls: int) -> Callable[[], object]:
-    """Return the query of `calls` calls; their results are freed within their time, as in a loop of the caller's."""
+    """Return the query of `calls` calls.
+
+    Their results are freed within their time, as in a loop of the caller's.
+    """
     if calls == 1:
 
         def query() -> None:
@@ -293,7 +311,10 @@ def _threads_started(alive: set[threading.Thread]) -> list[str]:
 
 
 def _snapshot(inputs: object) -> bytes | None:
-    """Return the inputs as bytes that can be compared; None if they are large or cannot be pickled."""
+    """Return the inputs as bytes that can be compared.
+
+    None if they are large or cannot be pickled.
+    """
     if (
         sum(getattr(leaf, "nbytes", 0) for leaf in leaves(inputs) if is_array(leaf))
         > COMPARED_BYTES
@@ -305,7 +326,10 @@ def _snapshot(inputs: object) -> bytes | None:
 
 
 def ran_ns(threads: Sequence[threading.Thread]) -> dict[str, int]:
-    """Return the CPU time of these threads so far, by name and id; empty if the kernel does not count it."""
+    """Return the CPU time of these threads so far, by name and id.
+
+    Empty if the kernel does not count it.
+    """
     ran: dict[str, int] = {}
     for thread in threads:
         with suppress(OSError, ValueError, IndexError):
@@ -319,7 +343,10 @@ def ran_ns(threads: Sequence[threading.Thread]) -> dict[str, int]:
 def busiest_threads(
     before_ns: Mapping[str, int], after_ns: Mapping[str, int], passed_ns: int
 ) -> str | None:
-    """Return the share of the time in which other threads ran, and the busiest one; a thread that runs holds Python's lock."""
+    """Return the share of the time in which other threads ran, and the busiest one.
+
+    A thread that runs holds Python's lock.
+    """
     shares = {
         name: (ran_ns - before_ns.get(name, ran_ns)) / passed_ns
         for name, ran_ns in after_ns.items()

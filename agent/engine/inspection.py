@@ -1,4 +1,7 @@
-"""A model's facts by its runtime, or why it cannot be run, without running it: in a sandboxed process of its own."""
+"""A model's facts by its runtime, or why it cannot be run, without running it.
+
+They are found in a sandboxed process of its own.
+"""
 
 import math
 import os
@@ -44,9 +47,10 @@ class Inspected(msgspec.Struct, frozen=True, tag=True):
 
 
 def libraries_of(runtime: str) -> list[tuple[LibraryCandidate, ...]]:
-    """Return the libraries that the adapter of a runtime or generator names; of each tuple one is enough. Raises as `find_plugin`.
+    """Return the libraries that the adapter of a runtime or generator names.
 
-    A runtime in a file has none, because it only runs in a sandbox.
+    One of each tuple is enough. A runtime in a file has none, because it only runs in a sandbox.
+    Raises as `find_plugin`.
     """
     if python_target.of_file(runtime):
         return []
@@ -64,7 +68,11 @@ def libraries_of(runtime: str) -> list[tuple[LibraryCandidate, ...]]:
 
 
 def inspect(model: Path, runtime: str) -> Loaded:
-    """Return the facts of the model; raises EdgemeterError if the runtime or a library is missing, or the file is broken."""
+    """Return the facts of the model.
+
+    Raises:
+        EdgemeterError: the runtime or a library is missing, or the file is broken.
+    """
     case = Case(
         model=str(model),
         runtime=runtime,
@@ -81,7 +89,9 @@ def inspect(model: Path, runtime: str) -> Loaded:
 
 
 def why_not(case: Case) -> EdgemeterError | None:
-    """Return why the case cannot be run, as far as opening its model and data shows; None if no reason was found.
+    """Return why the case cannot be run, as far as opening its model and data shows.
+
+    None if no reason was found.
 
     The process has a low priority, because another run may be in progress. Models above
     `TRIED_BYTES`, language models and models on an accelerator are not loaded, nor is code: their
@@ -149,7 +159,10 @@ def _check(case: Case) -> Inspected:
 
 
 def main() -> None:
-    """Load or check (the argument) the model of the case on standard input, and write the answer to standard output."""
+    """Load or check (the argument) the model of the case on standard input.
+
+    The answer goes to standard output.
+    """
     os.nice(_NICENESS)
     job.answer_one(Case, _check if sys.argv[1] == "check" else _load, job.failure)
 

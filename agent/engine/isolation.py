@@ -1,4 +1,7 @@
-"""One run in a fresh process: start it, follow its events, and turn a crash into an error that names its cause."""
+"""One run in a fresh process, whose events are followed.
+
+A crash becomes an error that names its cause.
+"""
 
 import logging
 import math
@@ -91,7 +94,9 @@ def ask(
     advice: tuple[str, str],
     limit_s: float = math.inf,
 ) -> _Answer:
-    """Return the one answer of `python -m MODULE ARGUMENTS`, which reads `request` and runs in the sandbox.
+    """Return the one answer of `python -m MODULE ARGUMENTS`, which runs in the sandbox.
+
+    The process reads `request`.
 
     `advice` names the process, and the remedy for a crash. Raises the EdgemeterError that the
     process reports, MeasurementError, or TransientError after `limit_s`.
@@ -160,7 +165,10 @@ def _run(
 
 
 class _TimeLimit:
-    """Ends a process that sends nothing until `OVERTIME_S` after the planned end of the current part of its run."""
+    """Ends a process that sends nothing for too long.
+
+    The limit is `OVERTIME_S` after the planned end of the current part of its run.
+    """
 
     def __init__(self, process: bubblewrap.SandboxProcess) -> None:
         self.part: str | None = None
@@ -171,7 +179,10 @@ class _TimeLimit:
         self._timer = threading.Timer(0.0, self._end)
 
     def restart(self, event: job.Event | None) -> None:
-        """Restart the clock after this event (None: before the first), when the process has to send the next."""
+        """Restart the clock after this event (None: before the first).
+
+        By its limit the process has to send the next.
+        """
         self._planned_s = 0.0
         if isinstance(event, job.Phase):
             self.part, self._planned_s = event.name, event.seconds or 0.0
@@ -208,7 +219,10 @@ class _TimeLimit:
 
 @cache
 def _write_bytecode(runtime: str) -> None:
-    """Let Python write the missing bytecode of a run, so that later cold starts find it; failures are ignored."""
+    """Let Python write the missing bytecode of a run, so that later cold starts find it.
+
+    Failures are ignored.
+    """
     with suppress(OSError, subprocess.TimeoutExpired):
         command = [sys.executable, "-m", "edgemeter.agent.engine.bytecode", runtime]
         subprocess.run(
@@ -317,6 +331,9 @@ def ending(status: int) -> str:
 
 
 def last_line(output: bytes, before: str = "") -> str:
-    """Return the last line of an output after `before`, at most 300 characters; empty if there is none."""
+    """Return the last line of an output after `before`, at most 300 characters.
+
+    Empty if there is none.
+    """
     lines = [line for line in output.decode(errors="replace").splitlines() if line.strip()]
     return f"{before}{lines[-1].strip()[:LAST_LINE]}" if lines else ""

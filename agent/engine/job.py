@@ -1,4 +1,7 @@
-"""Messages between the session and the process that measures: a job in, events out, one JSON text per line."""
+"""Messages between the session and the process that measures.
+
+A job goes in, events come out, one JSON text per line.
+"""
 
 import os
 import resource
@@ -43,7 +46,10 @@ NO_PREDICTIONS = msgspec.Raw(b"null")
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
-    """Plausibility of the outputs of the accuracy pass, regardless of whether they are right; null where no detector was run."""
+    """Plausibility of the outputs of the accuracy pass, regardless of whether they are right.
+
+    Fields are null where no detector was run.
+    """
 
     inputs: Count  # Inputs of the pass.
     alike: Count  # Inputs that differ from the first but have the same output, bit by bit.
@@ -57,7 +63,10 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
-    """How the kernel scheduled the measured process, all its threads together, while queries were timed."""
+    """How the kernel scheduled the measured process while queries were timed.
+
+    All its threads are counted together.
+    """
 
     window_ms: float  # Length of the timed part in ms.
     ran_ms: float | None = None  # CPU time in ms.
@@ -67,7 +76,10 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputTensor(msgspec.Struct, frozen=True, kw_only=True):
-    """One output of the model, with its affine quantisation (real = scale x (q - zero_point)); null where it has none."""
+    """One output of the model, with its affine quantisation.
+
+    The quantisation is real = scale x (q - zero_point); null where it has none.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -125,7 +137,9 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Encounter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A run waits for the others that are timed at the same time; the reply on standard input is a `Window`.
+    """A run waits for the others that are timed at the same time.
+
+    The reply on standard input is a `Window`.
 
     It is sent three times: when the model is loaded (the window means nothing); when the run is
     warm, with the least time to be timed and the time that its queries would take alone (the window
@@ -146,7 +160,10 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The result of the measuring process: its parts of the record, and the times of the parts of the run."""
+    """The result of the measuring process.
+
+    It has its parts of the record, and the times of the parts of the run.
+    """
 
     model: Model
     runtime: RuntimeInfo
@@ -195,7 +212,10 @@ NOTHING_TO_FIND = (
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The result of a job that was not timed; `accuracy` is null if the ground truth has no objects."""
+    """The result of a job that was not timed.
+
+    `accuracy` is null if the ground truth has no objects.
+    """
 
     accuracy: Accuracy | None
     accuracy_reason: str | None = None
@@ -214,7 +234,10 @@ decode_job = msgspec.json.Decoder(RunJob).decode
 
 
 def take_stdout() -> BinaryIO:
-    """Return standard output for messages; from now on, prints of native libraries go to standard error."""
+    """Return standard output for messages.
+
+    From now on, prints of native libraries go to standard error.
+    """
     messages = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     return messages
@@ -234,7 +257,10 @@ def answer_one(
     work: Callable[[Request], msgspec.Struct],
     failed: Callable[[BaseException, Request], Failed],
 ) -> None:
-    """Handle the one request on standard input, and write the answer, or what `failed` returns, to standard output."""
+    """Handle the one request on standard input.
+
+    The answer, or the return value of `failed`, goes to standard output.
+    """
     output = take_stdout()
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
     try:

@@ -1,4 +1,7 @@
-"""A language model with its prompts (`edgemeter.agent.engine.prompts`) and the time of each token."""
+"""A language model with its prompts, and the time of each token.
+
+The prompts are in `edgemeter.agent.engine.prompts`.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -61,7 +64,10 @@ class LanguageSubject(Subject):
         self._arrivals: dict[int, Callable[[], Any]] = {}
 
     def load(self) -> None:
-        """Prepare the prompts, whose lengths loading needs, and load the model; see `Subject.load`."""
+        """Prepare the prompts, whose lengths loading needs, and load the model.
+
+        See `Subject.load`.
+        """
         case = self.case
         self.case_prompts = prompts = CasePrompts.of_case(case)
         self.limits = Limits(prompts.output_tokens, ignore_end=prompts.file is None)
@@ -90,7 +96,10 @@ class LanguageSubject(Subject):
     def bind(
         self, number: int, user: int | None = None
     ) -> Callable[[], tuple[Generated, list[tuple[int, int]]]]:
-        """Return the bare query; a query that is asked alone clears every cache first (see `Generator.bind`)."""
+        """Return the bare query.
+
+        A query that is asked alone clears every cache first (see `Generator.bind`).
+        """
         if user == ARRIVAL and number in self._arrivals:
             return self._arrivals.pop(number)
         query: Query
@@ -123,7 +132,10 @@ class LanguageSubject(Subject):
         return token_ns[-1]
 
     def paces_ns(self, queries: Sequence[tuple[int, int, int]]) -> tuple[float, ...]:
-        """Return the mean times to the first token and for each further one; for a single token, the first twice."""
+        """Return the mean times to the first token and for each further one.
+
+        For a single token, the first comes twice.
+        """
         first_ns, each_ns = [], []
         for number, start_ns, _ in queries:
             token_ns = self.answers[number].token_ns
@@ -260,7 +272,10 @@ def _most(counts: Sequence[int | None]) -> int | None:
 
 
 def without_unstreamed(timed: TimedQueries, answers: dict[int, TextAnswer]) -> TimedQueries:
-    """Return the queries; if most were streamed, those whose answers came in one piece become failures."""
+    """Return the queries, with the few that were not streamed as failures.
+
+    If most were streamed, those whose answers came in one piece become failures.
+    """
     is_streamed = np.array(
         [answers[number].generated.unstreamed is None for number in timed.numbers.tolist()]
     )
@@ -279,7 +294,9 @@ def without_unstreamed(timed: TimedQueries, answers: dict[int, TextAnswer]) -> T
 
 
 def with_cached(answers: dict[int, TextAnswer]) -> dict[int, TextAnswer]:
-    """Return the answers with 0 for an unknown number of cached tokens, if any answer has one: servers omit a 0.
+    """Return the answers with 0 for an unknown number of cached tokens.
+
+    It is so if any answer has one: servers omit a 0.
 
     Source: vLLM's entrypoints/openai (`if self.enable_prompt_tokens_details and
     num_cached_tokens`).

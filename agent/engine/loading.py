@@ -1,4 +1,7 @@
-"""Loading a model for a run: runtime, model card, data and prepared inputs; and their description in the record."""
+"""Loading a model for a run, and its description in the record.
+
+The runtime, model card, data and prepared inputs are loaded.
+"""
 
 import math
 from collections.abc import Collection, Sequence
@@ -87,7 +90,9 @@ def options_of(case: Case) -> runtimes.Options:
 
 
 def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) -> LoadedModel:
-    """Return the model of a case, loaded, with its card and its data, or only the `first` items of these.
+    """Return the model of a case, loaded, with its card and its data.
+
+    It has only the `first` items of the data if that is set.
 
     Raises:
         EdgemeterError: the runtime or a library is missing, the file is broken, or model and data
@@ -120,7 +125,10 @@ def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) 
 def _card_for(
     case: Case, loaded: Loaded, categories: Sequence[str]
 ) -> tuple[Card, tuple[Guess, ...]]:
-    """Return the model's card with the task of the case; a task in a file may make its inputs itself, and then needs no card."""
+    """Return the model's card with the task of the case.
+
+    A task in a file may make its inputs itself, and then needs no card.
+    """
     path, task = Path(case.model), python_target.plain_name(case.task or "")
     try:
         card, guesses = recognise.card_for(path, loaded, categories)
@@ -151,7 +159,10 @@ def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[Gues
 def prepare_calls(
     model: LoadedModel, first: list[list[Array]], seed: int
 ) -> tuple[list[list[Array]], bool]:
-    """Return the inputs of timed calls, and whether call i is all of item i of the data; `first` is the prepared first item."""
+    """Return the inputs of timed calls, and whether call i is all of item i of the data.
+
+    `first` is the prepared first item.
+    """
     if model.data is None:
         return model.noise(seed), True
     fits = max(1, PREPARED_BYTES // max(1, sum(array.nbytes for array in first[0])))
@@ -184,7 +195,10 @@ def shapes_of(inputs: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
 def describe_runtime(
     case: Case, loaded: "Loaded | LoadedGenerator", calls: Sequence[Sequence[Array]] = ()
 ) -> RuntimeInfo:
-    """Return the runtime, or the generator, that ran the model; with the smallest and the largest shapes if those of `calls` differ."""
+    """Return the runtime, or the generator, that ran the model.
+
+    The smallest and the largest shapes come with it if those of `calls` differ.
+    """
     shapes = sorted(set(map(shapes_of, calls)), key=lambda shapes: sum(map(math.prod, shapes)))
     sizes = (
         [", ".join(str(list(shape)) for shape in shapes[index]) for index in (0, -1)]
@@ -214,7 +228,10 @@ def describe_runtime(
 
 
 def describe_precision(loaded: Loaded) -> str:
-    """Return the precision of the file, or else that of inputs and outputs: weights may be smaller."""
+    """Return the precision of the file, or else that of inputs and outputs.
+
+    Weights may be smaller than those.
+    """
     return loaded.precision or precision_of(
         {info.dtype for info in (*loaded.inputs, *loaded.outputs)}
     )

@@ -1,4 +1,7 @@
-"""One run, in this process: cold start, warm-up, idle, timed queries, idle, and the check of the outputs. The session does the rest."""
+"""Measures one run in this process; the session does the rest.
+
+It has the cold start, warm-up, idle, timed queries, idle, and the check of the outputs.
+"""
 
 import os
 import sys
@@ -59,9 +62,10 @@ def measure_subject(
     emit: Emit,
     meet: job.Meet | None = None,
 ) -> job.MeasuredRun:
-    """Measure one run; `started_ns` is the monotonic clock at the start of this process, None if the process is the caller's.
+    """Measure one run.
 
-    `meet` agrees on a window with runs at the same time.
+    `started_ns` is the monotonic clock at the start of this process, None if the process is the
+    caller's. `meet` agrees on a window with runs at the same time.
 
     Raises:
         EdgemeterError: the run failed.
@@ -107,7 +111,10 @@ def measure_subject(
 def agreed(
     plan: TimingPlan, seconds: Callable[[TimingPlan], float], meet: job.Meet | None
 ) -> tuple[TimingPlan, int | None]:
-    """Return the plan for the common window, and its beginning, monotonic ns; for a run alone, its own plan and None."""
+    """Return the plan for the common window, and its beginning, monotonic ns.
+
+    A run alone has its own plan and None.
+    """
     if meet is None:
         return plan, None
     window = meet(
@@ -169,7 +176,10 @@ def time_queries(
 
 
 def idle(name: Literal["idle before", "idle after"], seconds: float, emit: Emit) -> Window | None:
-    """Sleep with the model loaded, for the idle power, and return the window, None for 0 s; the phase after timing is always reported."""
+    """Sleep with the model loaded, for the idle power, and return the window, None for 0 s.
+
+    The phase after timing is always reported.
+    """
     if seconds == 0 and name == "idle before":
         return None
     emit(job.Phase(name=name, seconds=seconds))

@@ -24,7 +24,10 @@ KEPT_OUTPUTS = 8
 
 
 class ModelSubject(Subject):
-    """The loaded model with its inputs, one list of arrays a call; `kept` are the outputs of a few calls, by input."""
+    """The loaded model with its inputs, one list of arrays a call.
+
+    `kept` are the outputs of a few calls, by input.
+    """
 
     def __init__(self, work: job.RunJob) -> None:
         self.work, self.case = work, work.case
@@ -54,7 +57,10 @@ class ModelSubject(Subject):
         self._take([self._first])
 
     def prepare(self) -> None:
-        """Prepare the inputs, and call code once for each shape, so that it compiles before timing."""
+        """Prepare the inputs, and call code once for each shape.
+
+        So it compiles before timing.
+        """
         calls, is_by_item = loading.prepare_calls(self.model, self._item, self.case.seed)
         self._take(joined_batches(calls, self._joined, loading.PREPARED_BYTES, self.case.seed))
         self.is_by_item = is_by_item and self._joined == 1
@@ -66,7 +72,10 @@ class ModelSubject(Subject):
         self.inputs, self._order = inputs, range(len(inputs))
 
     def plan(self, work: job.RunJob) -> TimingPlan:
-        """Return the plan; frames of a video come in their order, at the rate of the case or the video."""
+        """Return the plan.
+
+        Frames of a video come in their order, at the rate of the case or the video.
+        """
         plan, data = super().plan(work), self.model.data
         rate_per_s = (
             data.rate_per_s if work.case.scenario == "steady" and data is not None else None
@@ -85,7 +94,10 @@ class ModelSubject(Subject):
                 self.bind(number, ARRIVAL)
 
     def bind(self, number: int, user: int | None = None) -> Callable[[], Any]:
-        """Return the runtime's bare call; arrivals with the same input share one, so that those of a long schedule fit in memory."""
+        """Return the runtime's bare call.
+
+        Arrivals with the same input share one, so that those of a long schedule fit in memory.
+        """
         item = self._order[number % len(self._order)]
         if user is None or not isinstance(self.runtime, runtimes.ConcurrentRuntime):
             return self.runtime.bind(self.inputs[item])
@@ -96,7 +108,10 @@ class ModelSubject(Subject):
         return self._arrivals[item]
 
     def finish(self, number: int, result: Any, end_ns: int) -> int:
-        """Keep the outputs of a few timed queries, spread over all; read an answer that differs from those before."""
+        """Keep the outputs of a few timed queries, spread over all.
+
+        An answer that differs from those before is read.
+        """
         answer = result if isinstance(result, Answered) else None
         if answer is not None:
             answer.end()

@@ -1,4 +1,6 @@
-"""Whether timed outputs are repeatable: those of a few queries are compared with outputs for the same inputs afterwards.
+"""Checks whether timed outputs are repeatable.
+
+Those of a few queries are compared with outputs for the same inputs afterwards.
 
 Outputs of a model are the same if rounding explains the difference, or if their predictions are the
 same. Greedy generation on this device gives the same text. A server may not: for a batch, or after
@@ -48,7 +50,10 @@ def compare_outputs(
     repeated: Sequence[Array],
     common_predictions: Callable[[], float | None] = lambda: None,
 ) -> Outcome:
-    """Compare outputs with those of the same input; if values differ, `common_predictions` returns the share of the same predictions."""
+    """Compare outputs with those of the same input.
+
+    If values differ, `common_predictions` returns the share of the same predictions.
+    """
     is_rounding = len(outputs) == len(repeated) and all(
         _is_rounding(a, b) for a, b in zip(outputs, repeated, strict=True)
     )
@@ -67,7 +72,10 @@ def arrays_equal(array: Array, other: Array) -> bool:
 
 
 def _is_rounding(array: Array, other: Array) -> bool:
-    """Return whether rounding explains the difference, relative to the largest value of each channel."""
+    """Return whether rounding explains the difference.
+
+    It is judged relative to the largest value of each channel.
+    """
     if arrays_equal(array, other):
         return True
     if (
@@ -116,10 +124,11 @@ def check_answers(
     *,
     overlap: bool,
 ) -> OutputCheck:
-    """Compare a few timed answers, by the numbers of their queries, with those that `repeat` gets, each alone.
+    """Compare a few timed answers with those that `repeat` gets, each alone.
 
-    Queries with the fewest cached tokens are repeated, because nothing is cached then: an engine
-    may sum a long batch in another order than its parts.
+    Timed answers are by the numbers of their queries. Queries with the fewest cached tokens are
+    repeated, because nothing is cached then: an engine may sum a long batch in another order than
+    its parts.
     """
     fewest = min(answer.cached_tokens or 0 for answer in timed.values())
     numbers = [number for number, answer in timed.items() if (answer.cached_tokens or 0) == fewest]
@@ -139,7 +148,10 @@ def compare_answers(
     *,
     overlap: bool,
 ) -> Outcome:
-    """Compare a timed answer with its repetitions; `overlap`: it was generated at the same time as others."""
+    """Compare a timed answer with its repetitions.
+
+    `overlap` means that it was generated at the same time as others.
+    """
     first, last = repetitions[0], repetitions[-1]
     if not _are_alike(first, last, abilities):
         return "varying" if first.cached_tokens == last.cached_tokens else "same"
@@ -152,6 +164,9 @@ def compare_answers(
 
 
 def _are_alike(answer: "Generated", other: "Generated", abilities: "GeneratorAbilities") -> bool:
-    """Return whether two answers are the same; estimated counts depend on how pieces were joined, so they are not compared."""
+    """Return whether two answers are the same.
+
+    Estimated counts depend on how pieces were joined, so they are not compared.
+    """
     is_same_length = abilities.counts == "estimated" or answer.output_tokens == other.output_tokens
     return answer.ended == other.ended and is_same_length and answer.text == other.text

@@ -1,4 +1,6 @@
-"""The pass over the data after timing: predictions, whether they equal the timed ones, their accuracy, and the accuracy gate.
+"""The pass over the data after timing, which makes and scores predictions.
+
+It finds whether they equal the timed ones, their accuracy, and the accuracy gate.
 
 The gate, `GATE_RATIO`, is 0.9 of the reference on the model card. MLPerf Inference requires 99% or
 99.9% of the fp32 model and MLPerf Mobile 93-98%, on full validation sets and of models tuned to
@@ -59,7 +61,10 @@ class PredictionLog:
     def add(
         self, inputs: Sequence[Array], outputs: Sequence[Array], scores: NDArray[np.float32] | None
     ) -> None:
-        """Add a prediction; `scores` are those of its boxes, float32 [n], None for a model without boxes."""
+        """Add a prediction.
+
+        `scores` are those of its boxes, float32 [n], None for a model without boxes.
+        """
         self._inputs += 1
         self._not_finite += any(
             output.dtype.kind == "f" and not np.isfinite(output).all() for output in outputs
@@ -81,7 +86,10 @@ class PredictionLog:
     def summary(
         self, objects: int | None, extents: tuple[int, int] | None = None
     ) -> job.Answers | None:
-        """Return the summary, None without predictions; `objects` is the number in the ground truth, `extents` as in `BoxExtents`."""
+        """Return the summary, None without predictions.
+
+        `objects` is the number in the ground truth, `extents` as in `BoxExtents`.
+        """
         if self._first is None:
             return None
         if not self._is_detector:
@@ -107,7 +115,10 @@ def _are_equal(arrays: Sequence[Array], other: Sequence[Array]) -> bool:
 
 
 def with_needed_value(accuracy: Accuracy | None, card: Card | None) -> Accuracy | None:
-    """Return the accuracy with the value that the gate requires, if the card has a reference for this metric and data."""
+    """Return the accuracy with the value that the gate requires.
+
+    It is added if the card has a reference for this metric and data.
+    """
     on_card = card.accuracy if card else {}
     reference = on_card.get("value")
     if (
@@ -145,7 +156,9 @@ def evaluate(
     *,
     is_by_item: bool = True,
 ) -> Evaluation:
-    """Run the data set (or only the items of the output check) once more, and score the predictions.
+    """Run the data set once more, and score the predictions.
+
+    Without an accuracy pass, only the items of the output check are run.
 
     If `is_by_item`, `prepared[i]` is all of item i of the data. Otherwise (batches, items of
     several calls) these calls are checked by themselves, before the data set.
@@ -218,7 +231,11 @@ def _results(model: LoadedModel) -> msgspec.Raw:
 
 
 def check_results(case: Case, model: LoadedModel) -> None:
-    """Raise ConfigError if the predictions of a case are to be written, and its task has no COCO results."""
+    """Check that a case can write its predictions, if they are to be written.
+
+    Raises:
+        ConfigError: they are to be written, and its task has no COCO results.
+    """
     if case.predictions and not isinstance(model.work, ObjectResults):
         task = model.card.task if model.card else "unknown"
         raise ConfigError(
@@ -228,7 +245,10 @@ def check_results(case: Case, model: LoadedModel) -> None:
 
 
 def _run(runtime: runtimes.Runtime, calls: Sequence[Sequence[Array]]) -> list[list[Array]]:
-    """Return the outputs of each call; those of several calls are copied, because the runtime may reuse their memory."""
+    """Return the outputs of each call.
+
+    Those of several calls are copied, because the runtime may reuse their memory.
+    """
     results = []
     for inputs in calls:
         outputs = _outputs(runtime, inputs)
@@ -265,10 +285,10 @@ def _by_call(
 def _compared(
     model: LoadedModel, index: int, timed: Sequence[Array], repeated: Sequence[Sequence[Array]]
 ) -> Outcome:
-    """Compare timed outputs with repeated ones: if their values differ, by the boxes that both have.
+    """Compare timed outputs with repeated ones.
 
-    For a classifier the values decide, because two photographs of one class have the same
-    prediction.
+    If their values differ, they are compared by the boxes that both have. For a classifier the
+    values decide, because two photographs of one class have the same prediction.
     """
 
     def common_predictions() -> float | None:

@@ -1,4 +1,6 @@
-"""The kernel's accounts of this process: the cores that it may use, its resident memory, and the scheduling of its threads.
+"""The kernel's accounts of this process.
+
+They are the cores that it may use, its resident memory, and the scheduling of its threads.
 
 Clock ticks of 10 ms cannot show whether 64 queries of 0.2 ms were disturbed; the scheduler's
 counters are in nanoseconds. psutil has neither these nor the peak memory, and would add its own
@@ -59,7 +61,9 @@ def _status_mb(field: str, process: int | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingCounters:
-    """Counters of this process up to a moment, all living threads together; None if the kernel keeps none.
+    """Counters of this process up to a moment, for all living threads together.
+
+    None if the kernel keeps none.
 
     `cpu_ns` includes threads that have ended.
     """

@@ -1,4 +1,6 @@
-"""Queries by a schedule, whether the model is ready or not: poisson (`scenarios/poisson`) and steady (`scenarios/steady`).
+"""Runs queries by a schedule, whether the model is ready or not.
+
+These are poisson (`scenarios/poisson`) and steady (`scenarios/steady`).
 
 A model in this process answers one query after the other; a server answers several at the same
 time.
@@ -26,7 +28,10 @@ MOST_IN_FLIGHT = 256
 
 
 def run_poisson(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
-    """Run the queries of the schedule, and return those that were served, with their latencies from their scheduled arrivals."""
+    """Run the queries of the schedule, and return those that were served.
+
+    Their latencies are from their scheduled arrivals.
+    """
     due_ns = poisson.schedule_ns(plan)
     if watch.subject.is_concurrent:
         begin_ns, begun = side_by_side(watch, due_ns.tolist())
@@ -38,7 +43,10 @@ def run_poisson(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
 
 
 def run_steady(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
-    """Run the frames of the schedule, and return those that were answered, with their latencies from their arrivals."""
+    """Run the frames of the schedule, and return those that were answered.
+
+    Their latencies are from their arrivals.
+    """
     schedule = steady.schedule_of(plan)
     give_up_ns = schedule.length_ns + max(DRAIN_NS, schedule.deadline_ns)
     begin_ns, _ = _in_turn(watch, schedule.arrivals_ns(), give_up_ns, 1, takes_newest=True)
@@ -54,7 +62,9 @@ def run_steady(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
 def _in_turn(
     watch: Stopwatch, due_ns: Times, give_up_ns: int, fewest: int, *, takes_newest: bool
 ) -> tuple[int, int]:
-    """Ask the query of each arrival after the one before has ended; return the beginning, and the number of queries.
+    """Ask the query of each arrival after the one before has ended.
+
+    Returns the beginning, and the number of queries.
 
     With `takes_newest`, all but the newest of the waiting arrivals are dropped. After `give_up_ns`
     no query starts, except to reach the `fewest`.
@@ -79,7 +89,9 @@ def _in_turn(
 def side_by_side(
     watch: Stopwatch, offsets_ns: Iterable[int], limit: int = MOST_IN_FLIGHT
 ) -> tuple[int, int]:
-    """Ask a query in a thread at each of these moments after the beginning; return the beginning, and the number of queries.
+    """Ask a query in a thread at each of these moments after the beginning.
+
+    Returns the beginning, and the number of queries.
 
     An arrival is dropped while `limit` queries are in flight.
 

@@ -1,4 +1,7 @@
-"""The subject of a run: a model file, a served model, a function or a language model, behind one interface."""
+"""The subject of a run, behind one interface.
+
+It is a model file, a served model, a function or a language model.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -24,7 +27,9 @@ ARRIVAL = -1
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that a subject adds to the record after timing: fields of `MeasuredRun` by their names, and raw samples.
+    """The facts that a subject adds to the record after timing.
+
+    They are fields of `MeasuredRun` by their names, and raw samples.
 
     `queries` are those that count; `preprocess_ns` and `postprocess_ns` are durations in the pass
     over the data.
@@ -107,7 +112,9 @@ class Subject(ABC):
         """
 
     def finish(self, number: int, result: Any, end_ns: int) -> int:
-        """Take the result of a call, and return the end of the query: `end_ns`, or the time of the last token.
+        """Take the result of a call, and return the end of the query.
+
+        It is `end_ns`, or the time of the last token.
 
         Raises:
             AnswerError: the result is no answer.
@@ -116,12 +123,18 @@ class Subject(ABC):
         return end_ns
 
     def paces_ns(self, queries: Sequence[tuple[int, int, int]]) -> tuple[float, ...]:
-        """Return the durations that must settle in the warm-up, as means over these queries (number, start, end)."""
+        """Return the durations that must settle in the warm-up.
+
+        They are means over these queries (number, start, end).
+        """
         return (sum(end_ns - start_ns for _, start_ns, end_ns in queries) / len(queries),)
 
     @abstractmethod
     def results(self, timed: TimedQueries, emit: Emit) -> Results:
-        """Return the facts for the record; for them some queries are repeated, and the data set is run."""
+        """Return the facts for the record.
+
+        For them some queries are repeated, and the data set is run.
+        """
 
     def close(self) -> None:  # noqa: B027 - some belong to the caller
         """Release the subject; may be called twice, and after a load that failed."""

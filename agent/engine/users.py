@@ -1,4 +1,6 @@
-"""A closed loop of several users of a server: each user sends the next query when the answer to the last one is complete.
+"""A closed loop of several users of a server.
+
+Each user sends the next query when the answer to the last one is complete.
 
     user 0   |ramp-up|  q0  |   q2   |  q5  |
     user 1   |ramp-up |  q1   |  q3 | q4 |   q6    |
@@ -23,7 +25,10 @@ FEWEST_A_USER = 8
 
 
 def seconds(plan: TimingPlan) -> float:
-    """Return the expected duration; the plan's `expected_ns` is that of a query among those of other users."""
+    """Return the expected duration.
+
+    The plan's `expected_ns` is that of a query among those of other users.
+    """
     users, query_s = plan.users or 1, plan.expected_ns / 1e9
     queries = plan.whole(max(plan.queries, FEWEST_A_USER * users), query_s / users)
     return max(plan.seconds, -(-queries // users) * query_s) + (query_s if users > 1 else 0.0)
@@ -50,7 +55,9 @@ def ask_users(  # noqa: C901 - two closures over the same counts
     ramp_up: Sequence[int] = (),
     pass_queries: int = 1,
 ) -> int:
-    """Ask queries in a thread for each user until `queries` have started and `timed_s` has passed; return the beginning, monotonic ns.
+    """Ask queries in a thread for each user, and return the beginning, monotonic ns.
+
+    It ends when `queries` have started and `timed_s` has passed.
 
     Failed queries do not count, and the loop ends if most fail. Each user asks a query of `ramp_up`
     first: the time counts from the end of all of these, and at least half of the queries start

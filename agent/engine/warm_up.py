@@ -64,7 +64,9 @@ QUERIES_A_USER = 8
 
 
 def has_settled(durations_ns: Sequence[float]) -> bool:
-    """Return whether the last half of `durations_ns` (at least 16 queries) shows a constant level and spread.
+    """Return whether the last half of `durations_ns` shows a constant level and spread.
+
+    There must be at least 16 queries in it.
 
     Three things must hold:
 
@@ -104,7 +106,10 @@ def looks_settled(durations_ns: Sequence[float]) -> bool:
 
 
 def next_check(count: int) -> int:
-    """Return the number of queries for the check after `count`: a quarter more, or a little more if that would be just too few."""
+    """Return the number of queries for the check after `count`.
+
+    It is a quarter more, or a little more if that would be just too few.
+    """
     due = int(count * GROWTH)
     return SHOWS_ANY_SPREAD if due < SHOWS_ANY_SPREAD < due * GROWTH else due
 
@@ -139,7 +144,10 @@ def _spread(values: NDArray[np.float64]) -> float:
 
 
 def block_medians(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the medians of up to 32 consecutive blocks of equal size; the first block begins after the remainder."""
+    """Return the medians of up to 32 consecutive blocks of equal size.
+
+    The first block begins after the remainder.
+    """
     blocks = min(BLOCKS, values.size)
     medians: NDArray[np.float64] = np.median(
         values[values.size % blocks :].reshape(blocks, -1), axis=1
@@ -148,7 +156,9 @@ def block_medians(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def mann_kendall(values: NDArray[np.float64]) -> float:
-    """Return the statistic Z of the Mann-Kendall test: about standard normal if `values` [n >= 3] have no trend.
+    """Return the statistic Z of the Mann-Kendall test.
+
+    It is about standard normal if `values` [n >= 3] have no trend.
 
     Source: Mann (1945), Kendall (1975), with the correction for ties.
     """
@@ -185,7 +195,9 @@ class Warmed:
 
 
 def warm_up(watch: Stopwatch, limit_s: float, users: int | None = None) -> Warmed:
-    """Run queries until their durations have settled, but at least two, and no longer than `limit_s`.
+    """Run queries until their durations have settled, but at least two.
+
+    It takes no longer than `limit_s`.
 
     Three kinds of series are too short to show small trends, so it is enough if they look settled:
     those that the limit ends, texts, and rounds of several users.

@@ -1,4 +1,6 @@
-"""The process that measures: one job on standard input, events on standard output, one run; started in a sandbox (`agent/sandbox`).
+"""The process that measures, started in a sandbox (`agent/sandbox`).
+
+It takes one job on standard input, sends events on standard output, and does one run.
 
 A fresh process per run keeps runs independent, makes cold starts cold, and turns a crash of a
 native library into an error line. Its argument, where there is one, names the cores that it may
@@ -25,7 +27,10 @@ from edgemeter.agent.engine import job  # noqa: E402
 
 
 def main() -> int:
-    """Measure the job on standard input and return the exit status: 0 when a `MeasuredRun` or `Failed` event was sent."""
+    """Measure the job on standard input and return the exit status.
+
+    It is 0 when a `MeasuredRun` or `Failed` event was sent.
+    """
     # Ctrl-C goes to the whole process group; the session handles it, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     events, requests = job.take_stdout(), job.take_stdin()

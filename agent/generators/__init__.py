@@ -68,7 +68,10 @@ Prompt: TypeAlias = "Sequence[int] | str | Chat"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The end of a query: after `output_tokens`, and at the model's end of text unless `ignore_end`. Sampling is greedy."""
+    """The end of a query, whose sampling is greedy.
+
+    It is after `output_tokens`, and at the model's end of text unless `ignore_end`.
+    """
 
     output_tokens: int
     ignore_end: bool = True
@@ -166,7 +169,9 @@ Query = Callable[[Stamp], Generated]
 
 
 class Generator(ABC):
-    """Generates text from one model; used from one thread; constructed without arguments and without importing its library.
+    """Generates text from one model.
+
+    It is used from one thread, and constructed without arguments and without importing its library.
 
     The calls come in the order load, (bind, query)*, close; close may be called twice, and after a
     failed load. The generator owns the loop, its caller owns the clock: the generator calls `stamp`
@@ -176,7 +181,9 @@ class Generator(ABC):
 
     @abstractmethod
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
-        """Import the library, load the model, allocate the cache for queries of `context_tokens` (prompt and output).
+        """Import the library, load the model, and allocate the cache.
+
+        The cache is for queries of `context_tokens` (prompt and output).
 
         For a server, `model` is the file with its address, and the server is asked for its facts.
 
@@ -207,7 +214,10 @@ class Generator(ABC):
         """Release everything."""
 
     def check(self, model: Path, options: Options) -> None:  # noqa: B027 - some have nothing to check
-        """Raise the errors of `load` that can be found without loading the model; see `Runtime.check`."""
+        """Raise the errors of `load` that can be found without loading the model.
+
+        See `Runtime.check`.
+        """
 
 
 class ConcurrentGenerator(Generator):
@@ -215,7 +225,9 @@ class ConcurrentGenerator(Generator):
 
     @abstractmethod
     def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
-        """Return a query that may run in any thread at the same time as others, on a connection of its own, which it opens and closes.
+        """Return a query that may run in any thread at the same time as others.
+
+        It has a connection of its own, which it opens and closes.
 
         The queries of a `user` (0, 1, ...) come one after the other, and share a connection that
         stays open until the generator closes.
@@ -247,7 +259,9 @@ def create(name: str) -> Generator:
 def check_tokens(
     prompt: Prompt, limits: Limits, context_tokens: int, vocabulary: int
 ) -> Sequence[int]:
-    """Return the prompt as tokens: ids below `vocabulary`, with the output at most `context_tokens`.
+    """Return the prompt as tokens, with ids below `vocabulary`.
+
+    With the output they are at most `context_tokens`.
 
     Raises:
         ConfigError: it is a text or empty, has unknown ids, or is too long; or no output is asked

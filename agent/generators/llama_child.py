@@ -1,4 +1,6 @@
-"""The program that serves a GGUF file by the package xllamacpp: `local_server` starts it by its path, so that it imports nothing of ours.
+"""The program that serves a GGUF file by the package xllamacpp.
+
+`local_server` starts it by its path, so that it imports nothing of ours.
 
 Its argument is a JSON object with attributes of `xllamacpp.CommonParams`; names of nested ones have
 dots.

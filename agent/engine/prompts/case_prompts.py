@@ -1,4 +1,7 @@
-"""The prompts of a case: synthetic ones, or the questions of a file, and how a record names them."""
+"""The prompts of a case, which are synthetic ones or the questions of a file.
+
+The module also names them for a record.
+"""
 
 import hashlib
 import secrets
@@ -19,7 +22,10 @@ _TEMPLATE_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class QuestionPrompts:
-    """The questions of a file in an order drawn by the seed, repeated; warm-up begins at its end."""
+    """The questions of a file in an order drawn by the seed, repeated.
+
+    Warm-up begins at the end of the file.
+    """
 
     file: QuestionFile
     seed: int
@@ -55,7 +61,10 @@ class CasePrompts:
 
     @property
     def context_tokens(self) -> int:
-        """The context length that is enough for every query: a token of a question has at least one byte."""
+        """The context length that is enough for every query.
+
+        A token of a question has at least one byte.
+        """
         longest = self.case.prompt_tokens or 0
         if self.file:
             longest = _TEMPLATE_TOKENS + max(
@@ -65,7 +74,10 @@ class CasePrompts:
 
     @property
     def pass_queries(self) -> int:
-        """The number of queries in a pass of the file; runs end after whole passes, so that all models are asked the same questions."""
+        """The number of queries in a pass of the file.
+
+        Runs end after whole passes, so that all models are asked the same questions.
+        """
         return len(self.file.questions) if self.file else 1
 
     @property
@@ -74,7 +86,11 @@ class CasePrompts:
         return self.case.output_tokens or 0
 
     def of(self, loaded: LoadedGenerator) -> QuestionPrompts | SyntheticPrompts:
-        """Return the prompts by the numbers of the queries, each always the same; raises ConfigError if synthetic ones have no room."""
+        """Return the prompts by the numbers of the queries, each always the same.
+
+        Raises:
+            ConfigError: synthetic prompts have no room.
+        """
         if self.file:
             return QuestionPrompts(self.file, self.case.seed, loaded.abilities.chats)
         return SyntheticPrompts(loaded, self.case.prompt_tokens or 0, self.case.seed, self.salt)
@@ -88,7 +104,9 @@ class CasePrompts:
         )
 
     def dataset(self, loaded: LoadedGenerator) -> DatasetInfo:
-        """Return the data set of a record: its name and hash hold all that must be equal for two runs to have done the same work.
+        """Return the data set of a record.
+
+        Its name and hash hold all that must be equal for two runs to have done the same work.
 
         These are the lengths and the seed, or the file's content; and if they are unusual, the type
         of the cache, speculation, the end of a query, and that the run did not start the server.

@@ -1,8 +1,8 @@
-"""Files of questions: JSON Lines with `prompt` and the right answers, and the score of a model's answers to them.
+"""Reads files of questions and scores a model's answers to them.
 
-`answer` is a text or number; `answers` are texts any of which is right. With `choices`, `answer` is
-the letter of the right choice or its number from 0, and the choices are added to the prompt, a
-letter before each.
+A file is JSON Lines with `prompt` and the right answers. `answer` is a text or number; `answers`
+are texts any of which is right. With `choices`, `answer` is the letter of the right choice or its
+number from 0, and the choices are added to the prompt, a letter before each.
 """
 
 import hashlib
@@ -38,7 +38,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionFile:
-    """The questions of a file in its order; `sha256` is that of the questions used, `file_sha256` that of the file."""
+    """The questions of a file in its order.
+
+    `sha256` is that of the questions used, `file_sha256` that of the file.
+    """
 
     name: str
     questions: tuple[Question, ...]
@@ -52,7 +55,10 @@ class QuestionFile:
     def score(
         self, seed: int, answers: Iterable[tuple[int, str]]
     ) -> tuple[Accuracy | None, str | None]:
-        """Return the share of questions with a right first answer, or None and why; `answers` are texts by the numbers of queries."""
+        """Return the share of questions with a right first answer, or None and why.
+
+        `answers` are texts by the numbers of queries.
+        """
         order, first = self.order(seed), dict[int, str]()
         for number, text in answers:
             first.setdefault(order[number % len(order)], text)
@@ -80,7 +86,9 @@ class QuestionFile:
 
 
 def read_questions(questions: str, subset: int | None = None, seed: int = 0) -> QuestionFile:
-    """Return the questions of a file or a shipped data set, or a random `subset` that is the same everywhere.
+    """Return the questions of a file or a shipped data set, or a random `subset` of them.
+
+    The subset is the same everywhere.
 
     Raises:
         ConfigError: the file cannot be read, or holds no question; the line is named.

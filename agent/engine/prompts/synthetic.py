@@ -1,4 +1,7 @@
-"""Synthetic prompts: seeded random tokens of exact length, different for each query, so that no cache of prefixes can help."""
+"""Synthetic prompts of seeded random tokens of exact length.
+
+They are different for each query, so that no cache of prefixes can help.
+"""
 
 import numpy as np
 
@@ -14,7 +17,10 @@ WORDS = (
 
 
 class SyntheticPrompts:
-    """The prompt of each query by its number; a text begins with the `salt`, which differs in each run."""
+    """The prompt of each query by its number.
+
+    A text begins with the `salt`, which differs in each run.
+    """
 
     def __init__(
         self, loaded: LoadedGenerator, prompt_tokens: int, seed: int, salt: str = ""

@@ -1,1 +1,4 @@
-"""How queries arrive: closed loops (single_stream, offline) and open loops (poisson, steady); `scenario.py` has the plans."""
+"""The scenarios, which say how queries arrive; `scenario.py` has the plans.
+
+There are closed loops (single_stream, offline) and open loops (poisson, steady).
+"""

@@ -1,4 +1,7 @@
-"""Statistics of generated text from the times of its tokens: TTFT, TPOT, inter-token latency, and rates."""
+"""Statistics of generated text from the times of its tokens.
+
+They are TTFT, TPOT, inter-token latency, and rates.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +37,9 @@ MOMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class TokenMoments:
-    """The times of the tokens of timed queries: int64 [queries] each, and `token_ns` int64 [tokens], query after query.
+    """The times of the tokens of timed queries, query after query.
+
+    They are int64 [queries] each, and `token_ns` int64 [tokens].
 
     All times count from the start of the query, in an open loop from its scheduled arrival, ns.
     Tokens that came together have one time.
@@ -90,11 +95,17 @@ class TokenMoments:
         return are_later
 
     def later_tokens(self) -> Times:
-        """Return the number of decoded tokens of each query: those after its first ones, which may have come together."""
+        """Return the number of decoded tokens of each query.
+
+        They are those after its first ones, which may have come together.
+        """
         return np.bincount(self.owner[self.are_later()], minlength=self.output_tokens.size)
 
     def spans_ns(self) -> tuple[Times, Times]:
-        """Return the time from first to last token of each query with decoded tokens, and their number."""
+        """Return the time from first to last token of each query with decoded tokens.
+
+        The number of those tokens comes with it.
+        """
         later_tokens = self.later_tokens()
         return (self.latency_ns - self.first_ns)[later_tokens > 0], later_tokens[later_tokens > 0]
 
@@ -116,7 +127,10 @@ def lengths_of(tokens: Times) -> TokenLengths:
 
 
 def tpot_ns(moments: TokenMoments) -> Times:
-    """Return the time per output token of each query with decoded tokens, whole ns: (last - first) / decoded tokens."""
+    """Return the time per output token of each query with decoded tokens, whole ns.
+
+    It is (last - first) / decoded tokens.
+    """
     spent_ns, later_tokens = moments.spans_ns()
     return np.rint(spent_ns / later_tokens).astype(np.int64)
 
@@ -133,7 +147,9 @@ def unstreamed_reason(
     step_tokens: int = 1,
     timed: TimedQueries | None = None,
 ) -> str | None:
-    """Return why the times are not those of tokens but of a buffer that was emptied at once; None if they may be.
+    """Return why the times are not those of tokens but of a buffer that was emptied at once.
+
+    None if they may be those of tokens.
 
     Decoding a token takes at least as long as processing one of the prompt, so less than half of
     that is impossible. A short prompt takes mostly other time, so the limit is 2% of the time to
@@ -181,7 +197,9 @@ def with_times(
     timed: TimedQueries | None,
     unstreamed: str | None = None,
 ) -> tuple[Generation, str | None]:
-    """Return the generation with the figures from its times; without those of single tokens, and why, if they were not streamed.
+    """Return the generation with the figures from its times.
+
+    If tokens were not streamed, it has none of single tokens, and the reason.
 
     `prefilled` is the number of processed prompt tokens, None if unknown. If queries overlap, rates
     are over the timed part. `unstreamed` is why an answer had no times.
@@ -215,7 +233,10 @@ def with_times(
 
 
 def summarise_gaps(moments: TokenMoments) -> Latency | None:
-    """Return the summary of inter-token latencies; None if tokens came together or there are no gaps."""
+    """Return the summary of inter-token latencies.
+
+    None if tokens came together or there are no gaps.
+    """
     gaps_ns = moments.gaps_ns()
     if not gaps_ns.size or moments.stamped_tokens_max() > 1:
         return None
@@ -232,7 +253,9 @@ def within(timed: TimedQueries, moments_ns: Times) -> int:
 def _prefill_tokens_per_s(
     generation: Generation, moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None
 ) -> float | None:
-    """Return the processed prompt tokens over the time to the first tokens, or over the window if queries overlap.
+    """Return the processed prompt tokens over the time to the first tokens.
+
+    If queries overlap, it is over the window instead.
 
     If all prompts have one length, that time is the median, so that the rate is the inverse of
     TTFT.
@@ -253,7 +276,10 @@ def _prefill_tokens_per_s(
 
 
 def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
-    """Return the rate of decoding: the inverse of the median TPOT, or decoded tokens over the window if queries overlap."""
+    """Return the rate of decoding.
+
+    It is the inverse of the median TPOT, or decoded tokens over the window if queries overlap.
+    """
     if timed is not None and timed.overlap and moments.later_tokens().any():
         return (
             within(timed, (timed.arrived_ns[moments.owner] + moments.token_ns)[moments.are_later()])
@@ -266,7 +292,10 @@ def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None
 
 
 def output_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
-    """Return all generated tokens over the time of the queries, or over the window if they overlap."""
+    """Return all generated tokens over the time of the queries.
+
+    If queries overlap, it is over the window.
+    """
     if timed is None or not timed.overlap:
         spent_ns = int(moments.latency_ns.sum())
         return int(moments.output_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
@@ -274,6 +303,9 @@ def output_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None
 
 
 def user_tokens_per_s(moments: TokenMoments) -> float | None:
-    """Return the tokens a second that a user sees after the first: the mean over queries of 1 / TPOT; None without decoded tokens."""
+    """Return the tokens a second that a user sees after the first.
+
+    It is the mean over queries of 1 / TPOT; None without decoded tokens.
+    """
     spans_ns, later_tokens = moments.spans_ns()
     return float(np.mean(later_tokens * 1e9 / spans_ns)) if later_tokens.size else None

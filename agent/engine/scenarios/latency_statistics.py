@@ -1,4 +1,7 @@
-"""Statistics of one run's latencies: percentiles, refused where too few queries support them, and MLPerf's early-stopping estimates."""
+"""Statistics of one run's latencies, with MLPerf's early-stopping estimates.
+
+Percentiles are refused where too few queries support them.
+"""
 
 import math
 from functools import lru_cache
@@ -26,9 +29,11 @@ def binomial_cdf(trials: int, chance: float) -> NDArray[np.float64]:
 
 
 def over_latency_limit(queries: int, percentile: float) -> int:
-    """Return how many of `queries` may exceed the percentile, so that it holds with confidence 0.99; if below 1, it does not.
+    """Return how many of `queries` may exceed the percentile.
 
-    The largest t with P(Binomial(queries, 1 - percentile) <= t) <= 1 - 0.99.
+    With that number it holds with confidence 0.99; if below 1, it does not. It is the largest t
+    with P(Binomial(queries, 1 - percentile) <= t) <= 1 - 0.99.
+
     Source: MLPerf Inference rules, early stopping.
     """
     if queries < 1:
@@ -39,7 +44,10 @@ def over_latency_limit(queries: int, percentile: float) -> int:
 
 @lru_cache(maxsize=32)
 def queries_needed(percentile: float) -> int:
-    """Return the smallest number of queries that support the percentile (p50 11, p90 64, p99 662)."""
+    """Return the smallest number of queries that support the percentile.
+
+    For example p50 11, p90 64, p99 662.
+    """
     low, high = 1, 2
     while over_latency_limit(high, percentile) < 1:
         low, high = high, high * 2
@@ -50,13 +58,19 @@ def queries_needed(percentile: float) -> int:
 
 
 def early_stopping_ms(sorted_ms: NDArray[np.float64], percentile: float) -> float | None:
-    """Return MLPerf's early-stopping estimate of a percentile, None if there are too few queries; `sorted_ms` ascending [n]."""
+    """Return MLPerf's early-stopping estimate of a percentile.
+
+    None if there are too few queries. `sorted_ms` are ascending, [n].
+    """
     limit = over_latency_limit(sorted_ms.size, percentile)
     return float(sorted_ms[sorted_ms.size - limit]) if limit >= 1 else None
 
 
 def summarise_latency(latency_ns: NDArray[np.int64], scenario: str = "") -> Latency:
-    """Return the latency part of a record from durations, nanoseconds [n >= 1]; `scenario` is empty unless they are of whole queries."""
+    """Return the latency part of a record from durations, nanoseconds [n >= 1].
+
+    `scenario` is empty unless they are of whole queries.
+    """
     sorted_ms = np.sort(latency_ns / 1e6)
     count = sorted_ms.size
     levels = {name: level for name, level in PERCENTILES.items() if count >= queries_needed(level)}

@@ -32,7 +32,10 @@ SURE_ERRORS = 2.0
 
 
 def schedule_ns(plan: timing.TimingPlan) -> NDArray[np.int64]:
-    """Return the arrivals from the beginning, int64 [n]: at least `queries`, as many as arrive in `seconds`, in whole passes."""
+    """Return the arrivals from the beginning, int64 [n], in whole passes.
+
+    There are at least `queries`, and as many as arrive in `seconds`.
+    """
     rate_per_s = plan.rate_per_s or 1.0
     count = plan.whole(max(plan.queries, math.ceil(rate_per_s * plan.seconds)))
     gaps_s = np.random.default_rng(plan.seed).exponential(1 / rate_per_s, count)
@@ -45,12 +48,17 @@ def seconds(plan: timing.TimingPlan) -> float:
 
 
 def utilisation_ratio(timed: timing.TimedQueries) -> float:
-    """Return the share of the timed part, up to the last answer, in which a query was being processed."""
+    """Return the share of the timed part in which a query was being processed.
+
+    The timed part is taken up to the last answer.
+    """
     return float(_work_ns(timed).sum()) / max(timed.end_ns - timed.begin_ns, 1)
 
 
 def holds_rate(timed: timing.TimedQueries, rate_per_s: float) -> bool:
-    """Return whether the mean work of the second half's queries fits into the mean time between arrivals, within two standard errors.
+    """Return whether the mean work of the second half's queries fits between arrivals.
+
+    It fits if it is at most the mean time between arrivals, within two standard errors.
 
     That time is 1 / `rate_per_s`, not the mean of the drawn gaps: a few arrivals close together
     cause a queue that the rate does not.
@@ -61,7 +69,10 @@ def holds_rate(timed: timing.TimedQueries, rate_per_s: float) -> bool:
 
 
 def _work_ns(timed: timing.TimedQueries) -> NDArray[np.int64]:
-    """Return the work on each query, int64 [n]: from its arrival, or from the end of the query before, to its end."""
+    """Return the work on each query, int64 [n].
+
+    It is from its arrival, or from the end of the query before, to its end.
+    """
     ends = timed.arrived_ns + timed.latency_ns
     before = np.concatenate(([timed.begin_ns], ends[:-1]))
     work: NDArray[np.int64] = ends - np.maximum(timed.arrived_ns, before)
@@ -69,7 +80,10 @@ def _work_ns(timed: timing.TimedQueries) -> NDArray[np.int64]:
 
 
 def in_flight_max(timed: timing.TimedQueries) -> int:
-    """Return the largest number of queries in flight; a query that ends when another starts does not count."""
+    """Return the largest number of queries in flight.
+
+    A query that ends when another starts does not count.
+    """
     ends_ns = np.sort(timed.arrived_ns + timed.latency_ns)
     starts_ns = np.sort(timed.starts_ns)
     return int(
@@ -78,7 +92,9 @@ def in_flight_max(timed: timing.TimedQueries) -> int:
 
 
 def keeps_up(timed: timing.TimedQueries) -> bool | None:
-    """Return whether a server kept up with the arrivals: the slope of latency over time is small; None if that cannot be decided.
+    """Return whether a server kept up with the arrivals.
+
+    It did if the slope of latency over time is small. None if that cannot be decided.
 
     It cannot if the scatter alone may cause the slope, or if the schedule is as short as a few
     answers. Then only a latency that grows faster than time shows a backlog.
@@ -101,7 +117,10 @@ def keeps_up(timed: timing.TimedQueries) -> bool | None:
 
 
 def _slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the slope of a straight line through the points, and its standard error; 0 and infinity for fewer than three."""
+    """Return the slope of a straight line through the points, and its standard error.
+
+    0 and infinity for fewer than three points.
+    """
     away = x - x.mean() if x.size else x
     spread = float(away @ away)
     if x.size < 3 or not spread:

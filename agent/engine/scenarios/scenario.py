@@ -23,16 +23,19 @@ FEWEST_BATCHES = 11
 
 
 def declared_batch(inputs: Sequence[TensorInfo]) -> int | None:
-    """Return the batch that the model's inputs declare, their common first size; None if all leave it open.
+    """Return the batch that the model's inputs declare, their common first size.
 
-    It is 1 if an input has fewer than two dimensions, or if the first sizes differ.
+    None if all leave it open. It is 1 if an input has fewer than two dimensions, or if the first
+    sizes differ.
     """
     sizes = {info.shape[0] if len(info.shape) > 1 else 1 for info in inputs}
     return sizes.pop() if len(sizes) == 1 else 1
 
 
 def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> tuple[int, int]:
-    """Return the number of samples in a query of this model, and how many prepared inputs are joined for it (1: none are).
+    """Return the number of samples in a query of this model.
+
+    The number of prepared inputs that are joined for it comes with it (1: none are).
 
     Raises:
         ConfigError: the model cannot take this batch.
@@ -51,7 +54,11 @@ def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> tuple[int, int]:
 
 
 def join_batch(items: Sequence[list[Array]]) -> list[Array]:
-    """Return one batch, `items` joined along the first dimension; raises ConfigError if they differ in shape."""
+    """Return one batch, `items` joined along the first dimension.
+
+    Raises:
+        ConfigError: they differ in shape.
+    """
     if any(len({item[index].shape for item in items}) > 1 for index in range(len(items[0]))):
         message = (
             'items of different lengths make no batch: pad them (padding = "tokens" in the '
@@ -64,7 +71,10 @@ def join_batch(items: Sequence[list[Array]]) -> list[Array]:
 def joined_batches(
     prepared: Sequence[list[Array]], samples: int, limit_bytes: int, seed: int
 ) -> list[list[Array]]:
-    """Return a few batches of `samples` items drawn from `prepared`, as many as fit into `limit_bytes`; for 1 sample `prepared` itself."""
+    """Return a few batches of `samples` items drawn from `prepared`.
+
+    They are as many as fit into `limit_bytes`. For 1 sample it is `prepared` itself.
+    """
     if samples == 1:
         return list(prepared)
     batch_bytes = samples * max(1, sum(array.nbytes for array in prepared[0]))
@@ -76,7 +86,10 @@ def joined_batches(
 
 
 def plan_of(case: Case, seed: int, batch: int = 1) -> TimingPlan:
-    """Return the plan of a case, before the duration of a query is known; `queries` of an offline case are samples."""
+    """Return the plan of a case, before the duration of a query is known.
+
+    `queries` of an offline case are samples.
+    """
     queries = (
         max(FEWEST_BATCHES, -(-case.queries // batch))
         if case.scenario == "offline"
@@ -89,14 +102,19 @@ def plan_of(case: Case, seed: int, batch: int = 1) -> TimingPlan:
 
 
 def window(name: str, timed: TimedQueries) -> Window:
-    """Return the timed part: from its beginning, in single_stream from the first query, to its end."""
+    """Return the timed part, from its beginning to its end.
+
+    In single_stream it is from the first query.
+    """
     return Window(
         int(timed.starts_ns[0]) if name == "single_stream" else timed.begin_ns, timed.end_ns
     )
 
 
 def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
-    """Return the samples a second, `samples` in all: over the whole window, in single_stream over the calls alone.
+    """Return the samples a second, with `samples` in all.
+
+    It is over the whole window, in single_stream over the calls alone.
 
     With several users the window lies between ramp-up and tail, and a query counts by the share of
     its time in the window.
@@ -121,7 +139,10 @@ def samples_per_query(timed: TimedQueries, samples: int) -> int:
 
 
 def time_series(timed: TimedQueries, begin_ns: int) -> tuple[Series, ...]:
-    """Return latencies, starts, arrivals, pauses and ends of the ramp-up as series of a record; times count from `begin_ns`."""
+    """Return latencies, starts, arrivals, pauses and ends of the ramp-up as series of a record.
+
+    Times count from `begin_ns`.
+    """
     moments = {"query_start": timed.starts_ns}
     if timed.arrivals_ns is not None:
         moments["arrival"] = timed.arrivals_ns

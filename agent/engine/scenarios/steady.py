@@ -42,7 +42,9 @@ def seconds(plan: timing.TimingPlan) -> float:
 
 
 def busy_ratio(timed: timing.TimedQueries, schedule: timing.FrameSchedule) -> tuple[float, float]:
-    """Return the share of the time that the calls took, and the share that all frames need: 1 or more if the model is too slow.
+    """Return the share of the time that the calls took, and the share that all frames need.
+
+    It is 1 or more if the model is too slow.
 
     A frame that waits also needs the time in which its inputs are copied in.
     """
@@ -64,12 +66,18 @@ def schedule_of_record(steady: Steady) -> timing.FrameSchedule:
 
 
 def in_time(schedule: timing.FrameSchedule, arrivals_ns: Times, latency_ns: Times) -> Times:
-    """Return the numbers of the frames that were answered by their deadline, int64 [n]; arrivals count from the beginning."""
+    """Return the numbers of the frames that were answered by their deadline, int64 [n].
+
+    Arrivals count from the beginning.
+    """
     return schedule.numbers(arrivals_ns)[latency_ns <= schedule.deadline_ns]
 
 
 def missed_between(schedule: timing.FrameSchedule, hits: Times, edges_ns: list[int]) -> list[int]:
-    """Return the number of missed frames among those that arrived between each two of these moments."""
+    """Return the number of missed frames between each two of these moments.
+
+    The frames counted are those that arrived between them.
+    """
     before = np.searchsorted(schedule.arrivals_ns(), edges_ns)
     missed: list[int] = (np.diff(before) - np.diff(np.searchsorted(hits, before))).tolist()
     return missed

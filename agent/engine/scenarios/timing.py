@@ -40,7 +40,10 @@ class TimingPlan:
     in_order: bool = False
 
     def whole(self, queries: int, query_s: float = 0.0) -> int:
-        """Return the number of queries, up to whole passes: at least `queries`, or as many of `query_s` as fill `seconds`."""
+        """Return the number of queries, up to whole passes.
+
+        They are at least `queries`, or as many of `query_s` as fill `seconds`.
+        """
         fewest = max(queries, int(self.seconds / query_s)) if query_s else queries
         return -(-fewest // self.pass_queries) * self.pass_queries
 
@@ -61,7 +64,10 @@ class TimingPlan:
 
 @dataclass(frozen=True, slots=True)
 class FrameSchedule:
-    """Frames at a rate, which arrive by `contract.frame_times`; an answer is due `deadline_ns` after the arrival."""
+    """Frames at a rate, which arrive by `contract.frame_times`.
+
+    An answer is due `deadline_ns` after the arrival.
+    """
 
     rate_per_s: float
     deadline_ns: int
@@ -73,7 +79,10 @@ class FrameSchedule:
         return int(frame_arrivals_ns(np.array(self.frames), self.rate_per_s))
 
     def arrivals_ns(self, numbers: Times | None = None) -> Times:
-        """Return the arrivals of the frames of these numbers, or of all, from the beginning, int64 [n]."""
+        """Return the arrivals of the frames of these numbers, or of all, int64 [n].
+
+        They count from the beginning.
+        """
         return frame_arrivals_ns(
             np.arange(self.frames) if numbers is None else numbers, self.rate_per_s
         )
@@ -85,7 +94,10 @@ class FrameSchedule:
 
 @dataclass(frozen=True, slots=True)
 class FailedQuery:
-    """A query without an answer, which only its count by `kind` includes; arrival and end are monotonic, ns."""
+    """A query without an answer, which only its count by `kind` includes.
+
+    Arrival and end are monotonic, ns.
+    """
 
     kind: str
     number: int = 0
@@ -136,7 +148,10 @@ class TimedQueries:
 
     @property
     def busy_end_ns(self) -> int:
-        """The end of the window of rates: when the first of several users has no query left, or the end."""
+        """The end of the window of rates.
+
+        It is when the first of several users has no query left, or the end.
+        """
         if self.users is None or self.users > self.latency_ns.size:
             return self.end_ns
         return int(np.sort(self.starts_ns + self.latency_ns)[-self.users])
