@@ -191,7 +191,7 @@ class Generator(ABC):
             UnavailableError: the library is not installed (names the extra), the backend is not on
                 this machine, no server answers.
             ConfigError: the file is not a model of this generator, is broken, or needs something
-            that this machine lacks, such as memory, or a longer context than the model has.
+                that this machine lacks, such as memory, or a longer context than the model has.
         """
 
     @abstractmethod

@@ -1,17 +1,22 @@
-r"""Replay: plays the recorded moments of tokens, for demonstrations and tests. It runs no model.
+r"""Replay: plays the recorded moments of tokens, for demonstrations and tests.
 
-Protocol: the model is a JSON file, usually named `NAME.replay.json` (sample: tests/fixtures/generators/replay.replay.json):
+It runs no model.
+
+Protocol: the model is a JSON file, usually named `NAME.replay.json`. A sample is
+tests/fixtures/generators/replay.replay.json:
 
     {"format": "edgemeter-generation-replay", "schema": 1,
-     "queries": [{"first_ms": 80.0, "steps_ms": [5.1, 5.0], "step_tokens": 1}],   in turn; all below is optional
-     "prefill_ms_per_token": 0.2,                          added to `first_ms`
-     "load_ms": 120.0, "vocabulary": 256, "context_tokens": 4096, "cached_tokens": 0, "precision": "q8_0",
-     "end_after_tokens": 40,                               end of text, even if it is to be ignored
+     "queries": [{"first_ms": 80.0, "steps_ms": [5.1, 5.0],
+                  "step_tokens": 1}],        in turn; all below is optional
+     "prefill_ms_per_token": 0.2,            added to `first_ms`
+     "load_ms": 120.0, "vocabulary": 256, "context_tokens": 4096,
+     "cached_tokens": 0, "precision": "q8_0",
+     "end_after_tokens": 40,                 end of text, even if it is to be ignored
      "facts": {"n_ctx": "512"}}
 
-`steps_ms` are the gaps between stamps of `step_tokens` tokens, played in turn. Token i of an answer is (sum of the prompt + i) modulo the
-vocabulary, so the same prompt gives the same tokens. Waiting is as in the runtime `replay`: `wait = "sleep"` never spins. It needs no
-library.
+`steps_ms` are the gaps between stamps of `step_tokens` tokens, played in turn. Token i of an answer
+is (sum of the prompt + i) modulo the vocabulary, so the same prompt gives the same tokens. Waiting
+is as in the runtime `replay`: `wait = "sleep"` never spins. It needs no library.
 """
 
 import time

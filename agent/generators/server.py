@@ -1,6 +1,6 @@
-"""Server: language models behind HTTP with OpenAI's interface, such as llama-server, Ollama or vLLM.
+"""Server: language models behind HTTP with OpenAI's interface.
 
-Describe the server in a TOML file, such as `model.server`. Only `url` is required.
+Examples are llama-server, Ollama and vLLM. Describe the server in a TOML file, such as `model.server`. Only `url` is required.
 
     url = "http://127.0.0.1:8080"      # with or without /v1
     model = "qwen2.5:0.5b"             # default: the first that the server lists
@@ -18,14 +18,17 @@ Describe the server in a TOML file, such as `model.server`. Only `url` is requir
   `extra = { ignore_eos = true, min_tokens = true }`.
 - Caches: llama-server's prompt cache is off. For other servers, an untimed prompt before each query
   displaces the cached one, except in `poisson` and `concurrent`.
+
 Protocol: llama-server states the tokens of each line. The energy of an untimed prompt is left out;
 with `poisson` and `concurrent` it would be load. Tokens that a server joins in one piece have one
 moment. A server that caches several prompts counts its hits. With `poisson` and `concurrent` each
 user has a connection of its own, opened on arrival, or before the timed queries and kept open.
 `min_tokens = true` becomes the number of tokens that the case asks for. A sample is
-tests/fixtures/generators/server.server. Tested with: llama-server b11434 and that of xllamacpp
-2026.10.11549; vLLM 0.32.0 on a CPU, llama-cpp-python 0.3.36, transformers serve 5.24, LiteRT-LM
-0.18.1 (chats only); not Ollama, LM Studio, TensorRT-LLM, SGLang, RKLLM.
+tests/fixtures/generators/server.server.
+
+Tested with: llama-server b11434 and that of xllamacpp 2026.10.11549; vLLM 0.32.0 on a CPU,
+llama-cpp-python 0.3.36, transformers serve 5.24, LiteRT-LM 0.18.1 (chats only); not Ollama, LM
+Studio, TensorRT-LLM, SGLang, RKLLM.
 """
 
 import json
@@ -92,7 +95,10 @@ class ServerGenerator(generators.ConcurrentGenerator):
         self._length_key = "max_tokens"
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
-        """Ask for the server's facts, and send one query, which loads the model if necessary; see `Generator.load`."""
+        """Ask for the server's facts, and send one query.
+
+        The query loads the model if necessary. See `Generator.load`.
+        """
         check_options("server", options, backends=("http",))
         model_file.head(model)
         file = read_toml(model, ServerFile, "server's file")
@@ -104,7 +110,10 @@ class ServerGenerator(generators.ConcurrentGenerator):
     def connect(
         self, connection: ModelServer, file: ServerFile, context_tokens: int
     ) -> LoadedGenerator:
-        """Return the facts about the server behind a connection, which is closed if the server does not generate."""
+        """Return the facts about the server behind a connection.
+
+        The connection is closed if the server does not generate.
+        """
         began_ns = time.monotonic_ns()
         self._connection, self._file = connection, file
         try:
@@ -163,7 +172,10 @@ class ServerGenerator(generators.ConcurrentGenerator):
         )
 
     def _probe(self) -> ReceivedAnswer:
-        """Return the answer to a short query; for servers that do not know `max_tokens`, use its newer name from now on."""
+        """Return the answer to a short query.
+
+        For servers that do not know `max_tokens`, use its newer name from now on.
+        """
         try:
             return self._answer(_EVICTION)
         except AnswerError as error:
@@ -190,7 +202,10 @@ class ServerGenerator(generators.ConcurrentGenerator):
         )
 
     def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
-        """Close the connection of earlier queries, because some servers accept few; see `ConcurrentGenerator.bind_concurrent`."""
+        """Close the connection of earlier queries, because some servers accept few.
+
+        See `ConcurrentGenerator.bind_concurrent`.
+        """
         self._check_prompt(prompt, limits)
         self._connection.close()
         path, content = self._post(prompt, limits)
@@ -284,7 +299,10 @@ class ServerGenerator(generators.ConcurrentGenerator):
         stamp: Stamp,
         own_connection: ModelServer | None = None,
     ) -> ReceivedAnswer:
-        """Send a request, by default on the common connection, stamp the tokens that come, and return the answer."""
+        """Send a request, stamp the tokens that come, and return the answer.
+
+        By default it is sent on the common connection.
+        """
         file, connection, heard = (
             self._file,
             own_connection or self._connection,
@@ -320,7 +338,10 @@ class ServerGenerator(generators.ConcurrentGenerator):
 
 
 def _content(line: bytes) -> bytes:
-    """Return the content of a line: in an event stream the text after `data:`, empty for comments and names; else the line."""
+    """Return the content of a line.
+
+    In an event stream it is the text after `data:`, empty for comments and names; else the line.
+    """
     if line.startswith(b"data:"):
         return line[5:].strip()
     return b"" if line.startswith((b":", b"event:", b"id:", b"retry:")) else line
@@ -329,9 +350,10 @@ def _content(line: bytes) -> bytes:
 def _with_extra(
     content: Mapping[str, Any], extra: Mapping[str, Any], limits: Limits
 ) -> Mapping[str, Any]:
-    """Return a request with the file's further fields; `true` for a number of tokens means the requested number.
+    """Return a request with the file's further fields.
 
-    If the answer ends with the text, fields that keep it from ending are left out.
+    `true` for a number of tokens means the requested number. If the answer ends with the text,
+    fields that keep it from ending are left out.
     """
     extra = {
         key: value for key, value in extra.items() if limits.ignore_end or key not in _IGNORING_END

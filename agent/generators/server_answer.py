@@ -65,7 +65,11 @@ class ReceivedAnswer:
         return self._usage.drafts() if self._usage else (None, None)
 
     def take(self, line: Line) -> None:
-        """Stamp new tokens in `line`; raises AnswerError if it is an error of the server, or has more tokens than asked for."""
+        """Stamp new tokens in `line`.
+
+        Raises:
+            AnswerError: it is an error of the server, or has more tokens than asked for.
+        """
         if line.error is not None:
             raise AnswerError(
                 f"the server failed after {self._stamped} tokens: "
@@ -92,7 +96,11 @@ class ReceivedAnswer:
         self._usage, self._timings = line.usage or self._usage, timings or self._timings
 
     def check(self) -> None:
-        """Check that the answer is complete; raises AnswerError if it broke off, has no token, or more than asked for."""
+        """Check that the answer is complete.
+
+        Raises:
+            AnswerError: it broke off, has no token, or more than asked for.
+        """
         counted = self.output_tokens
         if self._ended is None and not self.is_done:
             raise AnswerError(
@@ -131,7 +139,10 @@ class ReceivedAnswer:
         return (hidden + first, *later)
 
     def _has_several(self, counted: int | None) -> bool:
-        """Return whether the answer has more tokens than one step gives; without a count, words are counted."""
+        """Return whether the answer has more tokens than one step gives.
+
+        Without a count, words are counted.
+        """
         tokens = (
             len(self._text().split()) if counted is None else counted - self.hidden_reasoning_tokens
         )
@@ -143,7 +154,11 @@ class ReceivedAnswer:
         return f"{thought}{THOUGHT_END}{text}" if thought else text
 
     def generated(self, abilities: GeneratorAbilities) -> Generated:
-        """Return the answer; raises AnswerError if the server reported a count when it was loaded, but not now."""
+        """Return the answer.
+
+        Raises:
+            AnswerError: the server reported a count when it was loaded, but not now.
+        """
         if abilities.counts == "usage" and self.output_tokens is None:
             raise AnswerError(
                 "the server did not report the number of generated tokens, as it did before: run "
@@ -168,7 +183,10 @@ class ReceivedAnswer:
 
 
 class TooLongError(AnswerError):
-    """The server sent more tokens than asked for, so it does not know the field that limits them."""
+    """The server sent more tokens than asked for.
+
+    So it does not know the field that limits them.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="too many tokens")
@@ -178,7 +196,10 @@ _ONE_PIECE = "the server answers in one piece: it, or a proxy before it, does no
 
 
 def shared_out(tokens: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the distribution of tokens over pieces of these sizes, in proportion; the first and the last have at least one."""
+    """Return the distribution of tokens over pieces of these sizes, in proportion.
+
+    The first and the last have at least one.
+    """
     total = sum(sizes)
     if len(sizes) == 1 or not total:
         return (*[0] * (len(sizes) - 1), tokens) if len(sizes) > 1 else (tokens,)

@@ -21,7 +21,10 @@ _CHATML = "<|im_start|>"
 
 
 class ServerFile(ServerAddress, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A server, as its file describes it; the keys are explained in `edgemeter.agent.generators.server`."""
+    """A server, as its file describes it.
+
+    The keys are explained in `edgemeter.agent.generators.server`.
+    """
 
     model: str | None = None
     endpoint: Literal["completions", "chat"] = "completions"
@@ -113,7 +116,10 @@ def _of_llama(
 
 
 def tokens_of(connection: ModelServer, text: str, *, special: bool) -> list[int]:
-    """Return the tokens of a text by llama.cpp's server, with the begin-of-text token if `special`; empty without an answer."""
+    """Return the tokens of a text by llama.cpp's server.
+
+    They have the begin-of-text token if `special`. Empty without an answer.
+    """
     tokens = connection.ask("/tokenize", {"content": text, "add_special": special}).document.get(
         "tokens"
     )

@@ -1,4 +1,6 @@
-"""Lines of a streamed answer: OpenAI's pieces of completions and chats, with timings of llama.cpp's server.
+"""Lines of a streamed answer.
+
+They are OpenAI's pieces of completions and chats, with timings of llama.cpp's server.
 
 Source: OpenAI's API reference; llama.cpp tools/server/README.md.
 """

@@ -1,4 +1,7 @@
-"""Collects the health of this device, in a separate process: `python -m edgemeter.agent.health.collect ORDER`, JSON to stdout."""
+"""Collects the health of this device, in a separate process.
+
+It is `python -m edgemeter.agent.health.collect ORDER`, with JSON to stdout.
+"""
 
 import math
 import os
@@ -59,7 +62,10 @@ def read_disk(home: Path, machine: Machine) -> Disk:
 
 
 def wear(block: str, machine: Machine) -> tuple[float | None, bool | None]:
-    """Return the used share of an eMMC's lifetime, and whether its end is announced; None if the medium does not report it."""
+    """Return the used share of an eMMC's lifetime, and whether its end is announced.
+
+    None if the medium does not report it.
+    """
     for device in (f"{block}/device", f"{block}/../device"):
         used = [
             stage
@@ -158,7 +164,10 @@ LONGEST_LINE = 500
 
 
 class CollectOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The device, and the facts that only the daemon knows; `config` is the configuration file, None for the usual places."""
+    """The device, and the facts that only the daemon knows.
+
+    `config` is the configuration file, None for the usual places.
+    """
 
     device: str
     fleet: str
@@ -268,7 +277,10 @@ def _outbox(path: Path, device: str) -> tuple[int | None, Dropped | None, str | 
 
 
 def _serial(identity: Identity | None, machine: Machine) -> str | None:
-    """Return the serial number by which the fleet knows this board, else its own; None without one."""
+    """Return the serial number by which the fleet knows this board, else its own.
+
+    None without one.
+    """
     if identity is not None:
         return identity.board.serial
     board_serial = read_board_serial(machine)
@@ -296,7 +308,10 @@ def _line(text: str | None) -> str | None:
 
 
 def main() -> int | str:
-    """Write the health that the order in the first argument requests; return the exit status, or the error in one line."""
+    """Write the health that the order in the first argument requests.
+
+    Returns the exit status, or the error in one line.
+    """
     # If the agent has ended, nobody reads the output: exit silently.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:

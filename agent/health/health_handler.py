@@ -1,4 +1,7 @@
-"""Reports the health of the device: at the start, when something important changes, and once a day."""
+"""Reports the health of the device.
+
+It does so at the start, when something important changes, and once a day.
+"""
 
 import contextlib
 import logging
@@ -30,13 +33,19 @@ from edgemeter.agent.machine.throttling import PI_SYSFS
 
 
 def certificate_path(settings: Config, home: Path) -> Path:
-    """Return the path of the device's certificate: from the configuration, else where joining a fleet puts it."""
+    """Return the path of the device's certificate.
+
+    It is from the configuration, else where joining a fleet puts it.
+    """
     named = files_of(settings.broker).get("certificate") if settings.broker else None
     return named or home / "identity" / "device.crt"
 
 
 def certificate_end_ns(path: Path, machine: Machine) -> int | None:
-    """Return the end of the certificate at `path` (UTC, ns); None if it is absent, or there is no tool to read it."""
+    """Return the end of the certificate at `path` (UTC, ns).
+
+    None if it is absent, or there is no tool to read it.
+    """
     if not path.is_file():
         return None
     output = machine.output(["openssl", "x509", "-noout", "-enddate", "-in", str(path)]) or ""
@@ -54,7 +63,10 @@ LONGEST_LINE = 400
 
 
 class StopMarkerContent(msgspec.Struct, frozen=True, kw_only=True):
-    """The marker of a running agent: its boot, the number of out-of-memory kills, and the time of writing."""
+    """The marker of a running agent.
+
+    It has its boot, the number of out-of-memory kills, and the time of writing.
+    """
 
     boot_id: str | None
     oom_kills: int | None
@@ -128,7 +140,10 @@ def last_stop(before: StopMarkerContent | None, machine: Machine) -> LastStop:
 
 
 def oom_kills(machine: Machine) -> int | None:
-    """Return the number of processes that the kernel killed since boot, out of memory; None if it does not count (before 4.13)."""
+    """Return the number of processes that the kernel killed since boot, out of memory.
+
+    None if it does not count (before 4.13).
+    """
     count = re.search(r"^oom_kill (\d+)$", machine.text("proc/vmstat") or "", re.MULTILINE)
     return int(count[1]) if count else None
 

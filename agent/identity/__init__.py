@@ -1,1 +1,4 @@
-"""The identity of this device in its fleet: its own key, a certificate, and the board that they belong to."""
+"""The identity of this device in its fleet.
+
+It is the device's own key, a certificate, and the board that they belong to.
+"""

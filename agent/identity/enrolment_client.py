@@ -1,4 +1,7 @@
-"""Requests to the fleet's service over HTTPS: for a first or renewed certificate, and the confirmation that it arrived."""
+"""Requests to the fleet's service over HTTPS.
+
+They are for a first or renewed certificate, and the confirmation that it arrived.
+"""
 
 import logging
 import ssl
@@ -41,9 +44,10 @@ _FOR_GOOD = (
 
 
 class EnrolmentClient:
-    """A client of the service at `service` (https://HOST:PORT), whose certificate the authority in `files` has signed.
+    """A client of the service at `service` (https://HOST:PORT).
 
-    `alive` is called every second while it waits.
+    The authority in `files` has signed the service's certificate. `alive` is called every second
+    while it waits.
     """
 
     def __init__(
@@ -54,7 +58,9 @@ class EnrolmentClient:
         self._alive = alive
 
     def request(self, path: str, question: CertificateRequest, timeout_s: float) -> EnrolmentAnswer:
-        """Return the decision on a request to `/enrol` or `/renew`; wait for it at most `timeout_s`.
+        """Return the decision on a request to `/enrol` or `/renew`.
+
+        It waits for the decision at most `timeout_s`.
 
         Raises:
             ConfigError: the service or its certificate cannot be used, or it rejects ours.
@@ -91,7 +97,10 @@ class EnrolmentClient:
                 interrupts.sleep(min(left_s, POLL_S))
 
     def confirm(self) -> bool:
-        """Confirm that the certificate of this connection is on the disk; return whether the service knows. A failure does no harm."""
+        """Confirm that the certificate of this connection is on the disk.
+
+        Returns whether the service knows. A failure does no harm.
+        """
         try:
             self._post("/confirm", b"")
         except EdgemeterError as error:

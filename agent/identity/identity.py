@@ -1,4 +1,7 @@
-"""The identity of this device: its files, its own key, the serial number of its board, and the earliest possible time."""
+"""The identity of this device.
+
+It is its files, its own key, the serial number of its board, and the earliest possible time.
+"""
 
 import re
 import secrets
@@ -95,7 +98,10 @@ class _Built(msgspec.Struct):
 
 
 def clock_floor_ns(issued_ns: int | None, release: Path = Path(sys.prefix)) -> int:
-    """Return when the installed release was built, or the certificate issued (`issued_ns`), whichever is later; 0 if unknown."""
+    """Return when the installed release was built, or the certificate issued (`issued_ns`).
+
+    It is whichever is later; 0 if unknown.
+    """
     built = durable_file.read_if_any(release / "manifest.json", _Built)
     return max(built.built_ns if built else 0, issued_ns or 0)
 
@@ -112,7 +118,9 @@ def make_key(path: Path) -> None:
 
 
 def certificate_request(path: Path, common_name: str | None) -> str:
-    """Return a certificate signing request, PEM, for the key in `path`; `common_name` is None before the fleet has given a name.
+    """Return a certificate signing request, PEM, for the key in `path`.
+
+    `common_name` is None before the fleet has given a name.
 
     Raises:
         UnavailableError: there is no openssl, it fails, or the key cannot be read.
@@ -155,7 +163,9 @@ RENEW_AT_RATIO = 2 / 3
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored identity of a device: `claim` is the id of its enrolment token; times are the server's.
+    """The stored identity of a device.
+
+    `claim` is the id of its enrolment token; times are the server's.
 
     `board` is the board that created it; `service` is where it renews its certificate and fetches
     content, https://HOST:PORT.
@@ -200,7 +210,11 @@ class IdentityFiles:
 
 
 def read_identity(home: Path) -> Identity | None:
-    """Return the identity in the agent's home, None if it has joined no fleet; raises ConfigError if it cannot be read."""
+    """Return the identity in the agent's home, None if it has joined no fleet.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     remedy = "join its fleet again with `edgemeter agent join`"
     return durable_file.read_struct(
         IdentityFiles(home).identity, Identity, "identity of this device", remedy

@@ -52,7 +52,9 @@ def join_fleet(
     machine: Machine = THIS_MACHINE,
     timeout_s: float = JOIN_TIMEOUT_S,
 ) -> Identity:
-    """Join the fleet of the join file at `path`, unless this board has; wipe the file's secrets; return the device's name.
+    """Join the fleet of the join file at `path`, unless this board has joined one.
+
+    Wipes the file's secrets, and returns the device's name.
 
     The identity is stored in the agent's `home`; `config` is its configuration.
 
@@ -86,7 +88,9 @@ def take_certificate(
     service: str,
     claim: str | None,
 ) -> Identity:
-    """Store the certificate of an accepting answer for the key in `files.next_key`, or the device's own key; return the device's name.
+    """Store the certificate of an accepting answer, and return the device's name.
+
+    It is for the key in `files.next_key`, or the device's own key.
 
     Raises:
         ConfigError: the fleet did not accept; the answer contains no certificate, or one for
@@ -151,7 +155,9 @@ def settle_identity(files: IdentityFiles) -> None:
 
 
 def configure(files: IdentityFiles, config: Path, identity: Identity) -> None:
-    """Write the device's name, the broker and the fleet's content address into the configuration; its other settings stay.
+    """Write the device's name, the broker and the fleet's content address into the configuration.
+
+    Its other settings stay.
 
     Raises:
         UnavailableError: it cannot be written.
@@ -254,7 +260,9 @@ def ask_certificate(
     common_name: str | None,
     timeout_s: float,
 ) -> EnrolmentAnswer:
-    """Return the answer to `request` with a CSR for the key in `files.next_key`; a key from a copied card is replaced.
+    """Return the answer to `request` with a CSR for the key in `files.next_key`.
+
+    A key from a copied card is replaced.
 
     Raises:
         UnavailableError: there is no openssl, or a file cannot be written.
@@ -290,7 +298,9 @@ def _serial(files: IdentityFiles, machine: Machine) -> BoardSerial:
 
 
 def wipe_secrets(path: Path) -> bool:
-    """Overwrite the secrets in `path` in place, then delete their lines; return whether there were any.
+    """Overwrite the secrets in `path` in place, then delete their lines.
+
+    Returns whether there were any.
 
     A file system may still have copies elsewhere (flash moves rewritten data): a used token is
     worthless.

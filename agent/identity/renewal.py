@@ -34,7 +34,9 @@ logger = logging.getLogger(__name__)
 def settle_moved_card(
     home: Path, machine: Machine = THIS_MACHINE, alive: Callable[[], object] = lambda: None
 ) -> None:
-    """Return when the identity in `home` belongs to this board, or there is none; `alive` is called while it waits.
+    """Return when the identity in `home` belongs to this board, or there is none.
+
+    `alive` is called while it waits.
 
     Raises:
         ConfigError: the fleet refuses this board.
@@ -73,7 +75,10 @@ def _begin(work: Callable[[], None]) -> None:
 
 
 class RenewalHandler(Handler):
-    """Renews the certificate, with requests in a thread; a device that has joined no fleet has nothing to renew."""
+    """Renews the certificate, with requests in a thread.
+
+    A device that has joined no fleet has nothing to renew.
+    """
 
     topics: Sequence[str] = ()
 
@@ -103,7 +108,10 @@ class RenewalHandler(Handler):
             )
 
     def poll(self) -> float:
-        """Request a certificate when that is due, and confirm the present one, once after each start."""
+        """Request a certificate when that is due.
+
+        It also confirms the present one, once after each start.
+        """
         identity = self._identity
         if identity is None or (self._is_confirmed and not _is_due(identity)):
             return POLL_S

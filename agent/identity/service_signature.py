@@ -1,4 +1,7 @@
-"""Verifies that a message comes from the service of this device's fleet, and was not forged or changed by a broker."""
+"""Verifies that a message comes from the service of this device's fleet.
+
+No broker can have forged or changed it.
+"""
 
 import ssl
 from pathlib import Path
@@ -17,7 +20,10 @@ REFUSED_ORDERS_FILE = "refused-orders.json"
 
 
 def read_refused_orders(home: Path) -> RefusedOrders | None:
-    """Return the refused orders noted in that data folder, None if there are none; damage counts as none."""
+    """Return the refused orders noted in that data folder, None if there are none.
+
+    Damage counts as none.
+    """
     return durable_file.read_if_any(home / REFUSED_ORDERS_FILE, RefusedOrders)
 
 

@@ -45,7 +45,10 @@ ReportProgress = Callable[[str, float | None, Measuring | None], None]
 
 @dataclass(frozen=True, slots=True)
 class OrderContext:
-    """The context of the work: the task, the configuration, and callbacks for a stored run (and whether it is the last), and progress."""
+    """The context of the work: the task, the configuration, and callbacks.
+
+    `kept` is for a stored run (and whether it is the last), `report` for progress.
+    """
 
     task: ExecutionTask
     settings: config.Config
@@ -67,7 +70,10 @@ WORK_FUNCTIONS: Mapping[type, str] = {
 def carry_out(
     task: ExecutionTask, notes: BinaryIO, answered: threading.Event | None = None
 ) -> None:
-    """Carry out the order and write the result into the journal; `answered` is set when the owner has reported the run that begins."""
+    """Carry out the order and write the result into the journal.
+
+    `answered` is set when the owner has reported the run that begins.
+    """
 
     def report(doing: str, done_ratio: float | None, measuring: Measuring | None) -> None:
         note = Doing(
@@ -134,7 +140,10 @@ def doctor(context: OrderContext, _work: Doctor) -> OrderOutcome:
 
 
 def logs(context: OrderContext, work: Logs) -> OrderOutcome:
-    """Return the last lines of the agent's log: systemd's journal if it can be read, else the agent's own from memory."""
+    """Return the last lines of the agent's log.
+
+    It is systemd's journal if it can be read, else the agent's own from memory.
+    """
     lines, where = _of_systemd(work.lines), f"journal of {UNIT}"
     if not lines:
         lines, where = list(context.task.log[-work.lines :]), "kept by the agent since its start"

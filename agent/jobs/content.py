@@ -1,4 +1,6 @@
-"""Content on the device: files named by their sha256 in `content/`, complete and verified, or `.part` during the download over HTTPS.
+"""Content on the device, in files named by their sha256 in `content/`.
+
+They are complete and verified, or `.part` during the download over HTTPS.
 
 A child process downloads one at a time, so that the daemon stays small; a part survives a restart.
 """
@@ -52,7 +54,10 @@ class DeviceContent:
         return self.folder / f"{content.sha256}{PART}"
 
     def is_here(self, content: Content) -> bool:
-        """Return whether it is complete: it gets its final name only after its hash was verified."""
+        """Return whether it is complete.
+
+        It gets its final name only after its hash was verified.
+        """
         try:
             return self.path(content).stat().st_size == content.size_bytes
         except OSError:
@@ -133,7 +138,10 @@ def _remove(path: Path) -> None:
 
 
 class FetchTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A content to download from `url`, and the files to write; `tls` are CA, certificate and key."""
+    """A content to download from `url`, and the files to write.
+
+    `tls` are CA, certificate and key.
+    """
 
     content: Content
     part: str
@@ -146,7 +154,10 @@ BeginFetch = Callable[[FetchTask], "subprocess.Popen[str]"]
 
 
 def begin_fetch(task: FetchTask) -> "subprocess.Popen[str]":
-    """Start the download; the exit status is the outcome, and the output the reason for a failure."""
+    """Start the download.
+
+    The exit status is the outcome, and the output the reason for a failure.
+    """
     command = [
         sys.executable,
         "-m",
@@ -183,7 +194,9 @@ class ContentFetcher:
         self._failure = ""
 
     def fetch(self, contents: Iterable[Content], in_use: Collection[str]) -> float | None:
-        """Continue; return None when all of `contents` are complete, else the seconds to the next poll.
+        """Continue the download.
+
+        Returns None when all of `contents` are complete, else the seconds to the next poll.
 
         Raises:
             UnavailableError: there is no space or no address, or the server refuses, or sends

@@ -1,4 +1,6 @@
-"""The process that carries one order out: `python -m edgemeter.agent.jobs.execute`, with a task on its standard input.
+"""The process that carries one order out, with a task on its standard input.
+
+It is `python -m edgemeter.agent.jobs.execute`.
 
 It reports its progress on standard output; a line on its standard input acknowledges the report of
 a run's start. When its standard input closes, the daemon has ended: the process ends with all its

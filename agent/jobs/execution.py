@@ -22,7 +22,10 @@ from edgemeter.agent.contract.orders import Order
 
 
 class ExecutionTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Carry out `order`, whose number in the journal is `place`; `contents` maps each hash to the path of that content."""
+    """The task to carry out `order`, whose number in the journal is `place`.
+
+    `contents` maps each hash to the path of that content.
+    """
 
     order: Order
     place: int
@@ -35,7 +38,10 @@ class ExecutionTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Doing(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The current work, for people; `done_ratio` if known; `measuring` is the run that begins now, at `begun_ns` (monotonic)."""
+    """The current work, for people.
+
+    `done_ratio` is set if known; `measuring` is the run that begins now, at `begun_ns` (monotonic).
+    """
 
     doing: str
     done_ratio: float | None = None
@@ -106,7 +112,10 @@ class ExecutionProcess:
         return None if self._thread.is_alive() else self._process.wait()
 
     def failure(self) -> str:
-        """Return how it ended, with the last line of its output, if it left no result in the journal."""
+        """Return how the process ended, if it left no result in the journal.
+
+        It has the last line of its output.
+        """
         status = self._process.returncode
         how = (
             f"was killed by {signal.Signals(-status).name}"

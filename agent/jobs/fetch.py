@@ -1,4 +1,6 @@
-"""Downloads one content over HTTPS and verifies its hash, in a separate process: `python -m edgemeter.agent.jobs.fetch TASK`.
+"""Downloads one content over HTTPS and verifies its hash, in a separate process.
+
+It is `python -m edgemeter.agent.jobs.fetch TASK`.
 
 An interrupted download is continued; a file gets its final name only when its hash is right.
 """

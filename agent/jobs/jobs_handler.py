@@ -1,4 +1,7 @@
-"""Receives the service's orders: each is written to the journal, then carried out in turn by a separate process, and reported."""
+"""Receives the service's orders.
+
+Each is written to the journal, then carried out in turn by a separate process, and reported.
+"""
 
 import logging
 import time
@@ -33,7 +36,10 @@ LONGEST_REPORT_PAUSE_S = 600.0
 
 
 class ReportSender:
-    """Sends the reports of `journal` until they are acknowledged: at once, then at growing intervals, and with every connection."""
+    """Sends the reports of `journal` until they are acknowledged.
+
+    They are sent at once, then at growing intervals, and with every connection.
+    """
 
     def __init__(
         self, context: HandlerContext, journal: Journal, clock_s: Callable[[], float]
@@ -112,7 +118,10 @@ class JobsHandler:
         self._recover()
 
     def connected(self) -> None:
-        """Resend unacknowledged reports, and report that no measurement is in progress if none is."""
+        """Resend unacknowledged reports, and report that no measurement is in progress.
+
+        The latter is so if none is.
+        """
         self._check.connected()
         self._reporting.connected()
         if self._running is None and not is_locked(self._lock.path):
@@ -160,11 +169,17 @@ class JobsHandler:
                 self._end_cut_off(entry, INTERRUPTED)
 
     def _end_cut_off(self, entry: journal.JournalEntry, reason: str) -> None:
-        """End an order whose process did not report: if its last run is in the outbox it is done, and is not measured again."""
+        """End an order whose process did not report.
+
+        If its last run is in the outbox it is done, and is not measured again.
+        """
         self._journal.ends(entry.place, "done" if entry.is_measured else "failed", reason)
 
     def _refuse(self, payload: bytes, error: ConfigError) -> None:
-        """Report a rejected order to the service, if it can be decoded at all; nothing of it is stored."""
+        """Report a rejected order to the service, if it can be decoded at all.
+
+        Nothing of it is stored.
+        """
         try:
             outline = decode_json(payload[: orders.LARGEST_ORDER_BYTES], _OrderOutline)
         except msgspec.MsgspecError:
@@ -317,7 +332,10 @@ class JobsHandler:
         return RUNNING_POLL_S
 
     def _gather(self, entry: journal.JournalEntry) -> float | None:
-        """Download the order's content; return None when it is complete, else the seconds to the next poll."""
+        """Download the order's content.
+
+        Returns None when it is complete, else the seconds to the next poll.
+        """
         contents = orders.contents_of(entry.order.work)
         needing = (*self._journal.open_ones(), *self._journal.repeating())
         in_use = {

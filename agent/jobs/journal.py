@@ -1,4 +1,6 @@
-"""The journal: the orders of this device, the progress of each, and the reports that the service has not acknowledged yet.
+"""The journal of the orders of this device.
+
+It has the progress of each, and the reports that the service has not acknowledged yet.
 
 An order is stored here, on the disk, before any work on it; so it is carried out once, however
 often it arrives and whenever the power fails. The process that carries an order out writes the
@@ -198,7 +200,10 @@ class Journal(Database):
             )
 
     def kept(self, number: int, run: str, *, is_last: bool = False) -> None:
-        """Note a run that is in the outbox; after the last one the order is done, even if its process dies."""
+        """Note a run that is in the outbox.
+
+        After the last one the order is done, even if its process dies.
+        """
         statement = (
             "UPDATE executions SET runs = json_insert(runs, '$[#]', ?), is_measured = "
             "? WHERE place = ?"
@@ -225,7 +230,10 @@ class Journal(Database):
             )
 
     def due(self, session: int) -> list[tuple[int, bytes]]:
-        """Return numbers and reports of the executions whose state the service does not have; each is encoded when first sent."""
+        """Return numbers and reports of the executions whose state the service does not have.
+
+        Each is encoded when first sent.
+        """
         with self.transaction() as connection:
             for row in connection.execute(
                 "SELECT * FROM executions WHERE repeats IS NULL AND report IS NULL AND "
@@ -259,7 +267,10 @@ class Journal(Database):
         return bool(self.query(f"SELECT 1 FROM executions WHERE {condition} LIMIT 1"))  # noqa: S608 - our own text
 
     def noted(self, noted: ReportReceipt) -> None:
-        """Process an acknowledgement; if the service has another state, the report is sent again, expecting its version."""
+        """Process an acknowledgement.
+
+        If the service has another state, the report is sent again, expecting its version.
+        """
         rows = self.query(
             "SELECT place, report FROM executions WHERE job = ? AND attempt = ?",
             noted.noted,

@@ -87,7 +87,9 @@ def expand_order(
     folder: Path,
     data: Mapping[FileName, DataFolder] | None = None,
 ) -> Suite:
-    """Return the cases of a suite from `order_suite.read`; `folder` is created with links to the models by their names.
+    """Return the cases of a suite from `order_suite.read`.
+
+    `folder` is created with links to the models by their names.
 
     Raises:
         ConfigError: a case names a model that is neither in the order nor shipped, or photographs
@@ -135,7 +137,9 @@ def _link_shipped(path: Path) -> None:
 
 
 def measure(context: OrderContext, work: Measure) -> OrderOutcome:
-    """Measure the suite of the order; every record is in the outbox, and its run noted, before the next run begins.
+    """Measure the suite of the order.
+
+    Every record is in the outbox, and its run noted, before the next run begins.
 
     Raises:
         EdgemeterError: the suite is refused, also without a sandbox for its models, or nothing

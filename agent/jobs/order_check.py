@@ -1,4 +1,6 @@
-"""Verifies orders: signed by the fleet's service, for this device, in answer to its present challenge.
+"""Verifies orders for this device.
+
+They must be signed by the fleet's service, in answer to the device's present challenge.
 
 A recorded order answers an earlier challenge: neither a clock nor a number on the disk is needed,
 so a board without a clock, after a power cut or with last year's card image refuses it too. Within
@@ -95,7 +97,9 @@ class OrderCheck:
         return max(1.0, self._made_s + CHALLENGE_S - now_s) if self._is_noted else 1.0
 
     def command(self, payload: bytes) -> bytes | None:
-        """Return the order or acknowledgement in the payload, None if the state is reported again instead, for the service to send one.
+        """Return the order or acknowledgement in the payload.
+
+        None if the state is reported again instead, for the service to send one.
 
         Raises:
             ConfigError: it is refused: not signed by the service, for another device, or recorded

@@ -1,4 +1,6 @@
-"""Repeated orders: measurements that this device makes each day or at an interval, through restarts and weeks without a connection.
+"""Repeated orders are measurements that this device makes each day or at an interval.
+
+They go on through restarts and weeks without a connection.
 
 A time that passed while the power was off is made up for once. While the wall clock may be wrong
 nothing starts.
@@ -103,7 +105,10 @@ class RepeatedOrders:
         self._journal.repeat_next(entry.place, next_time_ns(work, entry.next_ns or now_ns, now_ns))
 
     def _report_failure(self, entry: JournalEntry) -> None:
-        """Report how the last one failed, until the next one begins; repetitions have no reports of their own."""
+        """Report how the last one failed, until the next one begins.
+
+        Repetitions have no reports of their own.
+        """
         last, work = self._journal.last_repetition(entry.order.job), entry.order.work
         if (
             last is not None
@@ -123,7 +128,10 @@ class RepeatedOrders:
 
 
 class ClockTrust:
-    """Whether the wall clock is reliable: it was set by a time server since the start, or by a clock chip or hypervisor."""
+    """Whether the wall clock is reliable.
+
+    It was set by a time server since the start, or by a clock chip or hypervisor.
+    """
 
     def __init__(
         self,
@@ -144,7 +152,10 @@ class ClockTrust:
         self._oldest_ns = oldest_ns or Path(__file__).stat().st_mtime_ns
 
     def is_right(self) -> bool:
-        """Return whether the clock is reliable; it then stays so until the power goes, as it drifts by seconds a day."""
+        """Return whether the clock is reliable.
+
+        It then stays so until the power goes, as it drifts by seconds a day.
+        """
         if time.time_ns() < self._oldest_ns:
             return False
         self._was_synchronised = self._was_synchronised or self._synchronised() is True

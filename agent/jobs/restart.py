@@ -1,4 +1,7 @@
-"""Orders to restart the agent or the board, which end this process: the next process knows that they are done."""
+"""Orders to restart the agent or the board, which end this process.
+
+The next process knows that they are done.
+"""
 
 import contextlib
 import os
@@ -42,7 +45,10 @@ def withdraw(home: Path) -> None:
 
 
 def came_of(work: Restart, asked_in: str | None, boot_id: str | None) -> str | None:
-    """Return what was restarted, from the boot of the request and the present one; None if it is still to come."""
+    """Return what was restarted, from the boot of the request and the present one.
+
+    None if it is still to come.
+    """
     if work.what == "agent":
         return "the agent was restarted"
     return "the board was restarted" if asked_in != boot_id or boot_id is None else None

@@ -65,7 +65,11 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def find(folder: Path) -> DataFolder:
-    """Return photographs and ground truth in an unpacked folder; raises ConfigError if they are missing."""
+    """Return photographs and ground truth in an unpacked folder.
+
+    Raises:
+        ConfigError: they are missing.
+    """
     images, annotations = (
         sorted((folder / name).iterdir()) if (folder / name).is_dir() else []
         for name in (IMAGES, ANNOTATIONS)

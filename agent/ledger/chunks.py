@@ -35,7 +35,11 @@ class Arrival(NamedTuple):
 
 
 def arrived(record: RunRecord, payload: bytes, topic: str, received_ns: int) -> Arrival:
-    """Return the arrival of a numbered record; raises msgspec.ValidationError if it has no number."""
+    """Return the arrival of a numbered record.
+
+    Raises:
+        msgspec.ValidationError: it has no number.
+    """
     return Arrival(row_of(record, received_ns), payload, topic, received_ns)
 
 
@@ -107,7 +111,10 @@ UNREADABLE = (
 
 
 class SkippedRecord(NamedTuple):
-    """A record in row `row` that a reader does not understand, and why; the `reference` is None if it is not a record at all."""
+    """A record in row `row` that a reader does not understand, and why.
+
+    The `reference` is None if it is not a record at all.
+    """
 
     row: int
     reference: "RecordReference | None"
@@ -123,7 +130,10 @@ class SkippedRecord(NamedTuple):
 
 
 def skipped_record(row: int, payload: bytes | msgspec.Raw, error: Exception) -> SkippedRecord:
-    """Return the record with this JSON as one that a reader does not understand; the reader raised `error`."""
+    """Return the record with this JSON as one that a reader does not understand.
+
+    `error` is the error that the reader raised.
+    """
     from edgemeter.agent.ledger import quarantine  # noqa: PLC0415 - few ledgers have such a record
 
     try:
@@ -155,14 +165,21 @@ def warn_of_skipped(skipped: SkippedRecord) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldChunk:
-    """Records stored in one JSON array, `text`: the row of each and its index in the array, in the order of commits."""
+    """Records stored in one JSON array, `text`.
+
+    Each has its row and its index in the array, in the order of commits.
+    """
 
     rows: Sequence[tuple[int, int]]
     received_ns: int
     text: bytes
 
     def raw_records(self) -> Iterator[tuple[int, msgspec.Raw]]:
-        """Yield row and JSON of each record, a view of `text`; raises ConfigError if the chunk is damaged."""
+        """Yield row and JSON of each record, a view of `text`.
+
+        Raises:
+            ConfigError: the chunk is damaged.
+        """
         raw_records = _raw_records_in(self.text)
         for row, index in self.rows:
             # It was removed since the rows were read.
@@ -178,7 +195,10 @@ class HeldChunk:
         read: Callable[[msgspec.Raw], _Read],
         skipped: Callable[[SkippedRecord], object] = warn_of_skipped,
     ) -> Iterator[tuple[int, _Read | None]]:
-        """Yield each row with the result of `read`, or None for a record that it does not understand: `skipped` is called with it."""
+        """Yield each row with the result of `read`.
+
+        It is None for a record that `read` does not understand: `skipped` is called with it.
+        """
         for row, raw in self.raw_records():
             value = None
             try:
@@ -197,7 +217,11 @@ class HeldChunk:
 
 
 def without_samples(body: bytes) -> bytes:
-    """Return the same chunk without the records' raw samples; raises ConfigError if the chunk is damaged."""
+    """Return the same chunk without the records' raw samples.
+
+    Raises:
+        ConfigError: the chunk is damaged.
+    """
     return pack_chunk([split_samples(payload)[0] for payload in unpack_chunk(body)])
 
 
@@ -235,7 +259,10 @@ def portions(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
 
 
 def rejections_of(source: Source, places: Iterable[int]) -> "list[Rejection]":
-    """Return the records of `source` at the indexes `places`, rejected because their numbers belong to other records."""
+    """Return the records of `source` at the indexes `places`, as rejected.
+
+    Their numbers belong to other records.
+    """
     from edgemeter.agent.ledger.quarantine import Rejection, of_one_message  # noqa: PLC0415 - as above
 
     if isinstance(source, ArrivedBatch):

@@ -144,7 +144,10 @@ class Ledger(ABC):
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[Statements]:
-        """Return a context that executes statements in one transaction, alone among writers, durable when the block ends."""
+        """Return a context that executes statements in one transaction, alone among writers.
+
+        It is durable when the block ends.
+        """
 
     @abstractmethod
     def identity(self) -> str:
@@ -166,11 +169,17 @@ class Ledger(ABC):
 
     @abstractmethod
     def forget(self, retention: "Retention", now_ns: int) -> "RetentionRemoved":
-        """Remove one slice of the data that `retention` does not keep; call again until all is removed."""
+        """Remove one slice of the data that `retention` does not keep.
+
+        Call it again until all is removed.
+        """
 
     @abstractmethod
     def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
-        """Yield the records after `after_row` in the order of commits, grouped as they are stored."""
+        """Yield the records after `after_row` in the order of commits.
+
+        They are grouped as they are stored.
+        """
 
     @abstractmethod
     def chunks_at(self, rows: Sequence[int]) -> Iterator[HeldChunk]:
@@ -205,7 +214,10 @@ class Ledger(ABC):
         }
 
     def lease(self, work: str) -> bool:  # noqa: ARG002 - of a ledger that several collectors share
-        """Return whether this object has the lease on `work` for the next `LEASE_S`; one object has it at a time. Call again to renew."""
+        """Return whether this object has the lease on `work` for the next `LEASE_S`.
+
+        One object has it at a time. Call again to renew.
+        """
         return True
 
     def records(
@@ -216,7 +228,9 @@ class Ledger(ABC):
         rows: Sequence[int] | None = None,
         skipped: Callable[[SkippedRecord], object] = warn_of_skipped,
     ) -> Iterator[HeldRecord]:
-        """Yield the records after `after_row`, or those of the `rows`, in the order of commits; samples on request.
+        """Yield the records after `after_row`, or those of the `rows`, in the order of commits.
+
+        Samples are read on request.
 
         A record that cannot be read is left out, and `skipped` is called with it.
         """
@@ -230,7 +244,10 @@ class Ledger(ABC):
                 )
 
     def texts(self, *, after_row: int = 0) -> Iterator[tuple[int, int, bytes]]:
-        """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits."""
+        """Yield row, time of receipt in ns and JSON text of the records after `after_row`.
+
+        They are in the order of commits.
+        """
         for chunk in self.chunks(after_row=after_row):
             for row, payload in chunk.payloads():
                 yield row, chunk.received_ns, payload
@@ -272,7 +289,9 @@ class Ledger(ABC):
         *,
         after: int | None = None,
     ) -> bool:
-        """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
+        """Record that `sink` has every record up to row `position`.
+
+        The `rejections`, which are quarantined, are excepted.
 
         If `after` is given and is not the present position, another collector has drained, or it
         was set back: it is unchanged, and False is returned.
@@ -290,7 +309,10 @@ class Ledger(ABC):
         return is_expected
 
     def set_back(self, name: str, since_ns: int | None) -> int:
-        """Set the position `name` back before records received since then (None: to the beginning); return how many records follow."""
+        """Set the position `name` back before records received since then.
+
+        None goes back to the beginning. Returns how many records follow.
+        """
         query = (
             "SELECT coalesce(min(row) - 1, (SELECT max(row) FROM runs), 0) FROM runs JOIN chunks "
             "USING (chunk) WHERE received_ns >= ?"
@@ -312,7 +334,10 @@ class Ledger(ABC):
         )
 
     def waiting_since_ns(self, position: int) -> int | None:
-        """Return when the oldest record after row `position` was received, UTC in ns; None if there is none."""
+        """Return when the oldest record after row `position` was received, UTC in ns.
+
+        None if there is none.
+        """
         rows = self.query(
             "SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > ? ORDER "
             "BY row LIMIT 1",
@@ -334,13 +359,19 @@ class Ledger(ABC):
         return int(self._value("SELECT count(*) FROM quarantine"))
 
     def left_out_count(self) -> int:
-        """Return how many quarantined messages are of devices, so that no view has their records."""
+        """Return how many quarantined messages are of devices.
+
+        No view has their records.
+        """
         from edgemeter.agent.ledger import quarantine  # noqa: PLC0415 - a list of runs reads neither
 
         return int(self._value(f"SELECT count(*) FROM quarantine WHERE {quarantine.FROM_DEVICES}"))  # noqa: S608 - our own words
 
     def sessions(self) -> "list[presence.SessionHeld]":
-        """Return every session of every device, with its stored records and the number of missing ones."""
+        """Return every session of every device, with its stored records.
+
+        The number of missing ones is returned too.
+        """
         from edgemeter.agent.ledger import presence  # noqa: PLC0415 - a list of runs reads neither
 
         forgotten: dict[tuple[str, int], list[tuple[int, int]]] = {}

@@ -130,7 +130,10 @@ class LedgerWriter:
     def keep(
         self, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch]
     ) -> "tuple[Committed, list[Rejection]]":
-        """Store the arrivals; return the outcome, and the records rejected because their number belongs to another record."""
+        """Store the arrivals, and return the outcome.
+
+        Returns also the records rejected because their number belongs to another record.
+        """
         inserted = 0
         keys: list[RecordKey] = []
         collisions: list[Rejection] = []
@@ -165,7 +168,10 @@ class LedgerWriter:
     def _insert(
         self, runs: Sequence[RunRow], chunk: int, left_out: frozenset[int]
     ) -> tuple[int, set[int]]:
-        """Return the number of new rows, and the indexes of those whose number belongs to another record."""
+        """Return the number of new rows, and the indexes of the colliding ones.
+
+        Those are the rows whose number belongs to another record.
+        """
         rows = [
             (*run.values, chunk, index) for index, run in enumerate(runs) if index not in left_out
         ]

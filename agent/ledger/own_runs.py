@@ -1,4 +1,6 @@
-"""This machine's own runs: each is stored in its ledger when it ends, so that no measurement is lost with the terminal.
+"""This machine's own runs, of which each is stored in its ledger when it ends.
+
+So no measurement is lost with the terminal.
 
 The ledger is the one in $EDGEMETER_HOME, which `report`, `trend` and `compare` read by default; a
 collector on this machine uses the same file. A run that is also delivered has the numbers of the
@@ -44,7 +46,11 @@ class OwnRuns:
         self._saved: list[str] = []
 
     def check(self) -> None:
-        """Create the ledger if needed, and check that it can be written and has space; raises EdgemeterError if not."""
+        """Create the ledger if needed, and check that it can be written and has space.
+
+        Raises:
+            EdgemeterError: it cannot be written or has no space.
+        """
         SqliteLedger(self.path).close()
         if shutil.disk_usage(self.path.parent).free < _LEAST_FREE_BYTES:
             raise UnavailableError(
@@ -100,7 +106,9 @@ class OwnRuns:
 def saving(
     settings: config.Config, report: Callable[[str], None], *, is_wanted: bool = True
 ) -> Iterator[Callable[[RunRecord], RunRecord]]:
-    """Yield a function that stores a run in the ledger in $EDGEMETER_HOME and returns it numbered; nothing is stored unless `is_wanted`.
+    """Yield a function that stores a run in the ledger in $EDGEMETER_HOME.
+
+    It returns the run numbered. Nothing is stored unless `is_wanted`.
 
     The stored runs are reported at the end, however the block ends: measure and print within it.
 
@@ -122,7 +130,11 @@ def saving(
 
 
 def open_own_runs(settings: config.Config) -> OwnRuns:
-    """Return the store of this machine's runs in $EDGEMETER_HOME; raises ConfigError if it cannot be written."""
+    """Return the store of this machine's runs in $EDGEMETER_HOME.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
     own_runs = OwnRuns(default_path(), settings.ledger_limit_mb << 20)
     try:
         own_runs.check()

@@ -44,7 +44,10 @@ class PresenceChange:
 
 @dataclass(frozen=True, slots=True)
 class RetainedMessage:
-    """The latest message of a topic, and when its content was first received; an empty one removes the topic."""
+    """The latest message of a topic, and when its content was first received.
+
+    An empty one removes the topic.
+    """
 
     topic: str
     payload: bytes
@@ -65,7 +68,10 @@ class DevicePresence:
 
 
 class DeviceBacklog(NamedTuple):
-    """The last reported state of a device, and the number of records in its outbox; None is not reported."""
+    """The last reported state of a device, and the number of records in its outbox.
+
+    None is not reported.
+    """
 
     state: str | None
     waiting_records: int | None

@@ -1,4 +1,7 @@
-"""The quarantine: rejected messages with the reason, limited in size so that a flood of garbage cannot fill the disk."""
+"""The quarantine of rejected messages with the reason.
+
+It is limited in size so that a flood of garbage cannot fill the disk.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,7 +81,10 @@ read_reference = decoder_of(RecordReference, "a reference to a record", None)
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedMessage:
-    """One entry: `payload` is truncated to 1 MiB, `size_bytes` is its full size; `times` is how often it arrived."""
+    """One entry of the quarantine.
+
+    `payload` is truncated to 1 MiB, `size_bytes` is its full size; `times` is how often it arrived.
+    """
 
     row: int
     topic: str
@@ -91,7 +97,10 @@ class QuarantinedMessage:
 
 
 def of_one_message(rejections: Sequence[Rejection], payload: bytes) -> list[Rejection]:
-    """Return the rejections of one message with the given payload; if there are very many, one rejection of the whole message."""
+    """Return the rejections of one message with the given payload.
+
+    If there are very many, it is one rejection of the whole message.
+    """
     if len(rejections) <= MOST_OF_A_MESSAGE:
         return list(rejections)
     first = rejections[0]
@@ -100,11 +109,11 @@ def of_one_message(rejections: Sequence[Rejection], payload: bytes) -> list[Reje
 
 
 def add(statements: Statements, rejections: Sequence[Rejection]) -> None:
-    """Add `rejections`, within the caller's transaction; beyond the limits entries are dropped, oldest first.
+    """Add `rejections`, within the caller's transaction.
 
-    Those of the device with the most entries or bytes are dropped first, so that no device
-    displaces the others. A sink's rejection is never dropped: it is a few words about a record in
-    the ledger.
+    Beyond the limits entries are dropped, oldest first. Those of the device with the most entries
+    or bytes are dropped first, so that no device displaces the others. A sink's rejection is never
+    dropped: it is a few words about a record in the ledger.
     """
     if not rejections:
         return
@@ -116,7 +125,10 @@ def add(statements: Statements, rejections: Sequence[Rejection]) -> None:
 
 
 def _entry_values(rejection: Rejection) -> tuple[object, ...]:
-    """Return the columns of a new entry: digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns."""
+    """Return the columns of a new entry.
+
+    They are digest, topic, payload, size_bytes, kept_bytes, reason, received_ns and last_ns.
+    """
     import hashlib  # noqa: PLC0415 - it brings OpenSSL
 
     # PostgreSQL stores no NUL in a text.

@@ -38,7 +38,10 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class RetentionRemoved:
-    """The removed records, and chunks whose samples were removed; `is_all` if nothing more is due now."""
+    """The removed records, and chunks whose samples were removed.
+
+    `is_all` if nothing more is due now.
+    """
 
     records: int
     stripped_chunks: int
@@ -77,7 +80,9 @@ def apply_retention(
 
 
 def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
-    """Remove the oldest of this machine's own runs, within the caller's transaction: raw samples first, then records.
+    """Remove the oldest of this machine's own runs, within the caller's transaction.
+
+    Raw samples are removed first, then records.
 
     Received records are not removed; the newest run stays whole. Some more than needed is removed,
     as room for further runs.
@@ -182,7 +187,10 @@ def recall(statements: Statements, device: str, session: int, seq: int) -> None:
 
 
 def remember(statements: Statements, removed: Iterable[tuple[str, int, int]]) -> None:
-    """Keep the numbers (device, session, seq) of removed records as ranges, merged with adjacent ones."""
+    """Keep the numbers (device, session, seq) of removed records as ranges.
+
+    Ranges that adjoin are merged.
+    """
     sessions: dict[tuple[str, int], list[int]] = {}
     for device, session, seq in removed:
         sessions.setdefault((device, session), []).append(seq)

@@ -1,4 +1,7 @@
-"""Rebuilds the rows of a ledger from its records, if another version of Edgemeter made them with other figures or facts."""
+"""Rebuilds the rows of a ledger from its records.
+
+It is needed if another version of Edgemeter made them with other figures or facts.
+"""
 
 import time
 from collections.abc import Sequence
@@ -72,7 +75,10 @@ def make_rows_anew(statements: Statements, tables: str) -> None:
 
 
 def _set_apart(statements: Statements, refused: Sequence[SkippedRecord]) -> None:
-    """Name these records in the quarantine, and remember their numbers as those of removed ones: they are not missing."""
+    """Name these records in the quarantine, and remember their numbers.
+
+    They are kept as those of removed records, so they are not missing.
+    """
     rejections = []
     for skipped in refused:
         warn_of_skipped(skipped)

@@ -1,4 +1,6 @@
-"""The history of a ledger's runs: notes, exclusions, inclusions and deletions; by whom, when and why.
+"""The history of a ledger's runs, which says by whom, when and why each was changed.
+
+It has notes, exclusions, inclusions and deletions.
 
 An excluded or deleted run has no row, so no statistic, page or export reads it. Its number is
 remembered, like those that retention removes: a device that delivers the record again gets a
@@ -76,7 +78,10 @@ class RunEvent:
 
 
 class ListedRun(NamedTuple):
-    """A run of the ledger without its samples, with the time of its receipt if its own cannot be true; `events` are oldest first."""
+    """A run of the ledger without its samples.
+
+    It has the time of its receipt if its own cannot be true; `events` are oldest first.
+    """
 
     record: RunRecord
     state: RunState
@@ -140,7 +145,9 @@ class LedgerRuns:
         limit: int | None = None,
         rows: Container[int] | None = None,
     ) -> list[ListedRun]:
-        """Return the runs that match `conditions` (columns of `NARROWED`) and are not older, newest first, including excluded ones.
+        """Return the runs that match `conditions` (columns of `NARROWED`), newest first.
+
+        Runs that are too old are left out, excluded ones are not.
 
         With `rows`, only the runs of these rows; excluded runs have none.
         """
@@ -210,7 +217,11 @@ class LedgerRuns:
         return run_id
 
     def lookup(self, prefix: str) -> str | None:
-        """Return the id as `find`, None if no run has or had it; raises ConfigError if there are several, or it was deleted."""
+        """Return the id as `find`, None if no run has or had it.
+
+        Raises:
+            ConfigError: there are several, or it was deleted.
+        """
         query = "SELECT DISTINCT id FROM runs WHERE substr(id, 1, ?) = ?"
         ids = {run_id for (run_id,) in self.ledger.query(query, len(prefix), prefix)}
         ids |= {
@@ -333,7 +344,10 @@ class LedgerRuns:
                 _add(statements, "included", _about(record, received_ns), author, reason)
 
     def withdrawn(self, sink: str) -> list[tuple[int, WithdrawnRun]]:
-        """Return the excluded or deleted runs that the `sink` may still have, by the number of the event."""
+        """Return the excluded or deleted runs that the `sink` may still have.
+
+        They are by the number of the event.
+        """
         remaining = [
             (number, WithdrawnRun(*about))
             for number, sinks, *about in self.ledger.query(_WITHDRAWN)

@@ -1,4 +1,6 @@
-"""The row of a run: its figures as columns, made from the table of figures, and the number of its subject, which it shares with other runs.
+"""The row of a run, with its figures as columns, made from the table of figures.
+
+The row has the number of the run's subject too, which it shares with other runs.
 
 Both kinds of ledger write and read the same columns, in the transaction that stores the record.
 """
@@ -91,7 +93,9 @@ _accuracy = attrgetter("metric", "better", "images", "dataset_sha256", "normalis
 
 
 class RunRow(NamedTuple):
-    """The row of a numbered record: values of `RUN_COLUMNS` except chunk and place, and of `ADD_SUBJECT`.
+    """The row of a numbered record.
+
+    It has the values of `RUN_COLUMNS` except chunk and place, and of `ADD_SUBJECT`.
 
     If `is_wrong_time`, the run's own time cannot be true; it has that of its receipt.
     """
@@ -107,7 +111,10 @@ class RunRow(NamedTuple):
 
 
 class _Shared(NamedTuple):
-    """The facts shared by all runs of one subject: values of `ADD_SUBJECT`, and the parts that were not measured."""
+    """The facts shared by all runs of one subject.
+
+    They are values of `ADD_SUBJECT`, and the parts that were not measured.
+    """
 
     subject: tuple[Any, ...]
     is_timed: bool
@@ -124,7 +131,10 @@ class StoredSubjects:
         self._numbers: set[int] = set()
 
     def new_among(self, rows: Iterable[RunRow]) -> list[tuple[Any, ...]]:
-        """Return the subjects of the rows that are to be stored, as values of `ADD_SUBJECT`; from now on they count as stored."""
+        """Return the subjects of the rows that are to be stored, as values of `ADD_SUBJECT`.
+
+        From now on they count as stored.
+        """
         new = {row.subject[0]: row.subject for row in rows if row.subject[0] not in self._numbers}
         if len(self._numbers) >= _MOST:
             self._numbers.clear()
@@ -222,7 +232,10 @@ def cases_in_sessions(rows: Iterable[RunRow]) -> set[tuple[int, int]]:
 
 
 def judge_siblings(statements: Statements, touched: Collection[tuple[int, int]]) -> None:
-    """Mark the runs that differ from their siblings, in the changed sessions (by their start) and cases."""
+    """Mark the runs that differ from their siblings.
+
+    It does so in the changed sessions (by their start) and cases.
+    """
     if not touched:
         return
     sessions = ", ".join(["(CAST(? AS bigint), CAST(? AS bigint))"] * len(touched))

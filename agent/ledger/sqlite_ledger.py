@@ -1,4 +1,6 @@
-"""The ledger in a SQLite file: of this machine's own runs, or of a collector that does not share its ledger.
+"""The ledger in a SQLite file.
+
+It is of this machine's own runs, or of a collector that does not share its ledger.
 
 One `SqliteLedger` is one connection: use one object per thread. Readers and the one writer do not
 block each other (WAL).
@@ -60,7 +62,11 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             raise
 
     def _check_rows(self, access: sqlite_file.Access) -> None:
-        """Rebuild the rows if another version of Edgemeter made them; raises ConfigError if nothing may be written."""
+        """Rebuild the rows if another version of Edgemeter made them.
+
+        Raises:
+            ConfigError: nothing may be written.
+        """
         query = "SELECT rows FROM identity"
         if self.query(query)[0][0] == ROWS_VERSION:
             return
@@ -113,7 +119,9 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         return committed
 
     def keep_own(self, record: RunRecord, limit_bytes: int) -> None:
-        """Commit a run of this machine (numbered), durable when this returns; the oldest of its own runs beyond `limit_bytes` are removed.
+        """Commit a run of this machine (numbered), durable when this returns.
+
+        The oldest of its own runs beyond `limit_bytes` are removed.
 
         A run that the ledger already received as a collector is not stored twice.
 

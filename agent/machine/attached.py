@@ -1,4 +1,7 @@
-"""Hardware attached to the board: accelerators, NVMe drives and HATs, each by a name that begins with its kind."""
+"""Hardware attached to the board, which is accelerators, NVMe drives and HATs.
+
+Each has a name that begins with its kind.
+"""
 
 from pathlib import Path
 
@@ -41,7 +44,10 @@ def accelerators(machine: Machine) -> tuple[str, ...]:
 
 
 def attached(machine: Machine) -> tuple[str, ...]:
-    """Return the attached devices that draw power: accelerators, NVMe drives, and HATs with an ID EEPROM."""
+    """Return the attached devices that draw power.
+
+    They are accelerators, NVMe drives, and HATs with an ID EEPROM.
+    """
     drives = [
         f"{NVME} ({': '.join(filter(None, (path.name, machine.line(path / 'model'))))})"
         for path in machine.find("sys/class/nvme/nvme*")

@@ -1,4 +1,6 @@
-"""The identity of the machine: board, system on chip, processor, firmware, power mode; and whether it is a guest.
+"""The identity of the machine, and whether it is a guest.
+
+It is the board, system on chip, processor, firmware and power mode.
 
 Signs of a virtual machine or container are those of systemd-detect-virt that an ordinary user can
 read in files.
@@ -65,7 +67,10 @@ def soc(machine: Machine) -> str | None:
 
 
 def cpu(machine: Machine) -> str | None:
-    """Return the processor: the core design on ARM, the model name elsewhere; several designs with their counts."""
+    """Return the processor.
+
+    It is the core design on ARM, the model name elsewhere; several designs have their counts.
+    """
     text = machine.text("proc/cpuinfo") or ""
     implementers = re.findall(r"^CPU implementer\s*:\s*(0x[0-9a-f]+)", text, re.MULTILINE)
     parts = re.findall(r"^CPU part\s*:\s*(0x[0-9a-f]+)", text, re.MULTILINE)
@@ -142,7 +147,10 @@ def cache_mb(machine: Machine) -> float | None:
 
 
 def power_mode(machine: Machine) -> str | None:
-    """Return the power mode: `2 MAXN_SUPER` (id and name) on a Jetson, elsewhere ACPI's platform profile."""
+    """Return the power mode.
+
+    It is `2 MAXN_SUPER` (id and name) on a Jetson, elsewhere ACPI's platform profile.
+    """
     if is_jetson(machine):
         output = machine.output(["nvpmodel", "-q"]) or ""
         mode = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", output, re.MULTILINE)
@@ -165,7 +173,10 @@ def _dmi(machine: Machine, file: str) -> str | None:
 
 
 def detect_virtualisation(machine: Machine) -> str | None:
-    """Return the container and hypervisor, the innermost first (`docker in kvm`); None if there are no signs of either."""
+    """Return the container and hypervisor, the innermost first (`docker in kvm`).
+
+    None if there are no signs of either.
+    """
     return " in ".join(filter(None, (container(machine), hypervisor(machine)))) or None
 
 

@@ -1,4 +1,6 @@
-"""Upper bounds for a board, an accelerator or a card: memory bandwidth and operations a second, each with its source.
+"""Upper bounds for a board, an accelerator or a card, each with its source.
+
+They are memory bandwidth and operations a second.
 
 The figures are in `board_limits.toml`, which is read when needed. If one line covers a family, they
 are those of its largest member, sparse and in the fastest mode, so that no member can exceed them.
@@ -24,7 +26,10 @@ _OF_ACCELERATOR = re.compile(r"ai|npu|gpu|tpu|accelerator|stick|card|[\d.]+tops"
 
 
 class CpuLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cores of a processor, their nominal clock, and the operations of a core in a cycle, by type."""
+    """The cores of a processor, and their nominal clock.
+
+    It also has the operations of a core in a cycle, by type.
+    """
 
     cores: int
     clock_hz: float
@@ -40,7 +45,10 @@ class CpuLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The bounds of a board, an accelerator on it, or a card, which has a supply of its own; None or empty: unknown."""
+    """The bounds of a board, an accelerator on it, or a card.
+
+    A card has a supply of its own. None or empty: unknown.
+    """
 
     name: str
     kind: Literal["board", "accelerator", "card"]
@@ -58,7 +66,9 @@ class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.most_gop_per_s[number_type] if number_type else None
 
     def type_for(self, bits: float | None) -> Literal["int4", "int8", "fp16", "fp32"] | None:
-        """Return the type whose peak bounds numbers of `bits` (None: the fastest type); None if no type does.
+        """Return the type whose peak bounds numbers of `bits` (None: the fastest type).
+
+        None if no type does.
 
         A wider type is never faster than a narrower one, so the bound of the narrower one holds for
         it too, unless the accelerator has integers only. Up to 5 bits, with the scale of a block,
@@ -111,7 +121,10 @@ def _words() -> re.Pattern[str]:
 
 
 def plain_name(device: str) -> str:
-    """Return a device's name in lower case and one spelling: `raspberry pi 5` for `RPi-5 Model B`."""
+    """Return a device's name in lower case and one spelling.
+
+    For example `raspberry pi 5` for `RPi-5 Model B`.
+    """
     text = " ".join(re.sub(r"[-_/,()®™|]", " ", device.casefold()).split())
     text = re.sub(r"\b(?:raspberry ?pi|rpi|raspi) ?(?=[0-9zc])|^pi ?(?=\d)", "raspberry pi ", text)
     return re.sub(r"\bmodel [ab]\b", "", text)
@@ -119,7 +132,10 @@ def plain_name(device: str) -> str:
 
 @lru_cache(maxsize=1024)
 def limits_named(device: str) -> NamedLimits:
-    """Return the bounds of a device by its name in a device tree or by a person: `Raspberry Pi 5 with AI HAT+ 2`."""
+    """Return the bounds of a device by its name in a device tree or by a person.
+
+    For example `Raspberry Pi 5 with AI HAT+ 2`.
+    """
     text = plain_name(device)
     parts = {
         entry.name: entry for entry in map(_by_word().__getitem__, _words().findall(text))

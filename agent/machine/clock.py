@@ -34,7 +34,10 @@ class _Timex(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class KernelClock:
-    """The state of the kernel's wall clock: the offset to correct, and the kernel's bound on the error."""
+    """The state of the kernel's wall clock.
+
+    It has the offset to correct, and the kernel's bound on the error.
+    """
 
     offset_ms: float
     error_ms: float
@@ -74,9 +77,10 @@ def synchronised(
 
 
 def wall_ns(monotonic_ns: int) -> int:
-    """Return the time at a moment of the monotonic clock, by the wall clock as it is set now: UTC, ns.
+    """Return the time at a moment of the monotonic clock, UTC, ns.
 
-    So a step of the wall clock since then, as on a board without a clock chip, does no harm.
+    It is by the wall clock as it is set now. So a step of the wall clock since then, as on a board
+    without a clock chip, does no harm.
     """
     return time.time_ns() - (time.monotonic_ns() - monotonic_ns)
 

@@ -1,4 +1,7 @@
-"""Conditions of a run: the state of the machine before, during and after it, read outside the measured process."""
+"""Conditions of a run, read outside the measured process.
+
+They are the state of the machine before, during and after it.
+"""
 
 import os
 import statistics
@@ -85,7 +88,10 @@ class ConditionWatcher:
         self._events: list[Mapping[str, int]] = []
 
     def mark(self) -> None:
-        """Record the usage up to now, before the timed part; a server may have started processes."""
+        """Record the usage up to now, before the timed part.
+
+        A server may have started processes.
+        """
         self._served |= self._find_served() - {os.getpid(), self._pid}
         self._mark()
 
@@ -161,7 +167,10 @@ def summary(
     usage: load.ProcessorLoad | None,
     events: Sequence[Mapping[str, int]] = (),
 ) -> Condition:
-    """Return several conditions as one; if a counter of throttle events rose, the machine throttled."""
+    """Return several conditions as one.
+
+    If a counter of throttle events rose, the machine throttled.
+    """
     temperatures_c: dict[str, float] = {}
     for name, value_c in (item for condition in looks for item in condition.temperatures_c.items()):
         temperatures_c[name] = max(value_c, temperatures_c.get(name, value_c))

@@ -73,7 +73,10 @@ def libraries() -> dict[str, str]:
 
 
 def version(distribution: str) -> str | None:
-    """Return the version of an installed distribution, None if it is absent or its metadata is damaged."""
+    """Return the version of an installed distribution.
+
+    None if it is absent or its metadata is damaged.
+    """
     try:
         return metadata.version(distribution) or None
     except metadata.PackageNotFoundError:

@@ -1,4 +1,6 @@
-"""Processor time by consumer (the measured process, the agent, others, the hypervisor), the busiest other process, and memory.
+"""Processor time by consumer, the busiest other process, and memory.
+
+The consumers are the measured process, the agent, others and the hypervisor.
 
 /proc is read without psutil, so that a recorded tree can replace the machine, and garbled files
 read as None.
@@ -45,7 +47,10 @@ class ProcessorUsage:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorLoad:
-    """Shares of the processor time of all cores, 0..1, over a window; the names are those of a record's condition."""
+    """Shares of the processor time of all cores, 0..1, over a window.
+
+    The names are those of a record's condition.
+    """
 
     other_load_ratio: float | None
     steal_ratio: float
@@ -59,7 +64,9 @@ def read_usage(
     served: Collection[int] = (),
     neighbours: Collection[int] = (),
 ) -> ProcessorUsage | None:
-    """Return the usage up to now, with that of the process `pid`, the agent and `served`; None without /proc/stat.
+    """Return the usage up to now, with that of the process `pid`, the agent and `served`.
+
+    None without /proc/stat.
 
     `neighbours` are measured at the same time; their usage counts as that of `pid`.
     """
@@ -110,12 +117,18 @@ def load_between(
 def load_up_to(
     marks: Sequence[ProcessorUsage], last: ProcessorUsage | None
 ) -> ProcessorLoad | None:
-    """Return the load from the latest of the `marks` (in order of time) that is long enough before `last`."""
+    """Return the load from the latest of the `marks` that is long enough before `last`.
+
+    The marks are in order of time.
+    """
     return next((usage for mark in reversed(marks) if (usage := load_between(mark, last))), None)
 
 
 def ticks_of(machine: Machine, pid: int, *, with_children: bool = False) -> int | None:
-    """Return the clock ticks of a process, optionally with those of its finished children; None if it has ended."""
+    """Return the clock ticks of a process, optionally with those of its finished children.
+
+    None if it has ended.
+    """
     _, fields = _stat(machine, f"proc/{pid}/stat")
     ticks = [whole_number(field) for field in fields[11 : 15 if with_children else 13]]
     known_ticks = [tick for tick in ticks if tick is not None]
@@ -129,7 +142,10 @@ def core_of(machine: Machine, pid: int) -> int | None:
 
 
 def _stat(machine: Machine, path: str | Path) -> tuple[str, list[str]]:
-    """Return the name of a process, and the fields after it; the name is in brackets and may contain spaces and brackets."""
+    """Return the name of a process, and the fields after it.
+
+    The name is in brackets and may contain spaces and brackets.
+    """
     head, _, fields_text = (machine.text(path) or "").rpartition(")")
     return head.partition("(")[2], fields_text.split()
 
@@ -162,7 +178,9 @@ def read_memory(machine: Machine) -> MemInfo:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTable:
-    """Clock ticks up to a moment, of all cores and of each process by pid and start, because pids are reused.
+    """Clock ticks up to a moment, of all cores and of each process.
+
+    Processes are by pid and start, because pids are reused.
 
     `children` has the ticks of the finished children of each process, `parents` the pids of
     parents.
@@ -176,7 +194,10 @@ class ProcessTable:
     parents: dict[int, int] = field(default_factory=dict)
 
     def tree(self, pid: int) -> dict[int, int]:
-        """Return a process and its descendants, each with its ticks and those of its finished children."""
+        """Return a process and its descendants.
+
+        Each has its ticks and those of its finished children.
+        """
         spent = {
             process: ticks + self.children[process] for (process, _), ticks in self.ticks.items()
         }
@@ -190,7 +211,10 @@ class ProcessTable:
 
 
 def read_processes(machine: Machine) -> ProcessTable:
-    """Return the running processes; about 2 ms for a hundred of them, so not while queries are timed."""
+    """Return the running processes.
+
+    It takes about 2 ms for a hundred of them, so do not call it while queries are timed.
+    """
     usage = read_usage(machine)
     table = ProcessTable(usage.total if usage else 0, usage.busy if usage else 0)
     for path in machine.find("proc/[0-9]*/stat"):
@@ -212,7 +236,10 @@ def read_processes(machine: Machine) -> ProcessTable:
 
 @dataclass(frozen=True, slots=True)
 class OtherProcess:
-    """The processes of one name that were not measured, and their share of the CPU time of all cores, 0..1."""
+    """The processes of one name that were not measured.
+
+    They have their share of the CPU time of all cores, 0..1.
+    """
 
     name: str
     load_ratio: float
@@ -221,7 +248,10 @@ class OtherProcess:
 def busiest(
     first: ProcessTable, second: ProcessTable, leave_out: Collection[int]
 ) -> OtherProcess | None:
-    """Return the busiest processes by name between two tables, None if none ran; `leave_out` are our own pids."""
+    """Return the busiest processes by name between two tables, None if none ran.
+
+    `leave_out` are our own pids.
+    """
     total = second.total - first.total
     spent = {
         key: ticks - first.ticks.get(key, 0)
@@ -239,7 +269,10 @@ def busiest(
 
 
 def by_whom(worst: OtherProcess | None, load_ratio: float) -> str:
-    """Return the busiest process, as the end of a sentence; empty if it is unknown, as within a container."""
+    """Return the busiest process, as the end of a sentence.
+
+    Empty if it is unknown, as within a container.
+    """
     if worst is None or worst.load_ratio < LEAST_NAMED:
         return ""
     if worst.load_ratio >= load_ratio / 2:
@@ -249,7 +282,9 @@ def by_whom(worst: OtherProcess | None, load_ratio: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OtherLoad:
-    """The load of processes other than the watching one and its descendants, as shares of all cores, 0..1.
+    """The load of processes other than the watching one and its descendants.
+
+    It is in shares of all cores, 0..1.
 
     `idle_ratio` is the larger one of both idle stretches. None: a stretch was too short for clock
     ticks.
@@ -262,7 +297,9 @@ class OtherLoad:
 
 
 def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
-    """Return the load of others in a watched block; the four `tables` bound both idle stretches and the block, `pid` watches.
+    """Return the load of others in a watched block.
+
+    The four `tables` bound both idle stretches and the block, `pid` watches.
 
     The energy above idle is wrong by the difference of that load between block and idle, so the
     limit is lower than for latencies.
@@ -301,7 +338,10 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
 
 
 def others_ratio(first: ProcessTable, second: ProcessTable, pid: int) -> float | None:
-    """Return the load of processes other than `pid` and its descendants between two tables; None if they are too close."""
+    """Return the load of processes other than `pid` and its descendants between two tables.
+
+    None if they are too close.
+    """
     if second.total - first.total < FEWEST_TICKS:
         return None
     own_ticks = sum(second.tree(pid).values()) - sum(first.tree(pid).values())

@@ -17,7 +17,10 @@ COMMAND_TIMEOUT_S = 5.0
 
 
 def run_in_english(arguments: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
-    """Run a command for at most 5 s, with output in English, and return it; raises OSError or TimeoutExpired."""
+    """Run a command for at most 5 s, with output in English, and return it.
+
+    Raises OSError or TimeoutExpired.
+    """
     import subprocess  # noqa: PLC0415 - most commands start no other
 
     env = {**os.environ, "LC_ALL": "C"}
@@ -44,7 +47,9 @@ def command_output(arguments: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine to read: `root` has sys, proc, etc, dev and run; `output` runs a command and returns its output.
+    """A machine to read.
+
+    `root` has sys, proc, etc, dev and run; `output` runs a command and returns its output.
 
     Values that cannot be read are None, because absent hardware is not an error.
     """
@@ -54,7 +59,10 @@ class Machine:
     arch: str = field(default_factory=platform.machine)
 
     def text(self, path: str | Path) -> str | None:
-        """Return the text of a file below the root, without surrounding white space and NULs; None if it is empty or unreadable."""
+        """Return the text of a file below the root, without surrounding white space and NULs.
+
+        None if it is empty or unreadable.
+        """
         try:
             # Some drivers return EAGAIN while their part of the chip is off; a pipe or a device
             # must not block us.
@@ -78,7 +86,10 @@ class Machine:
         return whole_number(self.text(path))
 
     def find(self, pattern: str) -> list[Path]:
-        """Return the paths below the root that match a glob pattern, relative to the root, in natural order."""
+        """Return the paths below the root that match a glob pattern.
+
+        They are relative to the root, in natural order.
+        """
         try:
             paths = [path.relative_to(self.root) for path in self.root.glob(pattern)]
         except OSError:

@@ -1,4 +1,7 @@
-"""The resident memory of a run's process while queries are timed, read outside it, because a read inside could disturb a query."""
+"""The resident memory of a run's process while queries are timed.
+
+It is read outside the process, because a read inside could disturb a query.
+"""
 
 import os
 import threading
@@ -28,7 +31,10 @@ class MemoryWatch:
         self._thread.join()
 
     def thirds_mb(self, begin_ns: int, end_ns: int) -> tuple[float, ...]:
-        """Return the memory at 0, 1/3, 2/3 and 3/3 of a time, monotonic ns; empty with too few readings."""
+        """Return the memory at 0, 1/3, 2/3 and 3/3 of a time, monotonic ns.
+
+        Empty with too few readings.
+        """
         if sum(begin_ns <= taken_ns <= end_ns for taken_ns, _ in self._readings) < _FEWEST:
             return ()
         return tuple(

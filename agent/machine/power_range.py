@@ -1,4 +1,6 @@
-"""Bounds of the power at the input of a machine, by its board: a value outside them has a wrong unit or shunt.
+"""Bounds of the power at the input of a machine, by its board.
+
+A value outside them has a wrong unit or shunt.
 
 `highest_w` is the most that its supply or input can give, with all attached devices; `lowest_w` is
 about half of its lowest known idle power, without a display. A factor of 10 in the shunt or of 1000
@@ -23,7 +25,10 @@ READING_RATIO = 3.0
 
 @dataclass(frozen=True, slots=True)
 class PowerRange:
-    """Bounds of the mean power at the input of a machine over seconds, W, beyond the maker's rating (`supply`)."""
+    """Bounds of the mean power at the input of a machine over seconds, W.
+
+    They are beyond the maker's rating (`supply`).
+    """
 
     machine: str
     lowest_w: float
@@ -32,11 +37,17 @@ class PowerRange:
     words: tuple[str, ...] = ()  # Words in the model of a board, in lower case.
 
     def lowest_in(self, scope: Scope) -> float:
-        """Return the least mean power of a running machine in that scope, W; 0 for parts, which may be off."""
+        """Return the least mean power of a running machine in that scope, W.
+
+        0 for parts, which may be off.
+        """
         return self.lowest_w if scope in {"wall-ac", "board-input", "module"} else 0.0
 
     def highest_in(self, scope: Scope) -> float:
-        """Return the largest mean power in that scope, W; an added graphics card has a supply of its own."""
+        """Return the largest mean power in that scope, W.
+
+        An added graphics card has a supply of its own.
+        """
         if scope == "gpu-board":
             return ANY_MACHINE.highest_w
         return self.highest_w * (WALL_RATIO if scope == "wall-ac" else 1)

@@ -1,4 +1,6 @@
-"""The processes and the memory of a server at an address of this machine: the process that listens, and its descendants.
+"""The processes and the memory of a server at an address of this machine.
+
+The processes are the one that listens, and its descendants.
 
 The kernel lists listening sockets in /proc/net/tcp and tcp6, and the open sockets of a process in
 /proc/PID/fd, which only its user and root may read, and no sandboxed process. Source: Linux
@@ -43,7 +45,10 @@ def served_processes(url: str, proc: str = "/proc") -> set[int]:
 
 
 def _listeners(url: str, proc: str) -> tuple[set[int], str]:
-    """Return the processes that listen at `url`, and the beginning of a reason for later failures; or none, and the reason."""
+    """Return the processes that listen at `url`, and how a later failure's reason begins.
+
+    If there are none, return none, and the reason.
+    """
     address = urlsplit(url)
     if not address.hostname:
         return set(), "the address of the server is unknown"
@@ -66,7 +71,10 @@ def _listeners(url: str, proc: str) -> tuple[set[int], str]:
 
 
 def _listening(family: int, host: str, port: int, proc: str) -> set[str]:
-    """Return the inodes of sockets that accept connections to an address of this machine: bound to it, or else to any address."""
+    """Return the inodes of sockets that accept connections to an address of this machine.
+
+    They are bound to it, or else to any address.
+    """
     if not is_own(family, host):
         return set()
     exact = socket.inet_pton(family, host)
@@ -87,7 +95,10 @@ def _listening(family: int, host: str, port: int, proc: str) -> set[str]:
 
 
 def _sockets(proc: str) -> Iterator[tuple[bytes, int, str]]:
-    """Yield address, port and inode of each listening socket; words of an address have the byte order of this machine."""
+    """Yield address, port and inode of each listening socket.
+
+    Words of an address have the byte order of this machine.
+    """
     for name in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in (Path(proc) / "net" / name).read_text().splitlines()[1:]:

@@ -20,7 +20,10 @@ def read(machine: Machine) -> dict[str, float]:
 
 
 def _thermometers(machine: Machine) -> Iterator[tuple[str, float]]:
-    """Yield names and temperatures; a second sensor of the same name (of two sockets) gets a number."""
+    """Yield names and temperatures.
+
+    A second sensor of the same name (of two sockets) gets a number.
+    """
     counts: dict[str, int] = {}
     for name, value_c in _as_named(machine):
         if value_c is not None and not (name.upper().startswith("PMIC") and value_c in FAKE_PMIC_C):

@@ -1,4 +1,6 @@
-"""CPU clocks, the governor, and whether the board throttles or its supply voltage is too low, now and since boot.
+"""CPU clocks, the governor, and whether the board throttles.
+
+The module also reads whether the supply voltage is too low, now and since boot.
 
 Source: Linux Documentation/admin-guide/pm/cpufreq.rst (values in kHz).
 """
@@ -26,7 +28,10 @@ CPUS = "sys/devices/system/cpu"
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """The throttling that the machine reports (None: unknown); `throttle_events` are counts since boot by the name of the counter."""
+    """The throttling that the machine reports (None: unknown).
+
+    `throttle_events` are counts since boot by the name of the counter.
+    """
 
     throttled_now: bool | None = None
     throttled_since_boot: bool | None = None
@@ -87,12 +92,18 @@ def rose(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, int]:
 
 
 def flags_of(text: str | None) -> int | None:
-    """Return the flags from the text of sysfs (`50005`) or vcgencmd (`throttled=0x50005`), both hexadecimal."""
+    """Return the flags from the text of sysfs or vcgencmd, both hexadecimal.
+
+    For example `50005` and `throttled=0x50005`.
+    """
     return None if text is None else whole_number(text.strip().removeprefix("throttled="), 16)
 
 
 def _events(machine: Machine) -> dict[str, int]:
-    """Return a Jetson's counters (oc1 under-voltage, oc2 average and oc3 instantaneous over-current), and the sum of x86 cores."""
+    """Return a Jetson's counters, and the sum of x86 cores.
+
+    The counters are oc1 under-voltage, oc2 average and oc3 instantaneous over-current.
+    """
     counts: dict[str, int] = {}
     for sensor in machine.find("sys/class/hwmon/hwmon*"):
         if machine.text(sensor / "name") != "soctherm_oc":
@@ -135,7 +146,9 @@ def governor(machine: Machine) -> str | None:
 
 
 def cpu_clocks_hz(machine: Machine, cpu: int | None = None) -> tuple[float | None, float | None]:
-    """Return the clock now and the hardware's highest clock of one core, without `cpu` of the fastest.
+    """Return the clock now and the hardware's highest clock of one core.
+
+    Without `cpu` they are those of the fastest.
 
     The policy's highest clock is not used, because thermal throttling lowers it.
     """

@@ -1,1 +1,4 @@
-"""Sets the power mode and the governor of a board for a measurement, and restores them whatever happens."""
+"""Sets the power mode and the governor of a board for a measurement.
+
+It restores them whatever happens.
+"""

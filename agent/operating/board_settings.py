@@ -19,7 +19,11 @@ class SettingError(Exception):
 
 
 def power_mode_of(value: str, root: Path) -> str:
-    """Return the number of a power mode by name or number; raises SettingError with all names if there is none."""
+    """Return the number of a power mode by name or number.
+
+    Raises:
+        SettingError: there is none; the message has all names.
+    """
     conf = root / "etc/nvpmodel.conf"
     text = conf.read_text(errors="replace") if conf.exists() else ""
     modes = re.findall(r"^\s*<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)", text, re.MULTILINE)
@@ -34,7 +38,11 @@ def power_mode_of(value: str, root: Path) -> str:
 
 
 def power_mode_now() -> tuple[str, str]:
-    """Return number and name of the power mode that nvpmodel reports; raises SettingError if it reports none."""
+    """Return number and name of the power mode that nvpmodel reports.
+
+    Raises:
+        SettingError: it reports none.
+    """
     completed = run("nvpmodel", "-q")
     match = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", completed.stdout, re.MULTILINE)
     if match is None:
@@ -65,7 +73,10 @@ def set_power_mode(number: str) -> None:
 
 
 def governor_files(sysfs: Path) -> list[Path]:
-    """Return the files of the CPU governor, one for each policy; empty if the kernel has no governors."""
+    """Return the files of the CPU governor, one for each policy.
+
+    Empty if the kernel has no governors.
+    """
     return sorted(sysfs.glob("devices/system/cpu/cpufreq/policy*/scaling_governor"))
 
 
@@ -95,7 +106,11 @@ def write(path: Path, text: str) -> None:
 
 
 def run(*command: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
-    """Run a command with this process's inheritable descriptors; raises SettingError if it cannot run, or takes too long."""
+    """Run a command with this process's inheritable descriptors.
+
+    Raises:
+        SettingError: it cannot run, or takes too long.
+    """
     import subprocess  # noqa: PLC0415 - most commands change no setting
 
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{PATH}", "LC_ALL": "C"}

@@ -1,4 +1,6 @@
-"""A board that is set to power modes and governors for a measurement, and then restored, whatever ends the measurement.
+"""Sets a board to power modes and governors for a measurement, and then restores it.
+
+It is restored, whatever ends the measurement.
 
 The restore record, a file of root, has the original settings. It is on the disk from before the
 first write until the board is restored. If the process is killed, the next command restores the
@@ -45,7 +47,11 @@ class RestoreRecord(msgspec.Struct, kw_only=True):
 
 
 def check(points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE) -> None:
-    """Raise UnavailableError unless the board has these modes and governors, and this user may set them."""
+    """Check that the board has these modes and governors, and this user may set them.
+
+    Raises:
+        UnavailableError: it does not, or the user may not.
+    """
     try:
         for point in points:
             files: list[Path] = []
@@ -70,7 +76,11 @@ def check(points: Collection[OperatingPoint], machine: Machine = THIS_MACHINE) -
 
 
 def read_settings(machine: Machine, *, has_modes: bool) -> dict[str, str]:
-    """Return the current settings that a sweep of governors, or of modes, changes; raises SettingError if nvpmodel fails."""
+    """Return the current settings that a sweep of governors, or of modes, changes.
+
+    Raises:
+        SettingError: nvpmodel fails.
+    """
     settings = {MODE: board_settings.power_mode_now()[0]} if has_modes else {}
     paths = [
         *machine.find(f"{POLICY}/scaling_governor"),
@@ -105,7 +115,9 @@ class ChangedBoard:
         self._left = self._read()
 
     def set(self, point: OperatingPoint | None) -> tuple[OperatingPoint | None, bool]:
-        """Set the board to `point` (None: original); return the point as read back, and whether something was written.
+        """Set the board to `point` (None: original).
+
+        Returns the point as read back, and whether something was written.
 
         Raises:
             UnavailableError: the board cannot be set.
@@ -149,7 +161,9 @@ class ChangedBoard:
 
 
 def restore(machine: Machine, record: RestoreRecord) -> None:
-    """Write all original settings, even if they read as set: an interrupted nvpmodel shows the former mode, a hot chip lower clocks.
+    """Write all original settings, even if they read as set.
+
+    An interrupted nvpmodel shows the former mode, a hot chip lower clocks.
 
     Raises:
         SettingError: some settings cannot be written; the others are.
@@ -219,7 +233,10 @@ def changed_board(
 def restore_leftover(
     home: Path, machine: Machine = THIS_MACHINE, *, holds_run_lock: bool = False
 ) -> str:
-    """Restore the settings that a killed process left changed, with a warning; return why they are not restored, or an empty text."""
+    """Restore the settings that a killed process left changed, with a warning.
+
+    Returns why they are not restored, or an empty text.
+    """
     path, lock = machine.root / RECORD, RunLock(home)
     if not path.is_file():
         return ""
@@ -259,7 +276,10 @@ def restore_leftover(
 
 @contextmanager
 def quiet_board(home: Path, holder: str, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold the run lock for the block as `run_lock` does, after restoring the settings that a killed process left."""
+    """Hold the run lock for the block as `run_lock` does.
+
+    Before, the settings that a killed process left are restored.
+    """
     with run_lock(home, holder, report):
         if why := restore_leftover(home, holds_run_lock=True):
             report(why)
