@@ -19,7 +19,8 @@ from edgemeter.agent.base.errors import ConfigError
 _IMAGE = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF", b"GIF8", b"II*\0", b"MM\0*")
 _BEGINNINGS = {
     **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff"), _IMAGE),
-    ".npy": (b"\x93NUMPY",), ".npz": (b"PK\x03\x04", b"PK\x05\x06"), ".wav": (b"RIFF",), ".flac": (b"fLaC",),
+    ".npy": (b"\x93NUMPY",), ".npz": (b"PK\x03\x04", b"PK\x05\x06"), ".wav": (b"RIFF",),
+    ".flac": (b"fLaC",),
 }  # fmt: skip
 _TEXT = {
     ".txt",
@@ -36,8 +37,9 @@ _TEXT = {
 }
 _DATA = {*_BEGINNINGS, *_TEXT, ".bin"}
 _WEIGHTS = {
-    ".bin", ".data", ".onnx_data", ".pb", ".weight", ".weights", ".safetensors", ".model", ".onnx", ".ort", ".tflite", ".pt", ".pth",
-    ".torchscript", ".pt2", ".pte", ".ptd", ".engine", ".plan", ".gguf", ".hef",
+    ".bin", ".data", ".onnx_data", ".pb", ".weight", ".weights", ".safetensors", ".model", ".onnx",
+    ".ort", ".tflite", ".pt", ".pth", ".torchscript", ".pt2", ".pte", ".ptd", ".engine", ".plan",
+    ".gguf", ".hef",
 }  # fmt: skip
 # The end of a name in a store of Hugging Face, DVC or git-annex.
 _HASH = re.compile(r"[0-9a-f]{30,}$")

@@ -61,7 +61,9 @@ QUOTA_EXCEEDED = "the broker's quota for this client is used up: raise it there"
 # Source: MQTT 5.0, section 3.14.2.1, as paho-mqtt names the codes.
 _MEANINGS = {
     "Keep alive timeout": "no answer in time: the network is down, or the broker is too busy",
-    "Not authorized": "not authorized: was this client revoked, or are the broker's rules older than it?",
+    "Not authorized": (
+        "not authorized: was this client revoked, or are the broker's rules older than it?"
+    ),
     "Server shutting down": "the broker is being stopped",
     "Administrative action": "somebody ended it at the broker: was this client revoked?",
     "Packet too large": PACKET_TOO_LARGE,

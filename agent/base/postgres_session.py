@@ -27,8 +27,9 @@ Cursor = Any
 # A dead server or line is noticed within about 15 s; a client that stops in a transaction blocks
 # others for no longer than this.
 _PARAMETERS = {
-    "connect_timeout": "10", "keepalives_idle": "5", "keepalives_interval": "2", "keepalives_count": "3", "tcp_user_timeout": "15000",
-    "application_name": "edgemeter", "client_encoding": "utf8",
+    "connect_timeout": "10", "keepalives_idle": "5", "keepalives_interval": "2",
+    "keepalives_count": "3", "tcp_user_timeout": "15000", "application_name": "edgemeter",
+    "client_encoding": "utf8",
 }  # fmt: skip
 # Longer than the server's own limits, so that its error names the cause; and the limit of a
 # reader's query.

@@ -8,9 +8,10 @@ import re
 # Power sensors and runtimes, with a backend if only that is untried. After a run on the hardware,
 # remove the entry.
 UNTRIED = (
-    "edgetpu", "hailo", "tensorrt", "litert npu", "ncnn vulkan", "openvino gpu", "openvino npu", "pytorch cuda",
-    "onnx acl", "onnx cuda", "onnx qnn", "onnx tensorrt", "onnx xnnpack",
-    "fnirsi", "hwmon", "ina3221", "ina3221x", "jetson_thor", "joulescope", "jtop", "nvml", "pi5_pmic", "rapl", "shelly", "tasmota", "um25c",
+    "edgetpu", "hailo", "tensorrt", "litert npu", "ncnn vulkan", "openvino gpu", "openvino npu",
+    "pytorch cuda", "onnx acl", "onnx cuda", "onnx qnn", "onnx tensorrt", "onnx xnnpack", "fnirsi",
+    "hwmon", "ina3221", "ina3221x", "jetson_thor", "joulescope", "jtop", "nvml", "pi5_pmic", "rapl",
+    "shelly", "tasmota", "um25c",
 )  # fmt: skip
 RUNTIME = "untried on its hardware: compare its figures with those of the vendor's tool"
 SENSOR = "untried on a board: compare it with a meter that you know"

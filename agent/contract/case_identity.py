@@ -196,17 +196,26 @@ FIELDS: tuple[IdentityField, ...] = (
     IdentityField("threads", "threads", "marked", ("runtime.threads",), words="thread"),
     IdentityField("backend", "backend", "marked", ("runtime.backend",)),
     IdentityField("batch", "batch", "marked", ("batch",), words="batch {}"),
-    IdentityField("power_mode", "power mode", "marked", ("environment.power_mode",), absent="no power mode"),
-    IdentityField("operating_point", "governor", "marked", ("operating_point",), _operating_point, absent="governor as it was"),
+    IdentityField(
+        "power_mode", "power mode", "marked", ("environment.power_mode",), absent="no power mode",
+    ),
+    IdentityField(
+        "operating_point", "governor", "marked", ("operating_point",), _operating_point,
+        absent="governor as it was",
+    ),
     IdentityField(
         "settings", "settings", "marked",
-        ("runtime.options", "runtime.facts", "generation.model.kv_type", "generation.speculative", "cpus"), _settings, absent="nothing set",
+        ("runtime.options", "runtime.facts", "generation.model.kv_type", "generation.speculative", "cpus"),
+        _settings, absent="nothing set",
     ),
     IdentityField(
-        "provenance", "provenance", "equal", ("provenance",), lambda run: run.provenance.get("latency", ""),
-        absent="not stated to be measured", why="a replay is no measurement of this board",
+        "provenance", "provenance", "equal", ("provenance",),
+        lambda run: run.provenance.get("latency", ""), absent="not stated to be measured",
+        why="a replay is no measurement of this board",
     ),
-    IdentityField("model", "model", "equal", ("model.name",), why="different networks do different work"),
+    IdentityField(
+        "model", "model", "equal", ("model.name",), why="different networks do different work",
+    ),
     IdentityField(
         "served_model", "served model", "equal",
         ("generation.is_local", "generation.model.name", "generation.model.parameters",
@@ -214,32 +223,43 @@ FIELDS: tuple[IdentityField, ...] = (
         lambda run: served_model(run.generation, run.runtime), absent="no served model",
         why="the file of a server has only its address; the server says which model answers",
     ),
-    IdentityField("task", "task", "equal", ("model.task",), why="classification and detection are different tasks"),
-    IdentityField("scenario", "scenario", "equal", ("scenario",), why="single queries and batches measure different things"),
     IdentityField(
-        "target_per_s", "rate", "equal", ("load.target_per_s",), lambda run: run.load.target_per_s if run.load else None, "{:g} per s",
-        "no rate", "poisson and steady only: waiting times depend on the rate",
+        "task", "task", "equal", ("model.task",),
+        why="classification and detection are different tasks",
     ),
     IdentityField(
-        "deadline", "deadline", "equal", ("steady.deadline_ms",), lambda run: f"{run.steady.deadline_ms:g} ms" if run.steady else None,
-        "deadline {}", "no deadline", "steady only: it decides which frames are missed",
+        "scenario", "scenario", "equal", ("scenario",),
+        why="single queries and batches measure different things",
     ),
     IdentityField(
-        "together", "neighbours", "equal", ("together.neighbours",), _together, "together with {}", "alone",
-        "models that run at the same time slow each other down",
+        "target_per_s", "rate", "equal", ("load.target_per_s",),
+        lambda run: run.load.target_per_s if run.load else None, "{:g} per s", "no rate",
+        "poisson and steady only: waiting times depend on the rate",
     ),
     IdentityField(
-        "concurrency", "users", "equal", ("load.concurrency",), lambda run: run.load.concurrency if run.load else None, "user", "no users",
+        "deadline", "deadline", "equal", ("steady.deadline_ms",),
+        lambda run: f"{run.steady.deadline_ms:g} ms" if run.steady else None, "deadline {}",
+        "no deadline", "steady only: it decides which frames are missed",
+    ),
+    IdentityField(
+        "together", "neighbours", "equal", ("together.neighbours",), _together, "together with {}",
+        "alone", "models that run at the same time slow each other down",
+    ),
+    IdentityField(
+        "concurrency", "users", "equal", ("load.concurrency",),
+        lambda run: run.load.concurrency if run.load else None, "user", "no users",
         "several users only: every figure depends on how many are served at once",
     ),
     IdentityField(
-        "prompt_tokens", "prompt tokens", "equal", ("generation.prompt_tokens", "generation.counts", "generation.prompts"), _prompt_tokens,
-        "prompt token", "prompt unknown", "language models only: a longer prompt takes longer (tokens as the " "engine counts them)",  # noqa: ISC001
+        "prompt_tokens", "prompt tokens", "equal",
+        ("generation.prompt_tokens", "generation.counts", "generation.prompts"), _prompt_tokens,
+        "prompt token", "prompt unknown",
+        "language models only: a longer prompt takes longer (tokens as the engine counts them)",
     ),
     IdentityField(
         "output_tokens", "output tokens", "equal", ("generation.output_tokens",),
-        lambda run: run.generation.output_tokens if run.generation else None, "output token", "no text",
-        "language models only: more tokens take longer",
+        lambda run: run.generation.output_tokens if run.generation else None, "output token",
+        "no text", "language models only: more tokens take longer",
     ),
     IdentityField(
         "dataset_sha256", "data", "equal", ("dataset.sha256",), words="data {:.6}",
@@ -247,8 +267,8 @@ FIELDS: tuple[IdentityField, ...] = (
     ),
     IdentityField("precision", "precision", "marked", ("precision",)),
     IdentityField(
-        "input_values", "input size", "equal", ("inputs", "batch"), _input_values, "{} values", "input unknown",
-        "more pixels take longer (the layout does not matter)",
+        "input_values", "input size", "equal", ("inputs", "batch"), _input_values, "{} values",
+        "input unknown", "more pixels take longer (the layout does not matter)",
     ),
     IdentityField("device", "device", "free", ("device",)),
     IdentityField("role", "role", "free", ("role",)),

@@ -298,11 +298,12 @@ def _token_energy(path: str, title: str, views: FigureView = JUDGED, rank: int =
 
 FIGURES: tuple[Figure, ...] = (
     Figure(
-        "latency.p50_ms", "p50", "ms", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART, trend=TrendRule(is_default=True), rank=0,
-        why_absent=TOO_FEW_QUERIES,
+        "latency.p50_ms", "p50", "ms", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART,
+        trend=TrendRule(is_default=True), rank=0, why_absent=TOO_FEW_QUERIES,
     ),
     Figure(
-        "latency.p90_ms", "p90", "ms", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART, trend=TrendRule(), rank=2, is_rare=True,
+        "latency.p90_ms", "p90", "ms", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART,
+        trend=TrendRule(), rank=2, is_rare=True,
         why_absent="too few queries for a p90 (use --mode normal)",
     ),
     Figure(
@@ -310,29 +311,45 @@ FIGURES: tuple[Figure, ...] = (
         why_absent="too few queries for a p99 (use --mode normal)",
     ),
     Figure("latency.mean_ms", "mean", "ms", "latency", "lower"),
-    Figure("throughput_per_s", "throughput", "/s", "throughput", "higher", RUN | TABLE | JUDGED | CHART, rank=5),
     Figure(
-        "steady.missed_ratio", "missed", "", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART,
-        trend=TrendRule("points", 0.5, is_default=True), rank=0, is_rare=True, why_absent=NO_FRAMES, shown=share,
+        "throughput_per_s", "throughput", "/s", "throughput", "higher",
+        RUN | TABLE | JUDGED | CHART, rank=5,
     ),
-    Figure("steady.jitter.p90_ms", "jitter", "ms", "latency", "lower", RUN | JUDGED, rank=3, is_rare=True, why_absent=NO_FRAMES),
+    Figure(
+        "steady.missed_ratio", "missed", "", "latency", "lower",
+        RUN | TABLE | JUDGED | LIST | CHART, trend=TrendRule("points", 0.5, is_default=True),
+        rank=0, is_rare=True, why_absent=NO_FRAMES, shown=share,
+    ),
+    Figure(
+        "steady.jitter.p90_ms", "jitter", "ms", "latency", "lower", RUN | JUDGED, rank=3,
+        is_rare=True, why_absent=NO_FRAMES,
+    ),
     # `edgemeter run` shows it below the table.
     Figure(
         "together.slow_down_ratio", "slow-down", "", "latency", "lower", TABLE | JUDGED, rank=0,
         why_absent="nothing ran at the same time, or not alone in the same round", shown=times,
     ),
     Figure(
-        "generation.ttft.p50_ms", "TTFT", "ms", "generation", "lower", RUN | TABLE | JUDGED | CHART, trend=TrendRule(), rank=0,
-        why_absent="generates no text",
+        "generation.ttft.p50_ms", "TTFT", "ms", "generation", "lower", RUN | TABLE | JUDGED | CHART,
+        trend=TrendRule(), rank=0, why_absent="generates no text",
     ),
     Figure(
-        "generation.tpot.p50_ms", "TPOT", "ms", "generation", "lower", RUN | TABLE | JUDGED | CHART, trend=TrendRule(), rank=1,
+        "generation.tpot.p50_ms", "TPOT", "ms", "generation", "lower", RUN | TABLE | JUDGED | CHART,
+        trend=TrendRule(), rank=1, why_absent=SINGLE,
+    ),
+    Figure(
+        "generation.prefill_tokens_per_s", "pp", "t/s", "generation", "higher", TABLE | JUDGED,
+        rank=1,
+    ),
+    Figure(
+        "generation.decode_tokens_per_s", "tg", "t/s", "generation", "higher", RUN | TABLE | JUDGED,
+        rank=0, why_absent=SINGLE,
+    ),
+    Figure("generation.output_tokens_per_s", "output", "t/s", "generation", "higher", JUDGED),
+    Figure(
+        "generation.user_tokens_per_s", "per user", "t/s", "generation", "higher", JUDGED,
         why_absent=SINGLE,
     ),
-    Figure("generation.prefill_tokens_per_s", "pp", "t/s", "generation", "higher", TABLE | JUDGED, rank=1),
-    Figure("generation.decode_tokens_per_s", "tg", "t/s", "generation", "higher", RUN | TABLE | JUDGED, rank=0, why_absent=SINGLE),
-    Figure("generation.output_tokens_per_s", "output", "t/s", "generation", "higher", JUDGED),
-    Figure("generation.user_tokens_per_s", "per user", "t/s", "generation", "higher", JUDGED, why_absent=SINGLE),
     Figure("preprocess.p50_ms", "pre-processing", "ms", "preprocess", "lower"),
     Figure("postprocess.p50_ms", "post-processing", "ms", "postprocess", "lower"),
     Figure("cold_start.process_ms", "process start", "ms", "cold_start", "lower", RUN),
@@ -340,31 +357,35 @@ FIGURES: tuple[Figure, ...] = (
     Figure("cold_start.load_ms", "load", "ms", "cold_start", "lower", RUN),
     Figure("cold_start.first_ms", "first inference", "ms", "cold_start", "lower", RUN),
     Figure("cold_start.compile_ms", "compilation", "ms", "cold_start", "lower", RUN),
-    Figure("memory.peak_mb", "memory", "MB", "memory", "lower", RUN | TABLE | JUDGED, rank=3, why_absent="not measured on both sides"),
+    Figure(
+        "memory.peak_mb", "memory", "MB", "memory", "lower", RUN | TABLE | JUDGED, rank=3,
+        why_absent="not measured on both sides",
+    ),
     Figure("memory.loaded_mb", "memory after load", "MB", "memory"),
     Figure("memory.grown_mb", "memory growth", "MB", "memory"),
     Figure(
-        "accuracy.value", "accuracy", "", "accuracy", "by its metric", RUN | TABLE | JUDGED | LIST | CHART, low="accuracy.low",
-        high="accuracy.high", trend=TrendRule("points", 0.5, is_default=True, floor=0.02), rank=0, shown=accuracy,
+        "accuracy.value", "accuracy", "", "accuracy", "by its metric",
+        RUN | TABLE | JUDGED | LIST | CHART, low="accuracy.low", high="accuracy.high",
+        trend=TrendRule("points", 0.5, is_default=True, floor=0.02), rank=0, shown=accuracy,
     ),
     Figure(
-        "energy.gross_mj", "energy", "mJ", "energy", "lower", RUN | TABLE | JUDGED | LIST | CHART, u="energy.gross_u_mj",
-        trend=TrendRule(is_default=True), rank=0,
+        "energy.gross_mj", "energy", "mJ", "energy", "lower", RUN | TABLE | JUDGED | LIST | CHART,
+        u="energy.gross_u_mj", trend=TrendRule(is_default=True), rank=0,
     ),
     Figure(
-        "energy.net_mj", "net energy", "mJ", "energy", "lower", RUN | TABLE | JUDGED | CHART, u="energy.net_u_mj",
-        trend=TrendRule(), needs_all=True, rank=3,
+        "energy.net_mj", "net energy", "mJ", "energy", "lower", RUN | TABLE | JUDGED | CHART,
+        u="energy.net_u_mj", trend=TrendRule(), needs_all=True, rank=3,
     ),
     Figure("energy.after_load_mj", "energy after the load", "mJ", "energy", None, RUN),
     Figure("energy.mean_power_w", "power", "W", "energy", None, RUN | TABLE),
     _token_energy("output_token_gross_mj", "energy per token", TABLE | JUDGED, 0),
     _token_energy("prefill_token_gross_mj", "energy per prompt token"),
     Figure(
-        "energy_correct_answer_gross_mj", "energy per correct answer", "mJ", "energy", "lower", RUN | TABLE | JUDGED,
-        of=_correct_answer_mj,
+        "energy_correct_answer_gross_mj", "energy per correct answer", "mJ", "energy", "lower",
+        RUN | TABLE | JUDGED, of=_correct_answer_mj,
         reads=(
-            "generation.counts", "energy.gross_mj", "accuracy.metric", "accuracy.value", "accuracy.images", "load.samples",
-            "load.failures", "latency.count",
+            "generation.counts", "energy.gross_mj", "accuracy.metric", "accuracy.value",
+            "accuracy.images", "load.samples", "load.failures", "latency.count",
         ),
         rank=3,
         why_absent="no energy, no right answer, or questions not answered equally often",
@@ -374,12 +395,14 @@ FIGURES: tuple[Figure, ...] = (
         reads=("conditions",),
     ),
     Figure(
-        "is_throttled", "throttled", "", "conditions", "lower", LIST | CHART, of=is_throttled, reads=("conditions", "verdict.violations"),
+        "is_throttled", "throttled", "", "conditions", "lower", LIST | CHART, of=is_throttled,
+        reads=("conditions", "verdict.violations"),
         trend=TrendRule("share", 10.0, is_default=True, floor=0.1), is_truth=True, shown=share,
     ),
     Figure(
         "is_under_voltage", "under-voltage", "", "conditions", "lower", LIST,
-        of=lambda run: any_known([condition.under_voltage_now for condition in run.conditions]), reads=("conditions",), is_truth=True,
+        of=lambda run: any_known([condition.under_voltage_now for condition in run.conditions]),
+        reads=("conditions",), is_truth=True,
     ),
 )  # fmt: skip
 

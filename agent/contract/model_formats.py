@@ -7,8 +7,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import parse_toml
 
 FORMATS = {
-    ".tflite": "litert", ".onnx": "onnx", ".ort": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
-    ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
+    ".tflite": "litert", ".onnx": "onnx", ".ort": "onnx", ".pt": "pytorch", ".pth": "pytorch",
+    ".torchscript": "pytorch", ".pt2": "pytorch", ".pte": "executorch", ".xml": "openvino",
+    ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
     ".gguf": "llama", ".server": "server", ".hef": "hailo",
 }  # fmt: skip
 # The runtime of factories with an address, `FILE.py:make` or `package.module:make`, and of

@@ -37,9 +37,10 @@ _Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63
 # on this board.
 KEYS = frozenset(
     {
-        "model", "sha256", "name", "runtime", "backend", "threads", "prompt_tokens", "output_tokens",
-        "scenario", "batch", "rate_per_s", "mode", "repeats", "time_s", "precision_ratio", "seconds", "idle_seconds",
-        "cpus", "data", "subset", "seed", "deadline", "together", "power_mode", "governor",
+        "model", "sha256", "name", "runtime", "backend", "threads", "prompt_tokens",
+        "output_tokens", "scenario", "batch", "rate_per_s", "mode", "repeats", "time_s",
+        "precision_ratio", "seconds", "idle_seconds", "cpus", "data", "subset", "seed", "deadline",
+        "together", "power_mode", "governor",
     }
 )  # fmt: skip
 # Their types, with narrower texts than in a suite.

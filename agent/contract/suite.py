@@ -85,7 +85,8 @@ PATHS = ("data", "annotations", "predictions", "questions")
 # Keys that belong to some scenarios only. Without a scenario, the first of these keys that is set
 # chooses its first scenario.
 BELONGS: Mapping[str, tuple[Scenario, ...]] = {
-    "deadline": ("steady",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",), "batch": ("offline",),
+    "deadline": ("steady",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",),
+    "batch": ("offline",),
 }  # fmt: skip
 
 

@@ -88,8 +88,8 @@ class Reader(Protocol):
         """Return the ground truth.
 
         Raises:
-            ConfigError: it cannot be read or is garbled; the message has the file, the place and the
-                remedy.
+            ConfigError: it cannot be read or is garbled; the message has the file, the place and
+                the remedy.
         """
 
 

@@ -316,7 +316,8 @@ class Outbox(Database):
         return self._reserve.in_need(lambda: self._send_again(request, device, fleet))
 
     def _send_again(self, request: AgainRequest, device: str, fleet: str) -> int | None:
-        statement = """INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
+        statement = """\
+INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
             WHERE device = ? AND fleet = ? AND kept_ns >= ?"""
         with self.transaction() as connection:
             if not connection.execute(

@@ -327,19 +327,22 @@ CREATE TABLE records (
     record BLOB NOT NULL,
     UNIQUE (session, seq)
 );
-CREATE TABLE samples (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE, series BLOB NOT NULL);
+CREATE TABLE samples (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE, \
+series BLOB NOT NULL);
 CREATE TABLE unstamped (
     row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE,
     boot_id TEXT NOT NULL,
     since_boot_ns INTEGER NOT NULL
 );
 CREATE TABLE dropped (device TEXT PRIMARY KEY, traces INTEGER NOT NULL, records INTEGER NOT NULL);
--- Until when, in seconds since boot, records of a boot wait for its clock after the network came back. Once a boot.
+-- Until when, in seconds since boot, records of a boot wait for its clock after the network came \
+back. Once a boot.
 CREATE TABLE patience (boot_id TEXT PRIMARY KEY, until_s REAL NOT NULL);
 -- Which records are to be sent: those without a receipt, and those that a collector asks for again.
 CREATE TABLE waiting (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE);
 -- Which of these are too large for a message, and why.
-CREATE TABLE too_large (row INTEGER PRIMARY KEY REFERENCES waiting (row) ON DELETE CASCADE, reason TEXT NOT NULL);
+CREATE TABLE too_large (row INTEGER PRIMARY KEY REFERENCES waiting (row) ON DELETE CASCADE, \
+reason TEXT NOT NULL);
 -- Messages that a broker did not accept.
 CREATE TABLE refusals (broker TEXT NOT NULL, size_bytes INTEGER NOT NULL, answer TEXT NOT NULL);
 -- What a collector has confirmed at least once: it makes room before anything else.

@@ -209,9 +209,11 @@ def _flag(name: str, now: bool | None, since_boot: bool | None, text: str, remed
 
 LIBEDGETPU = "libedgetpu.so.1"
 _EDGE_TPU = """
-import sys; from pathlib import Path; from edgemeter.agent.runtimes.edgetpu import load_edgetpu_library
+import sys; from pathlib import Path; \
+from edgemeter.agent.runtimes.edgetpu import load_edgetpu_library
 found = load_edgetpu_library(sys.argv[1], Path(sys.argv[2]))
-sys.stdout.write(f"{found.package or 'libedgetpu'}, {found.version or 'version unknown'}, clock {found.clock or 'unknown'}")
+sys.stdout.write(f"{found.package or 'libedgetpu'}, {found.version or 'version unknown'}, \
+clock {found.clock or 'unknown'}")
 """
 
 # A large library takes long to read from a small board's SD card.

@@ -26,8 +26,8 @@ from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, existing, is_narrow
 
 # Files with fixed names that formats keep next to the model.
 _COMPANIONS = (
-    "metadata.yaml", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "merges.txt",
-    "generation_config.json",
+    "metadata.yaml", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json",
+    "vocab.txt", "merges.txt", "generation_config.json",
 )  # fmt: skip
 # A location in ONNX's TensorProto.external_data: the key `location`, then the value with its
 # length, below 128.

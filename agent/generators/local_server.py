@@ -231,9 +231,10 @@ def _command(program: str | None, model: Path, options: Options, context_tokens:
     layers = int(options.extra.get("gpu_layers", _ALL_LAYERS)) if is_on_gpu else 0
     if program:
         settings: dict[str, Any] = {
-            "--model": model, "--host": "127.0.0.1", "--port": 0, "--parallel": 1, "--ctx-size": context_tokens, "--cache-ram": 0,
-            "--threads": options.threads, "--threads-batch": options.threads, "--n-gpu-layers": layers,
-            "--cache-type-k": kv_type, "--cache-type-v": kv_type, "--flash-attn": flash,
+            "--model": model, "--host": "127.0.0.1", "--port": 0, "--parallel": 1,
+            "--ctx-size": context_tokens, "--cache-ram": 0, "--threads": options.threads,
+            "--threads-batch": options.threads, "--n-gpu-layers": layers, "--cache-type-k": kv_type,
+            "--cache-type-v": kv_type, "--flash-attn": flash,
         }  # fmt: skip
         on_cpu = [] if is_on_gpu else ["--device", "none"]
         return [
@@ -243,10 +244,12 @@ def _command(program: str | None, model: Path, options: Options, context_tokens:
             *on_cpu,
         ]
     parameters = {
-        "model.path": str(model), "port": 0, "n_parallel": 1, "n_ctx": context_tokens, "cache_ram_mib": 0, "warmup": False, "ui": False,
-        "cpuparams.n_threads": options.threads, "cpuparams_batch.n_threads": options.threads, "n_gpu_layers": layers, "verbosity": 2,
-        "cache_type_k": _KV_TYPES[kv_type], "cache_type_v": _KV_TYPES[kv_type], "flash_attn_type": _FLASH_ATTENTION[flash],
-        "no_kv_offload": not is_on_gpu, "no_op_offload": not is_on_gpu, "fit_params": False,
+        "model.path": str(model), "port": 0, "n_parallel": 1, "n_ctx": context_tokens,
+        "cache_ram_mib": 0, "warmup": False, "ui": False, "cpuparams.n_threads": options.threads,
+        "cpuparams_batch.n_threads": options.threads, "n_gpu_layers": layers, "verbosity": 2,
+        "cache_type_k": _KV_TYPES[kv_type], "cache_type_v": _KV_TYPES[kv_type],
+        "flash_attn_type": _FLASH_ATTENTION[flash], "no_kv_offload": not is_on_gpu,
+        "no_op_offload": not is_on_gpu, "fit_params": False,
     }  # fmt: skip
     return [sys.executable, str(_CHILD), json.dumps(parameters)]
 

@@ -1,6 +1,7 @@
 """Server: language models behind HTTP with OpenAI's interface.
 
-Examples are llama-server, Ollama and vLLM. Describe the server in a TOML file, such as `model.server`. Only `url` is required.
+Examples are llama-server, Ollama and vLLM. Describe the server in a TOML file, such as
+`model.server`. Only `url` is required.
 
     url = "http://127.0.0.1:8080"      # with or without /v1
     model = "qwen2.5:0.5b"             # default: the first that the server lists

@@ -65,8 +65,8 @@ FORMAT = FileFormat(
     application_id=0x45644A6F,  # "EdJo"
     version=1,
     schema=f"{_SCHEMA};\n",
-    elsewhere="move it away (a new one is made: finished jobs may run again, and repeated ones have to "
-    "be ordered again)",
+    elsewhere="move it away (a new one is made: finished jobs may run again, and repeated ones have "
+    "to be ordered again)",
 )
 
 

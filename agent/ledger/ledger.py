@@ -48,7 +48,8 @@ _SET_POSITION = (
     "INSERT INTO sinks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
 )
 _SESSIONS = """SELECT fleet, sessions.device, sessions.session, records, highest, received_ns
-FROM (SELECT device, session, count(*) AS records, max(seq) AS highest, max(row) AS newest FROM runs GROUP BY device, session) AS sessions
+FROM (SELECT device, session, count(*) AS records, max(seq) AS highest, max(row) AS newest \
+FROM runs GROUP BY device, session) AS sessions
 JOIN runs ON runs.row = newest JOIN subjects USING (subject) JOIN chunks USING (chunk)"""
 
 
@@ -429,10 +430,12 @@ class Ledger(ABC):
             verdicts[verdict] += count
         return LedgerStats(
             path=self.where, runs=verdicts.total(), devices=len({device for device, *_ in kinds}),
-            cases=len({case for _, case, *_ in kinds}), verdicts=dict(verdicts), first_received_ns=first_ns,
-            last_received_ns=last_ns, chunks=chunks, quarantined=self.quarantined_count(), sinks=self.positions(),
-            chunks_with_samples=int(self._value("SELECT count(*) FROM chunks WHERE has_samples")), last_row=self.last_row(),
-            growth_bytes_per_day=self._growth(last_ns), parts=self.parts(), safety=self.safety(),
+            cases=len({case for _, case, *_ in kinds}), verdicts=dict(verdicts),
+            first_received_ns=first_ns, last_received_ns=last_ns, chunks=chunks,
+            quarantined=self.quarantined_count(), sinks=self.positions(),
+            chunks_with_samples=int(self._value("SELECT count(*) FROM chunks WHERE has_samples")),
+            last_row=self.last_row(), growth_bytes_per_day=self._growth(last_ns),
+            parts=self.parts(), safety=self.safety(),
         )  # fmt: skip
 
     def _growth(self, last_ns: int | None) -> float | None:

@@ -20,13 +20,18 @@ _Report = TypeVar("_Report")
 # session. A message that a broker repeats after a restart, or that several collectors of a group
 # receive, does not count as a change.
 _STATE = """INSERT INTO presence (fleet, device, state, session, changed_ns) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (fleet, device) DO UPDATE SET state = excluded.state, session = excluded.session, changed_ns = excluded.changed_ns
-WHERE (excluded.state IN ('online', 'revoked') OR presence.session IS NULL OR presence.session = excluded.session)
-AND (coalesce(presence.state, '') <> excluded.state OR coalesce(presence.session, -1) <> coalesce(excluded.session, -1))"""
+ON CONFLICT (fleet, device) DO UPDATE SET state = excluded.state, session = excluded.session, \
+changed_ns = excluded.changed_ns
+WHERE (excluded.state IN ('online', 'revoked') OR presence.session IS NULL \
+OR presence.session = excluded.session)
+AND (coalesce(presence.state, '') <> excluded.state \
+OR coalesce(presence.session, -1) <> coalesce(excluded.session, -1))"""
 _BIRTH = """INSERT INTO presence (fleet, device, birth, changed_ns) VALUES (?, ?, ?, ?)
-ON CONFLICT (fleet, device) DO UPDATE SET birth = excluded.birth WHERE presence.birth IS NULL OR presence.birth <> excluded.birth"""
+ON CONFLICT (fleet, device) DO UPDATE SET birth = excluded.birth \
+WHERE presence.birth IS NULL OR presence.birth <> excluded.birth"""
 _HEALTH = """INSERT INTO presence (fleet, device, health, changed_ns) VALUES (?, ?, ?, ?)
-ON CONFLICT (fleet, device) DO UPDATE SET health = excluded.health WHERE presence.health IS NULL OR presence.health <> excluded.health"""
+ON CONFLICT (fleet, device) DO UPDATE SET health = excluded.health \
+WHERE presence.health IS NULL OR presence.health <> excluded.health"""
 _RETAINED = """INSERT INTO retained (topic, payload, received_ns) VALUES (?, ?, ?)
 ON CONFLICT (topic) DO UPDATE SET payload = excluded.payload, received_ns = excluded.received_ns
 WHERE retained.payload <> excluded.payload"""

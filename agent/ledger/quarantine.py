@@ -22,7 +22,8 @@ KEPT_RATIO = 0.9
 MOST_OF_A_MESSAGE = 100  # More rejected records of one message become one entry: the message.
 
 # A repeated message (a device resends until it has a receipt) is counted, not stored again.
-_ADD = """INSERT INTO quarantine (digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns, times)
+_ADD = """INSERT INTO quarantine (digest, topic, payload, size_bytes, kept_bytes, reason, \
+received_ns, last_ns, times)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)
 ON CONFLICT (digest) DO UPDATE SET times = quarantine.times + 1, last_ns = excluded.last_ns"""
 # A sink's rejection has the name of the sink instead of a topic: its record is in the ledger.
@@ -38,11 +39,14 @@ _DROP = f"""DELETE FROM quarantine WHERE row IN (
             row_number() OVER (ORDER BY share, row DESC) AS place,
             sum(kept_bytes) OVER (ORDER BY share, row DESC ROWS UNBOUNDED PRECEDING) AS total_bytes
         FROM (
-            SELECT row, kept_bytes, CASE WHEN of_rows > of_bytes THEN of_rows ELSE of_bytes END AS share
+            SELECT row, kept_bytes, \
+CASE WHEN of_rows > of_bytes THEN of_rows ELSE of_bytes END AS share
             FROM (
-                SELECT row, kept_bytes, 1.0 * row_number() OVER newest / ? AS of_rows, 1.0 * sum(kept_bytes) OVER newest / ? AS of_bytes
+                SELECT row, kept_bytes, 1.0 * row_number() OVER newest / ? AS of_rows, \
+1.0 * sum(kept_bytes) OVER newest / ? AS of_bytes
                 FROM quarantine WHERE {FROM_DEVICES}
-                WINDOW newest AS (PARTITION BY rtrim(topic, replace(topic, '/', '')) ORDER BY row DESC ROWS UNBOUNDED PRECEDING)
+                WINDOW newest AS (PARTITION BY rtrim(topic, replace(topic, '/', '')) \
+ORDER BY row DESC ROWS UNBOUNDED PRECEDING)
             ) AS sums
         ) AS shares
     ) AS places WHERE place > ? OR total_bytes > ?

@@ -121,7 +121,8 @@ def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
 
 
 def _strip(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:
-    query = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
+    query = """\
+SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
         ORDER BY received_ns LIMIT ?"""
     chunks = connection.execute(query, (is_any, before_ns, drained, SLICE_CHUNKS)).fetchall()
     for chunk, body in chunks:

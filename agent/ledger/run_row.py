@@ -33,10 +33,12 @@ from edgemeter.agent.verdict.siblings import apart_among
 RecordKey = tuple[str, str, int, int]
 # The columns that are written with the record, each with its type.
 RUN_TYPES = {
-    "device": "TEXT", "session": "INTEGER", "seq": "INTEGER", "id": "TEXT", "subject": "INTEGER", "case_number": "INTEGER",
-    "verdict": "TEXT", "rules": "BLOB", "is_usable": "INTEGER", "takes_a_minute": "INTEGER", "started_at_ns": "INTEGER", "at_ns": "INTEGER",
-    "session_started_at_ns": "INTEGER", "repeat": "INTEGER", "queries": "INTEGER", "temperature_before_c": "REAL", "job": "TEXT",
-    **dict.fromkeys(VALUE_COLUMNS, "REAL"), "chunk": "INTEGER", "place": "INTEGER",
+    "device": "TEXT", "session": "INTEGER", "seq": "INTEGER", "id": "TEXT", "subject": "INTEGER",
+    "case_number": "INTEGER", "verdict": "TEXT", "rules": "BLOB", "is_usable": "INTEGER",
+    "takes_a_minute": "INTEGER", "started_at_ns": "INTEGER", "at_ns": "INTEGER",
+    "session_started_at_ns": "INTEGER", "repeat": "INTEGER", "queries": "INTEGER",
+    "temperature_before_c": "REAL", "job": "TEXT", **dict.fromkeys(VALUE_COLUMNS, "REAL"),
+    "chunk": "INTEGER", "place": "INTEGER",
 }  # fmt: skip
 RUN_COLUMNS = tuple(RUN_TYPES)
 # A ledger with another number was written by another version of Edgemeter. A test computes it from
@@ -56,7 +58,8 @@ RUNS_SCHEMA = f"""CREATE TABLE runs (
     UNIQUE (device, session, seq)
 );
 CREATE INDEX runs_of_subject ON runs (subject, at_ns);
-CREATE INDEX runs_of_session ON runs (session_started_at_ns, case_number) WHERE session_started_at_ns IS NOT NULL;
+CREATE INDEX runs_of_session ON runs (session_started_at_ns, case_number) \
+WHERE session_started_at_ns IS NOT NULL;
 CREATE INDEX runs_apart ON runs (subject) WHERE siblings IS NOT NULL;
 CREATE INDEX runs_of_job ON runs (job) WHERE job IS NOT NULL;
 """
@@ -75,8 +78,10 @@ ADD_SUBJECT = (
 )
 # The runs that can have siblings, of these sessions and cases. CROSS JOIN makes SQLite look each
 # up, and read no others.
-SIBLINGS = """SELECT session_started_at_ns, case_number, row, latency_p50_ms, siblings_p50_ms, siblings
-FROM (VALUES {sessions}) AS touched CROSS JOIN runs WHERE session_started_at_ns = column1 AND case_number = column2
+SIBLINGS = """\
+SELECT session_started_at_ns, case_number, row, latency_p50_ms, siblings_p50_ms, siblings
+FROM (VALUES {sessions}) AS touched CROSS JOIN runs \
+WHERE session_started_at_ns = column1 AND case_number = column2
 AND is_usable = 1 AND latency_p50_ms > 0 ORDER BY session_started_at_ns, case_number, row"""
 _ID, _CASE, _SESSION = map(RUN_COLUMNS.index, ("id", "case_number", "session_started_at_ns"))
 _CASE_OF_SUBJECT = 1 + SUBJECT_COLUMNS.index("case_number")
@@ -85,8 +90,8 @@ _MOST, _LONGEST_BYTES = 2_000, 16 << 10
 _encode = msgspec.msgpack.Encoder().encode
 decode_subject = msgspec.msgpack.Decoder(RunSubject).decode
 _parts = attrgetter(
-    "device", "fleet", "role", "model", "runtime", "precision", "batch", "inputs", "dataset", "environment", "operating_point", "cpus",
-    "scenario", "mode", "provenance",
+    "device", "fleet", "role", "model", "runtime", "precision", "batch", "inputs", "dataset",
+    "environment", "operating_point", "cpus", "scenario", "mode", "provenance",
 )  # fmt: skip
 _energy = attrgetter("sensor", "scope", "excludes")
 _accuracy = attrgetter("metric", "better", "images", "dataset_sha256", "normalisation")

@@ -22,22 +22,26 @@ PLACEHOLDERS = re.compile(
 
 # Source: Linux arch/arm64/include/asm/cputype.h.
 CPU_PARTS = {
-    (0x41, 0xB76): "ARM1176", (0x41, 0xC07): "Cortex-A7", (0x41, 0xC08): "Cortex-A8", (0x41, 0xC09): "Cortex-A9",
-    (0x41, 0xC0F): "Cortex-A15", (0x41, 0xD03): "Cortex-A53", (0x41, 0xD04): "Cortex-A35", (0x41, 0xD05): "Cortex-A55",
-    (0x41, 0xD07): "Cortex-A57", (0x41, 0xD08): "Cortex-A72", (0x41, 0xD09): "Cortex-A73", (0x41, 0xD0A): "Cortex-A75",
-    (0x41, 0xD0B): "Cortex-A76", (0x41, 0xD0C): "Neoverse-N1", (0x41, 0xD0D): "Cortex-A77", (0x41, 0xD40): "Neoverse-V1",
-    (0x41, 0xD41): "Cortex-A78", (0x41, 0xD42): "Cortex-A78AE", (0x41, 0xD44): "Cortex-X1", (0x41, 0xD46): "Cortex-A510",
-    (0x41, 0xD47): "Cortex-A710", (0x41, 0xD48): "Cortex-X2", (0x41, 0xD49): "Neoverse-N2", (0x41, 0xD4B): "Cortex-A78C",
-    (0x41, 0xD4D): "Cortex-A715", (0x41, 0xD4E): "Cortex-X3", (0x41, 0xD4F): "Neoverse-V2", (0x41, 0xD80): "Cortex-A520",
-    (0x41, 0xD81): "Cortex-A720", (0x41, 0xD82): "Cortex-X4", (0x41, 0xD83): "Neoverse-V3AE", (0x41, 0xD84): "Neoverse-V3",
-    (0x4E, 0x003): "NVIDIA Denver 2", (0x4E, 0x004): "NVIDIA Carmel",
+    (0x41, 0xB76): "ARM1176", (0x41, 0xC07): "Cortex-A7", (0x41, 0xC08): "Cortex-A8",
+    (0x41, 0xC09): "Cortex-A9", (0x41, 0xC0F): "Cortex-A15", (0x41, 0xD03): "Cortex-A53",
+    (0x41, 0xD04): "Cortex-A35", (0x41, 0xD05): "Cortex-A55", (0x41, 0xD07): "Cortex-A57",
+    (0x41, 0xD08): "Cortex-A72", (0x41, 0xD09): "Cortex-A73", (0x41, 0xD0A): "Cortex-A75",
+    (0x41, 0xD0B): "Cortex-A76", (0x41, 0xD0C): "Neoverse-N1", (0x41, 0xD0D): "Cortex-A77",
+    (0x41, 0xD40): "Neoverse-V1", (0x41, 0xD41): "Cortex-A78", (0x41, 0xD42): "Cortex-A78AE",
+    (0x41, 0xD44): "Cortex-X1", (0x41, 0xD46): "Cortex-A510", (0x41, 0xD47): "Cortex-A710",
+    (0x41, 0xD48): "Cortex-X2", (0x41, 0xD49): "Neoverse-N2", (0x41, 0xD4B): "Cortex-A78C",
+    (0x41, 0xD4D): "Cortex-A715", (0x41, 0xD4E): "Cortex-X3", (0x41, 0xD4F): "Neoverse-V2",
+    (0x41, 0xD80): "Cortex-A520", (0x41, 0xD81): "Cortex-A720", (0x41, 0xD82): "Cortex-X4",
+    (0x41, 0xD83): "Neoverse-V3AE", (0x41, 0xD84): "Neoverse-V3", (0x4E, 0x003): "NVIDIA Denver 2",
+    (0x4E, 0x004): "NVIDIA Carmel",
 }  # fmt: skip
 _SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # Vendor names by which hypervisors show. Source: systemd src/basic/virt.c, dmi_vendors.
 HYPERVISOR_MAKERS = (
-    ("qemu", "qemu"), ("kvm", "kvm"), ("openstack", "kvm"), ("kubevirt", "kvm"), ("amazon ec2", "amazon"),
-    ("google compute engine", "google"), ("vmware", "vmware"), ("innotek", "virtualbox"), ("virtualbox", "virtualbox"), ("xen", "xen"),
-    ("bochs", "bochs"), ("parallels", "parallels"), ("bhyve", "bhyve"), ("hyper-v", "hyper-v"),
+    ("qemu", "qemu"), ("kvm", "kvm"), ("openstack", "kvm"), ("kubevirt", "kvm"),
+    ("amazon ec2", "amazon"), ("google compute engine", "google"), ("vmware", "vmware"),
+    ("innotek", "virtualbox"), ("virtualbox", "virtualbox"), ("xen", "xen"), ("bochs", "bochs"),
+    ("parallels", "parallels"), ("bhyve", "bhyve"), ("hyper-v", "hyper-v"),
     ("microsoft corporation virtual machine", "hyper-v"), ("apple virtualization", "apple"),
 )  # fmt: skip
 # Clock sources that only a guest has.

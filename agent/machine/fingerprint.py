@@ -15,9 +15,9 @@ from edgemeter.agent.machine.throttling import governor
 # Distributions whose version may change a figure: the runtimes, and libraries that prepare inputs
 # and score outputs.
 LIBRARIES = (
-    "ai-edge-litert", "tflite-runtime", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn", "torch",
-    "executorch", "openvino", "ncnn", "tensorrt", "hailort", "numpy", "pillow", "opencv-python",
-    "opencv-python-headless",
+    "ai-edge-litert", "tflite-runtime", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino",
+    "onnxruntime-qnn", "torch", "executorch", "openvino", "ncnn", "tensorrt", "hailort", "numpy",
+    "pillow", "opencv-python", "opencv-python-headless",
 )  # fmt: skip
 # Some distributions have only the second.
 OS_RELEASE = ("etc/os-release", "usr/lib/os-release")

@@ -23,8 +23,8 @@ _ANY_4, _ANY_6 = bytes(4), bytes(16)
 _MAPPED = bytes(10) + b"\xff\xff"
 # Programs that listen for a server elsewhere: in a container, behind a tunnel, at another port.
 FORWARDERS = {
-    "caddy", "docker-proxy", "envoy", "haproxy", "kubectl", "nginx", "pasta", "passt", "rootlessport", "slirp4netns", "socat", "ssh",
-    "sshd", "systemd", "traefik", "wslrelay",
+    "caddy", "docker-proxy", "envoy", "haproxy", "kubectl", "nginx", "pasta", "passt",
+    "rootlessport", "slirp4netns", "socat", "ssh", "sshd", "systemd", "traefik", "wslrelay",
 }  # fmt: skip
 CONTAINER = "it may run in a container, or belong to another user"
 

@@ -116,8 +116,9 @@ def run(*command: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{PATH}", "LC_ALL": "C"}
     try:
         return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s,
-            close_fds=False, start_new_session=True, env=environment,
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            check=False, timeout=timeout_s, close_fds=False, start_new_session=True,
+            env=environment,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SettingError(f"cannot run `{' '.join(command[:3])}`: {error}") from error

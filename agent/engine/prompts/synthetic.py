@@ -10,9 +10,10 @@ from edgemeter.agent.generators import LoadedGenerator
 
 # Words for generators that take only texts; each is about one token for most tokenisers.
 WORDS = (
-    "time", "water", "light", "house", "river", "paper", "stone", "green", "north", "field", "night", "music", "table", "glass", "cloud",
-    "bread", "metal", "round", "small", "early", "power", "board", "model", "query", "price", "garden", "summer", "window", "street",
-    "market", "letter", "number", "simple", "quiet", "heavy", "bright",
+    "time", "water", "light", "house", "river", "paper", "stone", "green", "north", "field",
+    "night", "music", "table", "glass", "cloud", "bread", "metal", "round", "small", "early",
+    "power", "board", "model", "query", "price", "garden", "summer", "window", "street", "market",
+    "letter", "number", "simple", "quiet", "heavy", "bright",
 )  # fmt: skip
 
 

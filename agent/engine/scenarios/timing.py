@@ -192,8 +192,8 @@ class TimedQueries:
             if start_ns <= failed.arrival_ns and failed.end_ns <= window.end_ns
         ]
         return replace(
-            self.only(counts), begin_ns=max(self.begin_ns, start_ns), end_ns=end_ns, unserved=unserved, schedule=schedule,
-            pauses_ns=pauses_ns, failures=failures,
+            self.only(counts), begin_ns=max(self.begin_ns, start_ns), end_ns=end_ns,
+            unserved=unserved, schedule=schedule, pauses_ns=pauses_ns, failures=failures,
         )  # fmt: skip
 
     def only(self, counts: NDArray[np.bool_]) -> "TimedQueries":
