@@ -60,7 +60,8 @@ def read_file(path: Path) -> Config:
     folder = path.expanduser().absolute().parent
 
     def absolute(name: str) -> str:
-        return str(folder / os.path.expanduser(name))  # noqa: PTH111 - one that cannot be expanded is no error
+        # A path that cannot be expanded is no error.
+        return str(folder / os.path.expanduser(name))  # noqa: PTH111
 
     broker, key = written.broker, written.signing_key_file
     if broker:
@@ -92,7 +93,7 @@ def places() -> list[Path]:
 def file_in_use() -> Path | None:
     """Return the first of the usual places that exists, else None."""
     # os.path: a home that this user may not read (sudo -u) counts as one without the file.
-    return next((path for path in places() if os.path.exists(path)), None)  # noqa: PTH110 - see above
+    return next((path for path in places() if os.path.exists(path)), None)  # noqa: PTH110
 
 
 def as_certified(config: Config) -> Config:
@@ -122,7 +123,8 @@ def home() -> Path:
     folder, as in a container, uses that of the agent's service.
     """
     if folder := os.environ.get("EDGEMETER_HOME"):
-        return Path(os.path.expanduser(folder))  # noqa: PTH111 - one that cannot be expanded is no error
+        # A path that cannot be expanded is no error.
+        return Path(os.path.expanduser(folder))  # noqa: PTH111
     return _user_folder("XDG_DATA_HOME", "~/.local/share") or SERVICE_HOME
 
 

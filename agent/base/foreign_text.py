@@ -21,7 +21,8 @@ _DEEPEST = 50
 # Numbers by their decimal sign, with or without a unit; the other sign separates thousands.
 _FORMS = {
     sign: re.compile(
-        rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:\{other}\d{{3}})+)?(?:\{sign}\d*)?(?:[eE][+-]?\d+)?\s*[A-Za-z]*"
+        rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:\{other}\d{{3}})+)?(?:\{sign}\d*)?"
+        r"(?:[eE][+-]?\d+)?\s*[A-Za-z]*"
     )
     for sign, other in ((".", ","), (",", "."))
 }

@@ -254,7 +254,13 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             or urlsplit(newurl).scheme not in _SCHEMES
         ):
             return None
-        return urllib.request.Request(newurl, req.data, req.headers, method=req.get_method())  # noqa: S310 - checked above
+        # The address is checked above.
+        return urllib.request.Request(  # noqa: S310
+            newurl,
+            req.data,
+            req.headers,
+            method=req.get_method(),
+        )
 
 
 def open_url(

@@ -124,7 +124,12 @@ def links_out_of(folder: Path) -> list[Path]:
         except OSError:
             # Not for this user: a file in it that is named is reported when it is opened.
             continue
-    outward = [link for link in sorted(links) if os.path.exists(link) and leads_out(link, folder)]  # noqa: PTH110 - False also for a loop
+    outward = [
+        link
+        for link in sorted(links)
+        # `os.path.exists` is False also for a loop.
+        if os.path.exists(link) and leads_out(link, folder)  # noqa: PTH110
+    ]
     followed = [link for link in outward if link.suffix.lower() in _DATA or not link.is_file()]
     for link in followed:
         check_target(link)

@@ -398,7 +398,8 @@ class MqttSession:
             client.loop_stop()
 
     def _build(self) -> "Client":
-        from paho.mqtt import client as paho  # noqa: PLC0415 - 40 ms that a run without a broker does not pay
+        # A run without a broker does not pay these 40 ms.
+        from paho.mqtt import client as paho  # noqa: PLC0415
         from paho.mqtt.enums import CallbackAPIVersion  # noqa: PLC0415 - as above
 
         is_5 = self.version == "5"
@@ -514,7 +515,8 @@ class MqttSession:
         try:
             topic = message.topic
         except UnicodeDecodeError:
-            topic = repr(message._topic)  # noqa: SLF001 - only for the message that says what was wrong
+            # This is only for the message that says what was wrong.
+            topic = repr(message._topic)  # noqa: SLF001
         self._acknowledge_quickly()
         self._events.received(
             Message(topic, bytes(message.payload), message.mid, message.qos, self._generation)

@@ -36,7 +36,8 @@ _BROKEN = (
 
 def registered_in(group: str) -> "list[EntryPoint]":
     """Return the entries that other packages register in an entry point group."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it reads mails, and most plug-ins are in a table
+    # It reads mails, and most plug-ins are in a table.
+    from importlib.metadata import entry_points  # noqa: PLC0415
 
     return list(entry_points(group=group))
 

@@ -15,7 +15,8 @@ _ENCODED = "and in a password / as %2F, ? as %3F, # as %23, @ as %40"
 # Keys of an address with secret values.
 _SECRET_KEYS = ("password", "sslpassword")
 _PARTS = re.compile(
-    r"postgres(?:ql)?://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#@]*)(?:/(?P<database>[^/?#@]*))?(?:\?(?P<query>[^#@]*))?$"
+    r"postgres(?:ql)?://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#@]*)"
+    r"(?:/(?P<database>[^/?#@]*))?(?:\?(?P<query>[^#@]*))?$"
 )
 
 

@@ -33,7 +33,8 @@ def read_toml(
     try:
         return decode_toml(text, kind)
     except msgspec.MsgspecError as error:
-        from edgemeter.agent.base.toml_mistakes import mistakes  # noqa: PLC0415 - only a wrong file needs it
+        # Only a wrong file needs it.
+        from edgemeter.agent.base.toml_mistakes import mistakes  # noqa: PLC0415
 
         # If it is not TOML, a line is wrong; else a key is.
         all_mistakes = mistakes(parse_toml(path, title), kind)

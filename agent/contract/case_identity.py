@@ -205,7 +205,10 @@ FIELDS: tuple[IdentityField, ...] = (
     ),
     IdentityField(
         "settings", "settings", "marked",
-        ("runtime.options", "runtime.facts", "generation.model.kv_type", "generation.speculative", "cpus"),
+        (
+            "runtime.options", "runtime.facts", "generation.model.kv_type",
+            "generation.speculative", "cpus",
+        ),
         _settings, absent="nothing set",
     ),
     IdentityField(

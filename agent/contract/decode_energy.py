@@ -93,11 +93,10 @@ def decode_lines(runs: Sequence[RunRecord]) -> Iterator[str]:
             continue
         of_tokens, prefill = one_token.energy, ""
         if of_tokens and of_tokens.prefill_token_gross_mj is not None:
-            prefill = (
-                ", prefill "
-                f"{with_uncertainty(of_tokens.prefill_token_gross_mj, of_tokens.prefill_token_gross_u_mj)}"
-                " mJ/prompt token"
+            of_prompt = with_uncertainty(
+                of_tokens.prefill_token_gross_mj, of_tokens.prefill_token_gross_u_mj
             )
+            prefill = f", prefill {of_prompt} mJ/prompt token"
         yield (
             f"{run.model.name} {text.lengths}: decoding takes {with_uncertainty(*decode)} mJ/token "
             f"(difference of the runs with {text.output_tokens} and 1 output tokens){prefill}"

@@ -34,7 +34,8 @@ def runtime_for(model: Path) -> str:
     Raises:
         ConfigError: no runtime is known for its suffix.
     """
-    from edgemeter.agent.base import python_target  # noqa: PLC0415 - the names of the runtimes need it not
+    # The names of the runtimes do not need it.
+    from edgemeter.agent.base import python_target  # noqa: PLC0415
 
     if python_target.parse(str(model)):
         return PYTHON
@@ -82,7 +83,8 @@ def reads(runtime: str, model: Path) -> bool:
     """Return whether `runtime` reads files with this suffix; True if either is unknown."""
     if runtime not in OUR_RUNTIMES:
         return True
-    from edgemeter.agent.base import python_target  # noqa: PLC0415 - the names of the runtimes need it not
+    # The names of the runtimes do not need it.
+    from edgemeter.agent.base import python_target  # noqa: PLC0415
 
     if runtime == PYTHON or python_target.parse(str(model)):
         return runtime == PYTHON and model.suffix.lower() not in FORMATS

@@ -144,7 +144,8 @@ class Environment(RecordPart, frozen=True, kw_only=True):
     @property
     def session_sd(self) -> float:
         """The assumed standard deviation between sessions of a day, as a ratio."""
-        from edgemeter.agent.base.evidence import GUEST_SESSION_SD, SESSION_SD  # noqa: PLC0415 - a list of runs needs no statistics
+        # A list of runs needs no statistics.
+        from edgemeter.agent.base.evidence import GUEST_SESSION_SD, SESSION_SD  # noqa: PLC0415
 
         return GUEST_SESSION_SD if self.is_virtual else SESSION_SD
 

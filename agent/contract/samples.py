@@ -30,7 +30,13 @@ def pack(name: str, unit: str, values: NDArray[Any]) -> Series:
         dtype = "<f8"
     raw = np.ascontiguousarray(values, dtype=np.dtype(dtype)).tobytes()
     data = base64.b64encode(zlib.compress(raw, 6)).decode()
-    return Series(name=name, unit=unit, dtype=dtype, count=int(values.size), data=data)  # type: ignore[arg-type]
+    return Series(
+        name=name,
+        unit=unit,
+        dtype=dtype,  # type: ignore[arg-type]
+        count=int(values.size),
+        data=data,
+    )
 
 
 def unpack(series: Series) -> NDArray[Any]:

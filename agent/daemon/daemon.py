@@ -186,7 +186,8 @@ class Daemon:
     def run(self, first_spread_s: float = FIRST_SPREAD_S) -> None:
         """Run until `end`; if no broker answers, retry."""
         notify_service_manager("READY=1")
-        connect_s = time.monotonic() + random.uniform(0, first_spread_s)  # noqa: S311 - spreads connections over time, no secret
+        # It spreads connections over time, and is no secret.
+        connect_s = time.monotonic() + random.uniform(0, first_spread_s)  # noqa: S311
         while not self._is_over:
             if time.monotonic() >= connect_s:
                 self._publisher.start()

@@ -278,10 +278,8 @@ def decode_problem(content: bytes, error: Exception) -> str:
         return (
             f"{word[0].decode()} at byte {word.start()} is not a number: find where it comes from"
         )
-    return (
-        f"{error}: "
-        f"{'it ends too early, fetch or export it again' if 'truncated' in str(error) else 'correct it'}"
-    )
+    is_cut = "truncated" in str(error)
+    return f"{error}: {'it ends too early, fetch or export it again' if is_cut else 'correct it'}"
 
 
 def plain_document(document: CocoDocument, image_ids: set[int] | None = None) -> dict[str, Any]:

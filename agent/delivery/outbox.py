@@ -281,13 +281,18 @@ class Outbox(Database):
             "seq BETWEEN ? AND ?"
         )
         if not self._reserve.is_whole():
-            # On a full disk none stays.
-            statement = f"DELETE FROM records WHERE row IN ({rows} LIMIT {_FORGET_RECORDS})"  # noqa: S608 - our own words
+            # On a full disk none stays. The SQL contains only our own words.
+            statement = (
+                "DELETE FROM records "  # noqa: S608
+                f"WHERE row IN ({rows} LIMIT {_FORGET_RECORDS})"
+            )
             return connection.execute(statement, named).rowcount
         # Killed between the two, a record is sent again.
         connection.execute(f"INSERT OR IGNORE INTO receipted {rows} LIMIT {_FORGET_RECORDS}", named)
         return connection.execute(
-            f"DELETE FROM waiting WHERE row IN ({rows} AND row IN (SELECT row FROM receipted))",  # noqa: S608 - as above
+            # As above.
+            "DELETE FROM waiting "  # noqa: S608
+            f"WHERE row IN ({rows} AND row IN (SELECT row FROM receipted))",
             named,
         ).rowcount
 

@@ -139,15 +139,24 @@ def drop_receipted(
     before_ns = now_ns - int(KEPT_DAYS * NS_PER_DAY)
     if oldest is not None and (oldest[0] < before_ns or not has_disk):
         rows = (
-            "SELECT row FROM receipted JOIN records USING (row) WHERE kept_ns < ? OR ? ORDER BY "  # noqa: S608 - our own names
-            f"row LIMIT {KEPT_STEP}"
+            # The SQL contains only our own names.
+            "SELECT row FROM receipted JOIN records USING (row) "  # noqa: S608
+            f"WHERE kept_ns < ? OR ? ORDER BY row LIMIT {KEPT_STEP}"
         )
-        connection.execute(f"DELETE FROM records WHERE row IN ({rows})", (before_ns, not has_disk))  # noqa: S608 - our own words
+        # The SQL contains only our own words.
+        connection.execute(
+            f"DELETE FROM records WHERE row IN ({rows})",  # noqa: S608
+            (before_ns, not has_disk),
+        )
 
 
 def delete_receipted(connection: sqlite3.Connection) -> int:
     """Delete every receipted record, a few at a time to fit on a full disk; return the number."""
-    statement = f"DELETE FROM records WHERE row IN (SELECT row FROM receipted LIMIT {KEPT_STEP})"  # noqa: S608 - a number
+    # The limit is a number.
+    statement = (
+        "DELETE FROM records WHERE row IN "  # noqa: S608
+        f"(SELECT row FROM receipted LIMIT {KEPT_STEP})"
+    )
     deleted = 0
     while count := connection.execute(statement).rowcount:
         deleted += count
@@ -204,7 +213,8 @@ def withdraw(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
                     "too_large",
                     "receipted",
                 ):
-                    connection.execute(f"DELETE FROM {table} WHERE row = ?", (row,))  # noqa: S608 - our own names
+                    # The SQL contains only our own names.
+                    connection.execute(f"DELETE FROM {table} WHERE row = ?", (row,))  # noqa: S608
     return is_waiting
 
 
@@ -268,14 +278,19 @@ def _drop_traces(connection: sqlite3.Connection, size_bytes: int) -> tuple[int, 
     )
     shed = "WHERE row IN (SELECT row FROM samples WHERE row <= ?)"
     _add_dropped(connection, "traces", shed, up_to)
-    connection.execute(f"UPDATE records SET size_bytes = length(record) {shed}", (up_to,))  # noqa: S608 - our own words
+    # The SQL contains only our own words.
+    connection.execute(
+        f"UPDATE records SET size_bytes = length(record) {shed}",  # noqa: S608
+        (up_to,),
+    )
     return connection.execute("DELETE FROM samples WHERE row <= ?", (up_to,)).rowcount, found_bytes
 
 
 def _drop_records(connection: sqlite3.Connection, size_bytes: int, newest: int) -> int:
     up_to, _ = _oldest(
         connection,
-        f"SELECT row, length(record) FROM records WHERE row < {newest} ORDER BY row",  # noqa: S608 - our own words
+        # The SQL contains only our own words.
+        f"SELECT row, length(record) FROM records WHERE row < {newest} ORDER BY row",  # noqa: S608
         size_bytes,
     )
     _add_dropped(connection, "records", "WHERE row <= ?", up_to)
@@ -294,7 +309,8 @@ def _oldest(connection: sqlite3.Connection, query: str, size_bytes: int) -> tupl
 
 def _add_dropped(connection: sqlite3.Connection, column: str, which: str, up_to: int) -> None:
     counted = connection.execute(
-        f"SELECT device, count(*) FROM records {which} GROUP BY device",  # noqa: S608 - our own words
+        # The SQL contains only our own words.
+        f"SELECT device, count(*) FROM records {which} GROUP BY device",  # noqa: S608
         (up_to,),
     ).fetchall()
     for device, count in counted:

@@ -29,7 +29,8 @@ def since_boot_ns() -> int:
 
 
 def _clock() -> Any:
-    from edgemeter.agent.machine import clock  # noqa: PLC0415 - most devices never ask, and the agent that stays is to be light
+    # Most devices never ask, and the agent that stays is to be light.
+    from edgemeter.agent.machine import clock  # noqa: PLC0415
 
     return clock
 

@@ -197,7 +197,13 @@ def _supply(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _flag(name: str, now: bool | None, since_boot: bool | None, text: str, remedy: str) -> Finding:  # noqa: FBT001 - three-valued claims
+def _flag(
+    name: str,
+    now: bool | None,  # noqa: FBT001 - three-valued
+    since_boot: bool | None,  # noqa: FBT001 - three-valued
+    text: str,
+    remedy: str,
+) -> Finding:
     if now is None and since_boot is None:
         return _machine(name, "absent", "unknown: the machine does not report it")
     if now:

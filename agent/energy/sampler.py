@@ -211,7 +211,8 @@ def unpack_trace(
     Raises:
         ConfigError: the readings are damaged, or not as many as their times.
     """
-    from edgemeter.agent.contract import samples  # noqa: PLC0415 - not at the top: the doctor looks for sensors without numpy
+    # The doctor looks for sensors without numpy.
+    from edgemeter.agent.contract import samples  # noqa: PLC0415
 
     is_counter = f"energy.{recorded.name}" in series
     values_of, times_of = (

@@ -46,7 +46,8 @@ class Pauses:
             else NEVER_NS
         )
         self._clock = clock
-        self._draw = random.Random(plan.seed)  # noqa: S311 - a published, repeatable order is wanted
+        # A published, repeatable order is wanted.
+        self._draw = random.Random(plan.seed)  # noqa: S311
         self.due_ns = clock() + self._spacing_ns
 
     def wait(self) -> tuple[int, int]:

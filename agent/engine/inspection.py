@@ -136,7 +136,8 @@ def _ask(case: Case, how: str, limit_s: float = math.inf) -> Loaded | None:
 
 
 def _load(case: Case) -> Inspected:
-    from edgemeter.agent.engine import loading  # noqa: PLC0415 - who asks this process needs none of it
+    # The caller of this process needs none of it.
+    from edgemeter.agent.engine import loading  # noqa: PLC0415
 
     runtime = runtimes.create(case.runtime)
     try:

@@ -265,7 +265,9 @@ def answer_one(
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
     try:
         answer = work(request)
-    except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
+    # This is the outer loop: a runtime may raise anything from inside the bare call, which nothing
+    # wraps.
+    except Exception as error:  # noqa: BLE001
         answer = failed(error, request)
     with output:
         output.write(encode(answer))

@@ -72,7 +72,8 @@ def open_data(case: Case, first: int | None = None) -> "Dataset | None":
     """
     if case.data is None:
         return None
-    from edgemeter.agent.datasets.dataset import open_folder  # noqa: PLC0415 - a run without data needs none of it
+    # A run without data needs none of it.
+    from edgemeter.agent.datasets.dataset import open_folder  # noqa: PLC0415
 
     annotations = Path(case.annotations) if case.annotations else None
     task = plugin_class("task", case.task or "", Task)

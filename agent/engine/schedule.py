@@ -98,7 +98,8 @@ def side_by_side(
     Raises:
         EdgemeterError: a query raised it; later arrivals are left out.
     """
-    from concurrent.futures import Future, ThreadPoolExecutor, wait  # noqa: PLC0415 - other runs need no pool (1 MB)
+    # Other runs need no pool (1 MB).
+    from concurrent.futures import Future, ThreadPoolExecutor, wait  # noqa: PLC0415
 
     in_flight: set[Future[object]] = set()
     begun = 0

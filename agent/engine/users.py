@@ -66,7 +66,8 @@ def ask_users(  # noqa: C901 - two closures over the same counts
     Raises:
         EdgemeterError: a query raised it; the users end after their current queries.
     """
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - other runs need no pool (1 MB)
+    # Other runs need no pool (1 MB).
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
     lock, gate, stop = threading.Lock(), threading.Barrier(users), threading.Event()
     begins_ns: list[int] = []

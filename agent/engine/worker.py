@@ -54,7 +54,8 @@ def main() -> int:
             from edgemeter.agent.engine.measure import measure  # noqa: PLC0415
 
             emit(measure(work, STARTED_NS, emit, met))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the outer loop: the bare call, which nothing wraps, may raise anything
+    # This is the outer loop: the bare call, which nothing wraps, may raise anything.
+    except (Exception, SystemExit) as error:  # noqa: BLE001
         emit(job.failure(error, work.case))
     return 0
 

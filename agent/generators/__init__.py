@@ -213,7 +213,8 @@ class Generator(ABC):
     def close(self) -> None:
         """Release everything."""
 
-    def check(self, model: Path, options: Options) -> None:  # noqa: B027 - some have nothing to check
+    # Some have nothing to check.
+    def check(self, model: Path, options: Options) -> None:  # noqa: B027
         """Raise the errors of `load` that can be found without loading the model.
 
         See `Runtime.check`.

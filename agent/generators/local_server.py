@@ -166,7 +166,8 @@ class LocalServer(ServerGenerator):
         environment = os.environ | {"LLAMA_API_KEY": key}
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=self._log, stderr=self._log, env=environment,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call of the system, which takes no lock
+            # It is one system call, which takes no lock.
+            preexec_fn=_end_with_parent,  # noqa: PLW1509
         )  # fmt: skip
         while not (address := _LISTENS.search(self._logged())):
             if self._child.poll() is not None:

@@ -79,7 +79,8 @@ class ReplayGenerator(Generator):
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Read the recording and wait for its load time; see `Generator.load`."""
-        from importlib.metadata import version  # noqa: PLC0415 - a session reads this file too, and needs neither
+        # A session reads this file too, and does not need it.
+        from importlib.metadata import version  # noqa: PLC0415
 
         import numpy as np  # noqa: PLC0415 - as above
 

@@ -122,7 +122,8 @@ _SECRETS = (
     ),
     re.compile(r"(?i)\b(authorization\s*[:=]\s*)?\b(bearer|basic)\s+\S+"),
     re.compile(
-        r"(?i)\b(pass(word|wd|phrase)?|secret|token|psk|api[-_]?key|authorization|bearer)\b(\s*[=:]\s*|\s+)(\"[^\"]*\"|'[^']*'|\S+)"
+        r"(?i)\b(pass(word|wd|phrase)?|secret|token|psk|api[-_]?key|authorization|bearer)\b"
+        r"(\s*[=:]\s*|\s+)(\"[^\"]*\"|'[^']*'|\S+)"
     ),
     re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
     re.compile(r"\b[A-Za-z0-9_-]{43,}={0,2}(?![A-Za-z0-9_-])"),

@@ -65,8 +65,8 @@ FORMAT = FileFormat(
     application_id=0x45644A6F,  # "EdJo"
     version=1,
     schema=f"{_SCHEMA};\n",
-    elsewhere="move it away (a new one is made: finished jobs may run again, and repeated ones have "
-    "to be ordered again)",
+    elsewhere="move it away (a new one is made: finished jobs may run again, and repeated ones "
+    "have to be ordered again)",
 )
 
 
@@ -264,7 +264,8 @@ class Journal(Database):
     def has_due(self) -> bool:
         """Return whether there is a report that the service does not have."""
         condition = "repeats IS NULL AND (report IS NOT NULL OR noted_change < change)"
-        return bool(self.query(f"SELECT 1 FROM executions WHERE {condition} LIMIT 1"))  # noqa: S608 - our own text
+        # The SQL contains only our own text.
+        return bool(self.query(f"SELECT 1 FROM executions WHERE {condition} LIMIT 1"))  # noqa: S608
 
     def noted(self, noted: ReportReceipt) -> None:
         """Process an acknowledgement.
@@ -295,7 +296,8 @@ class Journal(Database):
 
     def _select(self, condition: str, *values: Any) -> list[JournalEntry]:
         entries = []
-        for row in self.query(f"SELECT * FROM executions {condition}", *values):  # noqa: S608 - our own text
+        # The SQL contains only our own text.
+        for row in self.query(f"SELECT * FROM executions {condition}", *values):  # noqa: S608
             order = msgspec.json.decode(row["encoded"], type=Order)
             decoded = dict(row) | {
                 "runs": _runs(row),
@@ -312,8 +314,9 @@ class Journal(Database):
     ) -> bool:
         marks = ", ".join("?" * len(states))
         statement = (
-            f"UPDATE executions SET change = change + 1, {changes} WHERE place = ? AND "  # noqa: S608 - our own names
-            f"state IN ({marks})"
+            # The SQL contains only our own names.
+            f"UPDATE executions SET change = change + 1, {changes} WHERE place = ? "  # noqa: S608
+            f"AND state IN ({marks})"
         )
         with self.transaction() as connection:
             return connection.execute(statement, (*values, number, *states)).rowcount == 1

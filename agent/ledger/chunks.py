@@ -263,7 +263,8 @@ def rejections_of(source: Source, places: Iterable[int]) -> "list[Rejection]":
 
     Their numbers belong to other records.
     """
-    from edgemeter.agent.ledger.quarantine import Rejection, of_one_message  # noqa: PLC0415 - as above
+    # As above.
+    from edgemeter.agent.ledger.quarantine import Rejection, of_one_message  # noqa: PLC0415
 
     if isinstance(source, ArrivedBatch):
         payloads = unpack_chunk(source.body)

@@ -297,7 +297,8 @@ class Ledger(ABC):
         If `after` is given and is not the present position, another collector has drained, or it
         was set back: it is unchanged, and False is returned.
         """
-        from edgemeter.agent.ledger import quarantine  # noqa: PLC0415 - a list of runs reads neither
+        # A list of runs does not read it.
+        from edgemeter.agent.ledger import quarantine  # noqa: PLC0415
 
         with self.writing() as statements:
             quarantine.add(statements, rejections)
@@ -348,7 +349,8 @@ class Ledger(ABC):
 
     def quarantined(self) -> "list[quarantine.QuarantinedMessage]":
         """Return the quarantined messages, oldest first."""
-        from edgemeter.agent.ledger import quarantine  # noqa: PLC0415 - a list of runs reads neither
+        # A list of runs does not read it.
+        from edgemeter.agent.ledger import quarantine  # noqa: PLC0415
 
         query = (
             "SELECT row, topic, payload, size_bytes, reason, received_ns, last_ns, times FROM "
@@ -364,9 +366,16 @@ class Ledger(ABC):
 
         No view has their records.
         """
-        from edgemeter.agent.ledger import quarantine  # noqa: PLC0415 - a list of runs reads neither
+        # A list of runs does not read it.
+        from edgemeter.agent.ledger import quarantine  # noqa: PLC0415
 
-        return int(self._value(f"SELECT count(*) FROM quarantine WHERE {quarantine.FROM_DEVICES}"))  # noqa: S608 - our own words
+        # The SQL contains only our own words.
+        return int(
+            self._value(
+                "SELECT count(*) FROM quarantine "  # noqa: S608
+                f"WHERE {quarantine.FROM_DEVICES}"
+            )
+        )
 
     def sessions(self) -> "list[presence.SessionHeld]":
         """Return every session of every device, with its stored records.

@@ -115,8 +115,9 @@ LEDGER_FORMAT = FileFormat(
 _PLACE = RUN_COLUMNS.index("place")
 _MARKS = ", ".join("?" * len(RUN_COLUMNS))
 _INSERT = (
-    f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({_MARKS}) ON CONFLICT (device, "  # noqa: S608 - our own names
-    "session, seq) DO NOTHING"
+    # The SQL contains only our own names.
+    f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({_MARKS}) ON CONFLICT "  # noqa: S608
+    "(device, session, seq) DO NOTHING"
 )
 
 

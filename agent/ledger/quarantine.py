@@ -28,7 +28,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)
 ON CONFLICT (digest) DO UPDATE SET times = quarantine.times + 1, last_ns = excluded.last_ns"""
 # A sink's rejection has the name of the sink instead of a topic: its record is in the ledger.
 FROM_DEVICES = f"substr(topic, 1, {len(TOPIC_ROOT) + 1}) = '{TOPIC_ROOT}/'"
-_TOTAL = f"SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine WHERE {FROM_DEVICES}"  # noqa: S608 - our own words
+# The SQL contains only our own words.
+_TOTAL = (
+    "SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine "  # noqa: S608
+    f"WHERE {FROM_DEVICES}"
+)
 
 # The share of an entry is the part of the limits that its device uses with it and its newer ones.
 # Entries are kept by rising share until the limits are reached. The sender is the topic without its

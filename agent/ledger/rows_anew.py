@@ -24,7 +24,8 @@ from edgemeter.agent.ledger.run_row import (
 )
 
 _MARKS = ", ".join("?" * (1 + len(RUN_COLUMNS)))
-_ADD = f"INSERT INTO runs (row, {', '.join(RUN_COLUMNS)}) VALUES ({_MARKS})"  # noqa: S608 - our own names
+# The SQL contains only our own names.
+_ADD = f"INSERT INTO runs (row, {', '.join(RUN_COLUMNS)}) VALUES ({_MARKS})"  # noqa: S608
 _BEGINNING = """CREATE TABLE places AS SELECT row, chunk, place FROM runs;
 CREATE INDEX places_of_chunk ON places (chunk);
 DROP TABLE runs;

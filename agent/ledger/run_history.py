@@ -48,7 +48,8 @@ _EVENTS = f"SELECT {', '.join(_EVENT_COLUMNS)} FROM run_events"  # noqa: S608 - 
 # The identity of the run, kept with each event.
 _ABOUT = "id, device, session, seq, model, started_at_ns, stamped_by, received_ns"
 _ADD = (
-    f"INSERT INTO run_events (action, {_ABOUT}, author, at_ns, text, body) VALUES "  # noqa: S608 - our own names
+    # The SQL contains only our own names.
+    f"INSERT INTO run_events (action, {_ABOUT}, author, at_ns, text, body) VALUES "  # noqa: S608
     f"({', '.join('?' * 13)})"
 )
 _JOINED = "FROM runs JOIN subjects USING (subject) JOIN chunks USING (chunk)"
@@ -57,8 +58,9 @@ _ROWS = (
     "WHERE id = ? ORDER BY row"
 )
 _WITHDRAWN = (
-    f"SELECT number, left_sinks, {_ABOUT} FROM run_events WHERE action IN ('excluded', "  # noqa: S608 - our own names
-    "'deleted') ORDER BY number"
+    # The SQL contains only our own names.
+    f"SELECT number, left_sinks, {_ABOUT} FROM run_events WHERE action IN "  # noqa: S608
+    "('excluded', 'deleted') ORDER BY number"
 )
 _EXCLUDED = "SELECT number, id, received_ns, body FROM run_events WHERE body IS NOT NULL"
 
@@ -281,7 +283,8 @@ class LedgerRuns:
 
         The record of a deleted run is gone for good.
         """
-        from edgemeter.agent.ledger.retention import remember  # noqa: PLC0415 - a list of runs needs it not
+        # A list of runs does not need it.
+        from edgemeter.agent.ledger.retention import remember  # noqa: PLC0415
 
         numbers = []
         with self.ledger.writing() as statements:

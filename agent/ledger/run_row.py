@@ -73,7 +73,8 @@ SUBJECTS_SCHEMA = f"""CREATE TABLE subjects (
 );
 """
 ADD_SUBJECT = (
-    f"INSERT INTO subjects VALUES (?, {', '.join('?' * len(SUBJECT_COLUMNS))}) ON "  # noqa: S608 - our own names
+    # The SQL contains only our own names.
+    f"INSERT INTO subjects VALUES (?, {', '.join('?' * len(SUBJECT_COLUMNS))}) ON "  # noqa: S608
     "CONFLICT DO NOTHING"
 )
 # The runs that can have siblings, of these sessions and cases. CROSS JOIN makes SQLite look each

@@ -81,7 +81,8 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             )
         import logging  # noqa: PLC0415 - after an update only
 
-        from edgemeter.agent.ledger.rows_anew import make_rows_anew  # noqa: PLC0415 - after an update only
+        # It is needed after an update only.
+        from edgemeter.agent.ledger.rows_anew import make_rows_anew  # noqa: PLC0415
 
         with self.transaction() as connection:
             # Another process may have rebuilt them meanwhile.
@@ -110,7 +111,8 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         changes: "Sequence[PresenceChange | RetainedMessage]" = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
-        from edgemeter.agent.ledger import presence, quarantine  # noqa: PLC0415 - reading needs neither
+        # Reading needs neither.
+        from edgemeter.agent.ledger import presence, quarantine  # noqa: PLC0415
 
         with self.transaction() as connection:
             committed, collisions = self._writer.keep(arrivals, batches)
@@ -144,7 +146,11 @@ class SqliteLedger(sqlite_file.Database, Ledger):
                 # Its chunk contains nothing else.
                 chunk = "(SELECT chunk FROM runs WHERE device = ? AND session = ? AND seq = ?)"
                 key = (record.device, record.session, record.seq)
-                connection.execute(f"UPDATE chunks SET is_own = 1 WHERE chunk = {chunk}", key)  # noqa: S608 - our own words
+                # The SQL contains only our own words.
+                connection.execute(
+                    f"UPDATE chunks SET is_own = 1 WHERE chunk = {chunk}",  # noqa: S608
+                    key,
+                )
                 bound_own(connection, limit_bytes)
 
     def forget(self, retention: "Retention", now_ns: int) -> "RetentionRemoved":
@@ -188,7 +194,8 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         # Not `self.mapped`: a caller that stops iterating must not hold the file.
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
             matches = self.connection.execute(
-                f"SELECT row, place, chunk FROM runs WHERE {condition} ORDER BY row",  # noqa: S608 - our own words
+                # The SQL contains only our own words.
+                f"SELECT row, place, chunk FROM runs WHERE {condition} ORDER BY row",  # noqa: S608
                 values,
             )
             for chunk, rows in itertools.groupby(matches, operator.itemgetter(2)):

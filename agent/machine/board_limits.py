@@ -17,8 +17,9 @@ BOARD_LIMITS = Path(__file__).with_name("board_limits.toml")
 # Words in a device's name that do not change its bounds; any other word may be an accelerator, or a
 # second device.
 _HARMLESS = re.compile(
-    r"nvidia|raspberry|pi|jetson|geforce|rockchip|orange|radxa|google|lenovo|dell|hp|laptop|desktop|pc|pro|max|plus|super|ti|usb|m\.2|pcie|"
-    r"board|kit|devkit|developer|dev|reference|engineering|compute|module|model|series|[\d.]+(?:gi?b|w|g)|gi?b|ram|lpddr\w*|ssd|nvme|1x|"
+    r"nvidia|raspberry|pi|jetson|geforce|rockchip|orange|radxa|google|lenovo|dell|hp|laptop|"
+    r"desktop|pc|pro|max|plus|super|ti|usb|m\.2|pcie|board|kit|devkit|developer|dev|reference|"
+    r"engineering|compute|module|model|series|[\d.]+(?:gi?b|w|g)|gi?b|ram|lpddr\w*|ssd|nvme|1x|"
     r"active|cooler|fan|heatsink|case|with|on|and|in|a|an|the|of|b|sxm\d?"
 )
 # Further words next to an accelerator's name.

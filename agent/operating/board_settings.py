@@ -99,7 +99,8 @@ def check_governor(files: list[Path], governor: str) -> None:
 def write(path: Path, text: str) -> None:
     """Write to an existing file of the kernel; raises SettingError if it refuses."""
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_TRUNC), "w") as file:  # noqa: PTH123 - of a descriptor
+        # `open` gets a descriptor.
+        with open(os.open(path, os.O_WRONLY | os.O_TRUNC), "w") as file:  # noqa: PTH123
             file.write(f"{text}\n")
     except OSError as error:
         raise SettingError(f"cannot write {text!r} to {str(path)!r}: {error.strerror}") from error

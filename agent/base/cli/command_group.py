@@ -179,7 +179,8 @@ class LongCommand(click.Command):
             formatter.write_dl(option_records, col_max=22)
 
     @staticmethod
-    def _show_all(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
+    # Click calls it with these arguments.
+    def _show_all(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001
         if value and not ctx.resilient_parsing:
             ctx.meta[ALL_OPTIONS] = True
             click.echo(ctx.get_help())

@@ -58,7 +58,8 @@ def config_option(command: _Command) -> _Command:
 def quiet_option(command: _Command) -> _Command:
     """Add `--quiet`, for `progress.is_quiet`."""
 
-    def keep(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
+    # Click calls it with these arguments.
+    def keep(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001
         ctx.meta[QUIET] = value
 
     text = "Print only the result, warnings and errors."

@@ -50,7 +50,11 @@ class QuestionFile:
 
     def order(self, seed: int) -> list[int]:
         """Return the indices of the questions in the order of asking."""
-        return random.Random(seed).sample(range(len(self.questions)), len(self.questions))  # noqa: S311 - a repeatable order is wanted
+        # A repeatable order is wanted.
+        return random.Random(seed).sample(  # noqa: S311
+            range(len(self.questions)),
+            len(self.questions),
+        )
 
     def score(
         self, seed: int, answers: Iterable[tuple[int, str]]
@@ -104,7 +108,8 @@ def read_questions(questions: str, subset: int | None = None, seed: int = 0) -> 
     if not items:
         raise ConfigError(f"{str(path)!r} holds no question: give a file with at least one")
     if subset is not None and subset < len(items):
-        indices = sorted(random.Random(seed).sample(range(len(items)), subset))  # noqa: S311 - a repeatable draw is wanted
+        # A repeatable draw is wanted.
+        indices = sorted(random.Random(seed).sample(range(len(items)), subset))  # noqa: S311
         items = [items[index] for index in indices]
     return QuestionFile(
         path.name,
