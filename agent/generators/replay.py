@@ -1,8 +1,6 @@
 r"""Replay: plays the recorded moments of tokens, for demonstrations and tests.
 
-It runs no model.
-
-Protocol: the model is a JSON file, usually named `NAME.replay.json`. A sample is
+Protocol: it runs no model. The model is a JSON file, usually named `NAME.replay.json`. A sample is
 tests/fixtures/generators/replay.replay.json:
 
     {"format": "edgemeter-generation-replay", "schema": 1,

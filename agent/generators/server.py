@@ -1,6 +1,6 @@
 """Server: language models behind HTTP with OpenAI's interface.
 
-Examples are llama-server, Ollama and vLLM. Describe the server in a TOML file, such as
+Such servers are llama-server, Ollama and vLLM. Describe the server in a TOML file, such as
 `model.server`. Only `url` is required.
 
     url = "http://127.0.0.1:8080"      # with or without /v1
