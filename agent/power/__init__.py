@@ -50,7 +50,10 @@ PCIE_DEVICES = "PCIe devices"
 
 
 class AbsentError(UnavailableError):
-    """This machine has no such sensor, which is not a fault; any other UnavailableError means a sensor that cannot be read."""
+    """A missing sensor, which is not a fault: this machine has none of the kind.
+
+    Any other UnavailableError means that there is a sensor but it cannot be read.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +93,11 @@ class Rail:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reading: `power_w` of a power sensor, `energy_mj` since some start of a counter; stamped at mid-read, monotonic.
+    """One reading of a sensor, with the monotonic time at the middle of the read.
 
-    A counter may also give its present power in `power_w`: for display, not for the energy. `rails`
-    are the parts that the sensor sees; they need not add up to the whole.
+    It holds `power_w` of a power sensor, or `energy_mj` since some start of a counter. A counter
+    may also give its present power in `power_w`: for display, not for the energy. `rails` are the
+    parts that the sensor sees; they need not add up to the whole.
     """
 
     taken_ns: int
@@ -151,9 +155,10 @@ def sensor_class(name: str) -> type[PowerSensor]:
 
 
 def create(name: str, **settings: Any) -> PowerSensor:
-    """Return the sensor of that name, which has read nothing yet; if `name` is the user's own, the setting `type` names the sensor.
+    """Return the sensor of that name, which has read nothing yet.
 
-    A `root` that is a Path is the folder that stands for /, for sensors that read files.
+    If `name` is the user's own, the setting `type` names the sensor. A `root` that is a Path is the
+    folder that stands for /, for sensors that read files.
 
     Raises:
         ConfigError: no sensor has that name, or it does not know a setting.
@@ -187,9 +192,10 @@ def _user_value(name: str, key: str, text: str) -> float:
 
 
 class ConfiguredSensor(PowerSensor):
-    """Reads a sensor and applies the user's settings: power and energy are multiplied by `gain`, but not the rails.
+    """Reads a sensor and applies the user's settings.
 
-    `warnings` are added to the sensor's; `overrides` are fields of its description.
+    Power and energy are multiplied by `gain`, but not the rails. `warnings` are added to the
+    sensor's; `overrides` are fields of its description.
     """
 
     def __init__(
@@ -265,7 +271,9 @@ def is_setting(value: object) -> bool:
 
 
 def settings_of(kind: str) -> list[str]:
-    """Return the keys of a sensor's table: `type`, the texts that its constructor accepts, and those of any sensor.
+    """Return the keys of a sensor's table.
+
+    They are `type`, the texts that its constructor accepts, and the keys of any sensor.
 
     Raises:
         ConfigError: there is no such sensor.
@@ -279,7 +287,10 @@ def settings_of(kind: str) -> list[str]:
 
 
 def example(name: str) -> str:
-    """Return the example of its table, `[sensors.NAME]` and the lines below it, as TOML; empty for a sensor without settings."""
+    """Return the example of a sensor's table, as TOML; empty for a sensor without settings.
+
+    It is `[sensors.NAME]` and the lines below it.
+    """
     data_sheet = getattr(inspect.getmodule(sensor_class(name)), "__doc__", None) or ""
     table = re.search(
         rf"^ +\[sensors\.{re.escape(name)}\]\n(?: +\S.*\n?)*", data_sheet, re.MULTILINE

@@ -28,10 +28,11 @@ COUNTER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DetectedSensor:
-    """One supported sensor: its description if present, else the reason; `is_absent` is false where it is present but unreadable.
+    """One supported sensor: its description if it is present, else the reason why not.
 
-    `is_chosen_unasked` is false of one that a run uses only when it was named; `is_configured` of
-    one that has no settings of the user's; `is_misconfigured` marks one whose settings are wrong.
+    `is_absent` is false where the sensor is present but unreadable. `is_chosen_unasked` is false of
+    one that a run uses only when it was named; `is_configured` of one that has no settings of the
+    user's; `is_misconfigured` marks one whose settings are wrong.
     """
 
     name: str
@@ -66,9 +67,10 @@ def detect_sensors(
     names: Sequence[str] | None = None,
     root: Path = power.ROOT,
 ) -> list[DetectedSensor]:
-    """Return every known sensor, present or not, the widest scope first; `settings` has the configuration of each by name.
+    """Return every known sensor, present or not, the widest scope first.
 
-    `replay` is inspected only where it is configured or named.
+    `settings` has the configuration of each by name. `replay` is inspected only where it is
+    configured or named.
     """
     configured = settings or {}
     usual_names = [name for name in power.names() if name not in NEVER_FOUND or name in configured]
@@ -129,7 +131,7 @@ def choose_sensor(detected: Iterable[DetectedSensor]) -> tuple[str | None, str]:
 def passed_over(
     detected: Iterable[DetectedSensor], selected: DetectedSensor
 ) -> list[DetectedSensor]:
-    """Return the configured sensors without readings whose scope is at least that of the chosen one."""
+    """Return the configured sensors without readings whose scope is not below the chosen one's."""
     least = None if selected.description is None else scope_rank(selected.description.scope)
     missing = [
         sensor
@@ -167,7 +169,10 @@ def _inspect(name: str, settings: Mapping[str, str], root: Path) -> DetectedSens
 
 
 class MissingSensor(PowerSensor):
-    """A configured sensor that gave no reading at the beginning of a session, and is not tried again in it."""
+    """A configured sensor that gave no reading at the beginning of a session.
+
+    It is not tried again in that session.
+    """
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -182,7 +187,10 @@ class MissingSensor(PowerSensor):
 def check_sensors(
     requested: str | None, usual: tuple[str, ...], settings: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Raise as `open_sensors`, as far as can be known while another run may be reading the same meter."""
+    """Raise the errors of `open_sensors`, as far as they can be known without a free meter.
+
+    Another run may be reading the same meter meanwhile.
+    """
     for name, table in settings.items():
         power.check_settings(name, table)
     for name in _names(requested, usual):
@@ -203,8 +211,9 @@ def _names(requested: str | None, usual: tuple[str, ...]) -> list[str]:
 def open_sensors(
     requested: str | None, usual: tuple[str, ...], settings: Mapping[str, Mapping[str, str]]
 ) -> Iterator[tuple[dict[str, PowerSensor], str]]:
-    """Open the `requested` sensors (NAME[,NAME] or none), else the `usual` ones, else the widest; also yield the reason for the choice.
+    """Open the sensors of a run, and yield them with the reason for the choice.
 
+    They are the `requested` ones (NAME[,NAME] or none), else the `usual` ones, else the widest.
     Where the widest is taken, one that is configured and gives nothing is a MissingSensor beside
     it, so that the record holds why another took its place.
 
@@ -241,7 +250,10 @@ def open_sensors(
 
 
 def described(sensors: Mapping[str, PowerSensor]) -> dict[str, Description]:
-    """Return the descriptions of the open sensors, without those that have none, such as a MissingSensor."""
+    """Return the descriptions of the open sensors.
+
+    Sensors without a description, such as a MissingSensor, are left out.
+    """
     descriptions: dict[str, Description] = {}
     for name, sensor in sensors.items():
         with suppress(EdgemeterError):
@@ -272,7 +284,10 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
 
 @dataclass(frozen=True, slots=True)
 class LiveReading:
-    """A sensor and its current reading; `power_w` is None if a counter has not moved, `error` is why there is no reading."""
+    """A sensor and its current reading.
+
+    `power_w` is None if a counter has not moved; `error` is why there is no reading.
+    """
 
     name: str
     description: Description | None

@@ -1,7 +1,8 @@
-"""Attached devices outside a sensor's scope: a run on such a device has no energy, and runs on other devices get a note.
+"""Attached devices outside a sensor's scope.
 
-Rails and processors' counters lie behind the branches to USB ports, M.2 and PCIe slots, and HATs. A
-sensor in the board's supply sees them all.
+A run on such a device has no energy, and runs on other devices get a note. Rails and processors'
+counters lie behind the branches to USB ports, M.2 and PCIe slots, and HATs. A sensor in the board's
+supply sees them all.
 """
 
 import re
@@ -34,10 +35,10 @@ _ON_PCIE = frozenset({"pci", "pcie", "apex"})
 
 
 def accelerator_link(runtime: RuntimeInfo, attached: Sequence[str]) -> Link | None:
-    """Return the link of the runtime's accelerator, None without one; `attached` is as in the environment.
+    """Return the link of the runtime's accelerator, None without one.
 
-    A back-end that is named for the Edge TPU only is on USB, unless the only attached Coral is on
-    PCIe.
+    `attached` is as in the environment. A back-end that is named for the Edge TPU only is on USB,
+    unless the only attached Coral is on PCIe.
     """
     words = set(re.findall(r"[a-z]+", f"{runtime.name} {runtime.backend}".lower()))
     if words & _ON_USB:
@@ -71,7 +72,10 @@ def accelerator_refusal(description: Description, link: Link | None) -> str | No
 
 
 def excluded(description: Description, attached: Sequence[str]) -> tuple[str, ...]:
-    """Return the parts of this board that a sensor does not see: those that it never sees, and attached devices outside its scope."""
+    """Return the parts of this board that a sensor does not see.
+
+    They are the parts that it never sees, and attached devices outside its scope.
+    """
     parts = dict.fromkeys(description.excludes)
     if description.scope not in SEES_BOARD:
         for part, names in (

@@ -116,7 +116,10 @@ class Fnirsi:
         return self._descriptor
 
     def _found(self) -> tuple[str, str]:
-        """Return the device and its model, by its USB numbers: the user's, or the first that is a meter."""
+        """Return the device and its model, by its USB numbers.
+
+        It is the user's device, or the first that is a meter.
+        """
         folder = self._root / "sys/class/hidraw"
         for name in (
             [Path(self._device).resolve().name]

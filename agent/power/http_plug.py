@@ -45,7 +45,9 @@ class Digest(urllib.request.AbstractDigestAuthHandler):
 
 
 def login(challenge: str, who: str, user: str, password: Callable[[], str]) -> Callable[[str], str]:
-    """Return a function that makes the header Authorization for GET of a path, as WWW-Authenticate demands; Digest before Basic.
+    """Return a function that makes the header Authorization for GET of a path.
+
+    The header is as WWW-Authenticate demands; Digest is preferred to Basic.
 
     Raises:
         UnavailableError: it asks for something else.
@@ -199,7 +201,12 @@ class HttpPlug(ABC):
         return answer.status, answer.fields.get("www-authenticate", ""), body
 
     def password(self) -> str:
-        """Return the password in the user's file; raises UnavailableError without one, ConfigError if it cannot be read."""
+        """Return the password in the user's file.
+
+        Raises:
+            UnavailableError: there is no file.
+            ConfigError: the file cannot be read.
+        """
         if not self.password_file:
             raise UnavailableError(
                 f"{self._who} asks for a password: set password_file in [sensors.{self.sensor}]"

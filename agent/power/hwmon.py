@@ -1,4 +1,4 @@
-"""Chips with a power reading in /sys/class/hwmon: INA2xx current monitors, POWER-Z USB-C meters, graphics cards.
+"""Chips with a power reading in /sys/class/hwmon: INA2xx monitors, POWER-Z meters, graphics cards.
 
 To connect a current monitor, load its driver: `echo ina219 0x40 | sudo tee
 /sys/bus/i2c/devices/i2c-1/new_device`. The driver assumes a shunt of 10 mOhm, but most boards have
@@ -59,7 +59,11 @@ SUPPLIES = frozenset({"Battery", "Mains", "UPS", "USB", "Wireless"})
 
 @dataclass(frozen=True, slots=True)
 class ChipFacts:
-    """The facts of a driver's chips; their power is the file `voltage` times the current, or one of their own without it."""
+    """The facts of a driver's chips.
+
+    Their power is the file `voltage` times the current, or a file of its own where `voltage` is
+    None.
+    """
 
     scope: Scope
     excludes: tuple[str, ...] = (SUPPLY_LOSS,)
@@ -112,7 +116,10 @@ UNKNOWN = ChipFacts("soc-rails", ("whatever the chip does not see",))
 
 @dataclass(frozen=True, slots=True)
 class HwmonChannel:
-    """One power or energy of a chip, the product of its `files` and of `shunt_ratio`, the driver's shunt over the confirmed one."""
+    """One power or energy of a chip: the product of its `files` and of `shunt_ratio`.
+
+    `shunt_ratio` is the driver's shunt over the confirmed one.
+    """
 
     chip: HwmonChip
     facts: ChipFacts
@@ -125,7 +132,10 @@ class HwmonChannel:
     is_default_shunt: bool = False
 
     def value(self) -> float:
-        """Return its W or J now; raises as `read_number`, and where the current is at the end of its range."""
+        """Return the channel's value now, in W or J.
+
+        It raises as `read_number`, and where the current is at the end of its range.
+        """
         *voltages, last = (self.chip.number(file) for file in self.files)
         if voltages:
             values.within_range(
@@ -134,7 +144,10 @@ class HwmonChannel:
         return math.prod(voltages, start=last) * self.shunt_ratio / 1e6
 
     def resolution_w(self) -> float | None:
-        """Return the step of the power at the present voltage and current; None where only the driver knows it."""
+        """Return the step of the power at the present voltage and current.
+
+        It is None where only the driver knows the step.
+        """
         if self.facts.voltage is None:
             return None
         voltage_mv, current_ma = (

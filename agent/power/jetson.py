@@ -1,7 +1,8 @@
-"""The common part of the sensors that read a Jetson's monitors in sysfs; `jetson_rails` defines which rails make the total of a board.
+"""The common part of the sensors that read a Jetson's monitors in sysfs.
 
-The gain's uncertainty defaults to 5% (k = 1), see `jetson_rails`. If only root may read the files,
-run as root, or `sudo chmod a+r` the files that the error names.
+`jetson_rails` defines which rails make the total of a board. The gain's uncertainty defaults to 5%
+(k = 1), see `jetson_rails`. If only root may read the files, run as root, or `sudo chmod a+r` the
+files that the error names.
 """
 
 import dataclasses
@@ -29,7 +30,10 @@ CHANNELS = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class JetsonChannel:
-    """One rail: its power in W is the product of the `factors`, files with whole numbers, over `per_w`."""
+    """One rail: its power, in W, is the product of the `factors` over `per_w`.
+
+    The factors are files with whole numbers.
+    """
 
     label: str
     factors: tuple[NumberFile, ...]
@@ -70,7 +74,10 @@ class JetsonChannel:
 
 @dataclass(frozen=True, slots=True)
 class JetsonMonitors:
-    """The channels of a board: those of its total must be readable, others are shown if they are."""
+    """The channels of a board.
+
+    Those of its total must be readable; others are shown if they are.
+    """
 
     board: JetsonBoard
     channels: Sequence[JetsonChannel]
@@ -126,7 +133,9 @@ class JetsonSensor(LocatedSensor[JetsonMonitors]):
         usual_ms: float = PERIOD_MS,
         chips: Sequence[Path] = (),
     ) -> JetsonMonitors:
-        """Return the channels with the board whose total they make; the period is that of fresh values from all hwmon `chips`.
+        """Return the channels with the board whose total they make.
+
+        The period is that of fresh values from all hwmon `chips`.
 
         Raises:
             UnavailableError: they make no total that we know, or a rail of it is there twice.
@@ -163,7 +172,11 @@ def monitor_chips(root: Path, driver: str) -> list[Path]:
 
 
 def label_in(path: Path) -> str | None:
-    """Return the label that the file holds, None without one; raises UnavailableError if it cannot be read."""
+    """Return the label that the file holds, None without one.
+
+    Raises:
+        UnavailableError: the file cannot be read.
+    """
     with as_unavailable():
         try:
             return read_text(path) or None

@@ -1,4 +1,4 @@
-"""A Jetson's rails: which of them add up to its total, which lie inside others, and what that total leaves out.
+"""A Jetson's rails: which add up to its total, which lie inside others, and what it leaves out.
 
 Every reader of a Jetson (hwmon, IIO, jtop, a log of tegrastats) passes the rails by name and gets
 the total. A rail that is not part of the total is shown and never added: on AGX Orin
@@ -161,7 +161,11 @@ def board_of(rails: Collection[str], device_tree: str = "") -> JetsonBoard:
 
 
 def total_w(board: JetsonBoard, rails: Iterable[Rail]) -> float:
-    """Return the board's total from its rails; raises TransientError if one was not read, or is larger than any board's."""
+    """Return the board's total from its rails.
+
+    Raises:
+        TransientError: a rail was not read, or the total is larger than any board's.
+    """
     powers_w = {rail.name: rail.power_w for rail in rails}
     total = 0.0
     for name in board.total:
@@ -183,7 +187,10 @@ def describe(
     steps_w: Mapping[str, float | None] | None = None,
     warnings: Sequence[str] = (),
 ) -> Description:
-    """Return the description of a sensor of these rails; `steps_w` are the steps of the total's rails, if known."""
+    """Return the description of a sensor of these rails.
+
+    `steps_w` are the steps of the total's rails, if known.
+    """
     reader_steps_w = steps_w or {}
     steps = [reader_steps_w.get(rail) or board.usual_step_w(rail) for rail in board.total]
     # Each rail is rounded by itself: the steps of a sum add up in squares.

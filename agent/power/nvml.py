@@ -86,7 +86,10 @@ class Nvml(PowerSensor):
         return self._description
 
     def _described(self) -> Description:
-        """Choose the counter unless the power contradicts it, else the instant power, else the mean of a second."""
+        """Return the description; the counter is chosen unless the power contradicts it.
+
+        Otherwise the instant power is chosen, or else the mean of a second.
+        """
         sources = [source for source in get_args(Source) if self._has(source)]
         if not sources:
             raise AbsentError(
@@ -143,7 +146,10 @@ class Nvml(PowerSensor):
             self._library, self._description = None, None
 
     def _contradictions(self, power: Source) -> list[str]:
-        """Return how the counter contradicts the power, if it does so each time that they are compared."""
+        """Return how the counter contradicts the power.
+
+        It counts as a contradiction if it occurs each time that they are compared.
+        """
         for _ in range(TRIES):
             begin_mj, begin_ns, sum_mw = self._value("counter"), self._clock(), 0
             for _ in range(COMPARED):

@@ -75,7 +75,10 @@ class Shelly(HttpPlug):
 
 
 def _channels(document: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """Yield each measuring channel with its power, W; None where the device calls its own reading invalid."""
+    """Yield each measuring channel with its power, in W.
+
+    The power is None where the device calls its own reading invalid.
+    """
     # Where a Gen1 device has both, the second are its relays' estimates of the same load.
     meters = next(
         (

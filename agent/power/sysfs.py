@@ -1,4 +1,7 @@
-"""The kernel's small files: the text or number of one, the chips in /sys/class/hwmon, and the base of the sensors that read such files."""
+"""The kernel's small files: their text or number, the chips in hwmon, and a base of sensors.
+
+The chips are those in /sys/class/hwmon; the base is that of the sensors that read such files.
+"""
 
 import errno
 import os
@@ -68,11 +71,12 @@ def read_number(path: Path | str) -> int:
 
 
 class NumberFile:
-    """A file with an integer that is read repeatedly; if it is the kernel's, it stays open as long as this object lives.
+    """A file with an integer that is read repeatedly.
 
-    Read from its beginning such a file gives a new value; when its device or driver goes it gives
-    an error for ever, and is opened again. Elsewhere another file may take its place without an
-    error: there it is opened for each reading.
+    If it is the kernel's, it stays open as long as this object lives. Read from its beginning such
+    a file gives a new value; when its device or driver goes it gives an error for ever, and is
+    opened again. Elsewhere another file may take its place without an error: there it is opened for
+    each reading.
     """
 
     def __init__(self, path: Path) -> None:
@@ -154,7 +158,11 @@ def optional_number(path: Path | None) -> int | None:
 
 
 def list_folder(folder: Path, contents: str) -> list[Path]:
-    """Return the paths in a folder, sorted, empty without one; raises UnavailableError if it may not be searched for `contents`."""
+    """Return the paths in a folder, sorted; empty without a folder.
+
+    Raises:
+        UnavailableError: this user may not search the folder for `contents`.
+    """
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -168,7 +176,10 @@ def list_folder(folder: Path, contents: str) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class HwmonChip:
-    """One folder hwmonN; `name` is None where the file is not there or empty; `address` is one like 1-0040."""
+    """One folder hwmonN of a chip.
+
+    `name` is None where its file is absent or empty; `address` is one like 1-0040.
+    """
 
     folder: Path
     name: str | None
@@ -214,7 +225,11 @@ class HwmonChip:
 
 
 def hwmon_chips(root: Path) -> list[HwmonChip]:
-    """Return all chips, in order of their numbers; raises UnavailableError if this user may not list them."""
+    """Return all chips, in order of their numbers.
+
+    Raises:
+        UnavailableError: this user may not list them.
+    """
     folders = [
         folder
         for folder in list_folder(root / HWMON, "chips")
@@ -242,7 +257,10 @@ def _name(folder: Path) -> str | None:
 
 
 class LocatedSensor(PowerSensor, ABC, Generic[Located]):
-    """The base of sensors whose parts are located once, by `_find`, and then read until the sensor is closed."""
+    """The base of sensors whose parts are located once and then read.
+
+    `_find` locates the parts; they are read until the sensor is closed.
+    """
 
     def __init__(self, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._root, self._clock = root, clock

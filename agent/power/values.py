@@ -1,4 +1,7 @@
-"""Checks that several sensors share: of settings, of a power, of an answer in JSON, of a reading that fails."""
+"""Checks that several sensors share.
+
+They check settings, a power, an answer in JSON, and a reading that fails.
+"""
 
 import json
 import math
@@ -41,7 +44,11 @@ def positive_setting(sensor: str, key: str, text: str) -> float:
 
 
 def plausible_power_w(power_w: float, highest_w: float, origin: str) -> float:
-    """Return the power; raises TransientError if it is more than `origin` can show, in either direction."""
+    """Return the power, which must be one that `origin` can show.
+
+    Raises:
+        TransientError: it is larger than that, in either direction.
+    """
     if abs(power_w) > highest_w:
         raise TransientError(
             f"{origin} shows {power_w:.3g} W, more than its maximum of {highest_w:g} W: the "
@@ -51,7 +58,11 @@ def plausible_power_w(power_w: float, highest_w: float, origin: str) -> float:
 
 
 def within_range(number: float, full_scale: float, chip: str) -> float:
-    """Return the value of a chip's shunt; raises TransientError if it is at either end of the chip's range."""
+    """Return the value of a chip's shunt.
+
+    Raises:
+        TransientError: it is at either end of the chip's range.
+    """
     if abs(number) >= full_scale:
         raise TransientError(
             f"the {chip}'s shunt is at the end of its range: the current is larger than can be "
@@ -62,7 +73,10 @@ def within_range(number: float, full_scale: float, chip: str) -> float:
 
 @contextmanager
 def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
-    """Turn a TransientError inside, or one of `kinds`, into an UnavailableError: the sensor is present, but cannot be described."""
+    """Turn a TransientError inside, or one of `kinds`, into an UnavailableError.
+
+    The sensor is present then, but cannot be described.
+    """
     errors: tuple[type[EdgemeterError], ...] = (TransientError, *kinds)
     try:
         yield

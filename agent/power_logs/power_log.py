@@ -1,4 +1,6 @@
-"""The energy of a finished run from the log of a power meter: tegrastats with times, nvidia-smi's CSV, or any CSV.
+"""The energy of a finished run from the log of a power meter.
+
+The log is one of tegrastats with times, nvidia-smi's CSV, or any CSV.
 
 The energy is the area below straight lines between the readings (trapezoids). The log does not show
 the power between two readings, so the interval holds any power between those of neighbouring
@@ -56,7 +58,10 @@ TOTALS = {name for board in jetson_rails.JETSON_BOARDS for name in board.total}
 
 
 def _heading(names: str, units: Mapping[str, float]) -> re.Pattern[str]:
-    """Return the pattern of a column's heading: further words (`kind`), one of the names, and its `unit`: `Main Avg Power (mW)`."""
+    """Return the pattern of a column's heading, such as `Main Avg Power (mW)`.
+
+    It consists of further words (`kind`), one of the names, and its `unit`.
+    """
     return re.compile(
         rf"""
         (?P<kind>                           # Further words, but none of another quantity.
@@ -106,7 +111,10 @@ DEVICES = (
 
 @dataclass(slots=True)
 class PowerLog:
-    """The readings of a log by device, each its time and power, W; `source` names the column or rails, `unit_s` is the unit of times."""
+    """The readings of a log by device, each its time and power in W.
+
+    `source` names the column or rails; `unit_s` is the unit of times.
+    """
 
     source: str
     readings: dict[str, list[tuple[Moment, float]]] = field(default_factory=dict)
@@ -116,7 +124,10 @@ class PowerLog:
 
 @dataclass(frozen=True, slots=True)
 class LoggedEnergy:
-    """Energy with its `interval`, J, and mean power of the covered time; `coverage_ratio` is the covered share of the window."""
+    """An energy with its `interval`, in J, and the mean power of the covered time.
+
+    `coverage_ratio` is the covered share of the window.
+    """
 
     source: str
     energy_j: float
@@ -135,7 +146,11 @@ class LoggedEnergy:
 def read_log(
     path: Path, time_column: str | None = None, power_column: str | None = None
 ) -> PowerLog:
-    """Return the readings of a log; raises ConfigError if it cannot be read, has no powers or times, or times that go backwards."""
+    """Return the readings of a log.
+
+    Raises:
+        ConfigError: it cannot be read, has no powers or times, or has times that go backwards.
+    """
     try:
         return _read(log_text(path.read_bytes()), time_column, power_column)
     except ConfigError as error:
@@ -179,7 +194,11 @@ def _rails(line: str) -> list[Rail]:
 
 
 def _read_tegrastats(lines: Sequence[str]) -> PowerLog:
-    """Return the total powers of lines with all rails; raises ConfigError without rails or times, or with lines of two boards."""
+    """Return the total powers of lines with all rails.
+
+    Raises:
+        ConfigError: there are no rails or no times, or the lines are of two boards.
+    """
     log, board, sources, time_before = (
         PowerLog("", {"": []}, step_w=0.001),
         None,
@@ -222,7 +241,10 @@ def _read_tegrastats(lines: Sequence[str]) -> PowerLog:
 def _read_csv(
     lines: Sequence[str], time_title: str | None, power_title: str | None, *, is_cut: bool
 ) -> PowerLog:
-    """Return the readings below the first heading with columns of time and power; `is_cut`: the last line has no end."""
+    """Return the readings below the first heading with columns of time and power.
+
+    `is_cut` says that the last line has no end.
+    """
     source = ""
     for index in range(len(lines)):
         delimiter, names, first_row = _names(lines, index)
@@ -261,7 +283,10 @@ def _read_csv(
 
 
 def _names(lines: Sequence[str], index: int) -> tuple[str, list[str], int]:
-    """Return the delimiter of a line, its headings with units from the next line, if there are any, and the index of the first row."""
+    """Return the delimiter of a line, its headings, and the index of the first row.
+
+    The headings have the units from the next line, if there are any.
+    """
     delimiter = next((sign for sign in ";\t," if sign in lines[index]), " ")
     names, *below = csv.reader(lines[index : index + 2], delimiter=delimiter, skipinitialspace=True)
     # nvidia-smi with `noheader`: the line itself is a row.
@@ -293,7 +318,10 @@ def _names(lines: Sequence[str], index: int) -> tuple[str, list[str], int]:
 def _rows(
     lines: Sequence[str], delimiter: str, width: int, columns: Sequence[int], *, is_cut: bool
 ) -> list[list[str]]:
-    """Return the rows of a table, filled up to its width, with decimal points in the numbers of these columns."""
+    """Return the rows of a table, filled up to its width.
+
+    The numbers of these columns have decimal points.
+    """
     rows = [
         [cell.strip() for cell in cells]
         for cells in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
@@ -311,7 +339,10 @@ def _rows(
 
 
 def _ends_early(rows: Sequence[Sequence[str]], column: int) -> bool:
-    """Return whether the last row is cut off: it lacks cells, or this column, if it is the last, has another form or fewer digits."""
+    """Return whether the last row is cut off.
+
+    It is if it lacks cells, or if this column is the last and has another form or fewer digits.
+    """
     forms = [
         (re.sub(r"\d+", "0", cells[column]), len(re.split(r"\D+", cells[column].rstrip("WZ "))[-1]))
         for cells in rows
@@ -335,7 +366,10 @@ def _columns(
     units: Mapping[str, float],
     option: str,
 ) -> dict[int, str]:
-    """Return the indices of the columns with this title, or such a heading, and their units; a date and a time may be two columns."""
+    """Return the indices and units of the columns with this title or such a heading.
+
+    A date and a time may be two columns.
+    """
     if title is None:
         matches = {
             index: match for index, name in enumerate(names) if (match := heading.fullmatch(name))
@@ -452,7 +486,11 @@ def _read_rows(
 
 
 def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEnergy:
-    """Return the energy between two times, by default of the whole log; raises UnavailableError if too few readings lie there."""
+    """Return the energy between two times, by default of the whole log.
+
+    Raises:
+        UnavailableError: too few readings lie there.
+    """
     moments = [moment for readings in log.readings.values() for moment, _ in readings]
     begin_s, end_s = min(moment.at_s for moment in moments), max(moment.at_s for moment in moments)
     if between is not None:
@@ -493,7 +531,10 @@ def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEn
 
 
 def _time_in_log_s(text: str, first: Moment, unit_s: float | None) -> float:
-    """Return the user's time in the log's seconds; a time of day without a date is that of the first day, or the next one."""
+    """Return the user's time in the log's seconds.
+
+    A time of day without a date is that of the first day, or of the next one.
+    """
     clock = CLOCK.fullmatch(text) if first.day else None
     moment = parse_moment(
         f"{first.day} {clock[1]}{clock[2] or ':00'}" if clock else text, unit_s, first.zone

@@ -1,11 +1,11 @@
-"""LiteRT's profiler, through the C API of the library in the ai-edge-litert wheel: one event per operator, in whole us.
+"""LiteRT's profiler, through the C API of the library in the ai-edge-litert wheel.
 
-Neither the Python interpreter nor `litert-benchmark` has a profiler; the CompiledModel of
-`libLiteRt.so` beside them does. The plain queries go through the interpreter, as in `edgemeter
-run`: same file, kernels and threads. Operators delegated to XNNPACK have its kernels' names and
-durations without a start. Durations are cut to whole us, so about half a us per operator is lost. A
-wrong call of the C API can crash the process: use a child process.
-Source:
+It gives one event per operator, in whole us. Neither the Python interpreter nor `litert-benchmark`
+has a profiler; the CompiledModel of `libLiteRt.so` beside them does. The plain queries go through
+the interpreter, as in `edgemeter run`: same file, kernels and threads. Operators delegated to
+XNNPACK have its kernels' names and durations without a start. Durations are cut to whole us, so
+about half a us per operator is lost. A wrong call of the C API can crash the process: use a child
+process. Source:
 litert/c/litert_{environment,model,options,opaque_options,compiled_model,tensor_buffer,profiler}.h
 of LiteRT 2.x; the options are TOML texts as litert/c/options/litert_{runtime,cpu}_options.cc write
 them. Tested with ai-edge-litert 2.3.0, x86_64.
@@ -54,7 +54,10 @@ class RawEvent(NamedTuple):
 
 
 class LiteRtProfiler:
-    """Runs the model as a CompiledModel on the CPU with profiling on; nothing is freed before the process ends."""
+    """Runs the model as a CompiledModel on the CPU with profiling on.
+
+    Nothing is freed before the process ends.
+    """
 
     def __init__(self, case: Case, model: LoadedModel, inputs: list[Array]) -> None:
         loaded = model.loaded
@@ -178,7 +181,10 @@ class LiteRtProfiler:
         return count.value
 
     def _buffers(self, kind: str, sizes: Sequence[int]) -> Any:
-        """Return a buffer for each tensor, of the required size or `sizes` if that is larger: shapes may be open before the first run."""
+        """Return a buffer for each tensor, of the required size or `sizes` if that is larger.
+
+        Shapes may be open before the first run.
+        """
         buffers = (ctypes.c_void_p * len(sizes))()
         for index, least in enumerate(sizes):
             needs, tensor, buffer, size = (
@@ -239,7 +245,10 @@ def _check(name: str, status: int) -> None:
 
 
 def unpack_events(raw: bytes, count: int, text: Callable[[int], str]) -> list[RawEvent]:
-    """Return `count` events from a buffer that was filled with 0xA5 before; `text` reads the string at an address."""
+    """Return `count` events from a buffer that was filled with 0xA5 before.
+
+    `text` reads the string at an address.
+    """
     written = len(raw.rstrip(bytes([_FILL])))
     # Up to 7 bytes of padding may follow the last field of the last event.
     event_bytes = -(-written // count // 8) * 8
@@ -266,7 +275,10 @@ def _library() -> Any:
 
 
 def operator_events(raw: Sequence[RawEvent]) -> Iterator[ProfileEvent]:
-    """Yield the operators and inferences among the library's events; an event without a start begins when the one before it ends."""
+    """Yield the operators and inferences among the library's events.
+
+    An event without a start begins when the one before it ends.
+    """
     now_us = 0.0
     counts: dict[str, int] = {}
     has_runs = any(event.kind == _RUN for event in raw)

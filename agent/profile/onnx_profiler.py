@@ -1,7 +1,7 @@
-"""ONNX Runtime's profiler (`SessionOptions.enable_profiling`): one event per node, in us, in a JSON file written at the end.
+"""ONNX Runtime's profiler: one event per node, in us, in a JSON file written at the end.
 
-The profiled session runs beside the plain one, with the same options. Tested with onnxruntime
-1.31.1 on the CPU.
+`SessionOptions.enable_profiling` switches it on. The profiled session runs beside the plain one,
+with the same options. Tested with onnxruntime 1.31.1 on the CPU.
 """
 
 import json

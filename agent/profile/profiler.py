@@ -1,4 +1,7 @@
-"""Profilers: the protocol and the table of names; a profiler is one file here and one line in `PROFILERS`."""
+"""Profilers: the protocol and the table of names.
+
+A profiler is one file here and one line in `PROFILERS`.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +24,10 @@ WARM_UP_QUERIES = 3
 
 
 class ProfileEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of an operator, or one inference around several; times in us by the profiler's own clock.
+    """One run of an operator, or one inference around several.
 
-    `name` is the operator's in the model; `thread` is None if the start is derived from durations.
+    Times are in us by the profiler's own clock. `name` is the operator's in the model; `thread` is
+    None if the start is derived from durations.
     """
 
     name: str
@@ -35,16 +39,20 @@ class ProfileEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profiler(Protocol):
-    """Runs a model under its runtime's profiler, in its own process and from one thread: made once, then record*, events.
+    """Runs a model under its runtime's profiler, in its own process and from one thread.
 
-    `model` runs beside it without the profiler; `inputs`, of one query, are for the warm-up. Raises
-    UnavailableError if this build of the library has no profiler, or none for this backend.
+    The calls come in this order: made once, then record*, events. `model` runs beside it without
+    the profiler; `inputs`, of one query, are for the warm-up. Raises UnavailableError if this build
+    of the library has no profiler, or none for this backend.
     """
 
     def __init__(self, case: Case, model: LoadedModel, inputs: list[Array]) -> None: ...
 
     def record(self, inputs: Sequence[list[Array]]) -> list[int]:
-        """Run one query per set of inputs under the profiler; return their durations, ns by the monotonic clock."""
+        """Run one query per set of inputs under the profiler, and return their durations.
+
+        The durations are in ns by the monotonic clock.
+        """
 
     def events(self) -> list[ProfileEvent]:
         """Return the events of the recorded queries only."""

@@ -24,10 +24,10 @@ US_PER_MS = 1000.0
 
 
 class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator over all recorded inferences, or all operators of one type; self time, without operators that it called.
+    """One operator over all recorded inferences, or all operators of one type.
 
-    `p50_ms` is the median of its time per inference, all calls together; `share_ratio` is the
-    medians' share.
+    Times are self time, without operators that it called. `p50_ms` is the median of its time per
+    inference, all calls together; `share_ratio` is the medians' share.
     """
 
     name: str
@@ -121,7 +121,10 @@ def ranked(
 
 
 def _self_times(operators: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, float]]:
-    """Return each operator with its self time, us: without operators nested in it (a loop's body) on its thread."""
+    """Return each operator with its self time, in us.
+
+    It excludes operators nested in it (a loop's body) on its thread.
+    """
     threads: dict[int | None, list[ProfileEvent]] = defaultdict(list)
     for event in sorted(operators, key=lambda event: (event.start_us, -event.duration_us)):
         threads[event.thread].append(event)

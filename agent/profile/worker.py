@@ -1,6 +1,7 @@
-"""The profiling process: one job on standard input, one result on standard output; a crash of a native library ends only this process.
+"""The profiling process: one job on standard input, one result on standard output.
 
-The same inferences run without and with the profiler, in turns.
+A crash of a native library ends only this process. The same inferences run without and with the
+profiler, in turns.
 """
 
 import itertools
@@ -34,7 +35,12 @@ class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def profile_in_child(work: ProfileJob) -> Profile:
-    """Profile a model in its own process; raises that process's EdgemeterError, or MeasurementError if it crashed."""
+    """Profile a model in its own process.
+
+    Raises:
+        EdgemeterError: the error of that process.
+        MeasurementError: the process crashed.
+    """
     advice = (
         f"the process that profiled {Path(work.case.model).name!r} on {work.case.runtime}",
         "measure it with `edgemeter run` instead",
@@ -50,7 +56,11 @@ def profile_in_child(work: ProfileJob) -> Profile:
 
 
 def record_profile(job: ProfileJob) -> Profile:
-    """Return the profile of a model's queries; raises EdgemeterError if it failed, its class by what the caller can do."""
+    """Return the profile of a model's queries.
+
+    Raises:
+        EdgemeterError: profiling failed; its class says what the caller can do.
+    """
     create_profiler = profiler_class(job.case.runtime)
     runtime = runtimes.create(job.case.runtime)
     try:

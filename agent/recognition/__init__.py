@@ -1,1 +1,1 @@
-"""Recognition of a model without a card from its tensors' shapes, its metadata and its file name."""
+"""Recognition of a model without a card from its tensors' shapes, metadata and file name."""

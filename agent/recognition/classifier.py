@@ -1,4 +1,7 @@
-"""Classifiers, recognised by one row of scores and by the file's name or metadata; they have no decoder."""
+"""Classifiers, recognised by one row of scores and by the file's name or metadata.
+
+They have no decoder.
+"""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +32,10 @@ class Classifier(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return a class for each score, if labels, ImageNet's number of classes, the name or the metadata confirm that they are scores."""
+        """Return a class for each score, if something confirms that they are scores.
+
+        Labels, ImageNet's number of classes, the name or the metadata can confirm it.
+        """
         labels = len(facts.labels)
         is_called_so = facts.task == cls.TASK or (
             _NAMES.search(facts.name.lower()) and not _NO_NAMES.search(facts.name.lower())
@@ -51,7 +57,10 @@ class Classifier(Family):
 
     @classmethod
     def pictures(cls, facts: UnknownModel) -> Pictures:
-        """Return a crop, as in ImageNet's evaluation and Ultralytics, or smooth shrinking, as TensorFlow's trainers do for own classes."""
+        """Return how pictures are fitted: a crop, or smooth shrinking for own classes.
+
+        ImageNet's evaluation and Ultralytics crop; TensorFlow's trainers shrink smoothly.
+        """
         side = facts.size[0] if facts.size else 224
         if facts.task == cls.TASK:
             return Pictures("centre-crop", crop_ratio=1.0, side=224)
@@ -66,7 +75,10 @@ class Classifier(Family):
 
 
 def _scores(shapes: Sequence[Shape]) -> int:
-    """Return the number of scores in the only output, [1, n], [1, 1, 1, n] or [1, n, 1, 1]; 0 for other outputs."""
+    """Return the number of scores in the only output; 0 for other outputs.
+
+    The output is [1, n], [1, 1, 1, n] or [1, n, 1, 1].
+    """
     shape = shapes[0] if len(shapes) == 1 else ()
     is_row = (
         len(shape) >= 2

@@ -1,4 +1,7 @@
-"""The facts in a vision model's metadata and file name: family, task, size, labels, normalisation."""
+"""The facts in a vision model's metadata and file name.
+
+They are family, task, size, labels and normalisation.
+"""
 
 import ast
 import re
@@ -93,7 +96,10 @@ def _names(names: Any) -> tuple[str, ...]:
 
 
 def _label_file(metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the lines of the label file; lines may begin with their number, as in Coral's files."""
+    """Return the lines of the label file.
+
+    Lines may begin with their number, as in Coral's files.
+    """
     texts = {
         name: text
         for name, text in metadata.items()
@@ -110,7 +116,10 @@ def _label_file(metadata: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _in_order(by_number: Mapping[int, str]) -> tuple[str, ...]:
-    """Return the names in order of their numbers, gaps as empty names; none if the numbers are too large for class numbers."""
+    """Return the names in order of their numbers, with empty names for gaps.
+
+    There are none if the numbers are too large for class numbers.
+    """
     if not by_number or max(by_number) >= 10 * len(by_number) + 100:
         return ()
     return tuple(by_number.get(number, "") for number in range(max(by_number) + 1))
@@ -142,7 +151,10 @@ def _triple(text: Any) -> Triple | None:
 
 
 def family_in(name: str, description: SelfDescription) -> str | None:
-    """Return the first family of the table that the metadata, or else the file name, names; None if there is none."""
+    """Return the first family of the table that the metadata, or else the file name, names.
+
+    It is None if neither names one.
+    """
     if description.head == _RT_DETR_HEAD:
         return "rt-detr"
     if description.is_end_to_end:
@@ -168,7 +180,10 @@ def family_in(name: str, description: SelfDescription) -> str | None:
 
 
 def task_of(name: str, description: SelfDescription) -> str | None:
-    """Return our name of the task in the metadata, or else in the file name of a YOLO; None if there is none."""
+    """Return our name of the task in the metadata, or else in the file name of a YOLO.
+
+    It is None if neither names one.
+    """
     match = _OTHER_TASK.search(name.lower())
     task = description.task or (match[1] if match else None)
     return _TASKS.get(task, task) if task else None

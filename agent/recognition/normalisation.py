@@ -1,4 +1,7 @@
-"""The normalisation of a model without a card: from its family, quantisation, metadata or framework."""
+"""The normalisation of a model without a card.
+
+It follows from the model's family, quantisation, metadata or framework.
+"""
 
 import re
 from dataclasses import dataclass, replace
@@ -17,7 +20,11 @@ _SETTLED_BY = "a wrong guess costs accuracy; set input.mean and input.sd"
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    """real = (pixel - mean) / sd, pixels 0..255, in the input's order of colours; `doubt` states the assumption made, or None."""
+    """A normalisation: real = (pixel - mean) / sd, for pixels 0..255.
+
+    `mean` and `sd` are in the input's order of colours; `doubt` states the assumption made, or
+    None.
+    """
 
     mean: Triple
     sd: Triple
@@ -51,7 +58,10 @@ def find_normalisation(
     *,
     is_classifier: bool,
 ) -> Normalisation:
-    """Return the normalisation for the input `info` (None, taken as float32, if the file declares none); `name` shows the framework."""
+    """Return the normalisation for the input `info`; `name` shows the framework.
+
+    `info` is None if the file declares no input, which is then taken as float32.
+    """
     if pictures.mean is not None:
         trained = Normalisation(pictures.mean, pictures.sd, pictures.doubt)
         if info is None or _can_hold(info, trained):
@@ -79,7 +89,10 @@ def _usual(info: TensorInfo | None, name: str, *, is_classifier: bool) -> Normal
 
 
 def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
-    """Return whether an integer input has room for pixels normalised this way; if not, the graph itself normalises."""
+    """Return whether an integer input has room for pixels normalised this way.
+
+    If it has not, the graph itself normalises.
+    """
     if np.dtype(info.dtype).kind not in "iu":
         return True
     bounds = np.iinfo(np.dtype(info.dtype))
@@ -92,7 +105,10 @@ def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
 
 
 def _quantised_normalisation(info: TensorInfo) -> Normalisation:
-    """Return the normalisation that makes the quantised value the pixel itself (int8: minus 128), as quantised models expect."""
+    """Return the normalisation of quantised models, whose quantised value is the pixel itself.
+
+    For int8 it is the pixel minus 128.
+    """
     kind = np.dtype(info.dtype)
     # Wider integers hold a pixel without a shift.
     first = float(np.iinfo(kind).min) if kind.itemsize == 1 else 0.0

@@ -1,4 +1,4 @@
-"""A card for a model that has none: what it is, from its tensors, its metadata and its file name."""
+"""A card for a model that has none, made from its tensors, its metadata and its file name."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,7 +79,10 @@ class UnknownFamilyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RecognisedFamily:
-    """A model's family with its recognition and the preparation of photographs; `why` is the evidence."""
+    """A model's family with its recognition and the preparation of photographs.
+
+    `why` is the evidence.
+    """
 
     name: str
     task: str
@@ -108,7 +111,10 @@ def card_for(
 
 
 def _doubts_about_card(model: Path, path: Path, read: Card) -> Iterator[Guess]:
-    """Yield doubts: the card belongs to another file, or `models add` or `models convert` was unsure when it wrote the card."""
+    """Yield doubts about the card.
+
+    It may belong to another file, or `models add` or `models convert` was unsure when it wrote it.
+    """
     actual = model_file.sha256(model) if read.sha256 is not None and model.is_file() else None
     if read.sha256 is not None and actual not in (None, read.sha256):
         unsure = (
@@ -223,7 +229,9 @@ def recognise(
 
 
 def recognised_family(facts: UnknownModel, *, takes_any_picture: bool = False) -> RecognisedFamily:
-    """Return the first family of the table that recognises the model, or a classifier; without output sizes the name decides.
+    """Return the first family of the table that recognises the model, or a classifier.
+
+    Without output sizes the name decides.
 
     Raises:
         UnknownFamilyError: none fits.
@@ -253,7 +261,10 @@ def recognised_family(facts: UnknownModel, *, takes_any_picture: bool = False) -
 
 
 def _by_name(facts: UnknownModel, *, takes_any_picture: bool) -> RecognisedFamily:
-    """Return the family by the file name, or by the input, for a file that declares no outputs or no sizes of outputs."""
+    """Return the family by the file name or the input, for a file without output sizes.
+
+    Such a file declares no outputs, or no sizes of outputs.
+    """
     named = facts.named or ("torchvision" if takes_any_picture else None)
     if facts.labels and (named, facts.task) in _HEADS:
         # Without labels the number of classes of such a head is unknown.
@@ -294,7 +305,10 @@ def _by_name(facts: UnknownModel, *, takes_any_picture: bool) -> RecognisedFamil
 
 
 def _family(name: str) -> Any:
-    """Return a family that recognises models; None if it is another package's and does not, or cannot be imported."""
+    """Return a family that recognises models.
+
+    It is None for another package's that does not recognise them, or cannot be imported.
+    """
     if name == "classifier":
         return Classifier
     try:
@@ -321,7 +335,10 @@ def _in_words(shapes: Sequence[Shape]) -> str:
 
 
 def named_path(model: Path, loaded: Loaded) -> Path:
-    """Return the path whose name identifies the model: its own or, for a model made by code, that of its `loaded.name`."""
+    """Return the path whose name identifies the model.
+
+    It is the model's own or, for a model made by code, that of its `loaded.name`.
+    """
     return model.with_name(f"{loaded.name}.py") if loaded.name else model
 
 
@@ -347,7 +364,11 @@ def _bare(file_name: str) -> tuple[str, str | None]:
 
 
 def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
-    """Return the picture input (None if none is declared, as in TorchScript) and its layout; torchvision's detectors have no batch axis."""
+    """Return the picture input and its layout.
+
+    The input is None if none is declared, as in TorchScript. torchvision's detectors have no batch
+    axis.
+    """
     if not loaded.inputs:
         return None, "NCHW"
     pictures = pictures_of(loaded.inputs)
@@ -372,7 +393,10 @@ def _size(
     model: Path,
     outputs: Sequence[Shape],
 ) -> tuple[tuple[int, int] | None, str | None]:
-    """Return height and width, None if unknown, and the source of the guess (None if the file has them)."""
+    """Return height and width, None if unknown, and the source of the guess.
+
+    The source is None if the file has the sizes.
+    """
     if info is not None:
         height, width = info.shape[-3:-1] if layout == "NHWC" else info.shape[-2:]
         if height is not None and width is not None:
@@ -391,7 +415,10 @@ def _size(
 
 
 def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
-    """Return the precision, and its evidence if it is a guess: weights may be smaller than inputs and outputs."""
+    """Return the precision, and its evidence if it is a guess.
+
+    Weights may be smaller than inputs and outputs.
+    """
     if loaded.precision is not None:
         return loaded.precision, None
     kinds = {np.dtype(info.dtype).name for info in (*loaded.inputs, *loaded.outputs)}
