@@ -104,7 +104,9 @@ class Loaded:
 
 
 class Runtime(ABC):
-    """Runs one model in this process; used from one thread; constructed without arguments and without importing its library.
+    """Runs one model in this process, and is used from one thread.
+
+    It is constructed without arguments and without importing its library.
 
     The calls come in the order load, (bind, call, outputs)*, close; close may be called twice, and
     after a failed load.
@@ -123,10 +125,11 @@ class Runtime(ABC):
 
     @abstractmethod
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Copy `inputs` (dtype and shape as the model declares) to where the runtime reads them; return the bare call.
+        """Copy `inputs` to where the runtime reads them, and return the bare call.
 
-        The call is timed: it only runs the model, and returns when the results are ready
-        (accelerator synchronised). It may be called repeatedly.
+        Their dtype and shape are those that the model declares. The call is timed: it only runs the
+        model, and returns when the results are ready (accelerator synchronised). It may be called
+        repeatedly.
 
         Raises:
             ConfigError: an input has the wrong shape or dtype.
@@ -141,13 +144,17 @@ class Runtime(ABC):
         """Release everything."""
 
     def check(self, model: Path, options: Options) -> None:  # noqa: B027 - some have nothing to check
-        """Raise the errors of `load` that can be found without loading the model or opening an accelerator, which may be in use.
+        """Raise the errors of `load` that can be found without loading the model.
 
-        The header of the file, the options, and the library's list of backends are checked.
+        It opens no accelerator, which may be in use. The header of the file, the options, and the
+        library's list of backends are checked.
         """
 
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return `loaded` with facts from the queries; called between the last timed query and the accuracy pass."""
+        """Return `loaded` with facts from the queries.
+
+        It is called between the last timed query and the accuracy pass.
+        """
         return loaded
 
 
@@ -208,7 +215,10 @@ def create(name: str) -> Runtime:
 
 
 def dequantise(array: Array, info: TensorInfo) -> "NDArray[np.float32]":
-    """Return the real values of an output, float32, same shape; integers without a scale are only converted."""
+    """Return the real values of an output, in float32 and the same shape.
+
+    Integers without a scale are only converted.
+    """
     import numpy as np  # noqa: PLC0415 - as above
 
     if info.scale is None:
@@ -219,13 +229,19 @@ def dequantise(array: Array, info: TensorInfo) -> "NDArray[np.float32]":
 
 
 def fixed_batch(loaded: Loaded) -> int:
-    """Return the fixed batch of the model's one picture input; 1 if it is open or there is no such axis."""
+    """Return the fixed batch of the model's one picture input.
+
+    It is 1 if the batch is open or there is no such axis.
+    """
     shape = loaded.inputs[0].shape if len(loaded.inputs) == 1 else ()
     return (shape[0] or 1) if len(shape) == 4 else 1
 
 
 def with_batch_of_1(loaded: Loaded) -> Loaded:
-    """Return `loaded` with the outputs of one photograph: a larger fixed batch is filled with copies, of which the first counts."""
+    """Return `loaded` with the outputs of one photograph.
+
+    A larger fixed batch is filled with copies, of which the first counts.
+    """
     batch = fixed_batch(loaded)
     if batch == 1:
         return loaded

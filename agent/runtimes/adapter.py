@@ -41,7 +41,11 @@ _MOST_BYTES, _MOST_TEXTS = 1 << 20, 32
 
 @dataclass(frozen=True, slots=True)
 class LibraryCandidate:
-    """A suitable library: the module to import, the distributions that may have it, likeliest first, and a note for its installation."""
+    """A suitable library: its module, the distributions that may have it, and a note.
+
+    The module is the one to import, the distributions come likeliest first, and the note is for the
+    installation.
+    """
 
     module: str
     distributions: tuple[str, ...]
@@ -53,7 +57,10 @@ _YAML = (LibraryCandidate("yaml", ("PyYAML",)),)
 
 @dataclass(frozen=True, slots=True)
 class RuntimeLibrary:
-    """An imported library; `package` is its distribution, `import_ns` is near 0 if it was imported before."""
+    """An imported library; `package` is its distribution.
+
+    `import_ns` is near 0 if the library was imported before.
+    """
 
     module: Any
     package: str
@@ -74,7 +81,10 @@ class RuntimeLibrary:
 
 
 def why_absent(candidates: Sequence[LibraryCandidate], extra: str) -> str | None:
-    """Return why none of these libraries is installed, without importing one; None if one is installed, even if broken."""
+    """Return why none of these libraries is installed, without importing one.
+
+    It is None if one is installed, even if that one is broken.
+    """
     if any(find_spec(candidate.module.partition(".")[0]) for candidate in candidates):
         return None
     modules = " or ".join(candidate.module for candidate in candidates)
@@ -131,10 +141,11 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
 def _distribution(
     candidate: LibraryCandidate, module: Any, installed: Mapping[str, str]
 ) -> tuple[str, str]:
-    """Return name and version of the distribution; a vendor's build may have another name, then the module's version counts.
+    """Return name and version of the distribution.
 
-    If several of those `installed` have the module, the last one overwrote the others: it is the
-    one with the module's version.
+    A vendor's build may have another name; then the module's version counts. If several of those
+    `installed` have the module, the last one overwrote the others: it is the one with the module's
+    version.
     """
     top = import_module(candidate.module.partition(".")[0])
     module_version = str(
@@ -149,7 +160,10 @@ def _distribution(
 
 @contextmanager
 def captured_stderr() -> Iterator[list[str]]:
-    """Catch standard error, on which some C++ libraries print reasons; the lines are complete after the block."""
+    """Catch standard error, on which some C++ libraries print reasons.
+
+    The lines are complete after the block.
+    """
     lines: list[str] = []
     stderr = os.dup(2)
     # In memory: a sandbox may have no folder to write.
@@ -172,7 +186,9 @@ def check_options(
     backends: Collection[str] | None = None,
     extra: Collection[str] = (),
 ) -> None:
-    """Check options; with `backends` None the runtime checks the backend itself; `extra` are the known settings.
+    """Check options; `extra` are the known settings.
+
+    With `backends` None the runtime checks the backend itself.
 
     Raises:
         ConfigError: fewer than one thread, an unknown backend or an unknown setting.
@@ -197,7 +213,11 @@ def check_options(
 def chosen_setting(
     runtime: str, options: Options, name: str, choices: Collection[str]
 ) -> str | None:
-    """Return the setting `name` of the options, None if it is absent; raises ConfigError if it is none of `choices`."""
+    """Return the setting `name` of the options, None if it is absent.
+
+    Raises:
+        ConfigError: the setting is none of `choices`.
+    """
     value = options.extra.get(name)
     if value is not None and value not in choices:
         raise ConfigError(f"runtime {runtime!r} has no {name} {value!r}: {near(value, choices)}")
@@ -258,9 +278,10 @@ def open_code(model: Path, options: Options) -> None:
 
 
 def zipped_texts(archive: Path, below: str = "") -> dict[str, str]:
-    """Return the UTF-8 members of a zip, or of a zip at the end of another file, by name; with `below`, only those in that folder.
+    """Return the UTF-8 members of a zip, or of a zip at the end of another file, by name.
 
-    They are labels and settings, so members that are no text, or too large, are left out.
+    With `below`, only those in that folder are returned. They are labels and settings, so members
+    that are no text, or too large, are left out.
     """
     texts: dict[str, str] = {}
     with suppress(*model_file.BROKEN_ZIP), zipfile.ZipFile(archive) as members:
@@ -281,7 +302,9 @@ def zipped_texts(archive: Path, below: str = "") -> dict[str, str]:
 
 
 def read_metadata(folder: Path, extra: str) -> Mapping[str, str]:
-    """Return the contents of the file in `folder` by key, lists and blocks as texts of Python literals; empty without a file.
+    """Return the contents of the file in `folder` by key; empty without a file.
+
+    Lists and blocks are texts of Python literals.
 
     Raises:
         UnavailableError: there is a file, but PyYAML, which `extra` installs, is missing.

@@ -22,7 +22,7 @@ _DEVICES = {
 
 @dataclass(frozen=True, slots=True)
 class CallEvidence:
-    """Facts from a call: the libraries of its results, its devices, the precision of its parameters."""
+    """Facts from a call: the libraries of its results, its devices, its parameters' precision."""
 
     libraries: frozenset[str] = frozenset()
     devices: Sequence[str] = ()

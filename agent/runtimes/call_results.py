@@ -43,7 +43,10 @@ def is_array(value: object) -> bool:
 
 
 def leaves(value: object, depth: int = 0, limit: int | None = MOST_VALUES) -> Iterator[object]:
-    """Yield the values within tuples, lists, mappings and dataclasses, in their order, up to `limit` of each; or `value` itself."""
+    """Yield the values within tuples, lists, mappings and dataclasses, in their order.
+
+    At most `limit` values of each are yielded; any other `value` is yielded itself.
+    """
     items: Any = None
     if depth >= DEEPEST or is_array(value):
         pass
@@ -74,7 +77,10 @@ def waited(bare: Callable[[], object], waits: Sequence[Wait]) -> Callable[[], ob
 
 
 def arrays_of(result: object) -> list[Array]:
-    """Return numpy copies of the arrays and numbers in a result, in order; types that numpy lacks, such as bfloat16, become float32."""
+    """Return numpy copies of the arrays and numbers in a result, in order.
+
+    Types that numpy lacks, such as bfloat16, become float32.
+    """
     arrays = [_numpy(leaf) for leaf in leaves(result, limit=None) if leaf is not None]
     if not arrays:
         raise MeasurementError(
@@ -122,7 +128,11 @@ def refuse_coroutine_function(callable_: object) -> None:
 
 
 def waits_for(result: object, inputs: object, callable_: object) -> list[Wait]:
-    """Return functions that wait for a call's result, their argument; raises ConfigError if waiting is not possible."""
+    """Return functions that wait for a call's result, which is their argument.
+
+    Raises:
+        ConfigError: it is not possible to wait for it.
+    """
     values = list(leaves(result))
     for value in (result, *values):
         _refuse_lazy(value)
@@ -167,7 +177,10 @@ def wait_for_placed(inputs: Sequence[object]) -> None:
 
 
 def _known_waits(result: object, values: list[Any]) -> list[Wait]:
-    """Return functions that wait for a result of a known library; it may be computed on the devices of `values`."""
+    """Return functions that wait for a result of a known library.
+
+    The result may be computed on the devices of `values`.
+    """
     results = list(leaves(result))
     waits: list[Wait] = [_on_each("result", _is_future)] if any(map(_is_future, results)) else []
     if any(map(_is_blocked_on, results)):
@@ -223,7 +236,10 @@ def _is_blocked_on(value: object) -> bool:
 
 
 def _on_each(method: str, is_asked: Callable[[object], bool]) -> Wait:
-    """Return a function that calls a method of the values within a result that satisfy `is_asked`."""
+    """Return a function that calls a method of the values within a result.
+
+    It calls the method of the values that satisfy `is_asked`.
+    """
 
     def wait(result: object) -> None:
         for leaf in filter(is_asked, leaves(result, limit=None)):
@@ -237,7 +253,10 @@ def _is_of(library: str, value: object) -> bool:
 
 
 def _used(callable_: Any) -> Iterator[Any]:
-    """Yield the objects that a callable visibly uses: its object and its attributes, bound arguments, and outer variables."""
+    """Yield the objects that a callable visibly uses.
+
+    They are its object and its attributes, bound arguments, and outer variables.
+    """
     # Decorators keep what they wrap.
     callable_ = inspect.unwrap(callable_) if inspect.isfunction(callable_) else callable_
     owner = getattr(callable_, "__self__", callable_)
@@ -257,7 +276,10 @@ def _used(callable_: Any) -> Iterator[Any]:
 
 
 def _parameters(callable_: Any) -> list[Any]:
-    """Return the parameters that a callable uses: of modules of PyTorch and functions of TensorFlow, and bound arrays."""
+    """Return the parameters that a callable uses.
+
+    They are those of PyTorch's modules and TensorFlow's functions, and bound arrays.
+    """
     parameters: list[Any] = []
     for value in _used(callable_):
         if hasattr(type(value), "named_parameters"):
@@ -269,7 +291,10 @@ def _parameters(callable_: Any) -> list[Any]:
 
 
 def precision_of(result: object, callable_: object) -> str | None:
-    """Return the precision of the parameters, if all of them, and the floats of the result, have one type; else None."""
+    """Return the precision of the parameters, None if it is not the only one.
+
+    All parameters, and the floats of the result, must have one type.
+    """
     types = {_type_name(parameter) for parameter in _parameters(callable_)}
     returned = {
         name for name in map(_type_name, filter(is_array, leaves(result))) if "float" in name
@@ -296,13 +321,19 @@ def _of_torch_device(device: Any) -> Wait:
 
 
 def _tensorflow_device(value: Any) -> str | None:
-    """Return `cpu` or `gpu:0` for a tensor of TensorFlow, whose device ends in `device:GPU:0`; None for anything else."""
+    """Return `cpu` or `gpu:0` for a tensor of TensorFlow; None for anything else.
+
+    The device of a tensor on the GPU ends in `device:GPU:0`.
+    """
     device = str(getattr(value, "device", None) or "") if _is_of("tensorflow", value) else ""
     return device.rpartition("device:")[2].lower().replace("cpu:0", "cpu") or None
 
 
 def devices_of(result: object, inputs: object, callable_: object) -> list[str]:
-    """Return the accelerators of a call's arrays, as `cuda:0`; else `cpu`, or an empty list if they show no device."""
+    """Return the accelerators of a call's arrays, as `cuda:0`; else `cpu`.
+
+    The list is empty if the arrays show no device.
+    """
     values: list[Any] = [*leaves(result), *leaves(inputs), *_parameters(callable_)]
     devices = {str(value.device) for value in values if _is_of("torch", value) and is_array(value)}
     devices |= {name for name in map(_tensorflow_device, values) if name}

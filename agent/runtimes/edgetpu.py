@@ -55,7 +55,9 @@ class EdgeTpuLibrary:
 
 
 def load_edgetpu_library(name: str, root: Path) -> EdgeTpuLibrary:
-    """Load the library into this process and return its description; `root` is the folder that holds var/lib/dpkg.
+    """Load the library into this process and return its description.
+
+    `root` is the folder that holds var/lib/dpkg.
 
     Raises:
         UnavailableError: it is not installed, cannot be loaded, or is not an Edge TPU library.
@@ -129,7 +131,10 @@ def _text(path: Path) -> str:
 
 
 class EdgeTpu(LiteRt):
-    """Runs a compiled .tflite model on an Edge TPU; what was not compiled runs on the CPU, in `threads` threads."""
+    """Runs a compiled .tflite model on an Edge TPU.
+
+    Operators that were not compiled run on the CPU, in `threads` threads.
+    """
 
     def __init__(self, root: Path = Path("/"), shared_library: str | None = None) -> None:
         super().__init__()

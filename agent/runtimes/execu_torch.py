@@ -101,7 +101,10 @@ class ExecuTorch(Runtime):
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Copy the inputs; return the call that executes the method, with setting its inputs if necessary."""
+        """Copy the inputs, and return the call that executes the method.
+
+        The call also sets the method's inputs if necessary.
+        """
         check_inputs(inputs, self._inputs)
         arguments = [self._torch.from_numpy(array.copy(order="C")) for array in inputs]
         set_inputs, execute = self._method.set_inputs, self._method.execute
@@ -161,7 +164,11 @@ def _method_name(model: Path, program: Any, options: Options) -> str:
 
 
 def _backend_of(model: Path, bindings: Any, options: Options) -> str:
-    """Return the backends of this build in the program; raises ConfigError if another one was asked for."""
+    """Return the backends of this build in the program.
+
+    Raises:
+        ConfigError: another backend was asked for.
+    """
     registered = bindings._get_registered_backend_names()  # noqa: SLF001 - as the library names it
     with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
         backend = (

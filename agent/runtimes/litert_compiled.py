@@ -1,6 +1,7 @@
-"""LiteRT's CompiledModel: a .tflite file on the CPU, a GPU or an NPU, and the number of operators on each.
+"""LiteRT's CompiledModel: a .tflite file on the CPU, a GPU or an NPU.
 
-The library does not name its GPU, so Vulkan lists the GPUs of the machine.
+The record shows the number of operators on each. The library does not name its GPU, so Vulkan lists
+the GPUs of the machine.
 """
 
 import ctypes
@@ -39,7 +40,10 @@ _INSTANCE_CREATE_INFO, _TYPE_CPU = 1, 4
 
 
 class CompiledGraph:
-    """A compiled model and its buffers, in the interpreter's order; `indices` are those of the tensors of inputs and outputs."""
+    """A compiled model and its buffers, in the interpreter's order.
+
+    `indices` are those of the tensors of inputs and outputs.
+    """
 
     def __init__(
         self,
@@ -126,7 +130,10 @@ class CompiledGraph:
                 self._make_buffers()
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Write the inputs to their buffers; return the run, which on an accelerator also reads the outputs, to wait for them."""
+        """Write the inputs to their buffers, and return the run.
+
+        On an accelerator the run also reads the outputs, to wait for them.
+        """
         for position, array in zip(self._positions, inputs, strict=True):
             self._in[position].write(array)
         self._last = None
@@ -154,7 +161,10 @@ class CompiledGraph:
     def _check(
         self, model: Path, log: str, error: Exception | None, *, allows_cpu: bool, is_compiled: bool
     ) -> None:
-        """Raise if there is no accelerator, it runs no operator, or the CPU runs some although that is not allowed."""
+        """Raise if the accelerator is absent or does not run what it should.
+
+        It must run some operator, and the CPU may run one only if that is allowed.
+        """
         on_accelerator, on_cpu = (
             int(self.facts.get(f"operators_on_{name}", 0)) for name in (self._accelerator, "cpu")
         )
@@ -207,7 +217,10 @@ class CompiledGraph:
 
 
 def library_options(module: Any, options: Options) -> Any:
-    """Return the library's options: the accelerators of the backend, the threads, and f32 on a GPU unless it may choose."""
+    """Return the library's options: accelerators of the backend, threads and precision.
+
+    The precision on a GPU is f32 unless the GPU may choose.
+    """
     flags = module.HardwareAccelerator(0)
     for name in (options.backend or _CPU).split(","):
         flags |= module.HardwareAccelerator[name.removesuffix("-compiled").upper()]
@@ -219,7 +232,10 @@ def library_options(module: Any, options: Options) -> Any:
 
 
 def recorded_backend(options: Options) -> str:
-    """Return the backend for a record, with `,auto` if the accelerator chooses its precision, as an NPU does."""
+    """Return the backend for a record.
+
+    It ends in `,auto` if the accelerator chooses its precision, as an NPU does.
+    """
     backend = options.backend or _CPU
     chooses = chosen_setting(
         "litert", options, "precision", ("f32", "auto")
@@ -228,7 +244,10 @@ def recorded_backend(options: Options) -> str:
 
 
 def _facts(accelerator: str, log: str, *, is_whole: bool) -> dict[str, str]:
-    """Return the numbers of operators on the accelerator and on the CPU, if the library reports them, and the GPU."""
+    """Return the numbers of operators on the accelerator and on the CPU, and the GPU.
+
+    The numbers are present only if the library reports them.
+    """
     facts = gpu_facts() if accelerator == "gpu" else {}
     pairs = [(int(match[1].replace("No", "0")), int(match[2])) for match in _ON_GPU.finditer(log)]
     pairs += [(int(match[1]), int(match[2]) - int(match[1])) for match in _ON_NPU.finditer(log)]
@@ -247,7 +266,10 @@ def _facts(accelerator: str, log: str, *, is_whole: bool) -> dict[str, str]:
 
 
 def gpu_names() -> list[str]:
-    """Return the names of the GPUs, of which emulated ones end in `(software)`; empty without Vulkan."""
+    """Return the names of the GPUs; empty without Vulkan.
+
+    The names of emulated GPUs end in `(software)`.
+    """
     try:
         library = ctypes.CDLL("libvulkan.so.1")
     except OSError:
@@ -266,7 +288,10 @@ def gpu_names() -> list[str]:
 
 
 def gpu_facts() -> dict[str, str]:
-    """Return the facts about GPUs for a record: `gpu`, or `gpus_present` if there are several, of which any may compute."""
+    """Return the facts about GPUs for a record.
+
+    They are `gpu`, or `gpus_present` if there are several, of which any may compute.
+    """
     names = gpu_names()
     return {"gpu" if len(names) == 1 else "gpus_present": "; ".join(names)} if names else {}
 

@@ -22,9 +22,10 @@ def dataset(seed: int) -> DatasetInfo:
 
 
 def inputs(loaded: Loaded, seed: int, image: ImageInput | None = None) -> list[list[Array]]:
-    """Return a few sets of inputs for the model; floats lie in 0..1, integers cover their whole range.
+    """Return a few sets of inputs for the model.
 
-    `image` is the card's input of a model of pictures; its height and width replace open ones.
+    Floats lie in 0..1, and integers cover their whole range. `image` is the card's input of a model
+    of pictures; its height and width replace open ones.
 
     Raises:
         ConfigError: the model's input shapes are open, and the card does not have them.

@@ -59,7 +59,11 @@ class CudaMemory:
     """One stream of the current device, and its allocated memory, which `close` releases."""
 
     def __init__(self) -> None:
-        """Load the library and create a stream; raises UnavailableError without a library or a device."""
+        """Load the library and create a stream.
+
+        Raises:
+            UnavailableError: there is no library or no device.
+        """
         self._library = _open()
         self._library.cudaGetErrorString.restype = ctypes.c_char_p
         self._pointers: list[int] = []
@@ -215,7 +219,10 @@ class TensorRt(Runtime):
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Copy the inputs to the device, allocate the outputs; return a call that runs the engine and waits for it."""
+        """Copy the inputs to the device, allocate the outputs, and return the call.
+
+        The call runs the engine and waits for it.
+        """
         check_inputs(inputs, [tensor.info for tensor in self._inputs])
         memory = self._memory
         self._host_arrays = [np.array(array, order="C") for array in inputs]
@@ -288,7 +295,10 @@ class TensorRt(Runtime):
 
 
 def _without_words(content: bytes) -> tuple[bytes, Mapping[str, str]]:
-    """Return the engine and its metadata: Ultralytics puts a JSON document, after its length, before the engine."""
+    """Return the engine and its metadata.
+
+    Ultralytics puts a JSON document, after its length, before the engine.
+    """
     size = int.from_bytes(content[:4], "little")
     if 2 <= size <= min(1 << 20, len(content) - 4) and content[4:5] == b"{":
         with suppress(msgspec.MsgspecError):
@@ -302,7 +312,10 @@ def _without_words(content: bytes) -> tuple[bytes, Mapping[str, str]]:
 
 
 def _logger(trt: Any) -> tuple[Any, list[str]]:
-    """Return a logger for TensorRT, and the list of the errors that it collects; TensorRT reports errors nowhere else."""
+    """Return a logger for TensorRT, and the list of the errors that it collects.
+
+    TensorRT reports errors nowhere else.
+    """
     words: list[str] = []
 
     class Words(trt.ILogger):  # type: ignore[misc]

@@ -1,10 +1,10 @@
-"""Reads facts from an .onnx file that ONNX Runtime does not report: scale and zero point of integer inputs and outputs, and the precision.
+"""Reads facts from an .onnx file that ONNX Runtime does not report.
 
-An input of DequantizeLinear, or an output of QuantizeLinear, has the scale and zero point of that
-node, if these are single constants in the file. Weights are skipped: a protobuf library would copy
-them into memory that a run measures.
-Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto (field numbers),
-https://protobuf.dev/programming-guides/encoding.
+They are scale and zero point of integer inputs and outputs, and the precision. An input of
+DequantizeLinear, or an output of QuantizeLinear, has the scale and zero point of that node, if
+these are single constants in the file. Weights are skipped: a protobuf library would copy them into
+memory that a run measures. Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto (field
+numbers), https://protobuf.dev/programming-guides/encoding.
 """
 
 import struct
@@ -71,7 +71,10 @@ def read_onnx(model: Path) -> OnnxFile:
 
 
 class OnnxMessage:
-    """One protobuf message: numbers by field, and the spans of strings, messages, packed arrays and fixed numbers in the file."""
+    """One protobuf message: numbers by field, and spans in the file.
+
+    The spans are those of strings, messages, packed arrays and fixed numbers.
+    """
 
     def __init__(self, data: mmap, span: Span) -> None:
         self.data, self.numbers, self.spans = (
@@ -97,7 +100,10 @@ class OnnxMessage:
         return [self.data[start:end].decode() for start, end in self.spans[field]]
 
     def constant(self) -> float | None:
-        """Return the one element of a tensor, None if it has another number of elements, or is in another file."""
+        """Return the one element of a tensor.
+
+        It is None if the tensor has another number of elements, or is in another file.
+        """
         form = _FORMATS.get(self.numbers[_TYPE][-1] if self.numbers[_TYPE] else 0)
         if (
             form is None

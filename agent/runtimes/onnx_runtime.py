@@ -203,7 +203,10 @@ class OnnxRuntime(Runtime):
 
 
 def _providers(backend: str, library: RuntimeLibrary) -> list[str]:
-    """Return the providers, without the CPU after others, because it is the last one in any session: `cuda,cpu` is `cuda`."""
+    """Return the providers, without the CPU after others: `cuda,cpu` is `cuda`.
+
+    The CPU is the last provider in any session.
+    """
     names = [
         _SHORT.get(part.lower(), part)
         for part in (part.strip() for part in backend.split(","))
@@ -226,7 +229,10 @@ def _providers(backend: str, library: RuntimeLibrary) -> list[str]:
 
 
 def provider_settings(name: str, options: Options) -> dict[str, str]:
-    """Return the settings of the provider with this short name: its threads and f32, then the user's, which must not set threads."""
+    """Return the settings of the provider with this short name.
+
+    They are its threads and f32, then the user's, which must not set threads.
+    """
     of_user = {
         key.removeprefix(f"{name}."): value
         for key, value in options.extra.items()
@@ -242,7 +248,10 @@ def provider_settings(name: str, options: Options) -> dict[str, str]:
 
 
 def computed_precision(name: str, settings: Mapping[str, str]) -> str:
-    """Return the precision in which the provider computes floats: `f32`, `f16`, ...; `auto` if it chooses."""
+    """Return the precision in which the provider computes floats: `f32`, `f16`, ...
+
+    It is `auto` if the provider chooses.
+    """
     if name == "openvino":
         return "f32" if settings.get("device_type", "CPU") == "CPU" else "auto"
     if name not in _LOWER:
@@ -310,7 +319,11 @@ def _session(
 def _taken(
     model: Path, session: Any, providers: Sequence[str], *, has_fallback: bool
 ) -> dict[str, str]:
-    """Return the number of operators of each provider, and those left to the CPU; raises UnavailableError if a provider has none."""
+    """Return the number of operators of each provider, and those left to the CPU.
+
+    Raises:
+        UnavailableError: a provider has no operators.
+    """
     if providers == [_SHORT["cpu"]]:
         return {}
     if not hasattr(session, "get_provider_graph_assignment_info"):
@@ -341,7 +354,10 @@ def _taken(
 
 
 def _info(entry: Any, model: Path) -> TensorInfo:
-    """Return one input or output as the model declares it; names and open dimensions are strings or None in the library."""
+    """Return one input or output as the model declares it.
+
+    Names and open dimensions are strings or None in the library.
+    """
     match = _TENSOR.fullmatch(entry.type)
     if match is None:
         raise ConfigError(

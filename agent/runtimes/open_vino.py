@@ -150,7 +150,11 @@ def _settings(device: str, threads: int, precision: str | None) -> dict[str, Any
 
 
 def _computed(compiled: Any, requested: str | None, device: str) -> str | None:
-    """Return the precision in which the library computes; raises UnavailableError if it is not the requested one."""
+    """Return the precision in which the library computes.
+
+    Raises:
+        UnavailableError: it is not the requested one.
+    """
     try:
         computed = str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
     except (RuntimeError, AttributeError):

@@ -1,4 +1,4 @@
-"""Python: a model of any framework, returned by your function `FILE.py:make` or `package.module:make`.
+"""Python: any framework's model, returned by your function `FILE.py:make` or `package.module:make`.
 
 - Factory: `make` gets each `--option KEY=VALUE` as text, and `threads` and `backend` if it has
   these parameters. It returns a callable and its inputs, such as `{"image": ("float32", (1, 3, 224,
@@ -87,7 +87,10 @@ class PythonFactory(Runtime):
         self._leaves_garbage, self._collected_ns = True, 0
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Import the module, call the factory, and make the first call if the shapes are declared; see `Runtime.load`."""
+        """Import the module, call the factory, and make the first call; see `Runtime.load`.
+
+        The first call is made only if the shapes are declared.
+        """
         target, address = target_of(model, options), str(model)
         forget()
         noted = NotedFiles()
@@ -142,7 +145,10 @@ class PythonFactory(Runtime):
         compiled(target_of(model, options).source, str(model))
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Copy the inputs to where the model reads them; return its call, which waits for the results."""
+        """Copy the inputs to where the model reads them, and return its call.
+
+        The call waits for the results.
+        """
         python_model = self._loaded()
         check_inputs(inputs, python_model.inputs)
         if self._leaves_garbage and time.monotonic_ns() > self._collected_ns + _COLLECTED_EVERY_NS:
@@ -179,7 +185,10 @@ class PythonFactory(Runtime):
         return call if waits is not None and not waits else call_and_wait
 
     def outputs(self) -> list[Array]:
-        """Return copies of the last call's arrays, which must be as declared, or as in the first calls."""
+        """Return copies of the last call's arrays.
+
+        They must be as declared, or as in the first calls.
+        """
         python_model = self._loaded()
         if self._last is None:
             raise MeasurementError(
@@ -223,7 +232,9 @@ class PythonFactory(Runtime):
         return self._model
 
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return `loaded` with framework, backend and precision, from the model or its calls; see `Runtime.with_late_facts`.
+        """Return `loaded` with framework, backend and precision; see `Runtime.with_late_facts`.
+
+        They come from the model or from its calls.
 
         Raises:
             ConfigError: the model did not run on the requested backend.
@@ -254,7 +265,9 @@ class PythonFactory(Runtime):
         )
 
     def _first_call(self, python_model: PythonModel, address: str) -> int | None:
-        """Make the first calls, which show the outputs' shapes, if the sizes of the inputs are known; return the ns of the first.
+        """Make the first calls, which show the outputs' shapes, and return the ns of the first.
+
+        They are made if the sizes of the inputs are known.
 
         Raises:
             ConfigError: the call failed, or its result cannot be used.

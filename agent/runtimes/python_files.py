@@ -1,4 +1,7 @@
-"""The files that determine a model of the runtime `python`: those next to its code, its weights, and those in its options."""
+"""The files that determine a model of the runtime `python`.
+
+They are those next to its code, its weights, and those in its options.
+"""
 
 import builtins
 import io
@@ -25,10 +28,10 @@ _OPEN = open
 
 
 class NotedFiles:
-    """Records the files that Python opens for reading while it is entered, because code may read files that only it names.
+    """Records the files that Python opens for reading while it is entered.
 
-    It replaces `open`. It is not a function, because that would become a method as an attribute of
-    a class.
+    Code may read files that only it names. It replaces `open`. It is not a function, because that
+    would become a method as an attribute of a class.
     """
 
     def __init__(self) -> None:
@@ -82,7 +85,10 @@ def opened(target: PythonTarget, noted: NotedFiles) -> list[Path]:
 
 
 def _beside(target: PythonTarget, files: Iterable[Path]) -> list[Path]:
-    """Return the files in the code's folder, without those that a run writes to its scratch folder."""
+    """Return the files in the code's folder.
+
+    Files that a run writes to its scratch folder are left out.
+    """
     folder, scratch = target.folder, Path(tempfile.gettempdir()).resolve()
     if folder is None:
         return []
@@ -107,7 +113,9 @@ def files_of_weights(weights: Sequence[Path], address: str) -> list[Path]:
 
 
 def files_of_options(options: Mapping[str, str], address: str, *, has_weights: bool) -> list[Path]:
-    """Return the files in options, all files of a folder, because a factory may read weights that it does not declare.
+    """Return the files in options, and all files of a folder.
+
+    A factory may read weights that it does not declare.
 
     Raises:
         ConfigError: a folder is too large for a model, and the model does not declare its weights.
@@ -138,7 +146,10 @@ def files_of_options(options: Mapping[str, str], address: str, *, has_weights: b
 
 
 def _walked(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, without hidden ones and Python's caches, in which copies of a model differ."""
+    """Yield the files below a folder, without hidden ones and Python's caches.
+
+    Copies of a model differ in these.
+    """
     for top, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _is_hidden(name)]
         yield from (

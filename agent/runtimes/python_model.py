@@ -1,4 +1,7 @@
-"""A factory of the runtime `python`: its arguments, and the model of any framework that it returns."""
+"""A factory of the runtime `python`: its arguments, and the model that it returns.
+
+The model may be of any framework.
+"""
 
 import inspect
 import operator
@@ -66,7 +69,11 @@ class PythonModel:
 
 
 def model_of(returned: Any, address: str) -> PythonModel:
-    """Return the factory's result as a PythonModel; raises ConfigError if that is impossible, or a declaration is wrong."""
+    """Return the factory's result as a PythonModel.
+
+    Raises:
+        ConfigError: that is impossible, or a declaration is wrong.
+    """
     python_model = _in_one_form(returned, address)
     inputs, outputs = (
         _declared(kind, getattr(python_model, kind), address) for kind in ("inputs", "outputs")
@@ -111,7 +118,11 @@ def _in_one_form(returned: Any, address: str) -> PythonModel:
 
 
 def _declared(kind: str, tensors: Any, address: str) -> tuple[TensorInfo, ...]:
-    """Return the inputs or outputs, which may be a mapping of names to dtype and shape; raises ConfigError if they are invalid."""
+    """Return the inputs or outputs, which may be a mapping of names to dtype and shape.
+
+    Raises:
+        ConfigError: they are invalid.
+    """
     try:
         infos: Any = tensors
         if isinstance(tensors, Mapping):
@@ -212,7 +223,10 @@ def name_of(python_model: PythonModel, target: PythonTarget) -> str:
 
 
 def versions_of(packages: Sequence[str]) -> str:
-    """Return the version of the first package, then those of others that differ, because another one may compute."""
+    """Return the version of the first package, then those of others that differ.
+
+    Another package than the first may compute.
+    """
     first, *further = map(version_of, packages)
     return ", ".join(
         (

@@ -1,4 +1,4 @@
-"""PyTorch: TorchScript archives (.pt, .pth, .torchscript) and exported programs (.pt2), on the CPU or a CUDA device.
+"""PyTorch: TorchScript (.pt, .pth, .torchscript) and exported programs (.pt2), on the CPU or CUDA.
 
 - Library: `pip install 'edgemeter[torch]'` ([without CUDA](../install.md)); on a Jetson, NVIDIA's
   build. Detectors with operators of torchvision also need torchvision.
@@ -57,7 +57,10 @@ _TORCHVISION = re.compile(rb"\bops\.torchvision\.\w")
 
 @dataclass(frozen=True, slots=True)
 class TorchArchive:
-    """The content of an archive: its kind, its text files by name, and whether it calls operators of torchvision."""
+    """The content of an archive: its kind and its text files by name.
+
+    It also says whether the archive calls operators of torchvision.
+    """
 
     kind: Literal["torchscript", "exported"]
     texts: Mapping[str, str]
@@ -65,7 +68,11 @@ class TorchArchive:
 
 
 def read_archive(model: Path) -> TorchArchive:
-    """Return the kind and texts of a file by its members; raises ConfigError if it is a pickle, or no model of PyTorch."""
+    """Return the kind and texts of a file by its members.
+
+    Raises:
+        ConfigError: it is a pickle, or no model of PyTorch.
+    """
     start = model_file.head(model)
     try:
         with zipfile.ZipFile(model) as archive:
@@ -182,7 +189,10 @@ class PyTorch(Runtime):
         )
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if it is not an archive of PyTorch, or this build has no such device; see `Runtime.check`."""
+        """Raise if the file or the device cannot be used; see `Runtime.check`.
+
+        The file must be an archive of PyTorch, and this build must have the device.
+        """
         read_archive(model)
         _device(load_library(_CANDIDATES, "torch").module, options.backend or "cpu")
 
@@ -212,7 +222,10 @@ class PyTorch(Runtime):
         return call if device == "cpu" else call_and_wait
 
     def outputs(self) -> list[Array]:
-        """Return copies of the last call's tensors, nested ones in order; bfloat16, which numpy lacks, as float32."""
+        """Return copies of the last call's tensors, nested ones in order.
+
+        Values of bfloat16, which numpy lacks, are returned as float32.
+        """
         if self._last is None:
             raise MeasurementError("PyTorch has no output: run a query first")
         return arrays_of(_detections(self._last) if self._takes_list else self._last)
@@ -241,7 +254,10 @@ def _device(torch: Any, backend: str) -> str:
 def _declared(
     name: str, texts: Mapping[str, str], module: Any, *, takes_list: bool
 ) -> tuple[TensorInfo, ...]:
-    """Return the input: a picture of a list, or the `shape` in the archive's config.txt; empty without either."""
+    """Return the input: a picture of a list, or the `shape` in the archive's config.txt.
+
+    It is empty without either.
+    """
     shape: tuple[int | None, ...] = (3, None, None)
     try:
         if not takes_list:
@@ -288,7 +304,10 @@ def _info(name: str, node: Any) -> TensorInfo:
 
 
 def _detections(value: Any) -> Any:
-    """Return the last list of dictionaries in a detector's result, or the result if there is none."""
+    """Return the last list of dictionaries in a detector's result.
+
+    If there is none, the result itself is returned.
+    """
     lists = (
         [item for item in value if isinstance(item, list) and item and isinstance(item[0], Mapping)]
         if isinstance(value, tuple)

@@ -1,16 +1,21 @@
 r"""Replay: plays recorded latencies, for demonstrations and tests. It runs no model.
 
-Protocol: the model is a JSON file, usually named `NAME.replay.json` (sample: tests/fixtures/runtimes/replay.replay.json):
+Protocol: the model is a JSON file, usually named `NAME.replay.json` (sample:
+tests/fixtures/runtimes/replay.replay.json):
 
     {"format": "edgemeter-replay", "schema": 1,
-     "latencies_ms": [8.1, 8.4, 8.2],                      of the calls, in turn
-     "seed": 7, "load_ms": 120.0, "first_ms": 14.0,        optional: each round in another order; load; first call
-     "inputs": [{"name": "images", "shape": [1, 64, 64, 3], "dtype": "uint8", "scale": 0.0078125, "zero_point": 128}],
-     "outputs": [{"name": "scores", "shape": [1, 3], "dtype": "float32", "values": [0.1, 0.7, 0.2]}],
-     "metadata": {"labels.txt": "cat\ndog\nowl"}}          optional
+     "latencies_ms": [8.1, 8.4, 8.2],                of the calls, in turn
+     "seed": 7,                                      optional: each round in another order
+     "load_ms": 120.0, "first_ms": 14.0,             optional: load; first call
+     "inputs": [{"name": "images", "shape": [1, 64, 64, 3], "dtype": "uint8",
+                 "scale": 0.0078125, "zero_point": 128}],
+     "outputs": [{"name": "scores", "shape": [1, 3], "dtype": "float32",
+                  "values": [0.1, 0.7, 0.2]}],
+     "metadata": {"labels.txt": "cat\ndog\nowl"}}    optional
 
-A null size in an input's shape is open. `values` are all elements in C order; without them an output is zeros. A call sleeps until 0.5 ms
-before its end and spins from there; with the setting `wait = "sleep"` it never spins. It needs no library.
+A null size in an input's shape is open. `values` are all elements in C order; without them an
+output is zeros. A call sleeps until 0.5 ms before its end and spins from there; with the setting
+`wait = "sleep"` it never spins. It needs no library.
 """
 
 import random
@@ -139,7 +144,11 @@ class ReplayRuntime(Runtime):
 
 
 def read_recording(model: Path, kind: type[Recording], subject: str, module: str) -> Recording:
-    """Return the recording in `model`; raises ConfigError if it cannot be read, or is not a recording (the wrong key is named)."""
+    """Return the recording in `model`.
+
+    Raises:
+        ConfigError: it cannot be read, or is not a recording (the wrong key is named).
+    """
     model_file.head(model)
     try:
         return decode_json(model.read_bytes(), kind)
@@ -164,7 +173,11 @@ def _latencies_ns(recorded: ReplayModel) -> Iterator[int]:
 
 
 def spinning_ns(wait: str) -> int:
-    """Return the time before a deadline in which the setting `wait` (spin or sleep) spins; raises ConfigError if it is neither."""
+    """Return the time before a deadline in which the setting `wait` (spin or sleep) spins.
+
+    Raises:
+        ConfigError: the setting is neither.
+    """
     if wait not in {"spin", "sleep"}:
         raise ConfigError(f"runtime 'replay' cannot wait by {wait!r}: choose spin or sleep")
     return _SPIN_NS if wait == "spin" else 0

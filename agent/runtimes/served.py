@@ -1,4 +1,4 @@
-"""Served: any model behind a server of the Open Inference Protocol (v2) over HTTP, such as Triton or KServe.
+"""Served: any model behind an HTTP server of the Open Inference Protocol (v2), such as Triton.
 
 Describe the server in a TOML file, such as `yolo.server`. Its model card is `yolo.server.toml`.
 
@@ -103,7 +103,7 @@ class ServedModel(ConcurrentRuntime):
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Make the request, decode a pending answer, and open the connection; see `Runtime.bind`."""
+        """Make the request, decode a pending answer, open the connection; see `Runtime.bind`."""
         link = self._link
         self._part_from_users()
         if self._unread is not None:

@@ -38,7 +38,10 @@ PING_PATH = "/v2/health/ready"
 
 
 class ServedFile(ServerAddress, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A served model, as its file describes it; the keys are explained in `edgemeter.agent.runtimes.served`."""
+    """A served model, as its file describes it.
+
+    The keys are explained in `edgemeter.agent.runtimes.served`.
+    """
 
     protocol: Literal["oip"]
     transport: Literal["auto", "json", "binary"] = "auto"
@@ -69,7 +72,10 @@ class _OipAnswer(msgspec.Struct):
 
 
 class OpenInference:
-    """A model behind the protocol, with Triton's extension binary_tensor_data; `model_version` is that of the last answer."""
+    """A model behind the protocol, with Triton's extension binary_tensor_data.
+
+    `model_version` is that of the last answer.
+    """
 
     def __init__(self, link: ModelServer, file: ServedFile) -> None:
         self._link, self._file = link, file
@@ -84,7 +90,12 @@ class OpenInference:
         return f"oip,{'binary' if self._is_binary else 'json'}"
 
     def describe(self) -> ServedDescription:
-        """Return server and model; raises UnavailableError if they are absent or not ready, ConfigError if they cannot be used."""
+        """Return server and model.
+
+        Raises:
+            UnavailableError: they are absent or not ready.
+            ConfigError: they cannot be used.
+        """
         server = self._link.ask("/v2").document
         if self._file.transport == "auto":
             self._is_binary = "binary_tensor_data" in (server.get("extensions") or ())
@@ -123,7 +134,10 @@ class OpenInference:
         return ServedDescription(name, server_version, model, self._inputs, self._outputs, version)
 
     def _check_described(self, answer: Answer, model: str) -> None:
-        """Raise UnavailableError unless this is the description of a model; for an unknown model Triton answers 400, others 404."""
+        """Raise UnavailableError unless this is the description of a model.
+
+        For an unknown model Triton answers 400, others 404.
+        """
         file = self._file
         if answer.status in (400, 404):
             raise not_served(
@@ -157,7 +171,11 @@ class OpenInference:
             return []
 
     def request(self, inputs: Sequence[Array]) -> Payload:
-        """Return the request for these inputs; raises ConfigError if the form cannot represent them."""
+        """Return the request for these inputs.
+
+        Raises:
+            ConfigError: the form cannot represent them.
+        """
         tensors: list[dict[str, Any]] = []
         contents = []
         for array, tensor in zip(inputs, self._inputs, strict=True):
@@ -174,7 +192,11 @@ class OpenInference:
         return Payload(f"{self._path}/infer", b"".join((head, *contents)), headers)
 
     def outputs(self, reply: Answer) -> list[Array]:
-        """Return the outputs of an answer; raises AnswerError if it is not what the server declared."""
+        """Return the outputs of an answer.
+
+        Raises:
+            AnswerError: the answer is not what the server declared.
+        """
         size_text = reply.headers.get(_HEAD_BYTES.lower(), "")
         head_bytes = int(size_text) if size_text.isdecimal() else len(reply.content)
         answer = json_document(reply.content[:head_bytes], _OipAnswer)

@@ -1,4 +1,7 @@
-"""Tensors of servers: datatypes of the Open Inference Protocol, their bytes, and the checks of an answer's tensors."""
+"""Tensors of servers: their datatypes, their bytes, and the checks of an answer's tensors.
+
+The datatypes are those of the Open Inference Protocol.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -100,7 +103,10 @@ def check_stated(
 
 
 def to_bytes(array: Array, datatype: str) -> bytes:
-    """Return the elements in C order, little-endian; BF16 rounds float32 to the nearest, ties to even."""
+    """Return the elements in C order, little-endian.
+
+    BF16 rounds float32 to the nearest, ties to even.
+    """
     if datatype == BF16:
         bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
         array = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
@@ -108,7 +114,11 @@ def to_bytes(array: Array, datatype: str) -> bytes:
 
 
 def from_bytes(content: bytes | memoryview, tensor: ServedTensor, shape: Sequence[int]) -> Array:
-    """Return the array of these bytes; raises AnswerError if their number does not fit the shape."""
+    """Return the array of these bytes.
+
+    Raises:
+        AnswerError: their number does not fit the shape.
+    """
     dtype = _LITTLE_ENDIAN[tensor.datatype]
     _check_sizes(shape, tensor.info)
     if len(content) != prod(shape) * dtype.itemsize:
@@ -137,7 +147,11 @@ def to_list(array: Array, info: TensorInfo) -> list[Any]:
 
 
 def from_list(values: Any, info: TensorInfo, shape: Sequence[int]) -> Array:
-    """Return the array of numbers in lists, nested or flat; raises AnswerError if they do not fit dtype or shape."""
+    """Return the array of numbers in lists, nested or flat.
+
+    Raises:
+        AnswerError: they do not fit dtype or shape.
+    """
     try:
         array = _numbers(values, np.dtype(info.dtype))
     except OverflowError:
@@ -218,7 +232,10 @@ def json_document(content: bytes, kind: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A version of a model in the server's list (extension model_repository); it has no state if it is not loaded."""
+    """A version of a model in the server's list (extension model_repository).
+
+    It has no state if it is not loaded.
+    """
 
     name: str
     version: str | None = ""

@@ -92,7 +92,10 @@ class Ncnn(Runtime):
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Copy the inputs into ncnn's memory; return a call that makes an Extractor and extracts every output."""
+        """Copy the inputs into ncnn's memory, and return the call.
+
+        The call makes an Extractor and extracts every output.
+        """
         import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
 
         if self._inputs:

@@ -1,9 +1,9 @@
-"""Reads a .tflite file without running it: its custom operators, the names and precision of its tensors, its metadata.
+"""Reads a .tflite file without running it.
 
+It returns the file's custom operators, the names and precision of its tensors, and its metadata.
 Each offset is checked, so that a truncated file gives an error in one line. The library's C++ code
-does not check them.
-Source: tensorflow/lite/schema/schema.fbs and metadata_schema.fbs (numbers of the fields),
-flatbuffers.dev/internals (layout).
+does not check them. Source: tensorflow/lite/schema/schema.fbs and metadata_schema.fbs (numbers of
+the fields), flatbuffers.dev/internals (layout).
 """
 
 import struct
@@ -24,10 +24,10 @@ _NORMALISATION = 1
 
 @dataclass(frozen=True, slots=True)
 class TfliteFile:
-    """Facts from a .tflite file; `inputs` and `outputs` are names in its signature by index of the tensor.
+    """Facts from a .tflite file.
 
-    `custom_uses` counts each custom operator in the graphs, `builtin_uses` all others. `precision`
-    is as in `Loaded`.
+    `inputs` and `outputs` are names in its signature by index of the tensor. `custom_uses` counts
+    each custom operator in the graphs, `builtin_uses` all others. `precision` is as in `Loaded`.
     """
 
     custom_uses: Mapping[str, int]
@@ -106,7 +106,11 @@ def root_table(data: bytes | mmap) -> FlatBufferTable:
 
 
 def read_tflite(model: Path) -> TfliteFile:
-    """Return the facts from a file, without reading weights; raises ConfigError if it is not a .tflite file, truncated or garbled."""
+    """Return the facts from a file, without reading weights.
+
+    Raises:
+        ConfigError: it is not a .tflite file, or is truncated or garbled.
+    """
     if model_file.head(model)[4:8] != _IDENTIFIER:
         raise ConfigError(
             f"{str(model)!r} is not a LiteRT (TFLite) model, it lacks the identifier TFL3: give "
@@ -157,7 +161,10 @@ def _precision(top: FlatBufferTable) -> str:
 
 
 def _signature(top: FlatBufferTable) -> tuple[Mapping[int, str], Mapping[int, str]]:
-    """Return the names of inputs and outputs in the main graph's first signature, by index of the tensor."""
+    """Return the names of inputs and outputs, by index of the tensor.
+
+    They are those in the main graph's first signature.
+    """
     signature = next(
         (signature for signature in top.tables(7) if signature.integer(4, "<I") == 0), None
     )
@@ -171,7 +178,10 @@ def _signature(top: FlatBufferTable) -> tuple[Mapping[int, str], Mapping[int, st
 
 
 def _own_metadata(top: FlatBufferTable) -> dict[str, str]:
-    """Return the contents of the buffer TFLITE_METADATA: author, names of tensors, normalisation of the input."""
+    """Return the contents of the buffer TFLITE_METADATA.
+
+    They are the author, the names of tensors, and the normalisation of the input.
+    """
     buffers = list(top.tables(4))
     numbers = [
         entry.integer(1, "<I") for entry in top.tables(6) if entry.text(0) == "TFLITE_METADATA"

@@ -1,1 +1,4 @@
-"""The sandbox of processes that open other people's models, pictures and sounds, and run the user's code."""
+"""The sandbox of processes that open foreign files, and run the user's code.
+
+The files are other people's models, pictures and sounds.
+"""

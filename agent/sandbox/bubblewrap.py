@@ -1,8 +1,9 @@
-"""The sandbox of a process that opens other people's models, pictures and code: bubblewrap (`bwrap`), which Flatpak uses.
+"""The sandbox of a process that opens other people's models, pictures and code.
 
-The process sees the system's programs, Python, the granted paths and a scratch folder; its
-processes, its loopback and its /tmp are its own. System calls are not filtered: files and hosts
-outside do not exist for it. Source: bwrap(1), user_namespaces(7).
+It is made by bubblewrap (`bwrap`), which Flatpak uses. The process sees the system's programs,
+Python, the granted paths and a scratch folder; its processes, its loopback and its /tmp are its
+own. System calls are not filtered: files and hosts outside do not exist for it. Source: bwrap(1),
+user_namespaces(7).
 """
 
 import os
@@ -83,10 +84,11 @@ _ENDING_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class SandboxGrant:
-    """The needs of one job beyond the system, Python and its scratch folder: readable and writable paths, and devices.
+    """The needs of one job beyond the system, Python and its scratch folder.
 
-    With `network` it uses the host's; otherwise the process has only a loopback of its own. `links`
-    are those of `read` that nobody named: they lead out of the folder of a model or data set.
+    They are readable and writable paths, and devices. With `network` it uses the host's; otherwise
+    the process has only a loopback of its own. `links` are those of `read` that nobody named: they
+    lead out of the folder of a model or data set.
     """
 
     read: tuple[Path, ...] = ()
@@ -125,7 +127,10 @@ class SandboxProcess(interrupts.OwnedProcess[bytes]):
 
     @property
     def status(self) -> int:
-        """The exit status after its end, negative for a signal; bubblewrap returns 128 plus the signal."""
+        """The exit status after its end, negative for a signal.
+
+        Bubblewrap returns 128 plus the signal.
+        """
         status = self.returncode
         return 128 - status if self.is_confined and status > 128 else status
 
@@ -161,10 +166,10 @@ def started(
     stdout: int | None = None,
     stderr: int | None = None,
 ) -> Iterator[SandboxProcess]:
-    """Start `python -m MODULE ARGUMENTS` in the sandbox, if there is one; the end of the block ends it and all its children.
+    """Start `python -m MODULE ARGUMENTS` in the sandbox, if there is one.
 
-    `scratch` is a folder of the caller instead of a temporary one; `stdin`, `stdout` and `stderr`
-    are those of `subprocess.Popen`.
+    The end of the block ends it and all its children. `scratch` is a folder of the caller instead
+    of a temporary one; `stdin`, `stdout` and `stderr` are those of `subprocess.Popen`.
     """
     # A program that a conversion starts is inside the sandbox already, and within the conversion's
     # limits; it cannot set others.
@@ -201,7 +206,10 @@ def started(
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a new temporary folder, which is removed at the end of the block, or at the end of this process."""
+    """Yield a new temporary folder.
+
+    It is removed at the end of the block, or at the end of this process.
+    """
     with interrupts.deferred():
         folder = tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True)
     try:
@@ -213,7 +221,10 @@ def scratch_folder() -> Iterator[Path]:
 
 @cache
 def no_sandbox() -> NoSandbox | None:
-    """Return why there is no sandbox here, None if bubblewrap starts a program as a run needs it; tried once."""
+    """Return why there is no sandbox here, None if there is one; it is tried once.
+
+    There is one if bubblewrap starts a program as a run needs it.
+    """
     if shutil.which("bwrap") is None:
         return NoSandbox("bubblewrap is not installed", "`sudo apt install bubblewrap`")
     words = [
@@ -266,7 +277,10 @@ def _namespaces(*, network: bool) -> tuple[str, ...]:
 
 
 def _launch(command: list[str], *, is_confined: bool, **options: Any) -> SandboxProcess:
-    """Start bubblewrap; for root, all ids are mapped into its namespace, from outside: files keep their owners."""
+    """Start bubblewrap.
+
+    For root, all ids are mapped into its namespace, from outside: files keep their owners.
+    """
     if not is_confined or os.geteuid() != 0:
         return SandboxProcess(command, is_confined=is_confined, **options)
     info, info_end = os.pipe()
@@ -372,7 +386,10 @@ def _mounts(grant: SandboxGrant, scratch: Path) -> list[tuple[str, str]]:
 
 
 def _target(path: str, mounts: Mapping[str, str]) -> str | None:
-    """Return where to mount a path: a link in a visible folder stays a link, so that its target is mounted."""
+    """Return where to mount a path.
+
+    A link in a visible folder stays a link, so that its target is mounted.
+    """
     for _ in range(_MOST_LINKS):
         above = _above(path, mounts)
         parts = [] if above is None else path[len(above) :].strip("/").split("/")
@@ -391,10 +408,10 @@ def _above(path: str, mounts: Mapping[str, str]) -> str | None:
 
 
 def _limits(grant: SandboxGrant) -> list[str]:
-    """Leave a tenth of the memory and half of the free disk to others; if memory runs out, the kernel kills this process first.
+    """Leave a tenth of the memory and half of the free disk to others.
 
-    A conversion writes files of any size, on another disk than its scratch folder, and may use
-    swap, which would spoil a run's figures.
+    If memory runs out, the kernel kills this process first. A conversion writes files of any size,
+    on another disk than its scratch folder, and may use swap, which would spoil a run's figures.
     """
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 9 // 10
     free = os.statvfs(tempfile.gettempdir())
@@ -427,7 +444,10 @@ def _swap_bytes() -> int:
 
 @cache
 def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
-    """Return the paths of this interpreter's modules and libraries, of plug-ins and of a development install; no home."""
+    """Return the paths of this interpreter's modules and libraries, but no home.
+
+    Those of plug-ins and of a development install are among them.
+    """
     packages = {
         "edgemeter.agent",
         "edgemeter.models",
@@ -460,7 +480,10 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
 
 
 def is_narrow(folder: Path) -> bool:
-    """Return whether a folder may be made visible as a whole: not a home, a parent of one, or configuration or state of the system."""
+    """Return whether a folder may be made visible as a whole.
+
+    It must not be a home, a parent of one, or configuration or state of the system.
+    """
     home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() fails where there is none
     return (
         folder != home
@@ -470,7 +493,10 @@ def is_narrow(folder: Path) -> bool:
 
 
 def _environment(scratch: Path, *, is_confined: bool) -> Mapping[str, str]:
-    """Return the variables of the process: those that libraries read; caches and temporary files in its scratch folder."""
+    """Return the variables of the process.
+
+    They are those that libraries read; caches and temporary files are in its scratch folder.
+    """
     import site  # noqa: PLC0415 - not imported under -S
 
     variables = {

@@ -1,4 +1,7 @@
-"""The user's code: a file or module named by a command, run as Python runs it, with its errors on one line."""
+"""The user's code: a file or module named by a command, run as Python runs it.
+
+Its errors are reported on one line.
+"""
 
 import errno
 import inspect
@@ -143,7 +146,11 @@ def _imported(name: str, source: Path) -> ModuleType:
 
 
 def compiled(source: Path, address: str) -> Any:
-    """Return the compiled code of a file without running it; raises ConfigError if it is not Python."""
+    """Return the compiled code of a file without running it.
+
+    Raises:
+        ConfigError: it is not Python.
+    """
     try:
         return compile(source.read_bytes(), str(source), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -156,7 +163,9 @@ def compiled(source: Path, address: str) -> Any:
 
 @contextmanager
 def user_errors(address: str, step: str, advice: str = "") -> Iterator[None]:
-    """Raise errors of the user's code in the block as errors of `address` on one line, followed by `advice`.
+    """Raise errors of the user's code in the block as errors of `address` on one line.
+
+    They are followed by `advice`.
 
     Raises:
         UnavailableError: an imported module is not installed.
@@ -179,7 +188,10 @@ def user_errors(address: str, step: str, advice: str = "") -> Iterator[None]:
 
 
 def raised(error: BaseException) -> str:
-    """Return an error of the user's code in words, with its last executed line; for a refusal, the limits of the sandbox."""
+    """Return an error of the user's code in words, with its last executed line.
+
+    For a refusal, the words include the limits of the sandbox.
+    """
     frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
     files = {str(source): source.name for _, source in _READ.values()}
     lines = [
@@ -192,7 +204,10 @@ def raised(error: BaseException) -> str:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether the sandbox may have caused an error: hidden files are absent, visible ones read-only."""
+    """Return whether the sandbox may have caused an error.
+
+    In it, hidden files are absent and visible ones read-only.
+    """
     refusals = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS, errno.ENETUNREACH}
     return isinstance(error, socket.gaierror) or (
         isinstance(error, OSError) and error.errno in refusals

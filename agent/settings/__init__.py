@@ -1,1 +1,4 @@
-"""Settings: the source of each value, the samples of every file, and all mistakes in a file at once."""
+"""Settings: the source of each value, and the samples and mistakes of every file.
+
+All mistakes in a file are reported at once.
+"""

@@ -1,4 +1,7 @@
-"""The keys of a case: their texts, for option help and the sample, and the validation of their values."""
+"""The keys of a case: their texts and the validation of their values.
+
+The texts are for option help and the sample.
+"""
 
 from collections.abc import Mapping
 from functools import cache

@@ -1,6 +1,7 @@
-"""The files that people write (configuration, suite, rules, fleet): a sample of each, and all mistakes in one at once.
+"""The files that people write: a sample of each, and all mistakes in one at once.
 
-Also every setting of this machine with its value and source: option, environment, file or default.
+The files are configuration, suite, rules and fleet. Also every setting of this machine with its
+value and source: option, environment, file or default.
 """
 
 import os
@@ -28,7 +29,10 @@ from edgemeter.agent.settings.case_keys import setting_texts
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """One kind of file, as `module:attribute`: its document, its sample, and a function that checks a file with valid keys."""
+    """One kind of file, as `module:attribute`.
+
+    It has its document, its sample, and a function that checks a file with valid keys.
+    """
 
     what: str
     document: str
@@ -72,7 +76,9 @@ FILES: Mapping[str, FileKind] = {
 
 
 def sample(kind: str) -> str:
-    """Return a complete sample of a file: `##` explains, `#` is a commented default; the agent's has the table of every sensor.
+    """Return a complete sample of a file.
+
+    In it `##` explains, and `#` is a commented default; the agent's has the table of every sensor.
 
     Raises:
         ConfigError: there is no such kind of file.
@@ -120,7 +126,10 @@ def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]
 
 
 def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
-    """Yield the faults of each case: a missing model or data set, an unknown runtime, keys that exclude each other."""
+    """Yield the faults of each case.
+
+    A fault is a missing model or data set, an unknown runtime, or keys that exclude each other.
+    """
     for number, case in enumerate(document.case, start=1):
         section = f"[[case]] number {number}"
         try:
@@ -244,7 +253,10 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: `value` as in TOML, None if unset; `source` is an option, a variable, a file, or `default`."""
+    """One setting of this machine, with its value and source.
+
+    `value` is as in TOML, None if unset; `source` is an option, a variable, a file, or `default`.
+    """
 
     key: str
     value: Any
@@ -254,7 +266,9 @@ class Setting:
 def settings(
     path: Path | None, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ
 ) -> list[Setting]:
-    """Return every setting, those of sensors as `sensors.NAME.KEY`; `options` are those of the command line.
+    """Return every setting; `options` are those of the command line.
+
+    Settings of sensors are named `sensors.NAME.KEY`.
 
     Raises:
         ConfigError: the configuration cannot be read, or has a wrong or unknown key.

@@ -39,12 +39,13 @@ Outputs = Sequence[Array]
 
 
 class Task(Protocol):
-    """Prepares inputs and scores outputs for one model on one data set; constructed with card, loaded model and data set.
+    """Prepares inputs and scores outputs for one model on one data set.
 
-    For each item: `prepare`, (the inferences), `predict`; at the end `score` once. An item is one
-    call of the model or several (windows of a recording, tiles of a picture); `predict` joins their
-    outputs, and keeps the predictions for the score. `same_predictions` is called after `prepare`
-    of the item, and keeps nothing.
+    It is constructed with card, loaded model and data set. For each item: `prepare`, (the
+    inferences), `predict`; at the end `score` once. An item is one call of the model or several
+    (windows of a recording, tiles of a picture); `predict` joins their outputs, and keeps the
+    predictions for the score. `same_predictions` is called after `prepare` of the item, and keeps
+    nothing.
 
     A class in a file may have a `reader`, the class that reads its ground truth
     (`datasets.Reader`).
@@ -63,7 +64,9 @@ class Task(Protocol):
         """
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> "NDArray[np.float32] | None":
-        """Take the raw outputs of item `index`, call by call: dequantise, decode, join, keep the predictions.
+        """Take the raw outputs of item `index`, call by call, and keep the predictions.
+
+        The outputs are dequantised, decoded and joined.
 
         Returns:
             The scores of the detected objects, float32 [n]; None if the task has no objects.
@@ -72,16 +75,18 @@ class Task(Protocol):
     def same_predictions(
         self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]
     ) -> float | None:
-        """Return the share (0..1) of the predictions for item `index` that two raw outputs have in common; None if both are empty.
+        """Return the share (0..1) of the predictions that two raw outputs have in common.
 
-        It is used for tasks of `OF_OBJECTS`, and to compare a conversion with its source; otherwise
-        values are compared.
+        The outputs are those for item `index`; the share is None if both are empty. It is used for
+        tasks of `OF_OBJECTS`, and to compare a conversion with its source; otherwise values are
+        compared.
         """
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
-        """Return the accuracy of all predictions, None without ground truth; `value` omits bounds and classes, which take time.
+        """Return the accuracy of all predictions, None without ground truth.
 
-        The accuracy is 0..1; only an error (`better="lower"`) may exceed 1.
+        `value` omits bounds and classes, which take time. The accuracy is 0..1; only an error
+        (`better="lower"`) may exceed 1.
         """
 
 
@@ -90,19 +95,31 @@ class ObjectResults(Protocol):
     """A task whose predictions can be COCO results: boxes, outlines, keypoints."""
 
     def results(self) -> list[dict[str, Any]]:
-        """Return all predictions: image_id, category_id, bbox (x, y, width, height in pixels), score; and the task's own shape."""
+        """Return all predictions, each as a dictionary.
+
+        It has image_id, category_id, bbox (x, y, width, height in pixels), score, and the task's
+        own shape.
+        """
 
 
 @runtime_checkable
 class BoxExtents(Protocol):
-    """A task whose predictions are boxes, which have no extent if 0..1 is read as pixels, or the reverse."""
+    """A task whose predictions are boxes.
+
+    They have no extent if 0..1 is read as pixels, or the reverse.
+    """
 
     def box_extents(self) -> tuple[int, int]:
-        """Return the number of photographs with boxes that count, and the number of these whose best boxes have no extent."""
+        """Return the number of photographs with boxes that count, and of those without extent.
+
+        The latter are the photographs whose best boxes have no extent.
+        """
 
 
 def prepared(task: Task, index: int, loaded: Loaded) -> list[list[Array]]:
-    """Return the inputs that the task prepares for item `index`, call by call, in the model's order.
+    """Return the inputs that the task prepares for item `index`.
+
+    They come call by call, in the model's order.
 
     Raises:
         ConfigError: the file cannot be read, or the task's inputs are not those that the model

@@ -41,9 +41,12 @@ def array_inputs(item: Item, loaded: Loaded) -> Inputs:
 
 
 def fitted(values: Array, info: TensorInfo, item: Item) -> Array:
-    """Return values in the declared shape and, if they are real, quantised; raises ConfigError if they do not fit.
+    """Return values in the declared shape and, if they are real, quantised.
 
     The first dimension is 1 if it is open; another open dimension gets the size that remains.
+
+    Raises:
+        ConfigError: they do not fit.
     """
     stored, shape = _stored(values, info), info.shape
     if not shape:
