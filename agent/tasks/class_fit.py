@@ -1,4 +1,7 @@
-"""Matching the classes of a model with those of the ground truth, by name or by index; and the error if they do not fit."""
+"""Matching the classes of a model with those of the ground truth, by name or by index.
+
+The error if they do not fit is made here too.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,9 +36,10 @@ _COCO_LAST_ID = 90
 
 
 def coco_class_names(classes: int) -> tuple[str, ...]:
-    """Return COCO's class names for a detector with this number of classes, "" for unused ones; empty if the number is not COCO's.
+    """Return COCO's class names for a detector with this number of classes.
 
-    80 classes are COCO's in order, 90 its ids 1 to 90 (TensorFlow), 91 its ids 0 to 90 (DETR).
+    Unused classes are ""; the result is empty if the number is not COCO's. 80 classes are COCO's in
+    order, 90 its ids 1 to 90 (TensorFlow), 91 its ids 0 to 90 (DETR).
     """
     if classes == 80:
         return tuple(name for name in _BY_ID if name)
@@ -48,10 +52,10 @@ def category_ids(
     outputs: Sequence[TensorInfo] = (),
     groupings: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[int | None, ...]:
-    """Return the category id of each class of the model; None for a class without a category in the annotations.
+    """Return the category id of each class of the model.
 
-    `outputs` are those of the model, for the error; `groupings` are categories that only group
-    others.
+    It is None for a class without a category in the annotations. `outputs` are those of the model,
+    for the error; `groupings` are categories that only group others.
 
     Classes are matched by name if the model's labels name every category; 80, 90 or 91 classes
     without labels get COCO's names. Otherwise they are matched by index, if there are as many
@@ -108,7 +112,10 @@ def _misfit(
     named: Sequence[int | None],
     categories: Sequence[Mapping[str, Any]],
 ) -> str:
-    """Return the error about classes that do not fit: the source of their number, and three lines of a card that repair it."""
+    """Return the error about classes that do not fit.
+
+    It has the source of their number, and three lines of a card that repair it.
+    """
     names = [str(category["name"]) for category in categories]
     first_names = ", ".join(f'"{name}"' for name in names[:_SHOWN]) + ", ..." * (
         len(names) > _SHOWN
@@ -139,7 +146,10 @@ def _misfit(
 
 
 def _families(model: Card, outputs: Sequence[TensorInfo], classes: int) -> Iterator[str]:
-    """Yield the families that can decode these outputs with `classes` classes; if sizes are open, only the model's family."""
+    """Yield the families that can decode these outputs with `classes` classes.
+
+    If sizes are open, only the model's family is yielded.
+    """
     loaded = Loaded("", "", "", (), tuple(outputs), {}, 0, 0)
     output = msgspec.structs.replace(model.output, classes=classes, labels=())
     is_open = any(None in info.shape for info in outputs)

@@ -25,7 +25,10 @@ _ENOUGH = 5
 
 
 class Classification:
-    """Keeps the five best classes of every item, which is a photograph if the card's input is an image, else an array."""
+    """Keeps the five best classes of every item.
+
+    An item is a photograph if the card's input is an image, else an array.
+    """
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.classes is None:
@@ -52,7 +55,10 @@ class Classification:
         return lambda item: {info.name: load_item(preprocessor, item)[0]}
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> None:
-        """Keep the classes with the five highest scores, best first; for equal scores the lower class comes first."""
+        """Keep the classes with the five highest scores, best first.
+
+        For equal scores the lower class comes first.
+        """
         scores = self._scores(calls)
         classes = self._model.output.classes
         if classes is not None and len(scores) != classes:
@@ -80,7 +86,10 @@ class Classification:
         return values_of_first(calls[0], self._loaded)[0].ravel()
 
     def _classes(self) -> tuple[int, ...] | None:
-        """Return the class of each photograph in the model's own numbers, None without ground truth."""
+        """Return the class of each photograph in the model's own numbers.
+
+        The result is None without ground truth.
+        """
         if self._data.classes is None:
             return None
         truth, output = tuple(self._data.classes.values()), self._model.output
@@ -109,7 +118,10 @@ class Classification:
         return truth
 
     def _named_places(self, names: Sequence[str], counted: str) -> tuple[int, ...]:
-        """Return the model's class of each class folder: by label if the labels name all, else by index if there are as many."""
+        """Return the model's class of each class folder.
+
+        It is found by label if the labels name all, else by index if there are as many.
+        """
         output = self._model.output
         plain = [label.strip().lower() for label in output.labels]
         folders = [name.strip().lower() for name in names]
@@ -132,7 +144,10 @@ class Classification:
 def class_accuracy(
     ranked: Mapping[int, Sequence[int]], truth: Sequence[int], data: Dataset, parts: Parts = "all"
 ) -> Accuracy | None:
-    """Return top-1 and, where more than one class was ranked, top-5 of the classes predicted for each item, best first."""
+    """Return top-1 and, where more than one class was ranked, top-5.
+
+    The classes are those predicted for each item, best first.
+    """
     right = {index: best[0] == truth[index] for index, best in ranked.items()}
     members, detail = sorted(right), {}
     if any(len(best) > 1 for best in ranked.values()):
@@ -148,7 +163,10 @@ def class_accuracy(
 def _shifted(
     ranked: Mapping[int, Sequence[int]], truth: Sequence[int], top1: int
 ) -> tuple[str, ...]:
-    """Return the warning that most predictions are right with every class shifted by one, so that the index may be off."""
+    """Return the warning that the index of the classes may be off by one.
+
+    It is given if most predictions are right with every class shifted by one.
+    """
     for shift, word in ((-1, "lower"), (1, "higher")):
         right = [truth[index] for index, best in ranked.items() if best[0] == truth[index] + shift]
         if len(set(right)) >= _ENOUGH and len(right) > 2 * top1:

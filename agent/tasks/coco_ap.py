@@ -1,4 +1,7 @@
-"""COCO's average precision of boxes, masks or keypoints over a data set, with bounds and by class."""
+"""COCO's average precision over a data set, with bounds and by class.
+
+It is that of boxes, masks or keypoints.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -96,7 +99,10 @@ def _confused(scored: CocoAp) -> tuple[str, ...]:
 
 
 def agreement(votes: Mapping[int, Counter[int]], meaning: Mapping[int, int]) -> tuple[int, int]:
-    """Return the number of objects whose detection has their category, by this meaning of the detections' categories, and of all."""
+    """Return how many objects have a detection of their category, and the number of all.
+
+    `meaning` maps the detections' categories to those of the objects.
+    """
     return sum(objects[meaning.get(number, -1)] for number, objects in votes.items()), sum(
         objects.total() for objects in votes.values()
     )

@@ -1,7 +1,7 @@
-"""COCO's figures over any of the images, in one range of area: precision and recall are counts of the matches there.
+"""COCO's figures over any of the images, in one range of area.
 
-Precision is computed only at hits (matches with an object that counts), because it is highest
-there.
+Precision and recall are counts of the matches there. Precision is computed only at hits (matches
+with an object that counts), because it is highest there.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,10 @@ class AnnotatedObjects:
 
 @dataclass(frozen=True, slots=True)
 class CountedDetections:
-    """The detections in the counting order; `counts` [range, detection] is whether their area is in the range."""
+    """The detections in the counting order.
+
+    `counts` [range, detection] is whether their area is in the range.
+    """
 
     image: Integers
     category: Integers
@@ -63,11 +66,12 @@ class Matches:
 
 
 class AreaRange:
-    """The hits in a range of area, by segment (threshold and category) and in the counting order, ready for counts over any of the images.
+    """The hits in a range of area, ready for counts over any of the images.
 
-    Detections, objects and hits have the number of their image. Detections count by their area;
-    besides, `changes` (1 or -1) count because of matches. A hit has the number of the detections
-    and changes up to it, and a segment that of the changes before it.
+    They are sorted by segment (threshold and category) and in the counting order. Detections,
+    objects and hits have the number of their image. Detections count by their area; besides,
+    `changes` (1 or -1) count because of matches. A hit has the number of the detections and changes
+    up to it, and a segment that of the changes before it.
     """
 
     def __init__(
@@ -151,7 +155,10 @@ class AreaRange:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """In a range of area: the indices of hits, objects [category], and precision [threshold, recall, category with objects]."""
+    """Counts in a range of area: indices of hits, numbers of objects, and precision.
+
+    The objects are [category], the precision is [threshold, recall, category with objects].
+    """
 
     range: AreaRange
     hits: Integers
@@ -159,21 +166,27 @@ class Counts:
     precision: Floats
 
     def ap(self, threshold: slice = ALL) -> float | None:
-        """Return AP over the categories with objects, summed in the order of pycocotools: the same to the last digit."""
+        """Return AP over the categories with objects.
+
+        It is summed in the order of pycocotools, so that it is the same to the last digit.
+        """
         return _mean(self.precision[threshold].ravel())
 
     def ar(self, cut: int, threshold: slice = ALL) -> float | None:
-        """Return the recall over the categories with objects, where `cut` detections count at most."""
+        """Return the recall over the categories with objects.
+
+        At most `cut` detections count.
+        """
         segment = self.range.segment[self.hits[self.range.rank[self.hits] < cut]]
         hits = np.bincount(segment, minlength=STEPS * len(self.objects)).reshape(STEPS, -1)
         return _mean(hits[threshold, self.objects > 0] / self.objects[self.objects > 0])
 
 
 def _precision(ends: Integers, counted: Integers, objects: Integers) -> Floats:
-    """Return precision [threshold, recall, category with objects]: the best at this recall or a higher one, 0 if the recall is not reached.
+    """Return precision [threshold, recall, category with objects].
 
-    `ends` are the hits up to the end of each segment, `counted` the counted detections up to each
-    hit.
+    It is the best at this recall or a higher one, 0 if the recall is not reached. `ends` are the
+    hits up to the end of each segment, `counted` the counted detections up to each hit.
     """
     hits = np.diff(ends, prepend=0)
     rank = np.arange(1.0, len(counted) + 1)

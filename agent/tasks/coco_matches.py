@@ -1,8 +1,9 @@
-"""COCO's average precision: detections are matched with the objects once; the figures over any of the images are then counts of matches.
+"""COCO's average precision: detections are matched with the objects once.
 
-The figures equal those of pycocotools, which matches anew for every threshold, range of area and
-set of images. Here one integer holds a bit for each of the ten thresholds in each range of area, so
-that one pass over the candidates matches at all of them.
+The figures over any of the images are then counts of matches. The figures equal those of
+pycocotools, which matches anew for every threshold, range of area and set of images. Here one
+integer holds a bit for each of the ten thresholds in each range of area, so that one pass over the
+candidates matches at all of them.
 """
 
 from collections import Counter
@@ -42,10 +43,11 @@ _LARGEST_TABLE = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """The compared aspect of an object: our metric, its key in COCO's documents, and the figures in COCO's order.
+    """The compared aspect of an object.
 
-    Each of the `recalls` has the most detections of a class in an image that count, and its
-    thresholds; `areas` are ranges in pixels.
+    It has our metric, its key in COCO's documents, and the figures in COCO's order. Each of the
+    `recalls` has the most detections of a class in an image that count, and its thresholds; `areas`
+    are ranges in pixels.
     """
 
     metric: str
@@ -106,7 +108,10 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class _Overlaps:
-    """Candidate matches: detections, by their position in the counting order and their rank in the pair, and the objects they overlap."""
+    """Candidate matches: detections, and the objects that they overlap.
+
+    A detection is given by its position in the counting order and its rank in the pair.
+    """
 
     position: Integers
     rank: Integers
@@ -124,7 +129,10 @@ class CocoAp:
         kind: ObjectKind = BOXES,
         shapes: Sequence[Any] = (),
     ) -> None:
-        """Take COCO's annotation document as plain data, with `area`; `rows` and `shapes` are the detections, as in `compared_boxes`."""
+        """Take COCO's annotation document as plain data, with `area`.
+
+        `rows` and `shapes` are the detections, as in `compared_boxes`.
+        """
         self.truth, self.rows, self.kind, self._shapes, self._most = (
             truth,
             rows,
@@ -161,7 +169,10 @@ class CocoAp:
         self._matches = self._matched(self._overlaps)
 
     def figures(self, image_ids: Sequence[int]) -> Figures:
-        """Return the figures over these images, including images without detections or annotations."""
+        """Return the figures over these images.
+
+        Images without detections or annotations are included.
+        """
         is_inside = self._inside(image_ids)
         all_sizes = self._all_sizes.counted(is_inside)
         sizes = [
@@ -191,9 +202,10 @@ class CocoAp:
         return Jackknifed(lambda image_ids: self._all_sizes.counted(self._inside(image_ids)).ap())
 
     def votes(self) -> dict[int, Counter[int]]:
-        """Return how often each category is detected as each other: by the category of the best detection on an object, that of the object.
+        """Return how often each category is detected as each other.
 
-        The overlap is at least a half. Detections are matched whatever their category, so that
+        The keys are the category of the best detection on an object, then that of the object. The
+        overlap is at least a half. Detections are matched whatever their category, so that
         exchanged categories show.
         """
         truth = {
@@ -249,15 +261,19 @@ class CocoAp:
         return image.astype(np.int64) * len(self._categories) + category
 
     def _by_pair(self, image: Integers, category: Integers) -> tuple[Integers, Integers]:
-        """Return the positions in the counting order of the detections sorted by pair, and their pairs."""
+        """Return the detections sorted by pair, and their pairs.
+
+        The detections are given by their positions in the counting order.
+        """
         by_pair = np.argsort(image, kind="stable")
         return by_pair, self._pair(image[by_pair], category[by_pair])
 
     def _matched(self, overlaps: _Overlaps) -> Matches:
-        """Match detections with objects as COCO does, the best detection of each pair of image and category first.
+        """Match detections with objects as COCO does.
 
-        A detection takes the object that it overlaps most, of equal ones the later. It takes an
-        ignored object only if no other is left. A crowd matches any number of detections.
+        The best detection of each pair of image and category comes first. A detection takes the
+        object that it overlaps most, of equal ones the later. It takes an ignored object only if no
+        other is left. A crowd matches any number of detections.
         """
         objects, ranges = self._objects, len(self.kind.areas)
         detection = np.cumsum(np.diff(overlaps.position, prepend=-1) != 0) - 1
@@ -310,7 +326,10 @@ class CocoAp:
 
 
 def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
-    """Return the position of each value among ascending ids, or the number of ids if it is none; a small type sorts faster."""
+    """Return the position of each value among ascending ids.
+
+    It is the number of ids if the value is none of them. A small type sorts faster.
+    """
     positions = np.arange(len(ids), dtype=np.min_scalar_type(len(ids)))
     if not len(ids) or ids[-1] - ids[0] >= _LARGEST_TABLE:
         nearest = np.searchsorted(ids, values)
@@ -373,10 +392,11 @@ def _overlapping(
 def _match_greedily(
     detection: Integers, target: Integers, pair: Integers, allowed: Bits, is_crowd: Flags
 ) -> Bits:
-    """Return the bits at which each candidate becomes a match: those allowed at which neither its detection nor its object is used yet.
+    """Return the bits at which each candidate becomes a match.
 
-    Detections A and B (A has the higher score) overlap one object; the bits are the thresholds
-    0.60, 0.55 and 0.50:
+    They are those allowed at which neither its detection nor its object is used yet. Detections A
+    and B (A has the higher score) overlap one object; the bits are the thresholds 0.60, 0.55 and
+    0.50:
 
         candidate   overlap  allowed  object used  match
         A - object    0.52     001        000       001

@@ -32,7 +32,10 @@ _EMPTY = Raw(b"[]")
 
 @dataclass(frozen=True, slots=True)
 class ScoredResults:
-    """The accuracy of predictions, None if the annotations have no objects; `notes` name what was corrected."""
+    """The accuracy of predictions, None if the annotations have no objects.
+
+    `notes` name the corrections.
+    """
 
     accuracy: Accuracy | None
     images: int
@@ -136,10 +139,11 @@ def _with_area_of_box(kind: ObjectKind) -> ObjectKind:
 def _categorised(
     scored: CocoAp, shapes: Sequence[Any], noun: str
 ) -> tuple[CocoAp, tuple[str, ...]]:
-    """Return the predictions with the category ids of the annotations, and a note if ids were translated.
+    """Return the predictions with the category ids of the annotations.
 
-    Predictions with unknown ids may number the categories from 0 or 1, in the order of their ids.
-    The detected objects decide; if they leave a doubt, an error is raised.
+    A note is returned too if ids were translated. Predictions with unknown ids may number the
+    categories from 0 or 1, in the order of their ids. The detected objects decide; if they leave a
+    doubt, an error is raised.
     """
     names = {category["id"]: category["name"] for category in scored.truth["categories"]}
     ids, predicted = sorted(names), sorted(set(scored.rows[:, 6].tolist()))
@@ -191,7 +195,10 @@ def _categorised(
 
 
 def _is_confirmed(votes: Mapping[int, Counter[int]], meaning: Mapping[int, int]) -> bool:
-    """Return whether most objects are detected as their category, and no category is mostly detected on objects of another."""
+    """Return whether the detected objects confirm this meaning of the categories.
+
+    Most objects must be detected as their category, and no category mostly on objects of another.
+    """
     agreed, total = agreement(votes, meaning)
     opposed = (
         objects.most_common(1)[0][0] != meaning.get(number)

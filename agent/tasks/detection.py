@@ -1,4 +1,7 @@
-"""Detection: boxes in photographs, scored by COCO's average precision; and the base of masks and keypoints."""
+"""Detection: boxes in photographs, scored by COCO's average precision.
+
+The base of masks and keypoints is here too.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -51,7 +54,10 @@ def by_boxes(detections: Detections, index: int, other: Detections) -> NDArray[n
 def matched_ratio(
     detections: Detections, other: Detections, similar: Similarity = by_boxes
 ) -> float | None:
-    """Return the share (0..1) of the shown objects of both sides that have a match on the other; None if there are none."""
+    """Return the share (0..1) of the shown objects of both sides that have a match.
+
+    The match is on the other side; the share is None if there are no objects.
+    """
     are_shown = detections.scores >= SHOWN_SCORE, other.scores >= SHOWN_SCORE
     total = int(are_shown[0].sum() + are_shown[1].sum())
     if total == 0:
@@ -65,7 +71,10 @@ def matched_ratio(
 def _matched(
     detections: Detections, are_shown: NDArray[np.bool_], other: Detections, similar: Similarity
 ) -> int:
-    """Return the number of shown boxes with a match of the same class and enough overlap, each with the best one left."""
+    """Return the number of shown boxes with a match.
+
+    A match has the same class and enough overlap; each box gets the best one left.
+    """
     free = other.scores >= PARTNER_SCORE
     matched = 0
     for index in np.nonzero(are_shown)[0]:
@@ -127,7 +136,10 @@ class Detection(PhotoTask):
         return calls
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32]:
-        """Decode and keep the detections of photograph `index`, which was prepared before; return their scores, float32 [n]."""
+        """Decode and keep the detections of photograph `index`; return their scores.
+
+        The photograph was prepared before; the scores are float32 [n].
+        """
         detections = self._decode(index, calls)
         self._predictions[index] = self._kept(index, detections)
         if len(detections.scores) >= self._model.output.max_detections:
@@ -137,14 +149,20 @@ class Detection(PhotoTask):
     def same_predictions(
         self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]
     ) -> float | None:
-        """Return the share of the objects in two raw outputs that have a match in the other; None if there are none."""
+        """Return the share of the objects in two raw outputs that have a match in the other.
+
+        It is None if there are no objects.
+        """
         return matched_ratio(self._decode(index, calls), self._decode(index, other), self.similar)
 
     def _decode(self, index: int, calls: Sequence[Outputs]) -> Detections:
         return self._decoder.decode(values_of_first(calls[0], self._loaded), self._frames[index])
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
-        """Return COCO AP over all decoded photographs; None without ground truth or objects in it."""
+        """Return COCO AP over all decoded photographs.
+
+        It is None without ground truth, or without objects in it.
+        """
         truth, image_ids = self._truth, self._data.image_ids
         if truth is None or image_ids is None or not self._predictions:
             return None
@@ -165,7 +183,10 @@ class Detection(PhotoTask):
         )
 
     def _cut_early(self) -> tuple[str, ...]:
-        """Return a warning if the card allows fewer detections than usual, and some photographs have that many."""
+        """Return a warning if the card cuts off detections.
+
+        It allows fewer than usual then, and some photographs have that many.
+        """
         limit = self._model.output.max_detections
         if (
             not self._full
@@ -183,7 +204,10 @@ class Detection(PhotoTask):
         )
 
     def box_extents(self) -> tuple[int, int]:
-        """Return the number of photographs with boxes that count, and of those whose best boxes mostly have no extent."""
+        """Return the number of photographs with boxes that count, and of those without extent.
+
+        The latter are the photographs whose best boxes mostly have no extent.
+        """
         are_flat = [
             self._are_flat(index, boxes)
             for index, boxes in self._boxes.items()
@@ -202,7 +226,10 @@ class Detection(PhotoTask):
         return bool(are_flat.mean() > 0.5)
 
     def results(self) -> list[dict[str, Any]]:
-        """Return the COCO results of all decoded photographs in scoring order; there must be ground truth."""
+        """Return the COCO results of all decoded photographs in scoring order.
+
+        There must be ground truth.
+        """
         image_ids, results = self._data.image_ids or (), []
         for index in sorted(self._boxes):
             rows = self._rows(image_ids[index], self._boxes[index]).tolist()
@@ -229,7 +256,10 @@ class Detection(PhotoTask):
         return shape
 
     def _kept(self, index: int, detections: Detections) -> Sequence[Any]:
-        """Keep the boxes of one photograph, and return the shapes to score: those of objects with a category of the annotations."""
+        """Keep the boxes of one photograph, and return the shapes to score.
+
+        They are the shapes of objects with a category of the annotations.
+        """
         self._boxes[index] = replace(detections, masks=None, keypoints=None)
         shapes = self._shapes(index, detections)
         if self._truth is None or self.KIND is BOXES:
@@ -241,7 +271,11 @@ class Detection(PhotoTask):
         ]
 
     def _shapes(self, index: int, detections: Detections) -> Iterable[Any]:
-        """Return the shapes of the objects, none for boxes; raises ConfigError if they are missing."""
+        """Return the shapes of the objects, none for boxes.
+
+        Raises:
+            ConfigError: the shapes are missing.
+        """
         del index, detections
         return ()
 
@@ -250,7 +284,10 @@ class Detection(PhotoTask):
         return truth
 
     def _rows(self, image_id: int, detections: Detections) -> NDArray[np.float64]:
-        """Return [n, 7]: image id, x, y, width, height, score, category id; without classes that have no category."""
+        """Return a row [n, 7] for each detection, without classes that have no category.
+
+        A row is image id, x, y, width, height, score and category id.
+        """
         have_category, ids = self._known(detections)
         boxes = detections.boxes[have_category].astype(np.float64)
         sizes = boxes[:, 2:] - boxes[:, :2]
@@ -265,7 +302,10 @@ class Detection(PhotoTask):
         )
 
     def _known(self, detections: Detections) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Return which objects have a category of the annotations, bool [n], and the ids of these categories, int64."""
+        """Return which objects have a category of the annotations, bool [n], and its ids.
+
+        The ids of these categories are int64.
+        """
         unknown = [
             k for k in np.unique(detections.classes).tolist() if not 0 <= k < len(self._categories)
         ]

@@ -1,4 +1,7 @@
-"""Masks as edges: the pixel numbers, down the columns, at which the mask alternately begins and ends; read from all forms of COCO."""
+"""Masks as edges: the pixel numbers at which the mask alternately begins and ends.
+
+Pixels are numbered down the columns. Masks are read from all forms of COCO.
+"""
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
@@ -23,7 +26,9 @@ def edges_of(mask: NDArray[Any]) -> Edges:
 
 
 def edges_of_outline(outline: Sequence[Sequence[float]] | Rle, height: int, width: int) -> Edges:
-    """Return the edges of an outline: polygons (pixels of the image), or a run-length code, whose runs may be a list or a text.
+    """Return the edges of an outline: polygons, or a run-length code.
+
+    Polygons are in pixels of the image; the runs of a code may be a list or a text.
 
     Raises:
         ValueError: there is no polygon, one has an x without y, or the code does not fill the
@@ -48,7 +53,10 @@ def edges_of_outline(outline: Sequence[Sequence[float]] | Rle, height: int, widt
 
 
 def _from_text(text: str) -> NDArray[np.int64]:
-    """Return the runs of a text: five bits a character, the lowest first; from the third run on, the difference from the last but one."""
+    """Return the runs of a text, which has five bits a character, the lowest first.
+
+    From the third run on, it has the difference from the last run but one.
+    """
     digits = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - ord("0")
     is_last = digits & 32 == 0
     if not len(digits) or not is_last[-1] or ((digits < 0) | (digits > 63)).any():
@@ -63,7 +71,10 @@ def _from_text(text: str) -> NDArray[np.int64]:
 
 
 def text_of(edges: Edges, pixels: int) -> str:
-    """Return the run-length code of a mask in an image of `pixels`, as the text that `edges_of_outline` reads."""
+    """Return the run-length code of a mask in an image of `pixels`.
+
+    It is the text that `edges_of_outline` reads.
+    """
     ends = [*edges.tolist(), *([pixels] if pixels not in edges[-1:] else [])]
     runs = [end - begin for begin, end in pairwise([0, *ends])]
     digits = []
@@ -77,7 +88,10 @@ def text_of(edges: Edges, pixels: int) -> str:
 
 
 def _of_polygon(corners: NDArray[np.float64], height: int, width: int) -> Edges:
-    """Return the edges of a polygon [n, 2], as the COCO API draws it: where its sides cross the centres of columns."""
+    """Return the edges of a polygon [n, 2], as the COCO API draws it.
+
+    The edges are where its sides cross the centres of columns.
+    """
     begin = (_STEPS * corners + 0.5).astype(np.int64)
     sides = np.concatenate([begin, np.roll(begin, -1, axis=0)], axis=1)
     # Each side as steps along its longer axis, from the lower end on.

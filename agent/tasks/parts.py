@@ -1,4 +1,7 @@
-"""Bounds of a figure over items: by Wilson for shares, else by a jackknife over parts of the items."""
+"""Bounds of a figure over items: by Wilson for shares, else by a jackknife.
+
+The jackknife is over parts of the items.
+"""
 
 import math
 from collections import Counter
@@ -40,10 +43,11 @@ NO_COPIES: Copies = MappingProxyType({})
 def without_parts(
     members: Sequence[int], figure: Figure, copies: Copies = NO_COPIES
 ) -> tuple[float, ...]:
-    """Return the figure without each part of the items in turn; an item and its copies are in one part.
+    """Return the figure without each part of the items in turn.
 
-    Two models on the same items get the same parts, so that their difference can be bounded pair by
-    pair. Empty if there are too few items, or if the items without some part have nothing to find.
+    An item and its copies are in one part. Two models on the same items get the same parts, so that
+    their difference can be bounded pair by pair. Empty if there are too few items, or if the items
+    without some part have nothing to find.
     """
     distinct = _distinct(members, copies)
     if len(distinct) < PARTS:
@@ -83,7 +87,10 @@ def numbered(names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """The 95% bounds of a figure, or the `reason` why they are unknown; `without_parts` as in the function."""
+    """The 95% bounds of a figure, or the `reason` why they are unknown.
+
+    `without_parts` is as in the function.
+    """
 
     low: float | None = None
     high: float | None = None
@@ -132,10 +139,11 @@ class Jackknifed:
     def bounded(
         self, members: Sequence[int], noun: str = "images", copies: Copies = NO_COPIES
     ) -> Bounded:
-        """Return the bounds of the figure over these items (`noun`, for messages); none if there are too few, or all are equal.
+        """Return the bounds of the figure over these items.
 
-        The bootstrap is not used, because it draws images twice, which narrows COCO's AP, and takes
-        five times as long.
+        There are none if there are too few items, or if all are equal. `noun` names the items in
+        messages. The bootstrap is not used, because it draws images twice, which narrows COCO's AP,
+        and takes five times as long.
         """
         value, values = self.value(members), without_parts(members, self.value, copies)
         parts = f"{PARTS} parts of the {noun}"
@@ -161,7 +169,10 @@ class Jackknifed:
         return Bounded(low, high, values)
 
     def _where_alike(self, value: float, count: float, values: tuple[float, ...]) -> Bounded | None:
-        """Return Wilson's bounds of a mean as if each item were 0 or 1; None if the figure is not a mean."""
+        """Return Wilson's bounds of a mean as if each item were 0 or 1.
+
+        They are None if the figure is not a mean.
+        """
         if not self.is_mean or (math.isinf(self.limits[1]) and value > 0):
             return None
         return _by_wilson(value, count, len(values) - 1, values)
@@ -192,7 +203,10 @@ def item_accuracy(
     detail: Mapping[str, float | None] | None = None,
     warnings: Sequence[str] = (),
 ) -> Accuracy | None:
-    """Return the accuracy of the items `members`, by their numbers; None if they have nothing to find."""
+    """Return the accuracy of the items `members`, which are given by their numbers.
+
+    It is None if they have nothing to find.
+    """
     value = figure.value(members) if members else None
     if value is None:
         return None
@@ -212,11 +226,11 @@ def item_accuracy(
 def between(
     value: float, error: float, freedom: float, limits: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[float, float]:
-    """Return the bounds (95%) of a figure within `limits`, by Student's t with the given degrees of freedom.
+    """Return the bounds (95%) of a figure within `limits`.
 
-    They are computed on the scale of the log odds between the limits, or of the logarithm without
-    an upper limit, because near a limit the distribution is skewed away from it. Bounds of a figure
-    at a limit are cut there.
+    They are by Student's t with the given degrees of freedom. They are computed on the scale of the
+    log odds between the limits, or of the logarithm without an upper limit, because near a limit
+    the distribution is skewed away from it. Bounds of a figure at a limit are cut there.
     """
     lowest, highest = limits
     below, above = value - lowest, highest - value
@@ -235,7 +249,10 @@ def between(
 
 
 def errors(confidence: float, freedom: float) -> float:
-    """Return the distance of the bounds in standard errors; infinitely many degrees of freedom give the normal distribution."""
+    """Return the distance of the bounds in standard errors.
+
+    Infinitely many degrees of freedom give the normal distribution.
+    """
     return (
         NormalDist().inv_cdf((1 + confidence) / 2)
         if math.isinf(freedom)

@@ -1,4 +1,8 @@
-"""The base of tasks on photographs: image files, pixels within a file of many, or raw pixels of the model's size (MLPerf Tiny's .bin)."""
+"""The base of tasks on photographs.
+
+Photographs are image files, pixels within a file of many, or raw pixels of the model's size (MLPerf
+Tiny's .bin).
+"""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +24,10 @@ from edgemeter.agent.vision.preprocess import Preprocessor, input_of
 
 
 class PhotoTask:
-    """The base of tasks on photographs, with one call each; it keeps the position of each photograph in the input."""
+    """The base of tasks on photographs, with one call each.
+
+    It keeps the position of each photograph in the input.
+    """
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         self._model, self._loaded, self._data = model, loaded, data
@@ -51,7 +58,10 @@ def load_item(preprocessor: Preprocessor, item: Item) -> tuple[NDArray[Any], Pho
 
 
 def _ready(item: Item, height: int, width: int) -> Any:
-    """Return the pixels of a raw file of the model's size: RGB, row by row from the top left, 8 bits each."""
+    """Return the pixels of a raw file of the model's size.
+
+    They are RGB, row by row from the top left, 8 bits each.
+    """
     shape = (height, width, 3)
     content = read_bytes(item.file, "the pixels")
     if len(content) != math.prod(shape):

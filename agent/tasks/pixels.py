@@ -136,7 +136,10 @@ class SemanticSegmentation(PhotoTask):
         return classes
 
     def _scores(self, calls: Sequence[Outputs]) -> Floats:
-        """Return the scores, [classes, rows, columns]; for two classes a model may give the second alone, as probability or logit."""
+        """Return the scores, [classes, rows, columns].
+
+        For two classes a model may give the second alone, as probability or logit.
+        """
         shape = calls[0][0].shape
         if self._count != 2 or len(shape) != 4 or 1 not in (shape[1], shape[3]):
             return self._map(calls, self._count)
@@ -168,7 +171,10 @@ class SemanticSegmentation(PhotoTask):
         )
 
     def _blocks(self, index: int, values: Floats) -> Iterator[tuple[slice, Floats]]:
-        """Yield rows of photograph `index` and the output at their pixels, [channels, rows, width], interpolated bilinearly."""
+        """Yield rows of photograph `index` and the output at their pixels.
+
+        The output is [channels, rows, width], interpolated bilinearly.
+        """
         frame, (_, height, width) = self._frames[index], values.shape
         left_cells, right, across = taps(
             0, frame.photo_width, frame.scale_x, frame.offset_x, width / frame.input_width, width
@@ -206,7 +212,10 @@ class SemanticSegmentation(PhotoTask):
 
 
 def pixel_counts(predicted: Classes, truth: Classes, count: int) -> Classes:
-    """Return the numbers of right, predicted and actual pixels of each class, int64 [3, count]; arguments are classes from 0, int64 [n]."""
+    """Return the numbers of right, predicted and actual pixels of each class.
+
+    They are int64 [3, count]; the arguments are classes from 0, int64 [n].
+    """
     pairs = np.bincount(truth * count + predicted, minlength=count**2).reshape(count, -1)
     return np.stack([pairs.diagonal(), pairs.sum(axis=0), pairs.sum(axis=1)])
 
@@ -219,7 +228,10 @@ def map_accuracy(
         return None
 
     def ious(members: Sequence[int]) -> NDArray[np.float64]:
-        """Return intersection over union of each class; NaN if it is neither actual nor predicted."""
+        """Return intersection over union of each class.
+
+        It is NaN if the class is neither actual nor predicted.
+        """
         right, predicted, present = np.sum([pixels[index] for index in members], axis=0)
         with np.errstate(invalid="ignore"):
             return np.asarray(right / (predicted + present - right))

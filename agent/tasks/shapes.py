@@ -21,7 +21,10 @@ _SIGMAS = SIGMAS.astype(np.float32)
 
 
 def by_keypoints(detections: Detections, index: int, other: Detections) -> NDArray[np.float32]:
-    """Return the similarity (OKS) of a person's keypoints with those of others; the box stands for the person's area."""
+    """Return the similarity (OKS) of a person's keypoints with those of others.
+
+    The box stands for the person's area.
+    """
     if (
         detections.keypoints is None
         or other.keypoints is None
@@ -38,7 +41,11 @@ def by_keypoints(detections: Detections, index: int, other: Detections) -> NDArr
 def scored_shapes(
     kind: ObjectKind, truth: Mapping[str, Any], shapes: Iterable[tuple[str, int, Any]]
 ) -> list[Any]:
-    """Return the shapes of (owner, image id, shape) for scoring, masks as edges; raises ConfigError if one does not fit."""
+    """Return the shapes of (owner, image id, shape) for scoring, masks as edges.
+
+    Raises:
+        ConfigError: a shape does not fit.
+    """
     sizes = {image["id"]: (image["height"], image["width"]) for image in truth["images"]}
     unsized = [number for number, size in sizes.items() if None in size]
     if kind is MASKS and unsized:
@@ -53,7 +60,10 @@ def scored_shapes(
 
 
 def with_shapes(kind: ObjectKind, truth: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return COCO's document as plain data with the annotations' shapes, unless boxes, in the form of `scored_shapes`."""
+    """Return COCO's document as plain data with the annotations' shapes, unless boxes.
+
+    The shapes are in the form of `scored_shapes`.
+    """
     if kind is BOXES:
         return truth
     owned = (

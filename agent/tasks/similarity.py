@@ -1,4 +1,7 @@
-"""The similarity of detections and annotated objects by COCO's rules: overlaps of boxes and masks, and OKS of keypoints."""
+"""The similarity of detections and annotated objects by COCO's rules.
+
+It is the overlap of boxes and of masks, and OKS of keypoints.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +23,10 @@ SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87,
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Detections [n] and annotations [m], of which COCO ignores some; `similarity` takes indices of both.
+    """Detections [n] and annotations [m], of which COCO ignores some.
 
-    `batch` is the number of pairs to compare at a time: all pairs of a crowd would not fit into
-    memory.
+    `similarity` takes indices of both. `batch` is the number of pairs to compare at a time: all
+    pairs of a crowd would not fit into memory.
     """
 
     area: Floats
@@ -33,7 +36,10 @@ class Compared:
 
 
 def compared_boxes(rows: Floats, _: Sequence[Any], annotations: Annotations) -> Compared:
-    """Compare boxes; `rows` are detections, float64 [n, 7]: image id, x, y, width, height, score and category id."""
+    """Compare boxes; `rows` are detections, float64 [n, 7].
+
+    A row is image id, x, y, width, height, score and category id.
+    """
     x, y, width, height = np.ascontiguousarray(rows[:, 1:5].T)
     object_x, object_y, object_width, object_height = np.ascontiguousarray(_boxes(annotations).T)
     right, bottom, area, is_crowd = x + width, y + height, width * height, _crowds(annotations)
@@ -102,7 +108,10 @@ def compared_masks(_: Floats, shapes: Sequence[Any], annotations: Annotations) -
 
 
 def compared_keypoints(_: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
-    """Compare keypoints (x, y, visibility of each); for an object without labelled ones, their distance from its box counts."""
+    """Compare keypoints (x, y, visibility of each).
+
+    For an object without labelled ones, their distance from its box counts.
+    """
     points = np.array(shapes, np.float64).reshape(-1, len(SIGMAS), 3)[..., :2]
     annotated = np.array(
         [annotation["keypoints"] for annotation in annotations], np.float64
@@ -152,7 +161,10 @@ def _crowds(annotations: Annotations) -> Flags:
 
 
 def _edges(parts: Sequence[Integers]) -> tuple[Integers, Integers, Floats]:
-    """Return the edges of all masks in one array, and for each mask the number of edges and the area in pixels."""
+    """Return the edges of all masks in one array, and each mask's number of edges and area.
+
+    The area is in pixels.
+    """
     edges = np.concatenate([np.zeros(0, np.int64), *parts])
     counts = np.array([len(part) for part in parts], np.int64)
     areas = np.array([(part[1::2] - part[::2]).sum() for part in parts], np.float64)

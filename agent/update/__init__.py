@@ -1,1 +1,5 @@
-"""The agent's part in updates: check an order, ask the supervisor, report that a release is healthy, and the outcome of the update."""
+"""The agent's part in updates.
+
+It checks an order, asks the supervisor, reports that a release is healthy, and reports the outcome
+of the update.
+"""

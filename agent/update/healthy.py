@@ -1,8 +1,8 @@
-"""The agent's report that its release works, which the supervisor waits for after a switch: `update/healthy.json`.
+"""The agent's report that its release works: `update/healthy.json`.
 
-A release is healthy if its runtimes import, its outbox can be read, and it has had a session with
-the broker. It is reported once in the life of a process, which then counts as healthy while it
-lives.
+The supervisor waits for it after a switch. A release is healthy if its runtimes import, its outbox
+can be read, and it has had a session with the broker. It is reported once in the life of a process,
+which then counts as healthy while it lives.
 """
 
 import logging
@@ -31,10 +31,10 @@ POLL_S = 1.0
 
 
 class HealthyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file: the state, and the process that reports it (pid and start, to detect whether it lives).
+    """The content of the file: the state, and the process that reports it.
 
-    `imports_s` is the time that the runtimes took to import: the supervisor allows the next release
-    a multiple of it.
+    The process is given by pid and start, to detect whether it lives. `imports_s` is the time that
+    the runtimes took to import: the supervisor allows the next release a multiple of it.
     """
 
     release: str

@@ -1,7 +1,7 @@
-"""Imports every installed runtime, each in a separate process: `python -m edgemeter.agent.update.imports`.
+"""Imports every installed runtime, each in a separate process.
 
-Prints the failed imports in one line, and ends with status 1 if there are any. A library comes
-before those that need it.
+It is run by `python -m edgemeter.agent.update.imports`. Prints the failed imports in one line, and
+ends with status 1 if there are any. A library comes before those that need it.
 """
 
 import signal

@@ -1,4 +1,7 @@
-"""Carries out an update order: checks what the order allows, then asks the supervisor, which verifies the release."""
+"""Carries out an update order: checks what it allows, then asks the supervisor.
+
+The supervisor verifies the release.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -107,7 +110,10 @@ def came_of(
 
 
 def withdraw(order: Order, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
-    """Withdraw the update request: the supervisor ends the update, unless it is already trying the release."""
+    """Withdraw the update request.
+
+    The supervisor ends the update, unless it is already trying the release.
+    """
     if came_of(order, release) is None:
         try:
             _ask(
@@ -120,7 +126,10 @@ def withdraw(order: Order, home: Path, release: InstalledRelease | None = RUNNIN
 
 
 def why_waiting(order: Order, release: InstalledRelease | None = RUNNING_RELEASE) -> str | None:
-    """Return why an update takes long: no supervisor runs, or its installation was interrupted; else None."""
+    """Return why an update takes long, or None.
+
+    The reason is that no supervisor runs, or that its installation was interrupted.
+    """
     if release is None or not is_locked(release.lock):
         return "waiting for edgemeter-supervisor.service, which does not run"
     update = read_journal(release).update

@@ -1,4 +1,8 @@
-"""The releases on this board: the running one, the outcome of the last update, and the versions that failed here."""
+"""The releases on this board.
+
+They are the running one, that of the last update with its outcome, and the versions that failed
+here.
+"""
 
 import sys
 from dataclasses import dataclass
@@ -31,7 +35,10 @@ class InstalledRelease:
 
 
 def find_release(prefix: Path) -> InstalledRelease | None:
-    """Return the release whose virtual environment is at `prefix`, None for another kind of installation."""
+    """Return the release whose virtual environment is at `prefix`.
+
+    It is None for another kind of installation.
+    """
     path = prefix.resolve()
     return (
         InstalledRelease(path.parent.parent, path.name)
@@ -63,14 +70,20 @@ class FailedRelease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """An update in progress; `interrupted` is how often a power cut or a kill interrupted its installation."""
+    """An update in progress.
+
+    `interrupted` is how often a power cut or a kill interrupted its installation.
+    """
 
     order: dict[str, str | None]
     interrupted: int = 0
 
 
 class SupervisorJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """The journal of the supervisor: the update in progress, the outcome of the last one, and the versions that failed here."""
+    """The journal of the supervisor.
+
+    It has the update in progress, the outcome of the last one, and the versions that failed here.
+    """
 
     update: RunningUpdate | None = None
     outcome: UpdateOutcome | None = None

@@ -1,4 +1,7 @@
-"""Rules on what disturbed a run: throttling, the supply, other processes, the hypervisor, swap, Edgemeter itself."""
+"""Rules on what disturbed a run.
+
+They are on throttling, the supply, other processes, the hypervisor, swap, and Edgemeter itself.
+"""
 
 from collections.abc import Iterable
 
@@ -80,7 +83,10 @@ def busy_machine(facts: Facts) -> RuleEvidence | None:
 
 
 def waited_for_core(facts: Facts) -> RuleEvidence | None:
-    """A run with more threads than cores waits for itself, one with other models at the same time is to wait."""
+    """A run with more threads than cores waits for itself, so it is not judged.
+
+    Neither is a run with other models at the same time, which is to wait.
+    """
     scheduling, threads = facts.run.scheduling, facts.run.runtime.threads
     if (
         scheduling is None

@@ -17,7 +17,10 @@ UNKNOWN_GAIN_RATIO = 0.10
 
 
 def implausible_power(facts: Facts) -> RuleEvidence | None:
-    """A part cannot draw more than the whole, and two sensors of one scope agree, beyond both uncertainties (k = 2)."""
+    """A part cannot draw more than the whole, and two sensors of one scope agree.
+
+    Deviations count beyond both uncertainties (k = 2).
+    """
     for energy, other in combinations(facts.energies, 2):
         narrow, wide = (energy, other) if other.scope in INSIDE[energy.scope] else (other, energy)
         beyond_w, u_w = (

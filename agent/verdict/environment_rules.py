@@ -1,4 +1,7 @@
-"""Notes on the machine that hold for all runs of a session: they are shown once, before the first run."""
+"""Notes on the machine that hold for all runs of a session.
+
+They are shown once, before the first run.
+"""
 
 from edgemeter.agent.contract.record_conditions import Condition, Violation
 from edgemeter.agent.machine import clock, conditions, fingerprint

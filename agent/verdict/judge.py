@@ -51,6 +51,9 @@ Run = TypeVar("Run", bound=_Judged)
 
 
 def counted(runs: Sequence[Run]) -> Sequence[Run]:
-    """Return the runs of a case that its figures use: the ok runs if they are enough for an interval, else all but invalid ones."""
+    """Return the runs of a case that its figures use.
+
+    They are the ok runs if these are enough for an interval, else all but invalid ones.
+    """
     ok = [run for run in runs if run.verdict.state == "ok"]
     return ok if len(ok) >= FEWEST else [run for run in runs if run.verdict.state != "invalid"]

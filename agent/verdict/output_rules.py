@@ -81,7 +81,10 @@ def implausible_scores(facts: Facts) -> RuleEvidence | None:
 
 
 def boxes_without_extent(facts: Facts) -> RuleEvidence | None:
-    """Boxes below 2 px of the input, or outside the photograph; an AP that models in use reach confirms them."""
+    """Boxes are below 2 px of the input, or outside the photograph.
+
+    An AP that models in use reach confirms them.
+    """
     answers, accuracy = facts.outputs_of.answers, facts.outputs_of.accuracy
     if (
         answers is None
@@ -102,7 +105,10 @@ def boxes_without_extent(facts: Facts) -> RuleEvidence | None:
 
 
 def implausible_accuracy(facts: Facts) -> RuleEvidence | None:
-    """Models in use reach twice the limit, and more than guessing; a reference of the model card that is reached confirms the accuracy."""
+    """Models in use reach twice the limit, and more than guessing.
+
+    A reference of the model card that is reached confirms the accuracy.
+    """
     run = facts.outputs_of
     accuracy = run.accuracy
     if (
@@ -143,7 +149,10 @@ def accuracy_gate(facts: Facts) -> RuleEvidence | None:
 
 
 def low_ap(facts: Facts) -> RuleEvidence | None:
-    """An untrained model, or tiny objects; a reference of the model card that is reached confirms the AP."""
+    """A low AP comes from an untrained model, or from tiny objects.
+
+    A reference of the model card that is reached confirms the AP.
+    """
     run = facts.outputs_of
     accuracy, objects = run.accuracy, (run.answers.objects if run.answers else None) or 0
     if accuracy is None or objects < FEW or not _is_low(accuracy):

@@ -15,7 +15,10 @@ Effect = Literal["invalid", "disturbed", "note"]
 
 @dataclass(frozen=True, slots=True)
 class RuleEvidence:
-    """The evidence for a violation: numbers, named as in the record, and the process, sensor, class or part that they are about."""
+    """The evidence for a violation: numbers, named as in the record, and their subject.
+
+    The subject is the process, sensor, class or part that they are about.
+    """
 
     numbers: dict[str, float] = field(default_factory=dict)
     subject: str | None = None

@@ -1,4 +1,8 @@
-"""Rules on the timed work: whether all of it was done, rightly and by what was meant to do it, and what a reader should know of it."""
+"""Rules on the timed work.
+
+They are on whether all of it was done, rightly and by what was meant to do it, and on what a reader
+should know of it.
+"""
 
 import re
 from itertools import pairwise
@@ -33,7 +37,10 @@ def rate_not_sustained(facts: Facts) -> RuleEvidence | None:
 
 
 def failed_queries(facts: Facts) -> RuleEvidence | None:
-    """A loaded server that drops requests answers the others sooner; with 1% lost, p99 tells nothing."""
+    """A loaded server that drops requests answers the others sooner.
+
+    With 1% lost, p99 tells nothing.
+    """
     load, count = facts.run.load, facts.run.latency.count
     if load is None or not fails_too_often(load, facts.run.generation, count):
         return None
@@ -45,7 +52,10 @@ def failed_queries(facts: Facts) -> RuleEvidence | None:
 
 
 def outputs_differ(facts: Facts) -> RuleEvidence | None:
-    """Outputs kept while timing, against those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes."""
+    """Outputs kept while timing differ from those for the same inputs later.
+
+    They must agree within 0.1% of each channel's maximum, or in all boxes.
+    """
     check = facts.run.output_check
     return (
         RuleEvidence(
@@ -57,7 +67,10 @@ def outputs_differ(facts: Facts) -> RuleEvidence | None:
 
 
 def cached_prompt(facts: Facts) -> RuleEvidence | None:
-    """Of each prompt at most one token (the begin of text) and those of the chat template come from a cache."""
+    """Only one token of each prompt and those of the chat template may come from a cache.
+
+    The one token is the begin of text.
+    """
     text = facts.run.generation
     if (
         text is None
@@ -90,7 +103,10 @@ def software_gpu(facts: Facts) -> RuleEvidence | None:
 
 
 def answers_vary(facts: Facts) -> RuleEvidence | None:
-    """Greedy generation has one answer: another one was sampled, or computed with other load at the same time."""
+    """Greedy generation has one answer.
+
+    A different one was sampled, or computed with other load at the same time.
+    """
     check = facts.run.output_check
     return (
         RuleEvidence(
@@ -121,7 +137,10 @@ def partly_on_cpu(facts: Facts) -> RuleEvidence | None:
 
 
 def ended_early(facts: Facts) -> RuleEvidence | None:
-    """Figures per token are of the tokens that came; a whole query compares only with answers of the same length."""
+    """Figures per token are of the tokens that came.
+
+    A whole query compares only with answers of the same length.
+    """
     text = facts.run.generation
     if text is None or not text.ended_early:
         return None
@@ -173,7 +192,10 @@ def memory_grows(facts: Facts) -> RuleEvidence | None:
 
 
 def unsure_model(facts: Facts) -> RuleEvidence | None:
-    """Without a card, accuracy and boxes rest on assumptions: the head of a pose looks like that of a detector."""
+    """Without a card, accuracy and boxes rest on assumptions.
+
+    For example, the head of a pose looks like that of a detector.
+    """
     kinds = (UNSURE_FAMILY,) if facts.run.accuracy is None else (UNSURE_FAMILY, "unsure")
     doubts = [guess.text for guess in facts.run.guesses if guess.kind in kinds]
     return RuleEvidence(subject="; ".join(doubts)) if doubts else None

@@ -18,10 +18,11 @@ APART = "apart-from-siblings"
 
 
 def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return the runs in their order; a run whose p50 is an outlier among its siblings is disturbed.
+    """Return the runs in their order, judged together.
 
-    Siblings are the runs of a case in a session. A record is published when its run ends, before
-    its siblings exist, so readers of several runs judge them.
+    A run whose p50 is an outlier among its siblings is disturbed. Siblings are the runs of a case
+    in a session. A record is published when its run ends, before its siblings exist, so readers of
+    several runs judge them.
     """
     judged = list(runs)
     sessions: dict[Hashable, list[int]] = {}
@@ -44,7 +45,10 @@ def case_in_session(run: RunRecord) -> Hashable:
 
 
 def has_siblings(run: RunRecord) -> bool:
-    """Return whether a run can have siblings: it belongs to a session, is not invalid, and its p50 was measured or replayed."""
+    """Return whether a run can have siblings.
+
+    It can if it belongs to a session, is not invalid, and its p50 was measured or replayed.
+    """
     is_timed = (run.latency.p50_ms or 0.0) > 0 and run.provenance.get("latency") in (
         "measured",
         "replayed",
@@ -53,7 +57,10 @@ def has_siblings(run: RunRecord) -> bool:
 
 
 def apart_among(p50s_ms: Sequence[float]) -> tuple[float, set[int]]:
-    """Return the median of the p50s of siblings in ms, and the indices of outliers on the log scale."""
+    """Return the median of the p50s of siblings, in ms, and the indices of outliers.
+
+    Outliers are found on the log scale.
+    """
     logs = [math.log(p50_ms) for p50_ms in p50s_ms]
     middle = _median(logs)
     if len(logs) < FEWEST:

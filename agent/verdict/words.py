@@ -36,7 +36,10 @@ class NumberRange(tuple[float, ...]):
 
 
 def sentence_of(*violations: Violation) -> str:
-    """Return the sentence of violations of one rule, without a full stop; for an unknown rule its name and numbers."""
+    """Return the sentence of violations of one rule, without a full stop.
+
+    For an unknown rule it is the rule's name and numbers.
+    """
     names = dict.fromkeys(name for violation in violations for name in violation.numbers)
     values: dict[str, NumberRange | str] = {
         name: NumberRange(
@@ -85,7 +88,10 @@ def assumed_scatter(session_sd: float) -> str:
 
 
 def not_counted_text(not_counted: int, counted: int) -> str:
-    """Return how many of the runs do not count: `2 of 7 runs do not count, because they were disturbed`."""
+    """Return how many of the runs do not count.
+
+    An example is `2 of 7 runs do not count, because they were disturbed`.
+    """
     why = (
         "does not count, because it was disturbed"
         if not_counted == 1
@@ -97,10 +103,11 @@ def not_counted_text(not_counted: int, counted: int) -> str:
 def verdict_lines(
     verdicts: Sequence[Verdict], not_counted: int = 0, *, with_notes: bool = True
 ) -> list[str]:
-    """Return a line for each violated rule, the most severe first, and lines with the number of runs that are disturbed or do not count.
+    """Return a line for each violated rule, the most severe first, and lines with counts.
 
-    A line is such as `disturbed: other processes used 40% to 80% of the cores while timing (2 of 3
-    runs). Close them and run again.`
+    The counts are the numbers of runs that are disturbed or do not count. A line is such as
+    `disturbed: other processes used 40% to 80% of the cores while timing (2 of 3 runs). Close them
+    and run again.`
     """
     by_rule: dict[tuple[Effect, str], list[Violation]] = {}
     for verdict in verdicts:
@@ -133,7 +140,10 @@ def verdict_lines(
 
 
 def none_ok_text(verdicts: Sequence[Verdict]) -> str | None:
-    """Return that none of the runs is ok, with the most severe reason; None if one is ok, or there are none."""
+    """Return that none of the runs is ok, with the most severe reason.
+
+    It is None if one is ok, or if there are no runs.
+    """
     if not verdicts or any(verdict.state == "ok" for verdict in verdicts):
         return None
     runs = f"{len(verdicts):,} runs, none of them ok" if len(verdicts) > 1 else "1 run, not ok"
@@ -141,7 +151,10 @@ def none_ok_text(verdicts: Sequence[Verdict]) -> str | None:
 
 
 def rule_rows() -> list[RuleRow]:
-    """Return the rules, the most severe first; sentences have N for a number of the run, and `...` for its subject."""
+    """Return the rules, the most severe first.
+
+    Their sentences have N for a number of the run, and `...` for its subject.
+    """
     rows = [
         RuleRow(
             rule.name,
