@@ -3,8 +3,9 @@
 They are scale and zero point of integer inputs and outputs, and the precision. An input of
 DequantizeLinear, or an output of QuantizeLinear, has the scale and zero point of that node, if
 these are single constants in the file. Weights are skipped: a protobuf library would copy them into
-memory that a run measures. Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto (field
-numbers), https://protobuf.dev/programming-guides/encoding.
+memory that a run measures.
+Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto (field numbers),
+https://protobuf.dev/programming-guides/encoding.
 """
 
 import struct

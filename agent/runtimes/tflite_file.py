@@ -2,8 +2,9 @@
 
 It returns the file's custom operators, the names and precision of its tensors, and its metadata.
 Each offset is checked, so that a truncated file gives an error in one line. The library's C++ code
-does not check them. Source: tensorflow/lite/schema/schema.fbs and metadata_schema.fbs (numbers of
-the fields), flatbuffers.dev/internals (layout).
+does not check them.
+Source: tensorflow/lite/schema/schema.fbs and metadata_schema.fbs (numbers of the fields),
+flatbuffers.dev/internals (layout).
 """
 
 import struct

@@ -68,7 +68,9 @@ def of_pixels(pixels: Pixels) -> Any:
 
 
 def read_map(path: Path) -> NDArray[Any]:
-    """Return a map of values for each pixel, [height, width]: of a PNG its greys or indices of its palette, or the array of a .npy file.
+    """Return a map of values for each pixel, [height, width].
+
+    It is the greys of a PNG or indices of its palette, or the array of a .npy file.
 
     Raises:
         ConfigError: it cannot be read, or holds more than one value a pixel (named).
@@ -121,7 +123,10 @@ def is_wide(path: Path) -> bool:
 
 
 def narrow_bits(paths: Sequence[Path]) -> tuple[int, list[Path]] | None:
-    """Return the bits used by the values in files of 16 bits a channel, and these files; None if there are none or most bits are used."""
+    """Return the bits used by the values in files of 16 bits a channel, and these files.
+
+    The result is None if there are no such files or most bits are used.
+    """
     wide = list(filter(is_wide, paths))
     bits = max((_bits(path) for path in wide), default=_NARROW_BITS + 1)
     return (bits, wide) if bits <= _NARROW_BITS else None

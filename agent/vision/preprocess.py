@@ -25,7 +25,11 @@ Array = NDArray[Any]
 
 
 def input_of(model: Card, loaded: Loaded) -> TensorInfo:
-    """Return the photograph's input; raises ConfigError if there are several, or the shape differs from the card's."""
+    """Return the photograph's input.
+
+    Raises:
+        ConfigError: there are several inputs, or the shape differs from the card's.
+    """
     if not loaded.inputs:
         return _UNDECLARED
     pictures = pictures_of(loaded.inputs)
@@ -58,7 +62,10 @@ def input_of(model: Card, loaded: Loaded) -> TensorInfo:
 
 
 def values_of_first(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDArray[np.float32]]:
-    """Return the real values of the batch's first sample, with the batch axis; `loaded` as the runtime returned it."""
+    """Return the real values of the batch's first sample, with the batch axis.
+
+    `loaded` is as the runtime returned it.
+    """
     batch = fixed_batch(loaded)
     if batch == 1:
         return real_values(outputs, loaded)
@@ -76,7 +83,10 @@ def real_values(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDArray
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A photograph in the input: `crop` (x1, y1, x2, y2, pixels of the photo) fills `width` x `height` at `left`, `top`."""
+    """A photograph in the input: `crop` fills `width` x `height` at `left`, `top`.
+
+    The crop is x1, y1, x2, y2 in pixels of the photograph.
+    """
 
     crop: tuple[float, float, float, float]
     width: int
@@ -101,7 +111,10 @@ class Placement:
         )
 
     def input_size(self, image: ImageInput) -> tuple[int, int]:
-        """Return height and width of the input: the card's, or the photograph's if it is not resized."""
+        """Return height and width of the input.
+
+        They are the card's, or the photograph's if it is not resized.
+        """
         return (self.height, self.width) if image.resize == "none" else (image.height, image.width)
 
 
@@ -155,9 +168,10 @@ class Preprocessor:
         self._imaging = photograph.pillow()
 
     def load(self, path: Path) -> tuple[Array, PhotoFrame]:
-        """Return the input tensor (batch, layout, dtype and quantisation as declared) and the mapping from the photograph.
+        """Return the input tensor and the mapping from the photograph.
 
-        A model with a fixed batch gets copies; an input of three axes gets no batch axis.
+        Batch, layout, dtype and quantisation are as declared. A model with a fixed batch gets
+        copies; an input of three axes gets no batch axis.
         """
         return self.load_photo(photograph.read(path))
 
@@ -198,7 +212,10 @@ class Preprocessor:
         return resize(pixels, *size)
 
     def tensor(self, pixels: Pixels, placement: Placement) -> Array:
-        """Return the placed pixels (uint8 [h, w, 3], RGB) as the input's values, in its layout and full size, without a batch axis."""
+        """Return the placed pixels as the input's values, in its layout and full size.
+
+        The pixels are uint8 [h, w, 3], RGB; the result has no batch axis.
+        """
         image = self._wanted
         is_planar = image.layout == "NCHW"
         size = placement.input_size(image)
@@ -232,7 +249,9 @@ class Preprocessor:
 
 
 def pixel_table(image: ImageInput, info: TensorInfo) -> Array:
-    """Return the tensor value of every pixel value: [3, 256], in the input's channel order and dtype.
+    """Return the tensor value of every pixel value: [3, 256].
+
+    It is in the input's channel order and dtype.
 
     Raises:
         ConfigError: the input's dtype is neither float nor integer.
@@ -253,7 +272,10 @@ def pixel_table(image: ImageInput, info: TensorInfo) -> Array:
 
 
 def _shift(table: Array) -> np.uint8 | None:
-    """Return the number whose sum with a pixel, modulo 256, is its value in the table; None if there is none."""
+    """Return the number whose sum with a pixel, modulo 256, is its value in the table.
+
+    It is None if there is no such number.
+    """
     if table.dtype.itemsize != 1:
         return None
     first = table.view(np.uint8)[0, 0]

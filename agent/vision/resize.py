@@ -1,9 +1,10 @@
-"""Bilinear resize without smoothing, bit for bit as OpenCV's INTER_LINEAR on uint8; by OpenCV itself if it gives the same bits.
+"""Bilinear resize without smoothing, bit for bit as OpenCV's INTER_LINEAR on uint8.
 
-We have our own because Pillow's bilinear resize smooths, the same photograph must give the same
-tensor on every device, and OpenCV is more than twice the size of numpy and has no wheels for 32-bit
-ARM. With `pip install opencv-python-headless` it is several times as fast; builds with vendors'
-kernels may round differently, so OpenCV is tried first.
+OpenCV itself does it if it gives the same bits. We have our own because Pillow's bilinear resize
+smooths, the same photograph must give the same tensor on every device, and OpenCV is more than
+twice the size of numpy and has no wheels for 32-bit ARM. With `pip install opencv-python-headless`
+it is several times as fast; builds with vendors' kernels may round differently, so OpenCV is tried
+first.
 """
 
 import logging
@@ -58,7 +59,10 @@ def resize_bilinear(pixels: Pixels, width: int, height: int) -> Pixels:
 
 
 def resize_to_half_width(planes: Iterable[Pixels], width: int, height: int) -> Pixels:
-    """Return three channels (each uint8 [h, 2 * width]) as `resize_bilinear` does, but faster: uint8 [height, width, 3], as planes."""
+    """Return three channels as `resize_bilinear` does, but faster.
+
+    The channels are uint8 [h, 2 * width] each; the result is uint8 [height, width, 3], as planes.
+    """
     resized = np.empty((3, height, width), np.uint8)
     for plane, values in zip(planes, resized, strict=True):
         pairs = plane.view(np.uint16)
@@ -99,7 +103,10 @@ def _horizontal(
 def _vertical(
     rows: NDArray[np.uint16], neighbours: Indices, shares: NDArray[np.uint32]
 ) -> NDArray[np.uint32]:
-    """Return grey levels between two neighbours each ([2, n]), by their shares ([2, n, 1]): uint32 [n, width * channels]."""
+    """Return grey levels between two neighbours each, by their shares.
+
+    Neighbours are [2, n], shares [2, n, 1]; the result is uint32 [n, width * channels].
+    """
     # Each product is cut before the sum, as in OpenCV: cutting the sum would round differently.
     value: NDArray[np.uint32] = rows[neighbours[0]].astype(np.uint32)
     other = rows[neighbours[1]].astype(np.uint32)
@@ -117,7 +124,10 @@ def _vertical(
 def _columns(
     old: int, new: int, channels: int
 ) -> tuple[Sequence[Indices], NDArray[np.int16], NDArray[np.int16]]:
-    """Return the positions of each new column's two neighbours, and the second's weight: its upper bits, in 1/128, and the lower four."""
+    """Return the positions of each new column's two neighbours, and the second's weight.
+
+    The weight is its upper bits, in 1/128, and the lower four.
+    """
     first, weight = _taps(old, new)
     weight[(first < 0) | (first >= old - 1)] = 0
     offsets = np.arange(1 if channels == 4 else channels)
@@ -131,7 +141,10 @@ def _columns(
 
 @lru_cache(maxsize=8)
 def _rows(old: int, new: int) -> tuple[Indices, Indices, NDArray[np.uint32]]:
-    """Return the needed old rows, each new row's two neighbours among these, [2, new], and their shares, [2, new, 1]."""
+    """Return the needed old rows, each new row's two neighbours among these, and their shares.
+
+    The neighbours are [2, new], the shares [2, new, 1].
+    """
     first, weight = _taps(old, new)
     # Shrinking to less than half does not need all rows.
     neighbours = np.stack([first, first + 1]).clip(0, old - 1)
@@ -144,7 +157,10 @@ def _rows(old: int, new: int) -> tuple[Indices, Indices, NDArray[np.uint32]]:
 
 
 def _taps(old: int, new: int) -> tuple[Indices, NDArray[np.int64]]:
-    """Return each new position's first neighbour (-1 at the edge), and the second neighbour's weight, in 1/2048."""
+    """Return each new position's first neighbour, and the second neighbour's weight.
+
+    The first neighbour is -1 at the edge; the weight is in 1/2048.
+    """
     at = ((np.arange(new) + 0.5) * (old / new) - 0.5).astype(np.float32)
     first = np.floor(at)
     return first.astype(np.int64), np.rint((at - first) * np.float32(_ONE)).astype(np.int64)
@@ -152,7 +168,10 @@ def _taps(old: int, new: int) -> tuple[Indices, NDArray[np.int64]]:
 
 @cache
 def fastest_resize() -> Resize:
-    """Return OpenCV's resize, or `resize_bilinear` if OpenCV is not installed or rounds differently."""
+    """Return OpenCV's resize, or else `resize_bilinear`.
+
+    The latter is returned if OpenCV is not installed or rounds differently.
+    """
     try:
         cv2 = import_module("cv2")
     except ImportError:

@@ -102,7 +102,10 @@ class Decoder(Protocol):
     def __init__(self, model: Card, loaded: Loaded) -> None: ...
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections in `outputs` (dequantised, float32, in the model's order), after NMS if the family needs it."""
+        """Return the detections in `outputs`, after NMS if the family needs it.
+
+        The outputs are dequantised, float32, and in the model's order.
+        """
 
 
 def names() -> list[str]:
@@ -137,7 +140,10 @@ class _Guarded:
 
 
 def tamed(values: Floats) -> Floats:
-    """Return the values with 0 for NaN, clipped to +-1e9; the same array if all are finite, which the sum of squares shows fastest."""
+    """Return the values with 0 for NaN, clipped to +-1e9.
+
+    The same array is returned if all values are finite, which the sum of squares shows fastest.
+    """
     if math.isfinite(np.vdot(values, values)):
         return values
     return np.clip(np.nan_to_num(values, nan=0.0), -_LARGEST, _LARGEST)

@@ -19,9 +19,10 @@ LARGEST_NORMALISED = 2.0
 
 
 def sigmoid(values: Floats) -> Floats:
-    """Return 1 / (1 + exp(-values)), or the values if all are in 0..1, because the graph has applied it.
+    """Return 1 / (1 + exp(-values)), or the values themselves if all are in 0..1.
 
-    Nearly all logits of scores are below 0, so the extremes decide.
+    The graph has applied the sigmoid then. Nearly all logits of scores are below 0, so the extremes
+    decide.
     """
     if values.size and values.min() >= 0 and values.max() <= 1:
         return values
@@ -43,14 +44,19 @@ def logit(probability: float) -> float:
 
 
 def means(bins: Floats) -> Floats:
-    """Return the mean of each distribution, in steps: float32 [edges, n] of logits [edges, steps, n]."""
+    """Return the mean of each distribution, in steps: float32 [edges, n].
+
+    The distributions are logits [edges, steps, n].
+    """
     weights = np.exp(bins - bins.max(axis=1, keepdims=True, initial=-np.inf))
     steps = np.arange(bins.shape[1], dtype=np.float32)[:, None]
     return np.asarray((weights * steps).sum(axis=1) / weights.sum(axis=1))
 
 
 def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return class and anchor of each score above `threshold`, class by class: int64 [n] each; `scores` is float32 [classes, anchors].
+    """Return class and anchor of each score above `threshold`, class by class: int64 [n] each.
+
+    `scores` is float32 [classes, anchors].
 
     A first pass finds the highest score of each class, after which few classes have to be searched:
     those above the threshold or with NaN.
@@ -96,7 +102,10 @@ def suppress_class_wise(
 
 
 def _overlaps(a: Floats, b: Floats, iou: float) -> NDArray[np.bool_]:
-    """Return whether boxes of `a` and `b` (float32 [6, n]) have the same class and overlap by more than `iou`: bool [a, b]."""
+    """Return whether boxes of `a` and `b` have the same class and overlap by more than `iou`.
+
+    The boxes are float32 [6, n], the result is bool [a, b].
+    """
     a = a[:, :, None]
     width, shared = sides = np.minimum(a[2:4], b[2:4, None])
     sides -= np.maximum(a[:2], b[:2, None])
@@ -113,7 +122,10 @@ def _overlaps(a: Floats, b: Floats, iou: float) -> NDArray[np.bool_]:
 
 
 def _greedy(over: NDArray[np.bool_]) -> list[int]:
-    """Return the indices of the candidates that remain; `over` is symmetric, the best candidate comes first."""
+    """Return the indices of the candidates that remain.
+
+    `over` is symmetric; the best candidate comes first.
+    """
     fallen = np.zeros(len(over), np.bool_)
     survivors = []
     # The memory shows changes during the loop, and is faster than the array.
@@ -132,9 +144,10 @@ def corners(centred: Floats) -> Floats:
 
 
 def input_unit(boxes: Floats, frame: PhotoFrame) -> Floats:
-    """Return the factors of x and y of boxes (four coordinates each) that give pixels of the input: float32 [2].
+    """Return the factors of x and y that give pixels of the input: float32 [2].
 
-    If most boxes do not exceed 2, they are 0..1; boxes of anchors without objects may lie anywhere.
+    They are for boxes of four coordinates each. If most boxes do not exceed 2, they are 0..1; boxes
+    of anchors without objects may lie anywhere.
     """
     if len(boxes) and np.median(boxes.max(axis=1)) > LARGEST_NORMALISED:
         return np.ones(2, np.float32)
@@ -142,12 +155,18 @@ def input_unit(boxes: Floats, frame: PhotoFrame) -> Floats:
 
 
 def in_pixels(boxes: Floats, frame: PhotoFrame) -> Floats:
-    """Return boxes (four coordinates of the input, x first), in pixels or 0..1, in pixels: float32 [n, 4]."""
+    """Return boxes, in pixels or 0..1, in pixels of the input: float32 [n, 4].
+
+    A box has four coordinates of the input, x first.
+    """
     return boxes * np.tile(input_unit(boxes, frame), 2)
 
 
 def unplaced(boxes: Floats, frame: PhotoFrame) -> Floats:
-    """Return boxes (x1, y1, x2, y2 in pixels of the input) in pixels of the photograph, not clipped: float32 [n, 4]."""
+    """Return boxes in pixels of the photograph, not clipped: float32 [n, 4].
+
+    The given boxes are x1, y1, x2, y2 in pixels of the input.
+    """
     offset, scale = np.array(
         [[frame.offset_x, frame.offset_y] * 2, [frame.scale_x, frame.scale_y] * 2], np.float32
     )
@@ -156,7 +175,10 @@ def unplaced(boxes: Floats, frame: PhotoFrame) -> Floats:
 
 
 def to_photo(boxes: Floats, frame: PhotoFrame) -> Floats:
-    """Return boxes (x1, y1, x2, y2 in pixels of the input) in pixels of the photograph, clipped to it: float32 [n, 4]."""
+    """Return boxes in pixels of the photograph, clipped to it: float32 [n, 4].
+
+    The given boxes are x1, y1, x2, y2 in pixels of the input.
+    """
     inside: Floats = np.maximum(unplaced(boxes, frame), np.float32(0))
     return np.minimum(
         inside, np.array([frame.photo_width, frame.photo_height] * 2, np.float32), out=inside
@@ -166,7 +188,10 @@ def to_photo(boxes: Floats, frame: PhotoFrame) -> Floats:
 def select(
     boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput, frame: PhotoFrame
 ) -> Detections:
-    """Return the candidates after suppression, best first, in pixels of the photograph; arguments as in `surviving`."""
+    """Return the candidates after suppression, best first, in pixels of the photograph.
+
+    The arguments are as in `surviving`.
+    """
     survivors = surviving(boxes, scores, classes, output)
     return Detections(to_photo(boxes[survivors], frame), scores[survivors], classes[survivors])
 
@@ -198,7 +223,10 @@ def surviving(
 
 
 def count_in_words(other_values: int, classes: int | None) -> str:
-    """Return the number of values of an anchor in words: the classes, if the card has their number, and these others."""
+    """Return the number of values of an anchor in words.
+
+    They are the classes, if the card has their number, and these others.
+    """
     return f"{other_values} + classes" if classes is None else str(other_values + classes)
 
 

@@ -1,4 +1,4 @@
-"""jetson-inference's SSD, YOLO-NAS and others with two outputs: boxes [1, n, 4], scores [1, n, classes].
+"""jetson-inference's SSD, YOLO-NAS, others: boxes [1, n, 4] and scores [1, n, classes].
 
 A row is an anchor or a cell. With a background, scores are [1, n, 1 + classes]. The values show
 what the boxes are (corners or centres, 0..1 or pixels) and what the scores are (background first,
@@ -62,7 +62,7 @@ class BoxesScores(Family):
 
     @classmethod
     def pictures(cls, facts: UnknownModel) -> Pictures:
-        """Return the preparation of YOLO-NAS for a grid, that of jetson-inference for other rows."""
+        """Return the preparation of YOLO-NAS for a grid, that of jetson-inference otherwise."""
         parts = two_tables(facts.shapes)
         return _GRID if parts is None or strides_of(parts[1], facts.size) else _PRIORS
 

@@ -36,7 +36,9 @@ _STEP = 0.1
 def boxes_in_pixels(
     boxes: Floats, candidates: NDArray[np.int64], frame: PhotoFrame, usual: Form
 ) -> Floats:
-    """Return the candidates among the boxes (float32 [n, 4]) as x1, y1, x2, y2 in pixels of the input: float32 [candidates, 4].
+    """Return the candidates among the boxes as x1, y1, x2, y2 in pixels of the input.
+
+    The boxes are float32 [n, 4], the result is float32 [candidates, 4].
 
     Raises:
         ConfigError: many boxes make no sense in any form.
@@ -51,7 +53,11 @@ def boxes_in_pixels(
 
 
 def _form(boxes: Floats, usual: Form) -> Form:
-    """Return the form of boxes as shares of the picture; raises ConfigError if they have neither."""
+    """Return the form of boxes as shares of the picture.
+
+    Raises:
+        ConfigError: the boxes have neither form.
+    """
     first, second = boxes[:, :2], boxes[:, 2:]
     are_corners = float((second >= first).all(axis=1).mean()) >= _ALL
     if usual == "centres":
@@ -81,10 +87,10 @@ def are_probabilities(*values: Floats) -> bool:
 def class_scores(
     values: Floats, classes: int | None, usual: Literal["last"] | None = None
 ) -> tuple[Floats, bool]:
-    """Return the scores of the classes, 0..1, without a background, float32 [n, classes]; and whether there was one.
+    """Return the scores of the classes, 0..1, without a background; and whether there was one.
 
-    With `usual` there is a background in that column, or in the other if that one wins in most
-    rows.
+    The scores are float32 [n, classes]. With `usual` there is a background in that column, or in
+    the other if that one wins in most rows.
     """
     are_done = are_probabilities(values)
     column = (
@@ -99,7 +105,10 @@ def class_scores(
 
 
 def _background(values: Floats, least: float, usual: Literal["last"] | None) -> int | None:
-    """Return the column of the background, 0 or -1; None if neither wins in most rows with a score above `least`."""
+    """Return the column of the background, 0 or -1.
+
+    It is None if neither wins in most rows with a score above `least`.
+    """
     winners = values.argmax(axis=1)
     first, last = (np.count_nonzero(winners == column) for column in (0, values.shape[1] - 1))
     if usual == "last":
@@ -110,7 +119,10 @@ def _background(values: Floats, least: float, usual: Literal["last"] | None) -> 
 
 
 def two_tables(shapes: Sequence[Shape]) -> tuple[int, int | None, int] | None:
-    """Return the index of the output with boxes, the number of rows, and that of scores in each; None for other outputs."""
+    """Return the index of the output with boxes, the number of rows, and that of scores in each.
+
+    The result is None for other outputs.
+    """
     # YOLOv4's boxes are [1, n, 1, 4].
     flat = [
         shape if len(shape) == 3 else (*shape[:2], *shape[3:])

@@ -1,9 +1,9 @@
-"""DETR, RT-DETR, D-FINE, RF-DETR, Deformable DETR, YOLOS: boxes [1, queries, 4] and scores [1, queries, classes], in any order.
+"""DETR, RT-DETR, D-FINE, RF-DETR, YOLOS: boxes [1, queries, 4], scores [1, queries, classes].
 
-Boxes are centre x, centre y, width, height in 0..1. With classes + 1 scores, the last one is "no
-object" and a softmax chooses one class per query (DETR, YOLOS). Otherwise each class stands for
-itself (sigmoid). If the values contradict this, the values decide (`conventions.py`). Further
-outputs are ignored.
+Deformable DETR has them too. The outputs come in any order. Boxes are centre x, centre y, width,
+height in 0..1. With classes + 1 scores, the last one is "no object" and a softmax chooses one class
+per query (DETR, YOLOS). Otherwise each class stands for itself (sigmoid). If the values contradict
+this, the values decide (`conventions.py`). Further outputs are ignored.
 Source: huggingface/transformers `image_processing_detr.py`, `image_processing_rt_detr.py`
 (`post_process_object_detection`).
 """
@@ -48,7 +48,10 @@ class Detr(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return a set with few rows that are no grid; the number of classes comes from labels, columns, name or annotations."""
+        """Recognise a set with few rows that are no grid.
+
+        The number of classes comes from labels, columns, name or annotations.
+        """
         _, rows, columns = two_tables(facts.shapes) or (0, 0, 0)
         if columns < 2 or (rows or 0) > MOST_QUERIES or strides_of(rows, facts.size):
             return None

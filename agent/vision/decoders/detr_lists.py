@@ -1,6 +1,7 @@
-"""RT-DETR, D-FINE, DEIM by their own exporters, TensorRT's EfficientNMS: labels, boxes [1, n, 4], scores, after suppression.
+"""RT-DETR, D-FINE, DEIM, EfficientNMS: labels, boxes [1, n, 4], scores, after suppression.
 
-Labels are [1, n], from 0, scores [1, n]. The exporters of RT-DETR and its kin have a second input,
+RT-DETR, D-FINE and DEIM are those of their own exporters, EfficientNMS is TensorRT's. Labels are
+[1, n], from 0, scores [1, n]. The exporters of RT-DETR and its kin have a second input,
 `orig_target_sizes`; EfficientNMS also gives the number of detections, [1, 1] or [1]. Boxes are x1,
 y1, x2, y2 in pixels of the input or 0..1.
 Source: lyuwenyu/RT-DETR `rtdetr_postprocessor.py`; NVIDIA/TensorRT
@@ -32,7 +33,10 @@ class DetrLists(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return models with an input for a size, or an integer count; not TensorFlow's graphs, in which y comes first."""
+        """Recognise models with an input for a size, or an integer count.
+
+        TensorFlow's graphs, in which y comes first, are not recognised.
+        """
         if (lists := _lists(facts.shapes)) is None:
             return None
         classes = facts.classes_or(COCO_CLASSES)
@@ -80,7 +84,10 @@ class DetrLists(Family):
 
 
 def _lists(shapes: Sequence[Shape]) -> tuple[int, tuple[int, int], int | None] | None:
-    """Return the indices of the outputs with boxes, the two lists, and the count, if there is one; None for other outputs."""
+    """Return the indices of the outputs with boxes, the two lists, and the count.
+
+    The count is present if there is one; the result is None for other outputs.
+    """
     count = (
         next((index for index, shape in enumerate(shapes) if set(shape) == {1}), None)
         if len(shapes) == 4

@@ -1,4 +1,4 @@
-"""The shipped detector: boxes [1, N, 4], scores [1, N, classes], one row for each cell of two grids.
+"""The shipped detector: boxes [1, N, 4], scores [1, N, classes], a row for each cell of two grids.
 
 - boxes, float32: how far the left, top, right and bottom edges lie from the cell's centre, in units
   of the stride, >= 0;

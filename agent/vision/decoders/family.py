@@ -1,4 +1,7 @@
-"""The base of our decoders: the facts about a model without a card, and how a family recognises it."""
+"""The base of our decoders.
+
+It has the facts about a model without a card, and how a family recognises it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,11 +25,12 @@ MOST_QUERIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Defaults of a family for the card of a model: the preparation of photographs, and suppression.
+    """Defaults of a family for the card of a model.
 
-    real = (pixel - mean) / sd, pixels 0..255, in the order of the input's colours; `mean` None: the
-    input and the framework decide. `side` is the usual height and width, if neither the file nor
-    its name has one; `doubt` is an assumption, or None.
+    They are the preparation of photographs, and suppression. real = (pixel - mean) / sd, pixels
+    0..255, in the order of the input's colours; `mean` None: the input and the framework decide.
+    `side` is the usual height and width, if neither the file nor its name has one; `doubt` is an
+    assumption, or None.
     """
 
     resize: Resize = "letterbox"
@@ -42,10 +46,11 @@ class Pictures:
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """The facts about a model that a family recognises; `doubts` are unconfirmed, each with the key of the card that settles it.
+    """The facts about a model that a family recognises.
 
-    `classes` is without a background. `family_doubt` is why it may be another family or task;
-    `task` is set if it differs from the family's.
+    `doubts` are unconfirmed, each with the key of the card that settles it. `classes` is without a
+    background. `family_doubt` is why it may be another family or task; `task` is set if it differs
+    from the family's.
     """
 
     classes: int
@@ -79,7 +84,10 @@ class UnknownModel:
 
     @property
     def table(self) -> tuple[int | None, int | None]:
-        """The sizes a and b of the one output [1, a, b], apart from raw maps after it; 0 and 0 for other outputs."""
+        """The sizes a and b of the one output [1, a, b]; 0 and 0 for other outputs.
+
+        Raw maps after that output do not count.
+        """
         first, *further = self.shapes or [()]
         is_table = len(first) == 3 and all(len(shape) == 5 for shape in further)
         return (first[1], first[2]) if is_table else (0, 0)
@@ -89,16 +97,25 @@ class UnknownModel:
         return len(self.labels) or self.categories
 
     def classes_or(self, usual: int) -> int:
-        """Return the number of classes that outputs do not show: by labels, by annotations that are not COCO's, or the usual one."""
+        """Return the number of classes that outputs do not show.
+
+        It is found by labels, by annotations that are not COCO's, or it is the usual one.
+        """
         return len(self.labels) or self.own_categories or usual
 
     @property
     def foreground(self) -> int:
-        """The number of labels, without the background with which some label files of COCO's ids begin."""
+        """The number of labels without a background.
+
+        Some label files of COCO's ids begin with the background.
+        """
         return COCO_LAST_ID if len(self.labels) == COCO_LAST_ID + 1 else len(self.labels)
 
     def unnamed(self, classes: int, taken_as: str = "") -> tuple[str, ...]:
-        """Return the doubt about classes without names, with the assumed names; empty if there are labels."""
+        """Return the doubt about classes without names, with the assumed names.
+
+        It is empty if there are labels.
+        """
         if self.labels:
             return ()
         assumption = taken_as or ("those of COCO" if classes == COCO_CLASSES else "")
@@ -111,7 +128,10 @@ class UnknownModel:
         )
 
     def one_of_heads(self, family: str, classes: int, *doubts: str) -> Recognition:
-        """Return a YOLO by its columns after those of the box; heads for other tasks have further columns."""
+        """Return a YOLO by its columns after those of the box.
+
+        Heads for other tasks have further columns.
+        """
         if self.labels or self.task is not None or classes == COCO_CLASSES:
             return Recognition(classes, doubts)
         likely = ", or one class and 17 keypoints" if classes == 1 + 3 * KEYPOINTS else ""
@@ -123,7 +143,10 @@ class UnknownModel:
         return Recognition(classes, doubts, other)
 
     def head_of_task(self, outputs: int, other_values: int) -> Recognition | None:
-        """Return a YOLO for another task by its anchors, which have `other_values` in addition to the classes."""
+        """Return a YOLO for another task by its anchors.
+
+        These have `other_values` in addition to the classes.
+        """
         sizes = next((shape[1:] for shape in self.shapes if len(shape) == 3), ())
         classes = min((size for size in sizes if size is not None), default=0) - other_values
         return (
@@ -135,7 +158,10 @@ class UnknownModel:
     def list_of_task(
         self, outputs: int, columns: int, classes: int = COCO_CLASSES
     ) -> Recognition | None:
-        """Return a YOLO for another task by the columns of its end-to-end rows; `classes` is the usual number."""
+        """Return a YOLO for another task by the columns of its end-to-end rows.
+
+        `classes` is the usual number.
+        """
         rows = next((shape for shape in self.shapes if len(shape) == 3), (0, 0, 0))
         if len(self.shapes) != outputs or rows[2] != columns or (rows[1] or 0) > MOST_QUERIES:
             return None
@@ -182,4 +208,7 @@ class Family:
             self._check(shapes)
 
     def _check(self, shapes: Sequence[Shape]) -> Any:
-        """Raise ConfigError if outputs do not belong to this family: those that the file declares, if no size is open, and each query's."""
+        """Raise ConfigError if outputs do not belong to this family.
+
+        Checked are those that the file declares, if no size is open, and each query's.
+        """

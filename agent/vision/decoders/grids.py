@@ -1,4 +1,7 @@
-"""Grids of cells over the input, one for each stride, of detectors with a prediction for each cell."""
+"""Grids of cells over the input, one for each stride.
+
+They are those of detectors with a prediction for each cell.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +19,10 @@ _MAP_STRIDES = (8, 16, 32, 64, 4)
 
 @dataclass(frozen=True, slots=True)
 class HeadMaps:
-    """By stride, the outputs with distances and scores (which may be the same); the numbers of these values of a cell, and their axis."""
+    """By stride, the outputs with distances and scores, which may be the same.
+
+    The numbers of these values of a cell, and their axis, are here too.
+    """
 
     outputs: dict[int, tuple[int, int]]
     distances: int
@@ -33,7 +39,10 @@ class HeadMaps:
 
 
 def grid_side(size_px: int, stride: int) -> int:
-    """Return the number of cells along a side of the input, rounded up, as by a convolution with padding."""
+    """Return the number of cells along a side of the input, rounded up.
+
+    It is rounded as by a convolution with padding.
+    """
     return -(-size_px // stride)
 
 
@@ -42,14 +51,20 @@ def cell_count(height: int, width: int, strides: Sequence[int]) -> int:
 
 
 def strides_of(cells: int | None, size: tuple[int, int] | None) -> tuple[int, ...]:
-    """Return the usual strides whose grids have that number of cells on an input of this height and width; empty if there are none."""
+    """Return the usual strides whose grids have that number of cells.
+
+    The input has this height and width; the result is empty if there are none.
+    """
     if cells is None or size is None:
         return ()
     return next((strides for strides in STRIDES if cell_count(*size, strides) == cells), ())
 
 
 def anchors_per_cell(count: int | None, size: tuple[int, int] | None) -> int:
-    """Return the number of anchors per cell of usual grids, 1 or 3, if `count` is that of all anchors; else 0."""
+    """Return the number of anchors per cell of usual grids, 1 or 3; 0 for other grids.
+
+    `count` is the number of all anchors.
+    """
     return next(
         (
             number
@@ -62,7 +77,10 @@ def anchors_per_cell(count: int | None, size: tuple[int, int] | None) -> int:
 
 @lru_cache(maxsize=8)
 def grid_cells(height: int, width: int, strides: tuple[int, ...]) -> tuple[Floats, Floats]:
-    """Return the cells' x, y (in cells) and their strides (pixels), each grid row by row: float32 [n, 2] and [n, 1]."""
+    """Return the cells' x, y and their strides, each grid row by row.
+
+    x and y are in cells, float32 [n, 2]; strides are in pixels, float32 [n, 1].
+    """
     corners, sizes = [], []
     for stride in strides:
         y, x = np.mgrid[: grid_side(height, stride), : grid_side(width, stride)]
@@ -74,9 +92,10 @@ def grid_cells(height: int, width: int, strides: tuple[int, ...]) -> tuple[Float
 def head_maps(
     shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Sequence[int], number: int | None
 ) -> HeadMaps | None:
-    """Return the maps of a detector: for each stride, distances (of these widths), scores, and perhaps their sum; None for other outputs.
+    """Return the maps of a detector for each stride; None for other outputs.
 
-    If one map has both, the distances have the width that leaves this number of scores.
+    They are distances (of these widths), scores, and perhaps their sum. If one map has both, the
+    distances have the width that leaves this number of scores.
     """
     axis, maps = _by_stride(shapes, size)
     outputs, values = {}, set()
@@ -113,7 +132,10 @@ def head_maps(
 def _by_stride(
     shapes: Sequence[Shape], size: tuple[int, int] | None
 ) -> tuple[int, dict[int, list[tuple[int, int | None]]]]:
-    """Return the axis of the channels, and by stride the indices of its maps, with their channels; empty if an output is no map."""
+    """Return the axis of the channels, and by stride the indices and channels of its maps.
+
+    The result by stride is empty if an output is no map.
+    """
     for axis in (1, -1) if size else ():
         maps: dict[int, list[tuple[int, int | None]]] = {}
         for index, shape in enumerate(shapes):

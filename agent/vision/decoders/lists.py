@@ -1,4 +1,7 @@
-"""Lists of boxes, labels and scores from detectors that suppress by themselves: finding which output is which."""
+"""Lists of boxes, labels and scores from detectors that suppress by themselves.
+
+The functions find which output is which.
+"""
 
 from collections.abc import Collection, Sequence
 
@@ -9,7 +12,10 @@ from edgemeter.agent.vision.decoders import Floats, Shape
 
 
 def labelled_lists(shapes: Sequence[Shape]) -> tuple[int, tuple[int, int]] | None:
-    """Return the indices of boxes, [n, 4] or [1, n, 4], and of two lists, [n] or [1, n]; None for other outputs."""
+    """Return the indices of boxes and of two lists; None for other outputs.
+
+    Boxes are [n, 4] or [1, n, 4], lists are [n] or [1, n].
+    """
     at = next(
         (index for index, shape in enumerate(shapes) if len(shape) in (2, 3) and shape[-1] == 4),
         None,
@@ -41,7 +47,10 @@ def whole_outputs(infos: Sequence[TensorInfo]) -> frozenset[int]:
 def labels_and_scores(
     outputs: Sequence[Floats], lists: tuple[int, int], integers: Collection[int]
 ) -> tuple[Floats, Floats]:
-    """Return labels and scores, float32 [n] each: labels are declared as integers, or exceed 1, or are whole, or come first."""
+    """Return labels and scores, float32 [n] each.
+
+    Labels are declared as integers, or exceed 1, or are whole, or come first.
+    """
     first, second = (outputs[index].ravel() for index in lists)
     if not set(lists) & set(integers):
         beyond = [bool(np.any(values > 1)) for values in (first, second)]

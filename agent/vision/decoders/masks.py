@@ -27,7 +27,10 @@ def split_rows(family: str, shapes: Sequence[Shape]) -> tuple[int, int]:
 
 
 def rows_alone(family: str, loaded: Loaded) -> tuple[Loaded, int]:
-    """Return `loaded` with the rows as its only output, and the number of prototypes (32 if open)."""
+    """Return `loaded` with the rows as its only output, and the number of prototypes.
+
+    The number is 32 if it is open.
+    """
     if not loaded.outputs:
         return loaded, PROTOTYPES
     rows, prototypes = split_rows(family, [info.shape for info in loaded.outputs])
@@ -41,7 +44,10 @@ def rows_alone(family: str, loaded: Loaded) -> tuple[Loaded, int]:
 def with_masks(
     detections: Detections, coefficients: Floats, tensor: Floats, frame: PhotoFrame
 ) -> Detections:
-    """Return the detections with masks; `coefficients` are float32 [n, count], `tensor` has the prototypes in either layout."""
+    """Return the detections with masks.
+
+    `coefficients` are float32 [n, count]; `tensor` has the prototypes in either layout.
+    """
     sides = (-(-frame.input_height // _CELL_PX), -(-frame.input_width // _CELL_PX))
     is_planar, is_channels_last = tensor.shape[2:] == sides, tensor.shape[1:3] == sides
     if tensor.shape[0] != 1 or not (is_planar or is_channels_last):
@@ -67,10 +73,10 @@ def with_masks(
 
 
 def photo_mask(values: Floats, box: Floats, frame: PhotoFrame, threshold: float) -> Mask:
-    """Return the pixels within the box above the threshold, by bilinear interpolation between the cells of a map.
+    """Return the pixels within the box above the threshold.
 
-    `values`, float32 [rows, columns], cover the whole input; the box is x1, y1, x2, y2 in pixels of
-    the photograph.
+    They are interpolated bilinearly between the cells of a map. `values`, float32 [rows, columns],
+    cover the whole input; the box is x1, y1, x2, y2 in pixels of the photograph.
     """
     left_px, right = _pixels(box[0], box[2], frame.photo_width)
     top, bottom = _pixels(box[1], box[3], frame.photo_height)
@@ -94,7 +100,10 @@ def _pixels(low: float, high: float, size: int) -> tuple[int, int]:
 def taps(
     begin: int, end: int, scale: float, offset: float, cells_per_px: float, cells: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Return for each pixel the two cells around its centre, and the weight of the second; at the rim only the outermost counts."""
+    """Return for each pixel the two cells around its centre, and the weight of the second.
+
+    At the rim only the outermost cell counts.
+    """
     at = np.clip(
         ((np.arange(begin, end) + 0.5) * scale + offset) * cells_per_px - 0.5, 0, cells - 1
     )

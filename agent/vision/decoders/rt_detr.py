@@ -1,7 +1,7 @@
-"""RT-DETR as Ultralytics exports it: [1, queries, 4 + classes], since 2026 [1, n, 6] with score and class.
+"""RT-DETR as Ultralytics exports it: [1, queries, 4 + classes], since 2026 [1, n, 6].
 
-Boxes are centre x, centre y, width, height in 0..1. Each class of a query above the threshold is a
-candidate of its own.
+Rows of six end with score and class. Boxes are centre x, centre y, width, height in 0..1. Each
+class of a query above the threshold is a candidate of its own.
 Source: ultralytics `nn/modules/head.py` (`RTDETRDecoder`).
 """
 

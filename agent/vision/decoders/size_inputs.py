@@ -28,7 +28,10 @@ def pictures_of(inputs: Sequence[TensorInfo]) -> list[TensorInfo]:
 
 
 def size_values(inputs: Sequence[TensorInfo], height: int, width: int) -> dict[str, NDArray[Any]]:
-    """Return the value of each input for a size, [1, 2] in its dtype, for an input of this height and width in pixels."""
+    """Return the value of each input for a size, [1, 2] in its dtype.
+
+    The size is this height and width of the input, in pixels.
+    """
     names = size_input_names(inputs)
     return {
         info.name: np.array([(width, height)], info.dtype) for info in inputs if info.name in names

@@ -1,10 +1,10 @@
-"""Detectors that end in TFLite_Detection_PostProcess: boxes, classes, scores and count, after suppression.
+"""Detectors that end in TFLite_Detection_PostProcess: boxes, classes, scores and count.
 
-Boxes are ymin, xmin, ymax, xmax, 0..1 of the input. The operator gives boxes, classes, scores,
-count in this order, but exporters shuffle them, and before the first call their shapes read []. So
-the roles are found from names, shapes and values of the real tensors. Boxes beyond the edge of the
-photograph are scored as the operator gives them, as for the published AP of these models (clipped,
-SSD gains 0.0017).
+They suppress by themselves. Boxes are ymin, xmin, ymax, xmax, 0..1 of the input. The operator gives
+boxes, classes, scores, count in this order, but exporters shuffle them, and before the first call
+their shapes read []. So the roles are found from names, shapes and values of the real tensors.
+Boxes beyond the edge of the photograph are scored as the operator gives them, as for the published
+AP of these models (clipped, SSD gains 0.0017).
 Source: tensorflow/lite/kernels/detection_postprocess.cc (outputs 0..3); names of Object Detection
 API and Model Maker exports.
 """
@@ -42,7 +42,10 @@ class TflitePostprocess(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return models with the four outputs, which no others have; TensorFlow's own graphs number classes from 1."""
+        """Recognise models with the four outputs, which no others have.
+
+        TensorFlow's own graphs number classes from 1.
+        """
         ranks = sorted(map(len, facts.shapes))
         if ranks != [0] * 4 and (
             ranks[1:] != [2, 2, 3]

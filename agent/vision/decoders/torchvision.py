@@ -1,9 +1,10 @@
-"""torchvision's Faster R-CNN, RetinaNet, SSD, FCOS and Mask R-CNN: boxes [n, 4], labels [n] from 1, scores [n], after suppression.
+"""torchvision's Faster/Mask R-CNN, RetinaNet, SSD, FCOS: boxes [n, 4], labels [n], scores [n].
 
-Boxes are x1, y1, x2, y2 in pixels of the input. Label 0 is the background; with COCO's weights
-labels are COCO's ids, 1..90. The lists come in any order, with or without a leading batch axis, and
-n differs from image to image. Masks of Mask R-CNN are [n, 1, H, W], 0..1 in pixels of the input.
-Keypoints are ignored.
+Boxes are x1, y1, x2, y2 in pixels of the input, after suppression. Label 0 is the background,
+others count from 1; with COCO's weights labels are COCO's ids, 1..90. The lists come in any order,
+with or without a leading batch axis, and n differs from image to image. Masks of Mask R-CNN are [n,
+1, H, W], 0..1 in pixels of the input. Keypoints are ignored.
+
 Source: pytorch/vision `torchvision/models/detection/generalized_rcnn.py` and `roi_heads.py`
 (`postprocess_detections`).
 """

@@ -34,7 +34,10 @@ class Yolo26(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return models with rows that are no grid; if their number is open, six columns may also be YOLOv5's with one class."""
+        """Recognise models with rows that are no grid.
+
+        If their number is open, six columns may also be YOLOv5's with one class.
+        """
         rows, columns = facts.table
         is_grid = anchors_per_cell(rows, facts.size) > 0 or (rows or 0) > MOST_QUERIES
         is_open = rows is None and facts.named is None and len(facts.labels) == 1
@@ -54,7 +57,10 @@ class Yolo26(Family):
     def _select(
         self, outputs: Sequence[Floats], frame: PhotoFrame
     ) -> tuple[Detections, Floats, Floats]:
-        """Return the detections, their values after the class, float32 [n, extra], and the factors of x and y: [2]."""
+        """Return the detections, their values after the class, and the factors of x and y.
+
+        The values are float32 [n, extra], the factors are [2].
+        """
         self._check([output.shape for output in outputs])
         rows = outputs[0].reshape(-1, COLUMNS + self._extra)
         rows = rows[rows[:, 4] > self._output.score_threshold]

@@ -1,6 +1,6 @@
-"""YOLO26-pose and Ultralytics pose exports with `nms=True`: [1, n, 6 + 3 x keypoints], not suppressed further.
+"""YOLO26-pose and Ultralytics pose exports with `nms=True`: [1, n, 6 + 3 x keypoints].
 
-Keypoints are the same as in `yolo-pose`.
+They are not suppressed further. Keypoints are the same as in `yolo-pose`.
 Source: ultralytics `nn/modules/head.py` (`Pose`, `Detect.postprocess`).
 """
 

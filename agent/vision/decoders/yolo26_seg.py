@@ -1,6 +1,6 @@
-"""YOLO26-seg and Ultralytics segmentation exports with `nms=True`: [1, n, 6 + 32] and prototypes, not suppressed further.
+"""YOLO26-seg and Ultralytics segmentation exports with `nms=True`: [1, n, 6 + 32], prototypes.
 
-The prototypes are the same as in `yolo-seg`.
+They are not suppressed further. The prototypes are the same as in `yolo-seg`.
 Source: ultralytics `nn/modules/head.py` (`Segment`, `Detect.postprocess`), `engine/exporter.py`.
 """
 

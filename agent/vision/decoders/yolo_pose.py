@@ -1,7 +1,7 @@
-"""YOLOv8-pose, YOLO11-pose: [1, 4 + classes + 3 x keypoints, anchors], people with COCO's 17 keypoints.
+"""YOLOv8-pose, YOLO11-pose: [1, 4 + classes + 3 x keypoints, anchors], COCO's 17 keypoints.
 
-A keypoint is x, y (in pixels or 0..1, like the boxes) and score; the sigmoid is in the graph.
-Suppression is that of the boxes.
+The objects are people. A keypoint is x, y (in pixels or 0..1, like the boxes) and score; the
+sigmoid is in the graph. Suppression is that of the boxes.
 Source: ultralytics `nn/modules/head.py` (`Pose.kpts_decode`).
 """
 

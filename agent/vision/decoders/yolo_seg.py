@@ -1,4 +1,4 @@
-"""YOLOv8-seg, YOLO11-seg, YOLOv9-seg: [1, 4 + classes + 32, anchors] and prototypes [1, 32, H/4, W/4].
+"""YOLOv8-seg, YOLO11-seg, YOLOv9-seg: [1, 4 + classes + 32, anchors], prototypes [1, 32, H/4, W/4].
 
 In TFLite files the prototypes are [1, H/4, W/4, 32]. A mask is the sum of the prototypes weighted
 by the 32 coefficients, where that sum is above 0, within the box, interpolated to the photograph's

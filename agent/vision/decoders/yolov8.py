@@ -23,7 +23,7 @@ from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 
 
 class YoloV8(Family):
-    """Decodes one [1, 4 + classes, anchors] tensor; the transposed [1, anchors, 4 + classes] too."""
+    """Decodes one [1, 4 + classes, anchors] tensor; [1, anchors, 4 + classes] too."""
 
     NAME = r"yolo(v8|v9|v?11|v?12|v?13)|yolov5\w*u(?![a-z])"
     PICTURES = Pictures(nms_iou=0.7)
@@ -33,7 +33,10 @@ class YoloV8(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return models whose anchors are the cells of their grids; name or classes distinguish exchanged axes from YOLOX."""
+        """Recognise models whose anchors are the cells of their grids.
+
+        Name or classes distinguish exchanged axes from YOLOX.
+        """
         rows, columns = facts.table
         labels, is_named = len(facts.labels), facts.named == "yolov8"
         is_classes_first = columns is None and (4 + labels == rows if labels else is_named)
@@ -67,7 +70,10 @@ class YoloV8(Family):
         return self._select(outputs[0], frame)[0]
 
     def _select(self, tensor: Floats, frame: PhotoFrame) -> tuple[Detections, Floats, Floats]:
-        """Return the detections, their values after the classes, float32 [n, extra], and the factors of x and y: [2]."""
+        """Return the detections, their values after the classes, and the factors of x and y.
+
+        The values are float32 [n, extra], the factors are [2].
+        """
         rows = tensor[0] if self._check([tensor.shape]) else tensor[0].T
         end = len(rows) - self._extra
         classes, anchors = boxes.above(rows[4:end], self._output.score_threshold)
@@ -90,7 +96,10 @@ class YoloV8(Family):
         return detections, extra[survivors], unit
 
     def _check(self, shapes: Sequence[Shape]) -> bool:
-        """Return whether the last axis is that of anchors, by the card's number of classes, or else because it is the longer one."""
+        """Return whether the last axis is that of anchors.
+
+        It is by the card's number of classes, or else because it is the longer one.
+        """
         shape, classes, other_values = shapes[0], self._output.classes, 4 + self._extra
         if (
             len(shapes) == 1

@@ -1,12 +1,12 @@
-"""Raw heads of YOLOv8 to YOLO26, the usual INT8 export for Rockchip: maps of boxes and scores for each stride.
+"""Raw heads of YOLOv8 to YOLO26: maps of boxes and scores for each stride.
 
-The heads are cut before boxes are decoded. Each stride has a map of distances and one of class
-scores, and in some exports one of the scores' sum, which is ignored. They come in any order,
-channels first or last, with all cells in one axis or in two. If one map holds both, as in training,
-the distances come first. The distance of an edge from the cell's centre is the mean of a
-distribution over 16 steps (softmax), in strides; in YOLO26 and YOLOv6 it is one value. Scores are
-probabilities or logits (`conventions.py`). Every class of a cell above the threshold is a candidate
-of its own.
+They are the usual INT8 export for Rockchip. The heads are cut before boxes are decoded. Each stride
+has a map of distances and one of class scores, and in some exports one of the scores' sum, which is
+ignored. They come in any order, channels first or last, with all cells in one axis or in two. If
+one map holds both, as in training, the distances come first. The distance of an edge from the
+cell's centre is the mean of a distribution over 16 steps (softmax), in strides; in YOLO26 and
+YOLOv6 it is one value. Scores are probabilities or logits (`conventions.py`). Every class of a cell
+above the threshold is a candidate of its own.
 Source: airockchip/rknn_model_zoo `examples/yolov8/python/yolov8.py`; ultralytics
 `nn/modules/head.py` (`Detect`).
 """
@@ -37,7 +37,10 @@ class YoloV8Heads(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return the number of classes in the maps; if one map has distances and scores, it must be the known number."""
+        """Recognise a detector by its maps, which show the number of classes.
+
+        If one map has distances and scores, it must be the known number.
+        """
         heads = head_maps(facts.shapes, facts.size, _WIDTHS, facts.known_classes or COCO_CLASSES)
         if heads is None or (
             len(facts.shapes) == len(heads.outputs)

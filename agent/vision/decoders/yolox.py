@@ -1,8 +1,9 @@
-"""YOLOX, as a raw grid or with `--decode_in_inference`: [1, cells, 5 + classes], one anchor per cell.
+"""YOLOX: [1, cells, 5 + classes], one anchor per cell.
 
-A raw row is x, y (offset from the cell, in cells), width, height (logarithm, in cells), objectness,
-class scores. Cells run over the strides in order, each row by row. The values decide whether rows
-are raw: an offset stays within a few cells. Pictures are BGR, 0..255, at the upper left.
+It is a raw grid, or was exported with `--decode_in_inference`. A raw row is x, y (offset from the
+cell, in cells), width, height (logarithm, in cells), objectness, class scores. Cells run over the
+strides in order, each row by row. The values decide whether rows are raw: an offset stays within a
+few cells. Pictures are BGR, 0..255, at the upper left.
 Source: Megvii-BaseDetection/YOLOX `yolox/utils/demo_utils.py` (`demo_postprocess`) and
 `utils/boxes.py` (`postprocess`: the best class of a cell is its only candidate).
 """
