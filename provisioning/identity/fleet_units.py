@@ -20,7 +20,11 @@ BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT = (
 
 
 def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, str]:
-    """Return the fleet's units by name, run by the Python `program`; raises ConfigError if a unit cannot contain the folder's name."""
+    """Return the fleet's units by name, run by the Python `program`.
+
+    Raises:
+        ConfigError: a unit cannot contain the folder's name.
+    """
     path = folder.path.absolute()
     if not str(path).isprintable():
         raise ConfigError(

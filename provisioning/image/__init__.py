@@ -1,1 +1,4 @@
-"""Prepares a card, an image or a stick, so that a board installs the agent and joins the fleet at its first boot."""
+"""Prepares a card, an image or a stick for the first boot of a board.
+
+There the board installs the agent and joins the fleet.
+"""

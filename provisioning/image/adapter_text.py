@@ -1,7 +1,7 @@
-"""Shared by the first-boot formats: the command that starts our script, and text in which the user's lines stay.
+"""The parts that the first-boot formats share.
 
-At every boot each format starts the script in the payload, which copies itself and its unit to the
-disk.
+They are the command that starts our script, and text in which the user's lines stay. At every boot
+each format starts the script in the payload, which copies itself and its unit to the disk.
 """
 
 from collections.abc import Iterable

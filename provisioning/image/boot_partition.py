@@ -1,4 +1,7 @@
-"""The boot partition of a board: in an image, by Debian's mtools and without root, or mounted as a folder."""
+"""The boot partition of a board.
+
+It is in an image, which Debian's mtools access without root, or mounted as a folder.
+"""
 
 import json
 import os
@@ -44,7 +47,11 @@ class MountedFolder:
         return {entry.name.lower() for entry in self.path.iterdir()}
 
     def text(self, name: str) -> str | None:
-        """Return a small file as text, None if there is none; raises ConfigError if it is not text."""
+        """Return a small file as text, None if there is none.
+
+        Raises:
+            ConfigError: it is not text.
+        """
         file = self.path / name
         return decoded(self.path, name, file.read_bytes()) if file.is_file() else None
 
@@ -65,7 +72,10 @@ class MountedFolder:
         os.sync()
 
     def read_back(self, names: list[str], scratch: Path) -> Path:  # noqa: ARG002 - the files are in a folder already
-        """Return the folder itself; the page cache of these files is dropped, so that the medium is read."""
+        """Return the folder itself.
+
+        The page cache of these files is dropped, so that the medium is read.
+        """
         for name in names:
             for file in files_below(self.path / name):
                 descriptor = os.open(file, os.O_RDONLY)
@@ -92,7 +102,11 @@ class ImagePartition:
         return {line.removeprefix("::").strip("/").lower() for line in lines}
 
     def text(self, name: str) -> str | None:
-        """Return a small file as text, None if there is none; raises ConfigError if it is not text."""
+        """Return a small file as text, None if there is none.
+
+        Raises:
+            ConfigError: it is not text.
+        """
         return (
             decoded(self.path, name, self._mtools("mtype", f"::{name}").stdout)
             if name in self.names()
@@ -110,7 +124,11 @@ class ImagePartition:
             self._mtools("mdeltree", f"::{name}")
 
     def write(self, staged: Path, name: str) -> None:
-        """Write the file or folder `name` of the folder `staged`; raises UnavailableError if that fails."""
+        """Write the file or folder `name` of the folder `staged`.
+
+        Raises:
+            UnavailableError: writing fails.
+        """
         self._mtools("mcopy", "-s", "-o", str(staged / name), "::")
 
     def read_back(self, names: list[str], scratch: Path) -> Path:
@@ -147,7 +165,11 @@ def files_below(path: Path) -> Iterator[Path]:
 
 
 def open_boot_partition(path: Path) -> BootPartition:
-    """Return the boot partition in an image, or its mounted folder; raises ConfigError if there is none, or several."""
+    """Return the boot partition in an image, or its mounted folder.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
     if path.is_dir():
         return MountedFolder(path)
     if not path.is_file():

@@ -1,7 +1,8 @@
-"""cloud-init's NoCloud: `user-data`, `meta-data`, `network-config` on the boot partition, or on a stick labelled CIDATA.
+"""cloud-init's NoCloud: `user-data`, `meta-data` and `network-config`.
 
-The installation never runs inside cloud-init, which marks a once-per-instance step as done before
-it is done: a power cut would lose it. `bootcmd` runs at every boot and only starts our unit.
+They are on the boot partition, or on a stick labelled CIDATA. The installation never runs inside
+cloud-init, which marks a once-per-instance step as done before it is done: a power cut would lose
+it. `bootcmd` runs at every boot and only starts our unit.
 Source: cloud-init's documentation, "NoCloud", and its helpers.py.
 """
 
@@ -26,7 +27,10 @@ ITEM = f"- [sh, -c, {json.dumps(START)}]"
 
 
 def adapter_files(boot: BootPartition, wifi: Wifi | None, instance: str) -> dict[str, str]:
-    """Return the files by which cloud-init starts our unit, the last to write at the end; raises ConfigError as `user_data`."""
+    """Return the files by which cloud-init starts our unit, the last to write at the end.
+
+    It raises ConfigError as `user_data`.
+    """
     files = {NETWORK: network(wifi)} if wifi is not None else {}
     lines = [
         line
@@ -54,7 +58,11 @@ def adapter_files(boot: BootPartition, wifi: Wifi | None, instance: str) -> dict
 
 
 def user_data(text: str, where: str) -> str:
-    """Return the user-data `text` with our start in it; raises ConfigError if it is not a cloud-config with one command per line."""
+    """Return the user-data `text` with our start in it.
+
+    Raises:
+        ConfigError: it is not a cloud-config with one command per line.
+    """
     lines = without_ours(text) if text.strip() else [HEADER]
     if lines[0].strip() != HEADER:
         raise ConfigError(

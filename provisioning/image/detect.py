@@ -1,4 +1,7 @@
-"""Detects the first-boot format of a card, and files on it that do not match: a wrong format silently does nothing."""
+"""Detects the first-boot format of a card, and files on it that do not match.
+
+A wrong format silently does nothing.
+"""
 
 import re
 
@@ -26,7 +29,9 @@ FIRST_BOOT_FILES: dict[str, BootFormat | None] = {
 
 
 def choose_format(boot: BootPartition) -> tuple[BootFormat, str]:
-    """Return the format of the system, and why: by the date in its issue.txt, else by the files of its boot partition.
+    """Return the format of the system, and why.
+
+    It is found by the date in its issue.txt, else by the files of its boot partition.
 
     Raises:
         ConfigError: the system is too old, or nothing shows its format.
@@ -66,7 +71,10 @@ def system_date(boot: BootPartition) -> str | None:
 
 
 def misfits(boot: BootPartition, form: BootFormat, arch: str, python: str) -> list[str]:
-    """Return other files that act at the first boot, and reasons why a release for this architecture and Python may not fit the system."""
+    """Return other files that act at the first boot, and reasons against this release.
+
+    These are reasons why a release for this architecture and Python may not fit the system.
+    """
     names = boot.names()
     texts = [
         f"{name} also acts at the first boot: delete it if that is not intended"

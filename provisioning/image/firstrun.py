@@ -1,6 +1,7 @@
-"""`firstrun.sh`, which Raspberry Pi OS Bookworm and the first Trixie run once from the kernel's command line.
+"""`firstrun.sh`, which Raspberry Pi OS Bookworm and the first Trixie run once.
 
-It runs without a network: it installs our unit, sets the Wi-Fi up, and reboots the board.
+The kernel's command line starts it. It runs without a network: it installs our unit, sets the Wi-Fi
+up, and reboots the board.
 Source: rpi-imager doc/os_customisation_formats.md; raspberrypi-sys-mods firstboot, imager_custom
 and imager_fixup, which rewrites the paths below /boot and the end of the script from its `rm` on.
 """
@@ -37,7 +38,10 @@ exit 0
 
 
 def adapter_files(boot: BootPartition, wifi: Wifi | None) -> dict[str, str]:
-    """Return the files that make the board run our part once, the last to write at the end; the user's own script stays."""
+    """Return the files that make the board run our part once, the last to write at the end.
+
+    The user's own script stays.
+    """
     files = {WIFI_CONNECTION: connection(wifi)} if wifi is not None else {}
     files[NAME] = script(boot.text(NAME) or "", wifi)
     line = (boot.text(KERNEL_LINE) or "").replace("\0", " ")
@@ -74,7 +78,10 @@ def script(text: str, wifi: Wifi | None) -> str:
 
 
 def connection(wifi: Wifi) -> str:
-    """Return a NetworkManager connection; the network's name is in bytes, so that no character needs quoting."""
+    """Return a NetworkManager connection.
+
+    The network's name is in bytes, so that no character needs quoting.
+    """
     ssid = "".join(f"{byte};" for byte in wifi.ssid.encode())
     lines = [
         "[connection]",

@@ -1,4 +1,7 @@
-"""Prepares a boot partition: the payload, the same for every system, then the files of its first-boot format, which start it."""
+"""Prepares a boot partition: the payload, then the files of its first-boot format.
+
+The payload is the same for every system; the files of the format start it.
+"""
 
 import filecmp
 import hashlib
@@ -33,7 +36,10 @@ SPARE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class PreparedCard:
-    """A written card: `first_boot_files` are those of the first-boot format, which was chosen because of `why`."""
+    """A written card.
+
+    `first_boot_files` are those of the first-boot format, which was chosen because of `why`.
+    """
 
     first_boot: BootFormat
     why: str
@@ -133,7 +139,11 @@ def _write(boot: BootPartition, staged: Path, names: list[str], size_bytes: int)
 
 
 def _verify(boot: BootPartition, staged: Path, scratch: Path) -> None:
-    """Compare every byte after reading it back, as some cards lose acknowledged writes; raises UnavailableError if one differs."""
+    """Compare every byte after reading it back, as some cards lose acknowledged writes.
+
+    Raises:
+        UnavailableError: a byte differs.
+    """
     scratch.mkdir()
     read = boot.read_back([path.name for path in staged.iterdir()], scratch)
     for file in files_below(staged):

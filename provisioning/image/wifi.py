@@ -10,7 +10,10 @@ from edgemeter.agent.base.errors import ConfigError, os_error_as
 
 @dataclass(frozen=True, slots=True)
 class Wifi:
-    """A network: `psk_hex` is the key derived from the passphrase, None for an open one; `country` is where the radio is used."""
+    """A network; `country` is where the radio is used.
+
+    `psk_hex` is the key derived from the passphrase, None for an open network.
+    """
 
     ssid: str
     psk_hex: str | None = field(repr=False)
@@ -18,7 +21,11 @@ class Wifi:
 
 
 def read_wifi(ssid: str, passphrase_file: Path | None, country: str | None) -> Wifi:
-    """Return a network with the passphrase in a file, else an open one; raises ConfigError, without the passphrase, if it is invalid."""
+    """Return a network with the passphrase in a file, else an open one.
+
+    Raises:
+        ConfigError: it is invalid; the message is without the passphrase.
+    """
     if not 1 <= len(ssid.encode()) <= 32 or not ssid.isprintable():
         raise ConfigError(
             f"invalid network name {ssid!r}: use 1 to 32 bytes of printable characters "

@@ -1,4 +1,7 @@
-"""`fleet.toml`: the devices and the server of a fleet as people write them; `sample_fleet.toml` next to this file shows every key."""
+"""`fleet.toml`: the devices and the server of a fleet as people write them.
+
+`sample_fleet.toml` next to this file shows every key.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,10 +38,11 @@ class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ServerEntry(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The addresses for devices: the broker, and the service for certificates and content over HTTPS.
+    """The addresses for devices: the broker, and the fleet's service over HTTPS.
 
-    `service` is the service's host if it differs from the broker's; `names` are further ones of
-    both. `accept`: `token` is enough to join, or approval by `hand` is required.
+    The service has certificates and content. `service` is the service's host if it differs from the
+    broker's; `names` are further ones of both. `accept`: `token` is enough to join, or approval by
+    `hand` is required.
     """
 
     broker: str
@@ -94,12 +98,22 @@ def faults(fleet_file: FleetFile, _path: Path | None = None) -> Iterator[str]:
 
 
 def read_if_present(folder: FleetFolder) -> FleetFile | None:
-    """Return fleet.toml, None if it is absent; raises ConfigError if it has a wrong or unknown key."""
+    """Return fleet.toml, None if it is absent.
+
+    Raises:
+        ConfigError: it has a wrong or unknown key.
+    """
     return read(folder.fleet_file) if folder.fleet_file.exists() else None
 
 
 def fleet_broker_address(folder: FleetFolder, client: str = "fleet") -> BrokerAddress:
-    """Return the broker's address of the folder, else of fleet.toml, with `client`'s certificate; raises ConfigError if there is none."""
+    """Return the broker's address of the folder, else of fleet.toml.
+
+    It is used with `client`'s certificate.
+
+    Raises:
+        ConfigError: there is no address.
+    """
     broker = folder.broker_address
     if broker is None:
         broker = read(folder.fleet_file).server.broker_url
@@ -116,5 +130,9 @@ def fleet_broker_address(folder: FleetFolder, client: str = "fleet") -> BrokerAd
 
 
 def open_registry(folder: FleetFolder, *, read_only: bool = False) -> Registry:
-    """Return a fleet's registry, a context manager; raises ConfigError if it is absent or damaged."""
+    """Return a fleet's registry, a context manager.
+
+    Raises:
+        ConfigError: it is absent or damaged.
+    """
     return Registry(folder.registry, "read" if read_only else "write")

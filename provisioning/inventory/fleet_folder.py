@@ -1,6 +1,7 @@
-"""The files of a fleet: certificates, keys, the broker's configuration, the registry, and content for devices.
+"""The files of a fleet.
 
-They are in one folder on the server, readable by its owner only; `edgemeter fleet init` makes it.
+They are certificates, keys, the broker's configuration, the registry, and content for devices. They
+are in one folder on the server, readable by its owner only; `edgemeter fleet init` makes it.
 """
 
 import os
@@ -11,7 +12,10 @@ from edgemeter.agent.base import config
 
 
 class FleetFolder:
-    """The files of one fleet, below `path`; `broker_address` overrides that of fleet.toml on this machine."""
+    """The files of one fleet, below `path`.
+
+    `broker_address` overrides that of fleet.toml on this machine.
+    """
 
     def __init__(self, path: Path, broker_address: str | None = None) -> None:
         self.path = path
@@ -48,7 +52,10 @@ class FleetFolder:
 
     @property
     def command(self) -> str:
-        """The beginning of commands on this fleet: `edgemeter fleet`, with the folder if it is not the default."""
+        """The beginning of commands on this fleet.
+
+        It is `edgemeter fleet`, with the folder if it is not the default.
+        """
         return (
             "edgemeter fleet"
             if self.path == default().path

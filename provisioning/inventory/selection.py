@@ -1,4 +1,6 @@
-"""The devices of a fleet for commands, and the language that selects them: `board=pi5 & coral`, `pi5-* | !coral`, `all`.
+"""The devices of a fleet for commands, and the language that selects them.
+
+Examples are `board=pi5 & coral`, `pi5-* | !coral` and `all`.
 
     selection   one or more of these, joined by `|`
     all of      one or more of these, joined by `&`
@@ -37,7 +39,11 @@ _WORD = re.compile(r"[^&|!()='\"]+")
 
 
 def parse(text: str) -> DeviceTest:
-    """Return a selection as a function of a device; raises ConfigError, which names the condition, if it is invalid."""
+    """Return a selection as a function of a device.
+
+    Raises:
+        ConfigError: the selection is invalid; the message names the condition.
+    """
     alternatives = [
         [_condition(text, part) for part in parts.split("&")] for parts in text.split("|")
     ]
@@ -74,7 +80,9 @@ def _condition(text: str, part: str) -> DeviceTest:
 
 
 def read_devices(folder: FleetFolder, registry: Registry) -> list[Device]:
-    """Return every device, by fleet and name, also one that only reports: a restored registry does not know devices that joined since.
+    """Return every device, by fleet and name, also one that only reports.
+
+    A restored registry does not know devices that joined since.
 
     Raises:
         ConfigError: fleet.toml has a wrong or unknown key.
@@ -92,7 +100,11 @@ def read_devices(folder: FleetFolder, registry: Registry) -> list[Device]:
 
 
 def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[Device]:
-    """Return the devices that match the selection, by fleet and name; raises ConfigError if it is invalid, or matches none."""
+    """Return the devices that match the selection, by fleet and name.
+
+    Raises:
+        ConfigError: it is invalid, or matches none.
+    """
     fits = parse(text)
     everyone = read_devices(folder, registry)
     matching = [device for device in everyone if fits(device)]

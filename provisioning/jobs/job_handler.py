@@ -1,8 +1,9 @@
-"""The handler for jobs: sends orders to online devices, applies their reports, and gives up overdue ones.
+"""The handler for jobs, which sends orders to online devices.
 
-A decision is committed to the registry before it is published, so a kill at any moment costs
-nothing: orders are repeated and answered from the device's journal, and reports are repeated until
-they are acknowledged. Each poll reads only changes.
+It also applies their reports, and gives up overdue ones. A decision is committed to the registry
+before it is published, so a kill at any moment costs nothing: orders are repeated and answered from
+the device's journal, and reports are repeated until they are acknowledged. Each poll reads only
+changes.
 """
 
 import logging
@@ -70,9 +71,9 @@ LONGEST_PROGRESS = 200
 
 
 class OrderSender:
-    """Stores which devices are `online`, and the unanswered orders; `due` returns those to send again, with growing pauses.
+    """Stores which devices are `online`, and the unanswered orders.
 
-    After a kill all are sent once more.
+    `due` returns those to send again, with growing pauses. After a kill all are sent once more.
     """
 
     def __init__(self) -> None:
@@ -81,16 +82,25 @@ class OrderSender:
         self._tries: dict[int, tuple[tuple[int, str | None], int, int]] = {}
 
     def is_online(self, device: str) -> bool:
-        """Return whether the device last reported that it is online, and the value that orders to it must repeat."""
+        """Return whether the device last reported that it is online.
+
+        It must also have reported the value that orders to it must repeat.
+        """
         return self.challenge(device) is not None
 
     def challenge(self, device: str) -> str | None:
-        """Return the value that orders to the device must repeat, None if it is offline or did not report one."""
+        """Return the value that orders to the device must repeat.
+
+        It is None if the device is offline or did not report one.
+        """
         state = self.online.get(device)
         return state.challenge if state is not None else None
 
     def reported(self, device: str, state: DeviceState) -> bool:
-        """Store a device's state; return whether it is news: the end of a session that was followed by another is not."""
+        """Store a device's state; return whether it is news.
+
+        The end of a session that was followed by another is not.
+        """
         before = self.online.get(device)
         if state.state == "online":
             self.online[device] = state
@@ -146,7 +156,10 @@ def _content(execution: Execution) -> tuple[int, str | None]:
 
 
 class DecisionRound:
-    """One round of decisions: the `changed` executions, and the `messages` to publish once that is committed."""
+    """One round of decisions on the `changed` executions.
+
+    The `messages` are published once the decisions are committed.
+    """
 
     def __init__(self, registry: Registry, queue: JobQueue, now_ns: int) -> None:
         self._registry = registry
@@ -190,7 +203,10 @@ class DecisionRound:
             self.messages.append(order_message(execution, self._queue.job(execution)))
 
     def give_up(self, execution: Execution) -> None:
-        """End an execution whose deadline has passed, and inform its device, which may still work on it."""
+        """End an execution whose deadline has passed, and inform its device.
+
+        The device may still work on it.
+        """
         job = self._queue.job(execution)
         after = expire(execution, job, self._now_ns)
         self.note(after)
@@ -254,7 +270,10 @@ class JobHandler:
         self._patient_ns = 0
 
     def received(self, message: Message) -> None:
-        """Receive a report, a device's state, or its progress; a report on an unknown job is acknowledged, and dropped."""
+        """Receive a report, a device's state, or its progress.
+
+        A report on an unknown job is acknowledged, and dropped.
+        """
         topic = parse_topic(message.topic)
         if topic.kind == "job":
             self._report(topic, decode_report(message.payload))
@@ -339,7 +358,10 @@ class JobHandler:
         return self._queue
 
     def _meet(self, queue: JobQueue, now_ns: int) -> None:
-        """Send reconnected devices their unanswered messages, and determine the next execution of each that came or went."""
+        """Send reconnected devices their unanswered messages.
+
+        The next execution is determined for each device that came or went.
+        """
         for device in self._moved:
             self._came_ns[device] = now_ns
             is_online = self._sender.is_online(device)
@@ -426,7 +448,10 @@ class JobHandler:
             self._send(topic, command)
 
     def _send(self, topic: Topic, command: Order | ReportReceipt) -> None:
-        """Sign a command for one device and its present challenge, and publish it; an offline device reports again when it is back."""
+        """Sign a command for one device and its present challenge, and publish it.
+
+        An offline device reports again when it is back.
+        """
         challenge = self._sender.challenge(topic.device)
         if challenge is not None:
             self._publish(

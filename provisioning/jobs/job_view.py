@@ -1,4 +1,7 @@
-"""Jobs and executions for people and programs: tables, lines and JSON; and following a job to its end."""
+"""Jobs and executions for people and programs: tables, lines and JSON.
+
+A job is also followed to its end here.
+"""
 
 import math
 import time
@@ -54,7 +57,10 @@ MOST_ROWS = 30
 def wait_reasons(
     registry: Registry, executions: Iterable[Execution], now_ns: int
 ) -> dict[int, str]:
-    """Return why executions wait, by id, as far as the registry shows it: only the service knows which devices are online."""
+    """Return why executions wait, by id, as far as the registry shows it.
+
+    Only the service knows which devices are online.
+    """
     in_flight = select_executions(registry, f"WHERE state IN {tuple(IN_FLIGHT)}")
     busy = {execution.device for execution in in_flight}
     exclusive = {execution.exclusive for execution in in_flight} - {None}

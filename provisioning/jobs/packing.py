@@ -1,7 +1,8 @@
-"""Packs a suite for devices: models with their cards, and data sets as one archive each, are stored in the fleet's content by hash.
+"""Packs a suite for devices; its files are stored in the fleet's content by hash.
 
-The suite for devices names them by file name, so that a device measures the same cases on the same
-data as `edgemeter run` does here.
+They are models with their cards, and data sets as one archive each. The suite for devices names
+them by file name, so that a device measures the same cases on the same data as `edgemeter run` does
+here.
 """
 
 import json
@@ -116,7 +117,10 @@ def write_archive(files: Mapping[str, Path], target: IO[bytes]) -> None:
 def _files(
     images: Path, annotations: Path | None, parts: Iterable[tuple[int | None, int]]
 ) -> dict[str, Path]:
-    """Return the files of the archive by name: opened as in a run, so that a missing file is noticed here."""
+    """Return the files of the archive by name.
+
+    They are opened as in a run, so that a missing file is noticed here.
+    """
     if not images.exists():
         raise ConfigError(f"no folder of images at {str(images)!r}: correct the path")
     if annotations is not None and not annotations.exists():
@@ -177,7 +181,9 @@ def size_note(work: Measure) -> str:
 def pack(
     written: SuiteFile, folder: Path, store: ContentStore, find: FindModel | None = None
 ) -> Measure:
-    """Return a suite, whose paths start in `folder`, as work for devices; its models are searched there, then in the catalogue.
+    """Return a suite, whose paths start in `folder`, as work for devices.
+
+    Its models are searched there, then in the catalogue.
 
     Raises:
         ConfigError: the suite, a model or a data set of it is wrong.
@@ -224,7 +230,11 @@ def pack(
 
 
 def fetch_model(name: str) -> Path:
-    """Return the file of a catalogue's model, verified by `edgemeter models fetch`; raises UnavailableError if it cannot be fetched."""
+    """Return the file of a catalogue's model, verified by `edgemeter models fetch`.
+
+    Raises:
+        UnavailableError: the model cannot be fetched.
+    """
     command = [
         sys.executable,
         "-m",
@@ -292,7 +302,10 @@ class _SuiteModels:
         return msgspec.structs.replace(case, model=str(self._paths[str(case.model)]))
 
     def named(self, case: Settings) -> Settings:
-        """Return a case with its model's name in runs of this machine, if its file has another one on devices."""
+        """Return a case with its model's name in runs of this machine.
+
+        It is added only if the model's file has another name on devices.
+        """
         path = self._paths[str(case.model)]
         if case.name or case.model == path.name:
             return case

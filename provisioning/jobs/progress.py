@@ -1,4 +1,7 @@
-"""The handler that moves jobs from wave to wave, and reports their progress for the collector and its page."""
+"""The handler that moves jobs from wave to wave, and reports their progress.
+
+The reports are for the collector and its page.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -46,7 +49,10 @@ _NOTED = (
 
 
 class JobProgressHandler(FleetHandler):
-    """Handles only jobs that changed since the last poll; `serve/handler.py` documents how it is called."""
+    """Handles only jobs that changed since the last poll.
+
+    `serve/handler.py` documents how it is called.
+    """
 
     topics: Sequence[str] = ()
 
@@ -93,7 +99,10 @@ class JobProgressHandler(FleetHandler):
         self._changed |= changed
 
     def _report(self, now_ns: int) -> None:
-        """Publish changes, and clear the topics of jobs that ended a day ago or are followed by many others."""
+        """Publish changes, and clear the topics of old jobs.
+
+        Old jobs ended a day ago or are followed by many others.
+        """
         published_now: dict[str, tuple[Job, bytes]] = {}
         for index, job in enumerate(
             select_jobs(self._registry, "ORDER BY made_ns DESC, job LIMIT ?", 2 * MOST_JOBS)

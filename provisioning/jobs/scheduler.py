@@ -1,8 +1,11 @@
-"""The open executions and their transitions (pure functions), and the queue of each device in memory.
+"""The open executions and their transitions, and the queue of each device in memory.
 
-    held -> queued -> sent -> accepted -> running | repeating -> done | failed | rejected |
-               timed_out | cancelled ^--------- once more, if it timed out or was interrupted and a
-               retry is left
+The transitions are pure functions:
+
+    held -> queued -> sent -> accepted -> running | repeating
+        -> done | failed | rejected | timed_out | cancelled
+
+An execution is queued once more if it timed out or was interrupted and a retry is left.
 
 The queue is updated by the serials of changes. It decides nothing and can be lost: after a kill it
 is read again.
@@ -42,14 +45,20 @@ MOST_OF_ONE = 32
 
 
 def needs_sending(execution: Execution) -> bool:
-    """Return whether its device has yet to receive something: the order, or the request to cancel it."""
+    """Return whether its device has yet to receive something.
+
+    It is the order, or the request to cancel it.
+    """
     return execution.state == "sent" or (
         execution.state in ON_DEVICE and execution.requested == "cancel"
     )
 
 
 def start_attempt(execution: Execution, job: Job, now_ns: int) -> Execution:
-    """Return the execution as it is sent: the next attempt, given up if the device does not answer within the job's time limit."""
+    """Return the execution as it is sent, which is its next attempt.
+
+    It is given up if the device does not answer within the job's time limit.
+    """
     return replace(
         execution,
         state="sent",
@@ -67,10 +76,11 @@ def start_attempt(execution: Execution, job: Job, now_ns: int) -> Execution:
 def apply_report(
     execution: Execution, job: Job, report: ExecutionReport, now_ns: int
 ) -> Execution | None:
-    """Return the execution after a report of its device; None for a stale report, which changes nothing.
+    """Return the execution after a report of its device.
 
-    A report of the current attempt counts if it expects the stored version, or is further on than
-    the stored state: a lost acknowledgement must not cost a measurement.
+    It is None for a stale report, which changes nothing. A report of the current attempt counts if
+    it expects the stored version, or is further on than the stored state: a lost acknowledgement
+    must not cost a measurement.
     """
     if execution.is_final or report.attempt != execution.attempt:
         return None
@@ -178,7 +188,10 @@ def _ns(seconds: float) -> int:
 
 
 class JobQueue:
-    """The open executions of the registry by id, and those `in_flight` by device; `refresh` reads changes."""
+    """The open executions of the registry by id, and those `in_flight` by device.
+
+    `refresh` reads changes.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -225,7 +238,10 @@ class JobQueue:
         return list(self._of_device.get(device, {}).values())
 
     def first(self, device: str) -> Execution | None:
-        """Return the next execution of an idle device: other work before measurements, then the earliest."""
+        """Return the next execution of an idle device.
+
+        Other work comes before measurements, then the earliest comes first.
+        """
         if device in self.in_flight:
             return None
         waiting = (execution for execution in self.of_device(device) if execution.state == "queued")
@@ -236,7 +252,10 @@ class JobQueue:
         )
 
     def measures(self, execution: Execution) -> bool:
-        """Return whether it measures now, which takes long; a repeated measurement is only noted."""
+        """Return whether it measures now, which takes long.
+
+        A repeated measurement is only noted.
+        """
         work = self.job(execution).works[execution.work]
         return isinstance(work, Measure) and not work.repeats
 
@@ -253,7 +272,10 @@ class JobQueue:
 
 
 class WaitingReports:
-    """Reports that wait for a commit: devices take turns, and each has a limited share; false if there is none."""
+    """Reports that wait for a commit; false if there is none.
+
+    Devices take turns, and each has a limited share.
+    """
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[tuple[Topic, ExecutionReport]]] = OrderedDict()

@@ -38,10 +38,11 @@ def by_state(counts: Counts) -> Counter[str]:
 
 
 def in_waves(kinds: Mapping[str, Hashable], ends: Sequence[str]) -> dict[str, int]:
-    """Return the wave of each device, from 0: one of each kind (board type, release) in turn, so that every kind is tried early.
+    """Return the wave of each device, from 0.
 
-    `ends` are the numbers (`2`) or shares (`10%`) of devices that have begun with each wave; the
-    last wave has all others.
+    One of each kind (board type, release) comes in turn, so that every kind is tried early. `ends`
+    are the numbers (`2`) or shares (`10%`) of devices that have begun with each wave; the last wave
+    has all others.
     """
     by_kind = defaultdict(list)
     for device, kind in kinds.items():
@@ -122,7 +123,10 @@ def _move(
     before: ExecutionState,
     after: ExecutionState,
 ) -> int:
-    """Hold or queue the executions of the waves that may start, within the caller's transaction; return how many."""
+    """Hold or queue the executions of the waves that may start; return how many.
+
+    It is done within the caller's transaction.
+    """
     executions = select_executions(
         registry, "WHERE job = ? AND wave <= ? AND state = ? ORDER BY id", job.job, job.wave, before
     )

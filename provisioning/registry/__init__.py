@@ -1,1 +1,4 @@
-"""The registry: the fleet server's data, in one SQLite file shared by every command and the service."""
+"""The registry: the fleet server's data, in one SQLite file.
+
+Every command and the service share it.
+"""

@@ -59,7 +59,10 @@ def of_key(registry: Registry, key_sha256: str) -> list[Certificate]:
 def revoke(
     statements: Statements, device: str, end_ns: int, reason: str, before: Certificate | None = None
 ) -> int:
-    """Revoke the certificates of a device that do not end by `end_ns`, or those issued `before` that one; return how many."""
+    """Revoke the certificates of a device that do not end by `end_ns`; return how many.
+
+    With `before`, only those are revoked that were issued before that one.
+    """
     statement = """UPDATE certificates SET revoked_ns = ?, reason = ?
     WHERE device = ? AND (revoked_ns IS NULL OR revoked_ns > ?) AND (? IS NULL OR issued_ns < ?)"""
     before_ns = before and before.issued_ns
@@ -71,7 +74,10 @@ def revoke(
 
 
 def refused(registry: Registry, now_ns: int) -> set[str]:
-    """Return the numbers of the certificates refused at `now_ns`: revoked, or of a banned device."""
+    """Return the numbers of the certificates refused at `now_ns`.
+
+    They are revoked, or of a banned device.
+    """
     revoked = registry.query("SELECT number FROM certificates WHERE revoked_ns <= ?", now_ns)
     banned = registry.query(
         "SELECT number FROM certificates JOIN bans USING (device) WHERE until_ns > ?", now_ns
@@ -128,10 +134,10 @@ def end_token(
 
 @dataclass(frozen=True, slots=True)
 class EnrolmentRequest:
-    """One request of a board, and why it needs a decision; `request` stays the same when the board asks again.
+    """One request of a board, and why it needs a decision.
 
-    It came with a token for `device`, or, from a copied card, with the certificate of `device`.
-    `name` is the accepted one.
+    `request` stays the same when the board asks again. It came with a token for `device`, or, from
+    a copied card, with the certificate of `device`. `name` is the accepted one.
     """
 
     request: str
@@ -149,7 +155,10 @@ class EnrolmentRequest:
 
 
 def put_request(statements: Statements, request: EnrolmentRequest) -> None:
-    """Write a request, replacing the previous one of this board; at most `KEPT_UNDECIDED` are kept in all."""
+    """Write a request, replacing the previous one of this board.
+
+    At most `KEPT_UNDECIDED` are kept in all.
+    """
     statements.execute(
         "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         astuple(request),
@@ -220,7 +229,10 @@ def delete_request(statements: Statements, request: str) -> None:
 def note_sessions(
     statements: Statements, opened: Mapping[str, str], closed: Collection[str]
 ) -> None:
-    """Store the client ids that devices connected with (`opened`, device by client id), and those whose session ended."""
+    """Store the client ids that devices connected with, and remove those that ended.
+
+    `opened` has the device by client id, `closed` the client ids whose session ended.
+    """
     statements.executemany("INSERT OR REPLACE INTO sessions VALUES (?, ?)", list(opened.items()))
     statements.executemany(
         "DELETE FROM sessions WHERE client_id = ?", [(client_id,) for client_id in closed]
@@ -278,7 +290,10 @@ class Ban:
 def ban_device(
     statements: Statements, registry: Registry, device: str, reason: str, now_ns: int
 ) -> Ban | None:
-    """Ban a device within the caller's transaction, longer than the last time; return the ban, None if it is banned already."""
+    """Ban a device within the caller's transaction, longer than the last time.
+
+    Return the ban, None if it is banned already.
+    """
     before = next(
         (Ban(**row) for row in registry.query("SELECT * FROM bans WHERE device = ?", device)), None
     )

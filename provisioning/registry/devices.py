@@ -145,7 +145,10 @@ def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None
 
 
 def put_offline(statements: Statements, device: str, now_ns: int) -> None:
-    """Mark a device as offline, within the caller's transaction, if it cannot report that itself."""
+    """Mark a device as offline if it cannot report that itself.
+
+    It is done within the caller's transaction.
+    """
     statements.execute(
         "UPDATE presence SET state = 'offline', since_ns = ? WHERE device = ? AND state = 'online'",
         (now_ns, device),

@@ -1,8 +1,9 @@
-"""Jobs and their executions in the registry: a job is work on devices in waves, an execution is a job on one device.
+"""Jobs and their executions in the registry.
 
-Any part of the server adds jobs here, in a transaction; the job handler delivers them to the
-devices. Every change of an execution gives its row a new `serial`, the highest of all: a follower
-asks for the rows above the last one it saw.
+A job is work on devices in waves, and an execution is a job on one device. Any part of the server
+adds jobs here, in a transaction; the job handler delivers them to the devices. Every change of an
+execution gives its row a new `serial`, the highest of all: a follower asks for the rows above the
+last one it saw.
 """
 
 import secrets
@@ -109,10 +110,10 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(NewJob):
-    """A job in the registry: waves up to `wave` of `waves` (from 0) may start; `reason` is why it is in its state.
+    """A job in the registry; `reason` is why it is in its state.
 
-    It is paused by hand, and stopped after too many failures. Failures up to the serial
-    `judged_from` no longer count: it was resumed.
+    Waves up to `wave` of `waves` (from 0) may start. It is paused by hand, and stopped after too
+    many failures. Failures up to the serial `judged_from` no longer count: it was resumed.
     """
 
     job: str
@@ -172,7 +173,10 @@ def find_execution(registry: Registry, job: str, device: str) -> Execution | Non
 
 
 def count_states(registry: Registry, job: str, since: int = 0) -> dict[tuple[int, str], int]:
-    """Return the number of executions of a job changed after the serial `since`, by (wave, state)."""
+    """Return the number of executions of a job by (wave, state).
+
+    Those that changed after the serial `since` are counted.
+    """
     statement = (
         "SELECT wave, state, COUNT(*) AS n FROM executions WHERE job = ? AND serial > ? "
         "GROUP BY wave, state"
@@ -215,7 +219,10 @@ def add(statements: Statements, new: NewJob, targets: Sequence[Target], now_ns: 
 
 
 def order_again(registry: Registry, statements: Statements, device: str, now_ns: int) -> None:
-    """Queue a device's present and repeated orders again, in a transaction: it joined again, and its journal was lost with its card."""
+    """Queue a device's present and repeated orders again, in a transaction.
+
+    The device joined again, and its journal was lost with its card.
+    """
     condition = (
         f"WHERE device = ? AND requested IS NULL AND state IN {tuple(ON_DEVICE)} ORDER BY id"
     )
@@ -244,7 +251,11 @@ def select_jobs(registry: Registry, condition: str, *values: Any) -> list[Job]:
 
 
 def find(registry: Registry, text: str) -> Job:
-    """Return the job of that name, or the one whose name begins with it; raises ConfigError if there is none, or more than one."""
+    """Return the job of that name, or the one whose name begins with it.
+
+    Raises:
+        ConfigError: there is none, or more than one.
+    """
     candidates = select_jobs(
         registry, "WHERE substr(job, 1, ?) = ? ORDER BY job LIMIT 2", len(text), text
     )

@@ -1,4 +1,7 @@
-"""The registry: the SQLite file shared by every fleet command and the service; the modules next to it write and read its tables."""
+"""The registry: the SQLite file shared by every fleet command and the service.
+
+The modules next to it write and read its tables.
+"""
 
 from pathlib import Path
 
@@ -14,7 +17,10 @@ _FORMAT = FileFormat(
 
 
 class Registry(Database):
-    """The registry at `path`, a context manager, usable from any thread; errors are those of `sqlite_file.mapped`."""
+    """The registry at `path`, a context manager, usable from any thread.
+
+    Its errors are those of `sqlite_file.mapped`.
+    """
 
     def __init__(self, path: Path, access: Access = "write") -> None:
         super().__init__(path, _FORMAT, access)

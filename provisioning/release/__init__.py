@@ -1,1 +1,4 @@
-"""Releases: everything that a device needs to run a version of the agent, in one signed file, installed without a network."""
+"""Releases: everything that a device needs to run a version of the agent.
+
+A release is one signed file, installed without a network.
+"""

@@ -1,4 +1,7 @@
-"""The boards that releases are built for (`boards.toml` next to this file), and the target of a release."""
+"""The boards that releases are built for, and the target of a release.
+
+The boards are in `boards.toml` next to this file.
+"""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -33,7 +36,10 @@ class BoardFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTarget:
-    """The target that wheels are chosen for: `python` and `glibc` as numbers, (3, 13) and (2, 41)."""
+    """The target that wheels are chosen for.
+
+    `python` and `glibc` are numbers, such as (3, 13) and (2, 41).
+    """
 
     board: str
     arch: str
@@ -69,7 +75,10 @@ class ReleaseTarget:
         return [*tags, f"linux_{self.arch}"]
 
     def markers(self) -> dict[str, str]:
-        """Return the markers of requirements (PEP 508) in which the target may differ from this machine, which runs Linux too."""
+        """Return the markers of requirements (PEP 508) in which the target may differ.
+
+        It may differ from this machine, which runs Linux too.
+        """
         full_version = f"{self.python_text}.0"
         python = {
             "implementation_version": full_version,
@@ -93,7 +102,10 @@ def all_boards() -> dict[str, BoardFamily]:
 
 
 def board_of_model(model: str) -> str | None:
-    """Return the name of the board with this model text (`Raspberry Pi 5 Model B Rev 1.0` is pi5), None if unknown."""
+    """Return the name of the board with this model text, None if it is unknown.
+
+    `Raspberry Pi 5 Model B Rev 1.0` is pi5.
+    """
     return next(
         (
             name
@@ -105,7 +117,11 @@ def board_of_model(model: str) -> str | None:
 
 
 def release_target(name: str, python: str | None = None, glibc: str | None = None) -> ReleaseTarget:
-    """Return a board's target, with its usual system or that with `python`; raises ConfigError, with the remedy, if it has none."""
+    """Return a board's target, with its usual system or that with `python`.
+
+    Raises:
+        ConfigError: it has none; the message has the remedy.
+    """
     families = all_boards()
     if name not in families:
         raise ConfigError(f"no board is called {name!r}: give one of {', '.join(families)}")

@@ -1,12 +1,13 @@
-"""Installs a release of the agent on this device: `python3 install.py --release FILE.tar --root /opt/edgemeter`.
+"""Installs a release of the agent on this device.
 
-It stays one file with the standard library only, because it is copied to boards and runs without a
-release, with Python >= 3.8 and `openssl`. An installed release is a virtual environment built in
-place, `ROOT/releases/<version>`; it is complete once its `manifest.json` exists, and runs once the
-link `ROOT/current` names it. The link `ROOT/proven` names the release whose installer and
-supervisor the device uses: the one that ran healthily last. Signature and target are verified
-before anything is written, and each file as it is copied to `ROOT/.incoming`; a power cut at any
-moment leaves the release that ran. A refused release ends with one line on stderr and status 1.
+It is run by `python3 install.py --release FILE.tar --root /opt/edgemeter`. It stays one file with
+the standard library only, because it is copied to boards and runs without a release, with Python >=
+3.8 and `openssl`. An installed release is a virtual environment built in place,
+`ROOT/releases/<version>`; it is complete once its `manifest.json` exists, and runs once the link
+`ROOT/current` names it. The link `ROOT/proven` names the release whose installer and supervisor the
+device uses: the one that ran healthily last. Signature and target are verified before anything is
+written, and each file as it is copied to `ROOT/.incoming`; a power cut at any moment leaves the
+release that ran. A refused release ends with one line on stderr and status 1.
 """
 
 from __future__ import annotations
@@ -132,7 +133,10 @@ def _check_fields(subject: str, fields: Any, forms: Mapping[str, str]) -> None:
 
 
 class UnverifiedRelease:
-    """A release, an uncompressed `.tar` that is not trusted: each file must have the hash in the manifest."""
+    """A release, an uncompressed `.tar` that is not trusted.
+
+    Each file must have the hash in the manifest.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open it; raise RefusedError if it is not a release."""
@@ -185,7 +189,11 @@ class UnverifiedRelease:
             )
 
     def manifest(self, public_key: Path | None) -> tuple[bytes, Manifest]:
-        """Return the manifest, as bytes and parsed; raise RefusedError unless its signature is valid. Without a key it is not verified."""
+        """Return the manifest, as bytes and parsed; without a key it is not verified.
+
+        Raises:
+            RefusedError: its signature is invalid.
+        """
         document = self.small(MANIFEST, MOST_MANIFEST_BYTES)
         if public_key is not None:
             self._verify(document, self.small(SIGNATURE, MOST_SIGNATURE_BYTES), public_key)
@@ -269,7 +277,10 @@ class Installation:
     """One installation below `root`, from the command line."""
 
     def __init__(self, source: UnverifiedRelease, options: argparse.Namespace) -> None:
-        """Verify the signature, unless the release came over a trusted connection (SSH); nothing is changed yet."""
+        """Verify the signature, unless the release came over a trusted connection (SSH).
+
+        Nothing is changed yet.
+        """
         self.source, self.options = source, options
         self.root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
         self.public_key = (
@@ -281,7 +292,11 @@ class Installation:
         self.lock: int | None = None
 
     def install(self) -> str:
-        """Install the release; return what was done in one line, raise RefusedError if it is refused."""
+        """Install the release; return what was done in one line.
+
+        Raises:
+            RefusedError: the release is refused.
+        """
         root, version, expected = self.root, self.manifest.version, self.options.expect_version
         if expected is not None and version != expected:
             refuse(f"the release has version {version!r}, but the request is for {expected!r}")
@@ -306,7 +321,11 @@ class Installation:
         )
 
     def _check(self) -> Path:
-        """Return the interpreter for the release; raise RefusedError if it is for another target, or older."""
+        """Return the interpreter for the release.
+
+        Raises:
+            RefusedError: it is for another target, or older.
+        """
         manifest, current = self.manifest, linked(self.root)
         if platform.machine() != manifest.arch:
             refuse(
@@ -342,7 +361,10 @@ class Installation:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock of installations; child processes of an earlier one hold it too, so that nothing else writes."""
+        """Hold the lock of installations, so that nothing else writes.
+
+        Child processes of an earlier installation hold it too.
+        """
         self.root.mkdir(parents=True, exist_ok=True)
         self.lock = os.open(
             str(self.root / ".install.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600
@@ -434,9 +456,10 @@ class Installation:
         )
 
     def _compile(self) -> None:
-        """Write the bytecode of every module: the agent's user may not, and boards are comparable only if all start from bytecode.
+        """Write the bytecode of every module, so that boards are comparable.
 
-        It is valid whatever the times of the files become: nobody edits a release.
+        The agent's user may not write it, and boards are comparable only if all start from
+        bytecode. It is valid whatever the times of the files become: nobody edits a release.
         """
         options = ["-q", "-q", "--invalidation-mode", "unchecked-hash", "-x", NEVER_IMPORTED]
         # Status 1: a wheel has a template or a file for another Python, which nothing imports.
@@ -509,7 +532,10 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def linked(root: Path, name: str = "current") -> str | None:
-    """Return the version that the link names: `current` is the running one, `proven` the one of the supervisor."""
+    """Return the version that the link names.
+
+    `current` is the running one, `proven` the one of the supervisor.
+    """
     try:
         return Path(os.readlink(str(root / name))).name  # noqa: PTH115 - Python 3.8
     except OSError:
@@ -527,7 +553,10 @@ def link(root: Path, version: str, name: str = "current") -> None:
 
 
 def prune(root: Path, *versions: str | None) -> None:
-    """Remove every release except these and those that a link names; those that cannot be removed stay until the next time."""
+    """Remove every release except these and those that a link names.
+
+    Releases that cannot be removed stay until the next time.
+    """
     with contextlib.suppress(OSError):
         for path in (root / "releases").iterdir():
             if path.name not in (*versions, linked(root), linked(root, "proven")):
@@ -535,7 +564,10 @@ def prune(root: Path, *versions: str | None) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a release or its remains; its manifest first, without which it counts as incomplete."""
+    """Remove a release or its remains, its manifest first.
+
+    Without its manifest it counts as incomplete.
+    """
     with contextlib.suppress(OSError):
         (path / MANIFEST).unlink()
     with contextlib.suppress(FileNotFoundError):

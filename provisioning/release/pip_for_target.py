@@ -1,10 +1,10 @@
-"""Runs pip as on another machine: `python pip_for_target.py MARKERS ARGUMENT...`; `wheels.py` starts it as a script.
+"""Runs pip as on another machine: `python pip_for_target.py MARKERS ARGUMENT...`.
 
-`pip download --platform ...` selects wheels by the target's tags but evaluates the markers of
-requirements by this machine's Python and system (pypa/pip #11664): a requirement for
-`python_version < '3.12'` is then evaluated for the wrong side. Here the target's markers apply,
-from `MARKERS` in JSON. Uv evaluates them correctly, but does not know glibc versions between 2.17
-and 2.28, which LiteRT's wheels use.
+`wheels.py` starts it as a script. `pip download --platform ...` selects wheels by the target's tags
+but evaluates the markers of requirements by this machine's Python and system (pypa/pip #11664): a
+requirement for `python_version < '3.12'` is then evaluated for the wrong side. Here the target's
+markers apply, from `MARKERS` in JSON. Uv evaluates them correctly, but does not know glibc versions
+between 2.17 and 2.28, which LiteRT's wheels use.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Releases as files: built from wheels, signed, packed and read; a device reads them with `install.py` alone."""
+"""Releases as files: built from wheels, signed, packed and read.
+
+A device reads them with `install.py` alone.
+"""
 
 import hashlib
 import json
@@ -44,11 +47,12 @@ def build_release(
     wheel: Path | None = None,
     further: Sequence[Path] = (),
 ) -> ReleaseFile:
-    """Build a release; `out` is its file, by default in the current folder with a name of version and board.
+    """Build a release; `out` is its file.
 
-    Without a `key` it is not signed. `public_keys` are those that devices trust after it, the key's
-    own among them; None: as before. `wheel` is edgemeter's own, by default built from the local
-    installation; `further` are wheels that no index has.
+    The file is by default in the current folder, with a name of version and board. Without a `key`
+    it is not signed. `public_keys` are those that devices trust after it, the key's own among them;
+    None: as before. `wheel` is edgemeter's own, by default built from the local installation;
+    `further` are wheels that no index has.
 
     Raises:
         ConfigError: wheels are missing, devices will not trust the key, or the file cannot be
@@ -124,7 +128,11 @@ def file_entries(folder: Path) -> tuple[FileEntry, ...]:
 def seal_release(
     folder: Path, target: ReleaseTarget, version: str, key: Path | None
 ) -> tuple[bytes, Manifest]:
-    """Write manifest and signature into the folder of a release's files; raises ConfigError if installers do not accept a field."""
+    """Write manifest and signature into the folder of a release's files.
+
+    Raises:
+        ConfigError: installers do not accept a field.
+    """
     epoch_s = os.environ.get("SOURCE_DATE_EPOCH", "")
     fields = {
         "schema": 1,
@@ -149,7 +157,11 @@ def seal_release(
 
 
 def pack_release(folder: Path, out: Path) -> None:
-    """Write a release as an uncompressed tar, atomically, equal files as equal bytes; raises ConfigError if that fails."""
+    """Write a release as an uncompressed tar, atomically, equal files as equal bytes.
+
+    Raises:
+        ConfigError: writing fails.
+    """
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     with (
         os_error_as(
@@ -169,7 +181,11 @@ def pack_release(folder: Path, out: Path) -> None:
 
 
 def sign(document: bytes, key: Path) -> bytes:
-    """Return the signature in DER; raises ConfigError without such a key, or for another kind, or without openssl."""
+    """Return the signature in DER.
+
+    Raises:
+        ConfigError: there is no such key, it is of another kind, or openssl is missing.
+    """
     if not key.is_file():
         raise ConfigError(
             f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet "

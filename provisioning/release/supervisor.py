@@ -105,7 +105,10 @@ FORMS = {
 
 
 def read_plain(path: Path) -> bytes:
-    """Return the content of a file that an unprivileged user may write, if it exists; it follows no link and waits for no pipe."""
+    """Return the content of a file that an unprivileged user may write, if it exists.
+
+    It follows no link and waits for no pipe.
+    """
     try:
         descriptor = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -219,7 +222,11 @@ class Supervisor:
             )
 
     def poll(self) -> None:
-        """Do the work that is due: continue an update, begin a requested one, reboot, or roll back an agent that does not start."""
+        """Do the work that is due.
+
+        It continues an update, begins a requested one, reboots, or rolls back an agent that does
+        not start.
+        """
         request = read_plain(self.requests / "wanted.json")
         if self.journal.get("update"):
             if not self._rests():
@@ -336,7 +343,10 @@ class Supervisor:
         return failure
 
     def _rests(self) -> bool:
-        """Return whether to wait before an interrupted installation is resumed: at first a second, then twice as long each time."""
+        """Return whether to wait before an interrupted installation is resumed.
+
+        It waits at first a second, then twice as long each time.
+        """
         update = self.journal["update"]
         interrupted = update.get("interrupted", 0) if update["step"] == "installing" else 0
         if interrupted == 0 or self._is_withdrawn(update):
@@ -374,7 +384,10 @@ class Supervisor:
                 }[self.journal["update"]["step"]](self.journal["update"])
 
     def _install(self, update: Record) -> None:
-        """Install it next to the running release; an InterruptedError leaves the step as it is, to be resumed."""
+        """Install the release next to the running one.
+
+        An InterruptedError leaves the step as it is, to be resumed.
+        """
         order, version = update["order"], update["order"]["version"]
         self._write(update={**update, "step": "installing"})
         try:
@@ -412,7 +425,10 @@ class Supervisor:
             install.refuse(f"the update to {update['order']['version']} was withdrawn")
 
     def _make_room(self, order: Record) -> None:
-        """Remove the release before the running one, if there is no room for another; it needs about as much as the running one."""
+        """Remove the release before the running one, if there is no room for another.
+
+        The new one needs about as much room as the running one.
+        """
         current = self._current()
         running_bytes = (
             sum(path.lstat().st_blocks * 512 for path in (self.releases / current).rglob("*"))
@@ -445,7 +461,10 @@ class Supervisor:
             install.refuse(f"version {version} cannot be installed: {output}")
 
     def _try(self, update: Record) -> None:
-        """Start the release and wait for its health; a killed supervisor continues to wait, after a reboot the release is started again."""
+        """Start the release and wait for its health.
+
+        A killed supervisor continues to wait; after a reboot the release is started again.
+        """
         version, boot = update["order"]["version"], self.options.boot_id.read_text()
         if update.get("boot") != boot:
             if update["tries"] == MOST_TRIES:
@@ -474,7 +493,10 @@ class Supervisor:
             self._write(update={**update, "step": "going back", "reason": why})
 
     def _why_unhealthy(self, update: Record) -> str | None:
-        """Return None once the release has reported that it is healthy and has kept running for a while; else the reason."""
+        """Return None once the release has reported that it is healthy; else the reason.
+
+        It must also have kept running for a while.
+        """
         version, healthy_s, why = update["order"]["version"], None, "it never reported its health"
         self._starts = None
         while True:
@@ -550,9 +572,10 @@ class Supervisor:
             os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves
 
     def _trust_keys(self, version: str, before: str | None) -> int:
-        """Trust the keys of a healthy release, which was signed by a key trusted before; return when the newest that ran here was built.
+        """Trust the keys of a healthy release, which was signed by a key trusted before.
 
-        A release older than any that ran here does not restore an old key.
+        Return when the newest release that ran here was built. A release older than any that ran
+        here does not restore an old key.
         """
         built_ns: int = self._built_ns(version)
         newest_ns: int = max(self.journal.get("newest_ns", 0), self._built_ns(before))
@@ -579,7 +602,10 @@ class Supervisor:
             )
 
     def _is_looping(self, *, is_healthy: bool) -> bool:
-        """Return whether the agent repeatedly started and ended since it was healthy or was counted first."""
+        """Return whether the agent repeatedly started and ended.
+
+        It is counted since the agent was healthy or was counted first.
+        """
         status, output = run(
             shlex.split(self.options.starts_command), self.own / "starts.log", 30.0
         )
@@ -615,7 +641,10 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _quiet(self, patience_s: float) -> Iterator[bool]:
-        """Hold the run lock for the block, so that no measurement begins; False if it was not free within `patience_s`."""
+        """Hold the run lock for the block, so that no measurement begins.
+
+        It yields False if the lock was not free within `patience_s`.
+        """
         descriptor = self._open_run_lock()
         try:
             is_ours = lock_within(descriptor, patience_s, self.options.every_s)
@@ -627,7 +656,10 @@ class Supervisor:
             os.close(descriptor)
 
     def _open_run_lock(self) -> int:
-        """Open the board's run lock, or that of the home folder if there is no other; every user may lock it."""
+        """Open the board's run lock, or that of the home folder if there is no other.
+
+        Every user may lock it.
+        """
         board = self.options.home / RUN_LOCK
         path = board if board.parent.is_dir() else self.options.home / "run.lock"
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -642,7 +674,10 @@ class Supervisor:
 
 
 def _is_running(report: Record) -> bool:
-    """Return whether the process of a health report still runs: its number and start time (field 22 of proc(5)'s stat)."""
+    """Return whether the process of a health report still runs.
+
+    It is identified by its number and start time (field 22 of proc(5)'s stat).
+    """
     try:
         fields = Path(f"/proc/{int(report['pid'])}/stat").read_text().rpartition(")")[2].split()
         return int(fields[19]) == int(report["started_ticks"])

@@ -1,4 +1,7 @@
-"""The wheels of a release for a target: edgemeter's own, from the source of its installation, and all others, complete."""
+"""The wheels of a release for a target: edgemeter's own, and all others, complete.
+
+Edgemeter's own is built from the source of its installation.
+"""
 
 import json
 import os
@@ -28,7 +31,9 @@ GIVE_WHEEL = "give a wheel to `edgemeter fleet release build --wheel FILE`"
 
 
 def make_own_wheel(folder: Path) -> Path:
-    """Return the wheel of the local edgemeter, built in `folder` from the source of its installation.
+    """Return the wheel of the local edgemeter, built in `folder`.
+
+    It is built from the source of edgemeter's installation.
 
     Raises:
         ConfigError: its source cannot be read.
@@ -69,7 +74,10 @@ def make_own_wheel(folder: Path) -> Path:
 
 
 def _copy_source(source: Path, target: Path) -> Path:
-    """Return a copy of the source: a build would leave files in the source, and use those of an earlier one."""
+    """Return a copy of the source.
+
+    A build would leave files in the source, and use those of an earlier one.
+    """
     try:
         target.mkdir()
         setup = msgspec.toml.decode((source / "pyproject.toml").read_bytes())["tool"]["setuptools"]
@@ -102,7 +110,9 @@ def collect_wheels(
     folder: Path,
     further: Sequence[Path] = (),
 ) -> None:
-    """Fill `folder` with edgemeter's wheel, its dependencies with the extras, `further` ones with theirs, and pip's.
+    """Fill `folder` with the wheels of a release.
+
+    They are edgemeter's, its dependencies with the extras, `further` ones with theirs, and pip's.
 
     Raises:
         ConfigError: there are no such wheels for the target, or an extra is unknown.

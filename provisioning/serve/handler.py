@@ -1,4 +1,7 @@
-"""The handler protocol: a part of the fleet's service that receives some topics and does its own work at intervals."""
+"""The handler protocol: a handler is a part of the fleet's service.
+
+It receives some topics and does its own work at intervals.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,10 +29,11 @@ class FleetPublish(Protocol):
 
 
 class FleetHandler(Protocol):
-    """Created once with (FleetFolder, Registry, FleetPublish); every method is called from the service's one thread, in turn.
+    """A handler, created once with (FleetFolder, Registry, FleetPublish).
 
-    An EdgemeterError is logged, and the service continues. Nothing may block longer than a second,
-    or the other handlers wait. The default of every method does nothing.
+    Every method is called from the service's one thread, in turn. An EdgemeterError is logged, and
+    the service continues. Nothing may block longer than a second, or the other handlers wait. The
+    default of every method does nothing.
     """
 
     topics: Sequence[str]
@@ -40,9 +44,10 @@ class FleetHandler(Protocol):
         return
 
     def poll(self, now_ns: int) -> None:
-        """Do the work that is due at `now_ns` (UTC): changes that commands wrote to the registry, time limits.
+        """Do the work that is due at `now_ns` (UTC).
 
-        Called about twice a second while the broker is connected.
+        Such work is changes that commands wrote to the registry, and time limits. Called about
+        twice a second while the broker is connected.
         """
 
     def close(self) -> None:

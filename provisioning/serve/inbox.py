@@ -1,4 +1,7 @@
-"""Messages that wait for the service: each sender has a limited share and its turn, and flooding senders are named."""
+"""Messages that wait for the service.
+
+Each sender has a limited share and its turn, and flooding senders are named.
+"""
 
 import threading
 import time
@@ -25,9 +28,10 @@ UNIT_BYTES = 4096
 
 
 def sender_of(topic: str) -> str:
-    """Return the device that sent a message on this topic, which the broker's rules bind to its certificate.
+    """Return the device that sent a message on this topic.
 
-    Return the topic itself, which is not a device name, if a part of the server sent it.
+    The broker's rules bind the topic to the device's certificate. Return the topic itself, which is
+    not a device name, if a part of the server sent it.
     """
     if topic.startswith(f"{TOPIC_ROOT}/") and not (name := topic.split("/")[3]).startswith(
         RESERVED_PREFIX
@@ -59,7 +63,10 @@ class ServiceInbox:
         return self._count
 
     def put(self, message: Message) -> list[Message]:
-        """Add a message, and return the dropped ones: of a sender that is banned, floods, or has newer ones than its share."""
+        """Add a message, and return the dropped ones.
+
+        Those are dropped whose sender is banned, floods, or has newer ones than its share.
+        """
         sender = sender_of(message.topic)
         with self._changed:
             is_device = sender != message.topic
@@ -76,7 +83,10 @@ class ServiceInbox:
             return superseded
 
     def take(self, timeout_s: float) -> Message | None:
-        """Return the next message of the sender whose turn it is, None if none arrives within `timeout_s`."""
+        """Return the next message of the sender whose turn it is.
+
+        It is None if none arrives within `timeout_s`.
+        """
         with self._changed:
             if not self._changed.wait_for(lambda: self._waiting, timeout_s):
                 return None

@@ -1,4 +1,7 @@
-"""The service: passes messages from the broker to the handlers, in one thread, and polls each of them."""
+"""The service: passes messages from the broker to the handlers, and polls each of them.
+
+It does so in one thread.
+"""
 
 import hashlib
 import logging
@@ -75,7 +78,12 @@ class FleetService:
         self._thread = threading.Thread(target=self._run, name="edgemeter-fleet", daemon=True)
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Connect, until the broker has accepted the service; raises UnavailableError if none answers, ConfigError if it refuses."""
+        """Connect, until the broker has accepted the service.
+
+        Raises:
+            UnavailableError: no broker answers.
+            ConfigError: the broker refuses the service.
+        """
         self.session.connect(timeout_s)
         self._thread.start()
 
@@ -90,7 +98,10 @@ class FleetService:
         self._registry.close()
 
     def is_alive(self) -> bool:
-        """Return whether it runs; if not, another service has taken over, and the process has to end."""
+        """Return whether it runs.
+
+        If not, another service has taken over, and the process has to end.
+        """
         return self._thread.is_alive()
 
     def is_stalled(self) -> bool:
@@ -102,7 +113,10 @@ class FleetService:
         self.session.subscribe(self._topics)
 
     def disconnected(self, reason: str) -> None:
-        """Session event: it reconnects automatically, unless another client with its id has taken over, which ends it."""
+        """Log that the connection was lost, and end if another service has taken over.
+
+        Otherwise the session reconnects automatically.
+        """
         if reason == TAKEN_OVER:
             logger.error(
                 "another service of this fleet has connected to the broker at %s and replaces "
@@ -130,7 +144,10 @@ class FleetService:
         self.session.publish(topic, payload, lasting=lasting)
 
     def work(self) -> None:
-        """Pass on the next message, if one arrives before the handlers are due, and do the due work; the thread calls it repeatedly."""
+        """Pass on the next message, if one arrives before the handlers are due, and do due work.
+
+        The thread calls it repeatedly.
+        """
         self._pass_s = self._clock()
         message = self._inbox.take(max(0.0, self._due_s - self._clock()))
         if message is not None:
@@ -156,7 +173,10 @@ class FleetService:
             self.work()
 
     def _ban_flooders(self) -> None:
-        """Ban flooding senders for a time, and drop messages of banned ones; the access handler makes the broker refuse them."""
+        """Ban flooding senders for a time, and drop messages of banned ones.
+
+        The access handler makes the broker refuse them.
+        """
         now_ns = time.time_ns()
         try:
             if flooders := self._inbox.flooders():

@@ -1,4 +1,7 @@
-"""An update of many devices: the release of each or why there is none, and the job that delivers it."""
+"""An update of many devices, and the job that delivers it.
+
+It has the release of each device, or why there is none.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +29,10 @@ _UNDER_WAY = (
 
 @dataclass(frozen=True, slots=True)
 class UpdateChoice:
-    """The choice for one device, which reported `health`: `release` is its new release, None if it stays (`note` is why)."""
+    """The choice for one device, which reported `health`.
+
+    `release` is its new release, None if it stays (`note` is why).
+    """
 
     device: Device
     health: Health | None
@@ -117,7 +123,11 @@ def plan_update(
     version: str | None,
     even_if: Sequence[Allowed],
 ) -> list[UpdateChoice]:
-    """Return the choice for each device of a selection; raises ConfigError if none matches it, or there is no such release."""
+    """Return the choice for each device of a selection.
+
+    Raises:
+        ConfigError: none matches it, or there is no such release.
+    """
     releases = releases_of_version(registry, version)
     reported = {name: presence.health for name, presence in read_presence(registry).items()}
     under_way = {row["device"]: row["job"] for row in registry.query(_UNDER_WAY)}
@@ -136,7 +146,10 @@ def update_job(
     timeout_s: float,
     max_failed_ratio: float,
 ) -> tuple[NewJob, list[Target]]:
-    """Return the job that brings devices to their releases, and its devices; a failed update is not retried automatically."""
+    """Return the job that brings devices to their releases, and its devices.
+
+    A failed update is not retried automatically.
+    """
     releases = list(dict.fromkeys(choice.release for choice in going if choice.release is not None))
     works = tuple(
         Update(

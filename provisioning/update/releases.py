@@ -1,4 +1,7 @@
-"""Releases in the registry: signed files in the fleet's content, one row each; a version has one for each kind of board."""
+"""Releases in the registry: signed files in the fleet's content, one row each.
+
+A version has one release for each kind of board.
+"""
 
 import time
 from dataclasses import astuple, dataclass
@@ -28,7 +31,10 @@ class Release:
 
 
 def read_releases(registry: Registry) -> list[Release]:
-    """Return every release, newest version first, and for one version and target the latest build first."""
+    """Return every release, newest version first.
+
+    For one version and target the latest build comes first.
+    """
     releases = [
         Release(**row)
         for row in registry.query(
@@ -57,9 +63,12 @@ def add_release(folder: FleetFolder, registry: Registry, verified: ReleaseFile) 
 
 
 def releases_of_version(registry: Registry, version: str | None) -> list[Release]:
-    """Return the releases of a version, by default of the newest; raises ConfigError if there is none.
+    """Return the releases of a version, by default of the newest.
 
     `1.2.0` selects all its releases, for any board; `1.2.0+1a2b3c4d` selects one of them.
+
+    Raises:
+        ConfigError: there is no release.
     """
     releases = read_releases(registry)
     if not releases:
