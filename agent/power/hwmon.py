@@ -284,7 +284,10 @@ class Hwmon(LocatedSensor[HwmonChannel]):
             raise UnavailableError(
                 f"device = {self._device!r} and channel = {self._channel!r} in [sensors.hwmon] "
                 f"match {len(widest)} of the powers here: "
-                f"choose one of {', '.join(f'{channel.chip.known_as} {channel.id} {channel.name}' for channel in channels)}"
+                "choose one of "
+                + ", ".join(
+                    f"{channel.chip.known_as} {channel.id} {channel.name}" for channel in channels
+                )
             )
         return widest[0]
 

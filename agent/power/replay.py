@@ -104,7 +104,8 @@ class ReplaySensor:
 
 
 def _spacing_ms(t_s: Sequence[float]) -> float:
-    import statistics  # noqa: PLC0415 - takes long to import, and most recordings state their period
+    # It takes long to import, and most recordings state their period.
+    import statistics  # noqa: PLC0415
 
     return statistics.median(later - earlier for earlier, later in pairwise(t_s)) * 1000
 

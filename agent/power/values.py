@@ -89,7 +89,8 @@ def json_object(content: bytes, who: str) -> dict[str, Any]:
     try:
         document = json.loads(content.decode(), parse_constant=_refuse)
         if not isinstance(document, dict):
-            raise ValueError("no JSON object")  # noqa: TRY004, TRY301 - a value like any other that is garbled
+            # It is a garbled answer like any other.
+            raise ValueError("no JSON object")  # noqa: TRY004, TRY301
     except (ValueError, RecursionError) as error:
         raise TransientError(
             f"{who} gave an answer that is cut or garbled ({error}): "

@@ -65,7 +65,8 @@ def _heading(names: str, units: Mapping[str, float]) -> re.Pattern[str]:
     return re.compile(
         rf"""
         (?P<kind>                           # Further words, but none of another quantity.
-            (?!.*(?<![a-z])(?:max|min|peak|limit|apparent|reactive|inference|latency|delta)(?![a-z]))
+            (?!.*(?<![a-z])
+                (?:max|min|peak|limit|apparent|reactive|inference|latency|delta)(?![a-z]))
             .*[^a-z]
         )??
         (?:{names})

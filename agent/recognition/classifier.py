@@ -10,8 +10,8 @@ from edgemeter.agent.vision.decoders import Shape
 from edgemeter.agent.vision.decoders.family import Family, Pictures, Recognition, UnknownModel
 
 _NAMES = re.compile(
-    r"mobilenet|resne[xt]|efficientnet|squeezenet|shufflenet|densenet|inception|googlenet|vgg|alexnet|convnext|regnet|mnasnet|ghostnet"
-    r"|mobilevit|deit|vit_|swin"
+    r"mobilenet|resne[xt]|efficientnet|squeezenet|shufflenet|densenet|inception"
+    r"|googlenet|vgg|alexnet|convnext|regnet|mnasnet|ghostnet|mobilevit|deit|vit_|swin"
 )
 _NO_NAMES = re.compile(r"ssd|rcnn|detr|yolo|seg|pose|deeplab|feature|embed")
 # With or without a background.

@@ -143,7 +143,8 @@ class Runtime(ABC):
     def close(self) -> None:
         """Release everything."""
 
-    def check(self, model: Path, options: Options) -> None:  # noqa: B027 - some have nothing to check
+    # Some runtimes have nothing to check.
+    def check(self, model: Path, options: Options) -> None:  # noqa: B027
         """Raise the errors of `load` that can be found without loading the model.
 
         It opens no accelerator, which may be in use. The header of the file, the options, and the

@@ -113,7 +113,10 @@ def _numpy(leaf: Any) -> Array:
 def refuse_coroutine_function(callable_: object) -> None:
     """Raise ConfigError if a call would only create a coroutine or a generator."""
     target = (
-        callable_ if inspect.isroutine(callable_) else getattr(callable_, "__call__", callable_)  # noqa: B004
+        callable_
+        if inspect.isroutine(callable_)
+        # The method is needed, not the knowledge that there is one.
+        else getattr(callable_, "__call__", callable_)  # noqa: B004
     )
     if inspect.iscoroutinefunction(target):
         raise ConfigError(

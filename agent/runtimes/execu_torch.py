@@ -35,8 +35,8 @@ _TORCH = (LibraryCandidate("torch", ("torch",)),)
 _BINDINGS = (LibraryCandidate("executorch.extension.pybindings._C", ("executorch",)),)
 # Source: schema/scalar_type.fbs; bfloat16 is unknown to numpy.
 _DTYPES = {
-    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool",
-    27: "uint16", 28: "uint32", 29: "uint64",
+    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32",
+    7: "float64", 11: "bool", 27: "uint16", 28: "uint32", 29: "uint64",
 }  # fmt: skip
 
 
@@ -63,7 +63,8 @@ class ExecuTorch(Runtime):
             self._set_threads(bindings.module, options.threads)
             backend = _backend_of(model, bindings.module, options)
             try:
-                self._program = bindings.module._load_program(  # noqa: SLF001 - as the library names it
+                # The library names it so.
+                self._program = bindings.module._load_program(  # noqa: SLF001
                     str(model),
                     program_verification=bindings.module.Verification.InternalConsistency,
                 )

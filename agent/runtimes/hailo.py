@@ -87,7 +87,8 @@ class Hailo(Runtime):
                 f"HailoRT cannot run {str(model)!r} here: {one_line(error)}; see `hailortcli scan`"
             ) from error
         return library.loaded(
-            backend=_ANY, inputs=self._inputs, outputs=outputs, metadata={}, load_ns=time.monotonic_ns() - started_ns, precision="unknown",
+            backend=_ANY, inputs=self._inputs, outputs=outputs, metadata={},
+            load_ns=time.monotonic_ns() - started_ns, precision="unknown",
             facts={"devices": ", ".join(self._device.get_physical_devices_ids())},
         )  # fmt: skip
 

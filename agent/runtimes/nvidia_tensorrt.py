@@ -51,7 +51,8 @@ _CANDIDATES = (
     ),
 )
 _DTYPES = {
-    "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "BOOL": "bool", "UINT8": "uint8", "INT64": "int64",
+    "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "BOOL": "bool",
+    "UINT8": "uint8", "INT64": "int64",
 }  # fmt: skip
 
 

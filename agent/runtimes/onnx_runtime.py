@@ -338,7 +338,10 @@ def _taken(
         raise UnavailableError(
             f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run "
             "elsewhere: choose "
-            f"{' or '.join(_NAMES.get(name, name) for name, kinds in operators.items() if kinds) or 'cpu'}"
+            + (
+                " or ".join(_NAMES.get(name, name) for name, kinds in operators.items() if kinds)
+                or "cpu"
+            )
         )
     facts = {
         f"operators_on_{_NAMES.get(name, name)}": str(kinds.total())

@@ -24,8 +24,9 @@ from edgemeter.agent.runtimes.onnx_file import OnnxFile, read_onnx
 _CANDIDATES = (adapter.LibraryCandidate("openvino", ("openvino", "openvino-nightly")),)
 _PRECISIONS = ("f32", "f16", "bf16", "auto")
 _DTYPES = {
-    "f32": "float32", "f16": "float16", "f64": "float64", "boolean": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "f32": "float32", "f16": "float16", "f64": "float64", "boolean": "bool", "i8": "int8",
+    "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
+    "u64": "uint64",
 }  # fmt: skip
 # The first byte of an ONNX file is the tag of a field of ModelProto; OpenVINO would try all its
 # readers on anything else.

@@ -223,7 +223,8 @@ class PythonFactory(Runtime):
         if python_model is not None and python_model.close is not None:
             try:
                 python_model.close()
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code, and may raise anything
+            # It is the user's code, and may raise anything.
+            except (Exception, SystemExit) as error:  # noqa: BLE001
                 logger.warning("the model's `close` raised %s", raised(error))
 
     def _loaded(self) -> PythonModel:

@@ -46,7 +46,8 @@ from edgemeter.agent.runtimes.call_results import arrays_of
 _CANDIDATES = (LibraryCandidate("torch", ("torch",)),)
 # Errors of PyTorch for a file that it cannot load.
 _FAILURES = (
-    RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError, EOFError, OSError, pickle.UnpicklingError,
+    RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError,
+    EOFError, OSError, pickle.UnpicklingError,
 )  # fmt: skip
 _SAME_INDEX = ", torch and torchvision from the same index"
 _EXPORT = "export the model with torch.export.save (.pt2), or with torch.jit.trace(...).save"

@@ -98,7 +98,8 @@ class ReplayRuntime(Runtime):
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Read the recording and wait for its load time; see `Runtime.load`."""
-        from importlib.metadata import version  # noqa: PLC0415 - a session reads this file too, and needs no parser of mails
+        # A session reads this file too, and needs no parser of mails.
+        from importlib.metadata import version  # noqa: PLC0415
 
         check_options("replay", options, backends=("replay",), extra=("wait",))
         started_ns = time.monotonic_ns()
@@ -165,7 +166,8 @@ def _latencies_ns(recorded: ReplayModel) -> Iterator[int]:
     if recorded.first_ms is not None:
         yield round(recorded.first_ms * NS_PER_MS)
     latencies_ns = [round(latency_ms * NS_PER_MS) for latency_ms in recorded.latencies_ms]
-    shuffle = None if recorded.seed is None else random.Random(recorded.seed)  # noqa: S311  an order that can be had again, no secret
+    # The order has to be repeatable, and is no secret.
+    shuffle = None if recorded.seed is None else random.Random(recorded.seed)  # noqa: S311
     while True:
         yield from (
             latencies_ns if shuffle is None else shuffle.sample(latencies_ns, len(latencies_ns))

@@ -19,8 +19,9 @@ from edgemeter.agent.runtimes.adapter import describe_tensor, shape_fits
 # NumPy has no bfloat16, so it is converted to and from float32, which has all of its values.
 BF16 = "BF16"
 DTYPES = {
-    "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "INT8": "int8", "INT16": "int16",
-    "INT32": "int32", "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64", BF16: "float32",
+    "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
+    "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64", "FP16": "float16",
+    "FP32": "float32", "FP64": "float64", BF16: "float32",
 }  # fmt: skip
 # The types on the wire.
 _LITTLE_ENDIAN = {

@@ -103,7 +103,8 @@ class FlatBufferTable:
 
 
 def root_table(data: bytes | mmap) -> FlatBufferTable:
-    return FlatBufferTable(data, FlatBufferTable(data, 0)._number(0, "<I"))  # noqa: SLF001 - of this class
+    # The method is of this class.
+    return FlatBufferTable(data, FlatBufferTable(data, 0)._number(0, "<I"))  # noqa: SLF001
 
 
 def read_tflite(model: Path) -> TfliteFile:

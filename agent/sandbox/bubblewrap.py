@@ -31,24 +31,28 @@ from edgemeter.agent.base.errors import ConfigError
 # Programs, libraries and their configuration; no keys and no homes are below these.
 _SYSTEM = (
     "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/sys", "/run/udev",
-    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/etc/timezone", "/etc/os-release",
-    "/etc/nv_tegra_release", "/etc/ssl/openssl.cnf", "/etc/OpenCL", "/etc/vulkan", "/etc/glvnd", "/etc/mime.types", "/var/lib/dpkg/info",
-    "/var/lib/dpkg/status",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives",
+    "/etc/localtime", "/etc/timezone", "/etc/os-release", "/etc/nv_tegra_release",
+    "/etc/ssl/openssl.cnf", "/etc/OpenCL", "/etc/vulkan", "/etc/glvnd", "/etc/mime.types",
+    "/var/lib/dpkg/info", "/var/lib/dpkg/status",
 )  # fmt: skip
 _NAMES_AND_TLS = (
-    "/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services", "/run/systemd/resolve",
-    "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki",
+    "/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf",
+    "/etc/services", "/run/systemd/resolve", "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki",
 )  # fmt: skip
 # Accelerators: NVIDIA (Jetson and WSL too), DRM, Coral on PCIe, Intel, AMD, Hailo, Rockchip,
 # Vivante, Qualcomm, MediaTek, Arm, Axelera.
 _ACCELERATORS = (
-    "nvidia*", "nvhost*", "nvmap", "nvgpu", "nvsciipc", "host1x-fence", "dxg", "dri", "apex_*", "accel", "kfd", "dma_heap", "hailo*",
-    "rknpu", "mpp_service", "rga", "galcore", "adsprpc*", "fastrpc*", "apusys", "mali*", "ethosu*", "kgsl-3d0", "metis*", "davinci*",
+    "nvidia*", "nvhost*", "nvmap", "nvgpu", "nvsciipc", "host1x-fence", "dxg", "dri", "apex_*",
+    "accel", "kfd", "dma_heap", "hailo*", "rknpu", "mpp_service", "rga", "galcore", "adsprpc*",
+    "fastrpc*", "apusys", "mali*", "ethosu*", "kgsl-3d0", "metis*", "davinci*",
 )  # fmt: skip
 # Variables that configure programs, Python and the libraries that compute.
 _VARIABLES = re.compile(
-    r"PATH|LANG|LANGUAGE|TZ|TERM|LD_LIBRARY_PATH|LD_PRELOAD|SOURCE_DATE_EPOCH|(LC|PYTHON|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|MALLOC|GLIBC"
-    r"|TF|TORCH|TORCHINDUCTOR|PYTORCH|JAX|XLA|KERAS|CUDA|CUDNN|CUBLAS|NVIDIA|NCCL|TRT|ORT|OV|OPENVINO|NCNN|GGML|LLAMA|HAILO|HAILORT|EDGETPU"
+    r"PATH|LANG|LANGUAGE|TZ|TERM|LD_LIBRARY_PATH|LD_PRELOAD|SOURCE_DATE_EPOCH"
+    r"|(LC|PYTHON|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|MALLOC|GLIBC"
+    r"|TF|TORCH|TORCHINDUCTOR|PYTORCH|JAX|XLA|KERAS|CUDA|CUDNN|CUBLAS|NVIDIA|NCCL|TRT|ORT|OV"
+    r"|OPENVINO|NCNN|GGML|LLAMA|HAILO|HAILORT|EDGETPU"
     r"|VK|MESA|OCL|ZE|SYCL|HSA|HIP|ROCR|COVERAGE)_?\w*"
 )
 _SECRET = re.compile(r"TOKEN|PASSW|SECRET|CREDENTIAL|KEY|PRIVATE", re.IGNORECASE)
@@ -339,7 +343,11 @@ def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
     # their order for the out-of-memory killer there.
     has_nvidia = any(device.startswith("/dev/nv") for device in devices)
     settings = (
-        [f"/proc/{name}" for name in sorted(os.listdir("/proc")) if not name.isdigit()]  # noqa: PTH208 - names
+        [
+            f"/proc/{name}"
+            for name in sorted(os.listdir("/proc"))  # noqa: PTH208 - names
+            if not name.isdigit()
+        ]
         if has_nvidia
         else []
     )
@@ -374,8 +382,13 @@ def _mounts(grant: SandboxGrant, scratch: Path) -> list[tuple[str, str]]:
             *grant.read,
         ),
     )
-    granted = {os.path.abspath(path): _READ for path in reads if os.path.exists(path)}  # noqa: PTH100, PTH110 - `..` of the text
-    granted |= {os.path.abspath(path): _WRITE for path in (*grant.write, scratch)}  # noqa: PTH100 - as above
+    # `..` is resolved in the text of the path, whatever the links in it.
+    granted = {
+        os.path.abspath(path): _READ  # noqa: PTH100
+        for path in reads
+        if os.path.exists(path)  # noqa: PTH110
+    }
+    granted |= {os.path.abspath(path): _WRITE for path in (*grant.write, scratch)}  # noqa: PTH100
     granted.pop("/", None)
     mounts: dict[str, str] = {}
     for path, kind in sorted(granted.items()):
@@ -394,11 +407,16 @@ def _target(path: str, mounts: Mapping[str, str]) -> str | None:
         above = _above(path, mounts)
         parts = [] if above is None else path[len(above) :].strip("/").split("/")
         steps = (f"{above}/{'/'.join(parts[: count + 1])}" for count in range(len(parts)))
-        link = next((step for step in steps if os.path.islink(step)), None)  # noqa: PTH114 - as text
+        # Links are looked for in the text of the path.
+        link = next((step for step in steps if os.path.islink(step)), None)  # noqa: PTH114
         if link is None:
             return path
         path = os.path.abspath(  # noqa: PTH100 - as text
-            os.path.join(os.path.dirname(link), os.readlink(link)) + path[len(link) :]  # noqa: PTH115, PTH118, PTH120
+            os.path.join(  # noqa: PTH118
+                os.path.dirname(link),  # noqa: PTH120
+                os.readlink(link),  # noqa: PTH115
+            )
+            + path[len(link) :]
         )
     return None
 
@@ -454,7 +472,8 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
         "edgemeter.collector",
         "edgemeter.provisioning",
     }
-    from importlib.metadata import entry_points  # noqa: PLC0415 - the process that is started reads this module too, and needs no mails
+    # The process that is started reads this module too, and needs no parser of mails.
+    from importlib.metadata import entry_points  # noqa: PLC0415
 
     registered = entry_points()
     groups = [group for group in registered.groups if group.startswith("edgemeter.")]
@@ -465,10 +484,19 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
     }
     specs = (find_spec(name) for name in sorted(packages))
     folders = [
-        *(folder for spec in specs if spec for folder in (spec.submodule_search_locations or [spec.origin or ""])),
-        *modules, sys.prefix, sys.base_prefix, sys.exec_prefix, *map(str, Path(sys.executable).resolve().parents[:2]),
+        *(
+            folder
+            for spec in specs
+            if spec
+            for folder in (spec.submodule_search_locations or [spec.origin or ""])
+        ),
+        *modules,
+        sys.prefix,
+        sys.base_prefix,
+        sys.exec_prefix,
+        *map(str, Path(sys.executable).resolve().parents[:2]),
         *further,
-    ]  # fmt: skip
+    ]
     # `python -m` puts the working directory first, unlike the sandboxed process.
     absolute = [
         os.path.abspath(folder)  # noqa: PTH100
@@ -484,7 +512,8 @@ def is_narrow(folder: Path) -> bool:
 
     It must not be a home, a parent of one, or configuration or state of the system.
     """
-    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() fails where there is none
+    # Path.home() fails where there is none.
+    home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111
     return (
         folder != home
         and folder not in home.parents

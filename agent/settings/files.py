@@ -58,19 +58,21 @@ def _suite(title: str, sample: str) -> FileKind:
 
 FILES: Mapping[str, FileKind] = {
     "agent": FileKind(
-        "configuration of the agent", "edgemeter.agent.base.config:Config", "edgemeter.agent.base.config:SAMPLE",
+        "configuration of the agent", "edgemeter.agent.base.config:Config",
+        "edgemeter.agent.base.config:SAMPLE",
     ),
     "suite": _suite("suite of cases", "SAMPLE"),
     "mlperf-tiny": _suite("suite of MLPerf Tiny's four tasks", "MLPERF_TINY"),
     "detector-study": _suite("suite of a study of eight detectors", "DETECTOR_STUDY"),
     "camera": _suite("suite of a camera's hour", "CAMERA"),
     "alerts": FileKind(
-        "rules and channels of alerts", "edgemeter.collector.alerts.rules:AlertRules", "edgemeter.collector.alerts.rules:SAMPLE",
-        "edgemeter.collector.alerts.rules:faults",
+        "rules and channels of alerts", "edgemeter.collector.alerts.rules:AlertRules",
+        "edgemeter.collector.alerts.rules:SAMPLE", "edgemeter.collector.alerts.rules:faults",
     ),
     "fleet": FileKind(
         "devices and server of a fleet", "edgemeter.provisioning.inventory.fleet_file:FleetFile",
-        "edgemeter.provisioning.inventory.fleet_file:SAMPLE", "edgemeter.provisioning.inventory.fleet_file:faults",
+        "edgemeter.provisioning.inventory.fleet_file:SAMPLE",
+        "edgemeter.provisioning.inventory.fleet_file:faults",
     ),
 }  # fmt: skip
 

@@ -190,7 +190,8 @@ def schedule_not_kept(facts: Facts) -> RuleEvidence | None:
     steady = facts.run.steady
     if steady is None:
         return None
-    from edgemeter.agent.contract.frame_times import FrameTimes  # noqa: PLC0415 - NumPy, which other runs do not need here
+    # Other runs do not need NumPy here.
+    from edgemeter.agent.contract.frame_times import FrameTimes  # noqa: PLC0415
 
     times = FrameTimes.of_series(facts.run.samples, steady.rate_per_s)
     if times is None:

@@ -44,15 +44,21 @@ def _before(facts: Facts) -> Condition:
 RULES = (
     Rule(
         "governor", "note", "the governor is {subject}, so clock and latency follow the load",
-        "Run `sudo cpupower frequency-set -g performance`, or `sudo jetson_clocks` on a Jetson.", governor,
+        "Run `sudo cpupower frequency-set -g performance`, or `sudo jetson_clocks` on a Jetson.",
+        governor,
     ),
     Rule(
-        "shared-machine", "note", "the machine is a guest ({subject}), and others share its processor",
+        "shared-machine", "note",
+        "the machine is a guest ({subject}), and others share its processor",
         "Measure on your own hardware.", shared_machine,
     ),
-    Rule("swap-in-use", "note", "{swap_used_mb:,.0f} MB are in swap", "Run `sudo swapoff -a` if the memory is large enough.", swap_in_use),
     Rule(
-        "clock-unknown", "note", "nothing synchronises the wall clock: timestamps may be wrong, durations are not",
+        "swap-in-use", "note", "{swap_used_mb:,.0f} MB are in swap",
+        "Run `sudo swapoff -a` if the memory is large enough.", swap_in_use,
+    ),
+    Rule(
+        "clock-unknown", "note",
+        "nothing synchronises the wall clock: timestamps may be wrong, durations are not",
         "Start a time service with `timedatectl set-ntp true`.", clock_unknown,
     ),
 )  # fmt: skip

@@ -18,10 +18,15 @@ from edgemeter.agent.verdict.rule import Rule, violations
 
 RUN_RULES = (*output_rules.RULES, *run_rules.RULES, *condition_rules.RULES, *energy_rules.RULES)
 _APART = Rule(
-    siblings.APART, "disturbed",
-    "a p50 of {latency_p50_ms:.4g} ms is far from {siblings_p50_ms:.4g} ms, the median of the " "{siblings:.0f} runs of that session",  # noqa: ISC001
-    "The slower runs were probably disturbed: run the case again on a quiet machine.", lambda _: None,
-)  # fmt: skip
+    siblings.APART,
+    "disturbed",
+    (
+        "a p50 of {latency_p50_ms:.4g} ms is far from {siblings_p50_ms:.4g} ms, the median of the "
+        "{siblings:.0f} runs of that session"
+    ),
+    "The slower runs were probably disturbed: run the case again on a quiet machine.",
+    lambda _: None,
+)
 RULES = (*RUN_RULES, _APART, *environment_rules.RULES)
 
 

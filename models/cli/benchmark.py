@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 RAPID = {**SHORT_MODES, "default": "rapid", "help": "Length of a run. Default: rapid."}
 # With several formats of one file, the runtime is what is compared.
 OPTIONS = (
-    *(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}), "subset", "seed", "mode", "repeats", "precision_ratio", "time_s",
+    *(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}), "subset", "seed", "mode",
+    "repeats", "precision_ratio", "time_s",
 )  # fmt: skip
 # Measures as `edgemeter compare`, in the collector, which the package `models` does not import.
 _RECOMMEND = "edgemeter.collector.cli.compare:recommend_format"

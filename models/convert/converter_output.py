@@ -67,7 +67,8 @@ _BUILT_IN = (
 
 # Errors of these libraries that derive from Exception directly.
 _LIBRARIES = frozenset({
-    "onnx", "onnxruntime", "onnxscript", "google", "torch", "litert_torch", "litert_converter", "ai_edge_quantizer", "jax",
+    "onnx", "onnxruntime", "onnxscript", "google", "torch", "litert_torch", "litert_converter",
+    "ai_edge_quantizer", "jax",
 })  # fmt: skip
 
 

@@ -53,22 +53,44 @@ _BY_ONNX = ("onnx", "onnxruntime")
 _BY_LITERT = ("ai-edge-quantizer", "ai-edge-litert")
 
 _TABLE = (
-    ModelFormat("onnx-fp32", TORCH, "fp32", "_fp32.onnx", "onnx", f"{_TORCH_PROGRAM}:make_onnx", ("torch", "onnxscript", "onnx")),
-    ModelFormat("onnx-fp16", "onnx-fp32", "fp16", "_fp16.onnx", "onnx", f"{_ONNX}:make_fp16", _BY_ONNX),
-    ModelFormat("onnx-int8", "onnx-fp32", "int8", "_int8.onnx", "onnx", f"{_ONNX}:make_int8", _BY_ONNX, is_calibrated=True),
     ModelFormat(
-        "onnx-int8-symmetric", "onnx-fp32", "int8", "_int8-symmetric.onnx", "onnx", f"{_ONNX}:make_int8_symmetric", _BY_ONNX,
+        "onnx-fp32", TORCH, "fp32", "_fp32.onnx", "onnx", f"{_TORCH_PROGRAM}:make_onnx",
+        ("torch", "onnxscript", "onnx"),
+    ),
+    ModelFormat(
+        "onnx-fp16", "onnx-fp32", "fp16", "_fp16.onnx", "onnx", f"{_ONNX}:make_fp16", _BY_ONNX,
+    ),
+    ModelFormat(
+        "onnx-int8", "onnx-fp32", "int8", "_int8.onnx", "onnx", f"{_ONNX}:make_int8", _BY_ONNX,
         is_calibrated=True,
     ),
-    ModelFormat("litert-fp32", TORCH, "fp32", "_fp32.tflite", "litert", f"{_TORCH_PROGRAM}:make_litert", ("torch", "litert-torch")),
-    ModelFormat("litert-fp16", "litert-fp32", "fp16", "_fp16.tflite", "litert", f"{_LITERT}:make_fp16", _BY_LITERT),
-    ModelFormat("litert-int8", "litert-fp32", "int8", "_int8.tflite", "litert", f"{_LITERT}:make_int8", _BY_LITERT, is_calibrated=True),
     ModelFormat(
-        "edgetpu", "litert-int8", "int8", "_int8_edgetpu.tflite", "edgetpu", f"{_COMPILERS}:make_edgetpu", program="edgetpu_compiler"
+        "onnx-int8-symmetric", "onnx-fp32", "int8", "_int8-symmetric.onnx", "onnx",
+        f"{_ONNX}:make_int8_symmetric", _BY_ONNX, is_calibrated=True,
     ),
-    ModelFormat("tensorrt-fp16", "onnx-fp32", "fp16", "_fp16.engine", "tensorrt", f"{_COMPILERS}:make_engine_fp16", program="trtexec"),
     ModelFormat(
-        "tensorrt-int8", "onnx-int8-symmetric", "int8", "_int8.engine", "tensorrt", f"{_COMPILERS}:make_engine_int8", program="trtexec"
+        "litert-fp32", TORCH, "fp32", "_fp32.tflite", "litert", f"{_TORCH_PROGRAM}:make_litert",
+        ("torch", "litert-torch"),
+    ),
+    ModelFormat(
+        "litert-fp16", "litert-fp32", "fp16", "_fp16.tflite", "litert", f"{_LITERT}:make_fp16",
+        _BY_LITERT,
+    ),
+    ModelFormat(
+        "litert-int8", "litert-fp32", "int8", "_int8.tflite", "litert", f"{_LITERT}:make_int8",
+        _BY_LITERT, is_calibrated=True,
+    ),
+    ModelFormat(
+        "edgetpu", "litert-int8", "int8", "_int8_edgetpu.tflite", "edgetpu",
+        f"{_COMPILERS}:make_edgetpu", program="edgetpu_compiler",
+    ),
+    ModelFormat(
+        "tensorrt-fp16", "onnx-fp32", "fp16", "_fp16.engine", "tensorrt",
+        f"{_COMPILERS}:make_engine_fp16", program="trtexec",
+    ),
+    ModelFormat(
+        "tensorrt-int8", "onnx-int8-symmetric", "int8", "_int8.engine", "tensorrt",
+        f"{_COMPILERS}:make_engine_int8", program="trtexec",
     ),
 )  # fmt: skip
 FORMATS = {entry.name: entry for entry in _TABLE}

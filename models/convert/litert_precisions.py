@@ -83,7 +83,8 @@ def _unlike_tail(model: Path, ranges: Mapping[str, Mapping[str, Any]]) -> list[s
 
     Each is its scope, as ai-edge-quantizer names operations: by their outputs.
     """
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415 - extra `convert`
+    # It needs the extra `convert`.
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415
 
     interpreter = Interpreter(
         str(model), experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES

@@ -26,7 +26,9 @@ _OPSET = 13
 def make_fp16(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts:
     """Write the file with its weights and sums in fp16."""
     import onnx  # noqa: PLC0415 - extra `convert`
-    from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415 - extra `convert`
+
+    # It needs the extra `convert`.
+    from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415
 
     onnx.save(convert_float_to_float16(onnx.load(str(base)), keep_io_types=True), str(target))
     return {}
@@ -46,7 +48,8 @@ def make_int8_symmetric(base: Path, target: Path, inputs: MakerInputs) -> Conver
 def _static_int8(
     base: Path, target: Path, inputs: MakerInputs, *, is_symmetric: bool
 ) -> ConversionFacts:
-    from onnxruntime.quantization import QuantType, quantize_static  # noqa: PLC0415 - extra `convert`
+    # It needs the extra `convert`.
+    from onnxruntime.quantization import QuantType, quantize_static  # noqa: PLC0415
 
     kinds = "all signed, zero points 0, biases float" if is_symmetric else "activations uint8"
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
@@ -77,7 +80,9 @@ def _static_int8(
 def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
     """Return the file and its graph in the quantiser's form: new enough, shapes inferred, operations fused, every node named."""
     import onnx.version_converter  # noqa: PLC0415 - extra `convert`
-    from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415 - extra `convert`
+
+    # It needs the extra `convert`.
+    from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415
 
     target = folder / "prepared.onnx"
     model = onnx.load(str(source))

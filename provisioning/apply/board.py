@@ -32,7 +32,8 @@ from edgemeter.provisioning.apply.on_device import last_line
 LOST = 255
 CONNECT_S = 10
 OPTIONS = (
-    "BatchMode=yes", f"ConnectTimeout={CONNECT_S}", "ServerAliveInterval=10", "ServerAliveCountMax=3", "StrictHostKeyChecking=accept-new",
+    "BatchMode=yes", f"ConnectTimeout={CONNECT_S}", "ServerAliveInterval=10",
+    "ServerAliveCountMax=3", "StrictHostKeyChecking=accept-new",
 )  # fmt: skip
 # Errors of ssh and their remedies; the first match counts.
 REMEDIES = {
@@ -40,9 +41,15 @@ REMEDIES = {
         "its host key has changed: if the board was reinstalled, `ssh-keygen -R {known_host}`; "
         "otherwise do not trust it"
     ),
-    "Host key verification failed": "its host key is unknown: connect once by hand with `ssh {address}`",
-    "Permission denied": "the login was refused: `ssh-copy-id {address}`, or name the key in ~/.ssh/config",
-    "Too many authentication failures": "too many keys were tried: name the right one in ~/.ssh/config, with IdentitiesOnly yes",
+    "Host key verification failed": (
+        "its host key is unknown: connect once by hand with `ssh {address}`"
+    ),
+    "Permission denied": (
+        "the login was refused: `ssh-copy-id {address}`, or name the key in ~/.ssh/config"
+    ),
+    "Too many authentication failures": (
+        "too many keys were tried: name the right one in ~/.ssh/config, with IdentitiesOnly yes"
+    ),
     "Could not resolve hostname": "the host name is unknown: correct it, or give an address",
     "Connection refused": (
         "nothing listens there: enable SSH (`sudo systemctl enable --now ssh`), or correct the port"
@@ -54,7 +61,8 @@ REMEDIES = {
 FORM = "write ssh://USER@HOST, ssh://HOST:PORT or ssh://USER@[IPV6]:PORT"
 # No user and no host begins with a dash, which ssh would interpret as an option.
 _ADDRESS = re.compile(
-    r"ssh://(?:([A-Za-z0-9_][A-Za-z0-9_.+\\-]*)@)?(?:\[([0-9A-F:.]+(?:%[\w.-]+)?)\]|(\w(?:[\w.-]*\w)?\.?))(?::(\d{1,5}))?/?",
+    r"ssh://(?:([A-Za-z0-9_][A-Za-z0-9_.+\\-]*)@)?"
+    r"(?:\[([0-9A-F:.]+(?:%[\w.-]+)?)\]|(\w(?:[\w.-]*\w)?\.?))(?::(\d{1,5}))?/?",
     re.ASCII | re.IGNORECASE,
 )
 HASH_S = 600.0

@@ -107,7 +107,11 @@ def parse_facts(text: str, otherwise: str) -> BoardFacts:
             Interpreter(*value.split(" ", 1)) for value in values["python"] if " " in value
         ),
         glibc=(int(libc[1]), int(libc[2])) if libc else None,
-        rights=last["rights"] if last.get("rights") in get_args(Rights) else "none",  # type: ignore[arg-type]
+        rights=(
+            last["rights"]  # type: ignore[arg-type]
+            if last.get("rights") in get_args(Rights)
+            else "none"
+        ),
         has_openssl=bool(last.get("openssl")),
         home=last.get("home", ""),
         root=last.get("root", ""),

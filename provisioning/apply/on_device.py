@@ -90,7 +90,9 @@ class LocalDevice:
             path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_name(path.name + ".new")
             # Never readable by more users than at the end, not even for a moment.
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:  # noqa: PTH123 - of a descriptor
+            with open(  # noqa: PTH123 - of a descriptor
+                os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb"
+            ) as file:
                 os.fchmod(file.fileno(), mode)
                 file.write(content)
                 file.flush()
@@ -294,8 +296,8 @@ def run(
     """Run a command; raises StepError if it cannot, or takes too long."""
     try:
         return subprocess.run(
-            command, input=stdin, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s,
-            start_new_session=True,
+            command, input=stdin, capture_output=True, text=True, errors="replace", check=False,
+            timeout=timeout_s, start_new_session=True,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StepError(f"cannot run `{' '.join(command[:3])}`: {error}") from error
@@ -318,7 +320,9 @@ def main(plan: dict[str, Any]) -> int:
             state, detail = "failed", str(error)
         except OSError as error:
             state, detail = "failed", f"{error.strerror}: {error.filename}"
-        print(json.dumps({"step": name, "state": state, "detail": detail}), flush=True)  # noqa: T201 - its output
+        print(  # noqa: T201 - its output
+            json.dumps({"step": name, "state": state, "detail": detail}), flush=True
+        )
         if state == "failed":
             sys.stderr.write(f"{detail}\n")
             return 1

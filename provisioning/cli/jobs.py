@@ -63,7 +63,8 @@ def _time_of_day(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> str | None:
     try:
-        return None if text is None else f"{datetime.strptime(text, '%H:%M'):%H:%M}"  # noqa: DTZ007 - the device's local time
+        # It is the local time of the device.
+        return None if text is None else f"{datetime.strptime(text, '%H:%M'):%H:%M}"  # noqa: DTZ007
     except ValueError as error:
         raise click.BadParameter(
             f"{text!r}: write a time of day as HH:MM, such as 02:30"

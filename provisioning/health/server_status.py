@@ -42,7 +42,8 @@ COLLECTOR_STALE_NS = int(3 * COLLECTOR_STATE_S * NS_PER_S)
 TAKE_OVER_NS = NS_PER_HOUR
 USUAL_TAKE_OVERS = 2
 _TAKE_OVER = """INSERT INTO take_overs VALUES (?, ?, ?) ON CONFLICT (device) DO UPDATE
-SET count = excluded.count + CASE WHEN last_ns >= ? THEN count ELSE 0 END, last_ns = excluded.last_ns"""
+SET count = excluded.count + CASE WHEN last_ns >= ? THEN count ELSE 0 END, \
+last_ns = excluded.last_ns"""
 # A board that connects for every run next to its agent causes one a second.
 CONNECTS_PER_S, CONNECTS_AT_ONCE = 2.0, 240.0
 # Source: mosquitto 2.0, src/handle_connect.c and src/loop.c, its log lines.

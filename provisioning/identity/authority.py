@@ -162,7 +162,8 @@ class Authority:
         )
         der = _subject(plain).public_bytes()
         body = der[2 + (der[1] & 0x7F if der[1] & 0x80 else 0) :]
-        return f"{int.from_bytes(hashlib.sha1(body, usedforsecurity=False).digest()[:4], 'little'):08x}"
+        digest = hashlib.sha1(body, usedforsecurity=False).digest()
+        return f"{int.from_bytes(digest[:4], 'little'):08x}"
 
     def _identifier(self) -> "x509.AuthorityKeyIdentifier":
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())

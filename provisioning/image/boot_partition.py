@@ -71,7 +71,8 @@ class MountedFolder:
             shutil.copyfile(source, target)
         os.sync()
 
-    def read_back(self, names: list[str], scratch: Path) -> Path:  # noqa: ARG002 - the files are in a folder already
+    # The files are in a folder already.
+    def read_back(self, names: list[str], scratch: Path) -> Path:  # noqa: ARG002
         """Return the folder itself.
 
         The page cache of these files is dropped, so that the medium is read.

@@ -56,7 +56,12 @@ class JobProgressHandler(FleetHandler):
 
     topics: Sequence[str] = ()
 
-    def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:  # noqa: ARG002 - a handler's signature
+    def __init__(
+        self,
+        folder: FleetFolder,  # noqa: ARG002 - a handler's signature
+        registry: Registry,
+        publish: FleetPublish,
+    ) -> None:
         self._registry = registry
         self._publish = publish
         self._serial = 0

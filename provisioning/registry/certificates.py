@@ -129,7 +129,8 @@ def end_token(
     statements: Statements, column: Literal["device", "token_id", "key_sha256"], value: str
 ) -> None:
     """End the token of a device, that of an id, or the one that was used with a key."""
-    statements.execute(f"DELETE FROM tokens WHERE {column} = ?", (value,))  # noqa: S608 - our own names
+    # The names are our own.
+    statements.execute(f"DELETE FROM tokens WHERE {column} = ?", (value,))  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,8 @@ def put_request(statements: Statements, request: EnrolmentRequest) -> None:
         "LIMIT 1 OFFSET ?"
     )
     statements.execute(
-        f"DELETE FROM requests WHERE decision IS NULL AND asked_ns <= ({oldest})",  # noqa: S608 - our own text
+        # The text is our own.
+        f"DELETE FROM requests WHERE decision IS NULL AND asked_ns <= ({oldest})",  # noqa: S608
         (KEPT_UNDECIDED,),
     )
 

@@ -21,13 +21,17 @@ TrustState = Literal["expected", "pending", "accepted", "revoked"]
 # A late Will of a session that is over does not apply to the next session. Retained states are
 # repeated each time the service starts, also of a revoked and disconnected device, whose Will the
 # broker's rules hold back.
-_STATE = """INSERT INTO presence (device, fleet, state, session, challenge, since_ns) SELECT ?, ?, ?, ?, ?, ?
+_STATE = """INSERT INTO presence (device, fleet, state, session, challenge, since_ns) \
+SELECT ?, ?, ?, ?, ?, ?
 WHERE NOT EXISTS (SELECT 1 FROM devices WHERE device = ? AND trust = 'revoked')
-ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.state, session = excluded.session,
+ON CONFLICT (device) DO UPDATE \
+SET fleet = excluded.fleet, state = excluded.state, session = excluded.session,
     challenge = excluded.challenge,
-    since_ns = CASE WHEN presence.state = excluded.state AND presence.session = excluded.session THEN presence.since_ns
+    since_ns = CASE WHEN presence.state = excluded.state AND presence.session = excluded.session \
+THEN presence.since_ns
         ELSE excluded.since_ns END
-WHERE excluded.state = 'online' OR presence.session IS NULL OR presence.session = excluded.session"""
+WHERE excluded.state = 'online' OR presence.session IS NULL \
+OR presence.session = excluded.session"""
 _HEALTH = (
     "INSERT INTO presence (device, fleet, health) VALUES (?, ?, ?) ON CONFLICT (device) DO "
     "UPDATE SET health = excluded.health"

@@ -129,15 +129,20 @@ class Job(NewJob):
 _LAST_SERIAL = "SELECT COALESCE(MAX(serial), 0) FROM executions"
 _OF_EXECUTION = tuple(field.name for field in fields(Execution))
 _CHANGING = ("serial", *_OF_EXECUTION[_OF_EXECUTION.index("state") :])
-_PUT = f"""INSERT INTO executions ({", ".join(_OF_EXECUTION)}) VALUES ({", ".join("?" * len(_OF_EXECUTION))})
-ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _CHANGING)}"""  # noqa: S608 - our own names
-_INSERT_JOB = """INSERT INTO jobs (job, works, title, timeout_s, retries, max_failed_ratio, made_ns, state, wave, waves, judged_from)
+# The names are our own.
+_PUT = f"""INSERT INTO executions ({", ".join(_OF_EXECUTION)}) \
+VALUES ({", ".join("?" * len(_OF_EXECUTION))})
+ON CONFLICT (id) DO UPDATE \
+SET {", ".join(f"{name} = excluded.{name}" for name in _CHANGING)}"""  # noqa: S608
+_INSERT_JOB = """INSERT INTO jobs (job, works, title, timeout_s, retries, max_failed_ratio, \
+made_ns, state, wave, waves, judged_from)
 VALUES (?, ?, ?, ?, ?, ?, ?, 'running', 0, ?, 0)"""
 
 
 def select_executions(registry: Registry, condition: str, *values: Any) -> list[Execution]:
     """Return the executions of `SELECT * FROM executions` with this condition and order."""
-    rows = registry.query(f"SELECT * FROM executions {condition}", *values)  # noqa: S608 - our own text
+    # The text is our own.
+    rows = registry.query(f"SELECT * FROM executions {condition}", *values)  # noqa: S608
     return [
         Execution(**dict(row) | {"runs": tuple(msgspec.json.decode(row["runs"]))}) for row in rows
     ]
@@ -189,7 +194,11 @@ def add(statements: Statements, new: NewJob, targets: Sequence[Target], now_ns: 
 
     Raises ConfigError if an order is too large for a device.
     """
-    job = f"{new.works[0].__struct_config__.tag}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-{secrets.token_hex(3)}"
+    job = (
+        f"{new.works[0].__struct_config__.tag}-"
+        f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-"
+        f"{secrets.token_hex(3)}"
+    )
     for work in new.works:
         if (
             len(

@@ -282,7 +282,8 @@ class Installation:
         Nothing is changed yet.
         """
         self.source, self.options = source, options
-        self.root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
+        # Links are not resolved.
+        self.root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100
         self.public_key = (
             None if options.unsigned else options.public_key or self.root / TRUSTED_KEYS
         )
@@ -491,8 +492,9 @@ class Installation:
         }
         try:
             completed = subprocess.run(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=STEP_S,
-                check=False, pass_fds=() if self.lock is None else (self.lock,), cwd=str(self.root),
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, timeout=STEP_S, check=False,
+                pass_fds=() if self.lock is None else (self.lock,), cwd=str(self.root),
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
             refuse(f"{task}: {error}")

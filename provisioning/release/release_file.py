@@ -92,7 +92,10 @@ def build_release(
         own_version = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
         # With another runtime it is another release.
         listed = "".join(f"{file.path} {file.sha256}\n" for file in file_entries(folder))
-        version = f"{own_version}{'.' if '+' in own_version else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
+        version = (
+            f"{own_version}{'.' if '+' in own_version else '+'}"
+            f"{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
+        )
         path = out or Path(
             f"edgemeter-{version}-{target.board}-py{target.python_text.replace('.', '')}.tar"
         )

@@ -689,7 +689,9 @@ def main() -> int:
     """Supervise until killed; return 1 if another supervisor is running."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     parser = argparse.ArgumentParser(
-        description="Switch releases of the edgemeter agent, and roll back a release that is not healthy."
+        description=(
+            "Switch releases of the edgemeter agent, and roll back a release that is not healthy."
+        )
     )
     for name, default in OPTIONS.items():
         parser.add_argument(

@@ -159,8 +159,9 @@ def _download(
     abis = [word for abi in (f"cp{version}", "abi3", "none") for word in ("--abi", abi)]
     with as_file(files(__package__).joinpath("pip_for_target.py")) as script:
         return _python_with_pip(
-            str(script), json.dumps(target.markers()), "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:",
-            "--implementation", "cp", "--python-version", version, *abis, *platforms, "--dest", str(folder), *requirements,
+            str(script), json.dumps(target.markers()), "download", "--quiet",
+            "--disable-pip-version-check", "--only-binary=:all:", "--implementation", "cp",
+            "--python-version", version, *abis, *platforms, "--dest", str(folder), *requirements,
         )  # fmt: skip
 
 

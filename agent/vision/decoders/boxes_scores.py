@@ -23,9 +23,16 @@ from edgemeter.agent.vision.decoders.grids import strides_of
 
 _GRID = Pictures(nms_iou=0.7)
 _PRIORS = Pictures(
-    resize="stretch", mean=(127.0,) * 3, sd=(128.0,) * 3, side=300, nms_iou=0.45,
-    doubt="(pixel - 127) / 128, jetson-inference's: a wrong guess costs accuracy; set input.mean " "and input.sd",  # noqa: ISC001
-)  # fmt: skip
+    resize="stretch",
+    mean=(127.0,) * 3,
+    sd=(128.0,) * 3,
+    side=300,
+    nms_iou=0.45,
+    doubt=(
+        "(pixel - 127) / 128, jetson-inference's: a wrong guess costs accuracy; set input.mean "
+        "and input.sd"
+    ),
+)
 
 
 class BoxesScores(Family):
