@@ -3,9 +3,9 @@
 Protocol: `path` is CSV with the header `t_s,power_w`, or JSON, in which only `t_s` and `power_w`
 are required:
 
-    {"id": "ina226-pi4", "scope": "board-input", "excludes": ["power-supply loss"], "period_ms":
-     100, "resolution_w": 0.025, "gain_u_ratio": 0.02, "t_s": [0.0, 0.1, 0.2], "power_w": [3.1, 3.2,
-     3.0]}
+    {"id": "ina226-pi4", "scope": "board-input", "excludes": ["power-supply loss"],
+     "period_ms": 100, "resolution_w": 0.025, "gain_u_ratio": 0.02,
+     "t_s": [0.0, 0.1, 0.2], "power_w": [3.1, 3.2, 3.0]}
 
     [sensors.replay]
     path = "trace.json"

@@ -8,9 +8,10 @@ ran healthily, never one on trial. It runs as root next to the agent and trusts 
 the choice of an update: `install.py` verifies signature and files with the public key that came
 with the device. The agent's requests are files in `HOME/update`, which are only read here:
 
-    wanted.json     the update request                 withdrawn.json  the request that is withdrawn
-    healthy.json    the agent's health report          reboot          the boot in which the agent
-    wants a reboot
+    wanted.json     the update request
+    withdrawn.json  the request that is withdrawn
+    healthy.json    the agent's health report
+    reboot          the boot in which the agent wants a reboot
 
 and reads `ROOT/supervisor/journal.json`, which is written atomically before each step, so that
 after a kill or a power cut at any moment it continues there: the `update` in progress, the
