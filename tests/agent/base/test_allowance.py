@@ -15,7 +15,7 @@ class Time:
 
 
 def test_a_burst_is_allowed_and_then_so_much_a_second():
-    """Each sender has its own; what is beyond costs nothing later."""
+    """Each sender has an allowance of its own, and a refused request uses up none of it."""
     clock = Time()
     spending = Allowance(10.0, 100.0, clock)
     assert [spending.spend("pi-1") for _ in range(150)].count(True) == 100
@@ -27,7 +27,7 @@ def test_a_burst_is_allowed_and_then_so_much_a_second():
 
 
 def test_who_exceeds_it_is_named_once():
-    """Until it does so again."""
+    """A sender is named again only after it has exceeded its allowance again."""
     spending = Allowance(10.0, 2.0, Time())
     for name in ("pi-2", "pi-1", "pi-1", "pi-1", "pi-2", "pi-2"):
         spending.spend(name)
@@ -35,7 +35,7 @@ def test_who_exceeds_it_is_named_once():
 
 
 def test_names_that_come_once_do_not_stay(monkeypatch):
-    """Names come from the network; who may send all of its burst again needs no memory."""
+    """The names come from the network, and a sender with its full burst need not be remembered."""
     monkeypatch.setattr(allowance, "MOST_REMEMBERED", 10)
     clock = Time()
     spending = Allowance(10.0, 100.0, clock)

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.base.broker_address`: an address and what it names, and which MQTT answers there."""
+"""Facts about `edgemeter.agent.base.broker_address`.
+
+They concern an address and what it names, and which version of MQTT answers there.
+"""
 
 from contextlib import contextmanager
 
@@ -16,7 +19,7 @@ from tests.fixtures.socket_pairs import serving
 
 
 def test_an_address_is_taken_apart():
-    """Scheme, user, host and port, with the defaults of IANA."""
+    """Scheme, user, host and port are read, and IANA's default ports fill in."""
     for text, expected in [
         ("broker", BrokerAddress("broker", 1883)),
         ("192.0.2.7:2883", BrokerAddress("192.0.2.7", 2883)),
@@ -32,7 +35,7 @@ def test_an_address_is_taken_apart():
 
 
 def test_what_is_no_address_is_refused_with_the_forms():
-    """With what was written."""
+    """The error repeats the text that is not an address."""
     for text in [
         "",
         " ",
@@ -46,14 +49,14 @@ def test_what_is_no_address_is_refused_with_the_forms():
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated():
-    """Addresses end in logs and shell histories."""
+    """Addresses end up in logs and shell histories, where a password must not stand."""
     with pytest.raises(ConfigError, match="EDGEMETER_MQTT_PASSWORD") as refusal:
         parse_address("mqtt://user:hunter2@broker")
     assert "hunter2" not in str(refusal.value)
 
 
 def test_the_password_comes_from_a_file_before_the_environment(tmp_path):
-    """The file's line end is no part of it."""
+    """The line end of the password file is not part of the password."""
     file = tmp_path / "password"
     file.write_text("from file\n")
     environ = {"EDGEMETER_MQTT_PASSWORD": "from environment"}
@@ -65,7 +68,7 @@ def test_the_password_comes_from_a_file_before_the_environment(tmp_path):
 
 
 def test_a_password_without_a_user_is_not_left_out_in_silence():
-    """The broker would be tried as nobody, and who is refused would look at the password."""
+    """Without the error the broker would refuse an anonymous client for no visible reason."""
     with pytest.raises(
         ConfigError, match=r"a password is named \('secret'\) and no user: write mqtt://USER@HOST"
     ):
@@ -73,7 +76,7 @@ def test_a_password_without_a_user_is_not_left_out_in_silence():
 
 
 def test_an_address_prints_as_it_is_written_and_never_its_password():
-    """What messages show can be used again."""
+    """An address that a message shows can be copied and used again."""
     for text in ("broker:1883", "mqtts://broker:8883", "[2001:db8::1]:1883"):
         assert str(parse_address(text)) == text
     secret = parse_address("mqtt://u@b", environ={"EDGEMETER_MQTT_PASSWORD": "hunter2"})
@@ -81,7 +84,10 @@ def test_an_address_prints_as_it_is_written_and_never_its_password():
 
 
 def test_a_url_names_the_files_of_a_connection(tmp_path):
-    """The authority, our certificate and its key; a path may hold any letter, and an unknown parameter is refused."""
+    """The URL names the authority, our certificate and its key, whatever letters the paths hold.
+
+    An unknown parameter is refused.
+    """
     files = {name: tmp_path / f"a+b & {name}" for name in ("ca", "certificate", "key")}
     for path in files.values():
         path.touch()
@@ -106,7 +112,11 @@ def answering(answer):
 
 
 def test_the_reply_to_the_smallest_connect_shows_the_version():
-    """Accepted, not authorised, unacceptable version in 5 and in 3.1.1, and a broker that hangs up."""
+    """Every kind of reply to the probe shows which version of MQTT the broker speaks.
+
+    The replies are: accepted, not authorised, unacceptable version in MQTT 5 and in 3.1.1, and a
+    closed connection.
+    """
     for answer, version in [
         (b"\x20\x03\x00\x00\x00", "5"),
         (b"\x20\x03\x00\x87\x00", "5"),
@@ -119,7 +129,7 @@ def test_the_reply_to_the_smallest_connect_shows_the_version():
 
 
 def test_what_sends_another_reply_is_no_broker():
-    """Such as an SSH server."""
+    """A server of another protocol, such as SSH, is reported as not being an MQTT broker."""
     with (
         answering(b"SSH-2.0-OpenSSH\r\n") as address,
         pytest.raises(UnavailableError, match="is not an MQTT broker"),
@@ -129,7 +139,8 @@ def test_what_sends_another_reply_is_no_broker():
 
 @pytest.mark.services
 def test_the_embedded_broker_speaks_3_1_1():
-    """And answers at once, although it would misread a real CONNECT of version 5."""
+    """The probe is answered at once, although this broker would misread a real CONNECT of MQTT 5.
+    """
     broker = EmbeddedBroker()
     assert broker_address.mqtt_version(broker.start(), 1) == "3.1.1"
     broker.stop()
@@ -142,7 +153,10 @@ def test_the_embedded_broker_speaks_3_1_1():
 def test_a_broker_that_accepts_anybody_is_not_one_that_asks_for_a_password(
     tmp_path, settings, is_open
 ):
-    """By a connection without a user, whatever user the address names; where none answers nobody is let in. It speaks MQTT 5."""
+    """An open broker is found by a connection without a user, whatever user the address names.
+
+    Both brokers speak MQTT 5. Where no broker answers, nobody is said to be let in.
+    """
     (tmp_path / "passwords").write_text("")
     server = mosquitto(tmp_path, *(setting.format(tmp_path / "passwords") for setting in settings))
     server.start()

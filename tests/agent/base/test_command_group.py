@@ -20,7 +20,7 @@ def tool():
 
 
 def test_help_lists_the_sections_in_their_order_and_imports_no_command(tmp_path, monkeypatch):
-    """A module that cannot be imported hides no other command."""
+    """Help lists every command even where the module of one cannot be imported."""
     (tmp_path / "lazily_imported.py").write_text(
         "import click\n\n@click.command()\ndef one():\n    click.echo('did it')\n"
     )
@@ -49,7 +49,7 @@ def measure_models(**_: object) -> None:
 
 
 def test_a_command_is_typed_again_with_the_long_names_of_its_options():
-    """Those of the documentation; defaults are left out."""
+    """The command is printed with the option names of the documentation and without defaults."""
     printed = (
         CliRunner()
         .invoke(

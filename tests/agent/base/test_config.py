@@ -11,7 +11,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_the_environment_beats_the_file(tmp_path, monkeypatch):
-    """For the key that signs; what no variable names stays as the file says."""
+    """A variable replaces the key file, and a setting without a variable stays as in the file."""
     path = tmp_path / "config.toml"
     path.write_text('signing_key_file = "file.key"\n')
     assert config.read(path).signing_key_file == str(tmp_path / "file.key")
@@ -20,7 +20,7 @@ def test_the_environment_beats_the_file(tmp_path, monkeypatch):
 
 
 def test_a_wrong_key_or_value_is_named(tmp_path):
-    """A typo is refused with its path."""
+    """The error about a typo states the path of the key."""
     for text, says in [
         ("brokr = 'x'", "brokr"),
         ("device = 'a/b'", "`device` has to be a name"),
@@ -33,7 +33,7 @@ def test_a_wrong_key_or_value_is_named(tmp_path):
 
 
 def test_a_home_that_may_not_be_read_holds_no_configuration(monkeypatch):
-    """After `sudo -u` it is still the other user's."""
+    """After `sudo -u` the variable HOME still names the home of the other user."""
     with tempfile.TemporaryDirectory() as home:
         Path(home).chmod(closed_mode())
         monkeypatch.setenv("HOME", f"{home}/user")
@@ -45,7 +45,7 @@ def test_a_home_that_may_not_be_read_holds_no_configuration(monkeypatch):
 
 
 def test_the_configuration_is_searched_below_xdg_config_home(monkeypatch, tmp_path):
-    """$XDG_CONFIG_HOME, else ~/.config, beats /etc."""
+    """A file below $XDG_CONFIG_HOME, else below ~/.config, takes precedence over one in /etc."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setattr(config, "EVERYONE", tmp_path / "etc.toml")
@@ -62,7 +62,7 @@ def test_the_configuration_is_searched_below_xdg_config_home(monkeypatch, tmp_pa
 
 
 def test_a_user_without_a_home_gets_that_of_the_service(monkeypatch):
-    """As in a container, where the number of the user has no name: no traceback, and a path that an error can name."""
+    """A user id without a name, as in a container, gets a path that errors can name."""
     for name in ("HOME", "EDGEMETER_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 54_321)
@@ -71,7 +71,7 @@ def test_a_user_without_a_home_gets_that_of_the_service(monkeypatch):
 
 
 def test_home_prefers_our_own_variable(monkeypatch):
-    """EDGEMETER_HOME beats XDG_DATA_HOME beats ~/.local/share."""
+    """EDGEMETER_HOME takes precedence over XDG_DATA_HOME, and that over ~/.local/share."""
     monkeypatch.setenv("HOME", "/home/u")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.delenv("EDGEMETER_HOME", raising=False)
@@ -83,14 +83,17 @@ def test_home_prefers_our_own_variable(monkeypatch):
 
 
 def test_a_host_name_becomes_a_device_name(monkeypatch):
-    """What a topic may not hold becomes a dash."""
+    """Each character that a topic may not contain becomes a dash."""
     for host, name in [("pi5", "pi5"), ("Bob's Pi!", "Bob-s-Pi"), ("---", "device"), ("_x_", "x")]:
         monkeypatch.setattr("platform.node", lambda host=host: host)
         assert config.this_device() == name
 
 
 def test_paths_are_relative_to_the_configuration(tmp_path, monkeypatch):
-    """As in a suite, from whatever folder a command is called; an absolute one and one below the home stay what they are."""
+    """A relative path counts from the configuration's folder, wherever a command is called.
+
+    Absolute paths and paths below the home stay as they are. Suites follow the same rule.
+    """
     monkeypatch.setenv("HOME", "/home/ada")
     (tmp_path / "config.toml").write_text(
         'broker = "mqtts://u@b?ca=tls/ca.pem&password_file=/etc/secret"\nsigning_key_file = '

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.base.console` and `live_lines`: what fits a terminal, and what stays on it."""
+"""Facts about `edgemeter.agent.base.console` and `live_lines`.
+
+They concern what fits on a terminal, and what stays on it.
+"""
 
 import io
 import sys

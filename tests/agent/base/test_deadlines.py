@@ -19,7 +19,7 @@ def pair():
 
 
 def test_the_connection_of_a_silent_peer_is_shut_down_at_the_deadline(pair):
-    """Not before, which ends the wait of whoever reads it."""
+    """The shutdown, which ends the reader's wait, does not come before the deadline."""
     socket_of_ours, _ = pair
     watched = []
     deadline = SocketDeadline(socket_of_ours.fileno(), watched.append, lambda: 100.0)
@@ -32,7 +32,7 @@ def test_the_connection_of_a_silent_peer_is_shut_down_at_the_deadline(pair):
 
 
 def test_an_answer_in_time_leaves_the_connection_as_it_is(pair):
-    """Nor is one shut down that expects nothing, however long it stays."""
+    """A connection that expects no answer is never shut down, however long it stays open."""
     socket_of_ours, socket_of_peer = pair
     deadline = SocketDeadline(socket_of_ours.fileno(), lambda _: None, lambda: 100.0)
     deadline.begin(0.7)
@@ -49,7 +49,7 @@ def test_an_answer_in_time_leaves_the_connection_as_it_is(pair):
 def test_a_thread_watches_deadlines_and_another_those_that_begin_after_a_long_pause(
     pair, monkeypatch
 ):
-    """It ends where none is expected."""
+    """The watching thread ends when no answer is expected, and a new one starts when needed."""
     monkeypatch.setattr(deadlines, "_STEP_S", 0.01)
     socket_of_ours, _ = pair
     deadline = SocketDeadline(socket_of_ours.fileno())

@@ -1,4 +1,7 @@
-"""Facts about the decision: all differences of an answer together, and by the interval that is shown."""
+"""Facts about `edgemeter.agent.base.decision`.
+
+All differences of an answer are decided together, and by the interval that is shown.
+"""
 
 import math
 from dataclasses import replace
@@ -37,7 +40,11 @@ def of(middle, error, freedom=8.0):
 
 
 def test_all_differences_of_an_answer_are_decided_together_and_by_the_interval_that_is_shown():
-    """Holm: p of .001, .02 and .3 at 1 - .05/3, then both others at 1 - .05/2, since .02 is no more than .025; and so on."""
+    """Holm's method chooses the confidence level of each difference by its rank.
+
+    Of p = .001, .025 and .303 the smallest is judged at 1 - .05/3, and both others at 1 - .05/2,
+    since .025 does not exceed .05/2; with a slightly larger second p, the last is judged at .95.
+    """
     evidences = [of(0.1 * reach, 0.1) for reach in (1.1, 5.2, 2.75)]
     assert [round(evidence.p, 3) for evidence in evidences] == [0.303, 0.001, 0.025]
     assert holm(evidences) == pytest.approx([0.975, 1 - 0.05 / 3, 0.975])
@@ -63,12 +70,12 @@ def test_all_differences_of_an_answer_are_decided_together_and_by_the_interval_t
     ],
 )
 def test_the_outcome_is_where_the_interval_lies(middle, error, better, outcome):
-    """Within the margin of 3% on both sides nothing differs."""
+    """An interval within the margin of 3% on both sides means that nothing differs."""
     assert decide(of(middle, error), 0.95, 0.03, better).outcome == outcome
 
 
 def test_exchanging_two_cases_mirrors_the_decision():
-    """A ratio of 1.1 one way is 1 / 1.1 the other way."""
+    """A ratio of 1.1 in one direction is 1 / 1.1 in the other."""
     case, reference = values(10, 10.5, 11), values(9, 9.5, 9.6)
     forward, backward = (
         decide(difference(*sides), 0.95, 0.03, "lower")
@@ -80,7 +87,12 @@ def test_exchanging_two_cases_mirrors_the_decision():
 
 
 def test_an_inconclusive_decision_states_how_many_more_runs_would_decide():
-    """With fewer than three those that are missing, else until 1.974 + 0.842 standard errors fit; none where a hundred would not do."""
+    """The number of further runs follows from the usual formula for a power of 80%.
+
+    With fewer than three runs it is the number that is missing; else it is as many as bring the
+    difference to 1.974 + 0.842 standard errors. No number is stated where a hundred runs would not
+    do.
+    """
     assert decide(difference(values(10, 11), values(10)), 0.95, 0.03, "lower").further == 2
     further = decide(Evidence(0.02, 0.012, 98.0, 50, "run"), 0.95, 0.03, "lower").further
     assert further == pytest.approx((2.816 * 0.012 * math.sqrt(50) / 0.02) ** 2 - 50, abs=1)
@@ -92,7 +104,7 @@ def test_an_inconclusive_decision_states_how_many_more_runs_would_decide():
 
 
 def test_runs_that_will_not_count_are_among_those_that_would_decide():
-    """Of five runs one was disturbed: for every four that count there are five."""
+    """With one disturbed run in five, five runs are needed for every four that count."""
     quiet = Evidence(0.05, 0.03, 7.0, 8, "run")
     disturbed = decide(replace(quiet, counted_ratio=0.8), 0.95, 0.03, "lower")
     alone = decide(quiet, 0.95, 0.03, "lower")
@@ -113,7 +125,10 @@ def outcomes(evidences):
 
 
 def equal_cases(draw, kind, days, runs, where):
-    """Return the runs of two equal cases: days, or sessions of a virtual machine, differ by more than runs, by 1%."""
+    """Return the runs of two equal cases, whose days or sessions differ by more than their runs.
+
+    The runs themselves scatter by 1%. The sessions are those of a virtual machine.
+    """
     sd = GUEST_SESSION_SD if where == "other sessions" else DAY_SD
     levels = sd * noise(draw, "normal", 2 * days).reshape(2, days, 1)
     logs = (levels[[0, 0]] if where == "same days" else levels) + 0.01 * noise(
@@ -151,7 +166,10 @@ def end_of_session(differences):
 
 @pytest.mark.nightly
 def test_in_worlds_of_known_truths_one_answer_in_twenty_is_false():
-    """Four equal figures of 1,000 answers; of nine runs on three days, a case that is 10% slower is found."""
+    """Of 1,000 answers about four equal figures, at most one in twenty claims a difference.
+
+    With nine runs on three days, a case that is 10% slower is found.
+    """
     for kind, (days, runs), where in product(
         KINDS, ((1, 3), (1, 10), (3, 3), (10, 1)), ("same days", "other days", "other sessions")
     ):
@@ -181,7 +199,7 @@ def test_in_worlds_of_known_truths_one_answer_in_twenty_is_false():
 
 @pytest.mark.nightly
 def test_of_sessions_that_end_early_one_answer_in_twenty_is_false():
-    """In rounds that scatter by 2%, as many as modes quick and rapid have."""
+    """Rounds that scatter by 2% are drawn as often as modes quick and rapid allow."""
     for kind, rounds, figures in product(KINDS, (5, 24), (1, FIGURES)):
         draw = np.random.default_rng(1)
         with table_row(kind, rounds, figures):

@@ -19,7 +19,10 @@ def texts(size):
 
 
 def test_what_was_compressed_is_expanded():
-    """Pieces, one after the other, and what zlib packed at other levels; what follows the end is ignored."""
+    """Data packed in several pieces, or by zlib at another level, is expanded exactly.
+
+    Bytes that follow the end are ignored.
+    """
     for size in SIZES:
         for text in texts(size):
             for packed in (
@@ -33,7 +36,10 @@ def test_what_was_compressed_is_expanded():
 
 
 def test_what_is_damaged_or_too_long_is_refused():
-    """Cut, with a wrong checksum, no zlib at all, one byte too long; the limit is asked about the beginning."""
+    """Data that is cut, has a wrong checksum, is no zlib, or is one byte too long is refused.
+
+    The limit is asked for with the beginning of the data.
+    """
     for size in (1, 65_536, BEGINNING + 1):
         for text in texts(size):
             packed = zlib.compress(text)

@@ -22,7 +22,10 @@ def server(monkeypatch):
 
 @pytest.fixture
 def part(tmp_path, monkeypatch):
-    """Return a part of which nothing has arrived; no proxy of this machine stands between test and server."""
+    """Return a part of which nothing has arrived yet.
+
+    No proxy of this machine stands between test and server.
+    """
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / ".m.onnx.part"
@@ -34,7 +37,10 @@ def get(address, part, size_bytes=None, limit_bytes=10_000_000, tell=no_progress
 
 
 def test_a_file_arrives_whole(server, part):
-    """Every byte, one request, and progress to the end; the server need not announce its length."""
+    """One request brings every byte, and the server need not announce the length.
+
+    Progress is reported up to the end.
+    """
     reports = []
     assert (
         get(server.put("/m", BODY), part, len(BODY), tell=lambda *report: reports.append(report))
@@ -48,7 +54,7 @@ def test_a_file_arrives_whole(server, part):
 
 @pytest.mark.parametrize("has_ranges", [True, False])
 def test_a_cut_download_is_continued_by_the_next(server, part, has_ranges):
-    """From where it broke, where the server can do that; else all of it comes again."""
+    """The next download continues where the last one broke, or starts over without ranges."""
     address = server.put("/m", BODY, cuts=[100_000], has_ranges=has_ranges)
     with pytest.raises(TransientError, match="100000 of 300000"):
         get(address, part)
@@ -58,7 +64,7 @@ def test_a_cut_download_is_continued_by_the_next(server, part, has_ranges):
 
 
 def test_a_server_that_gives_nothing_is_reported(server, part):
-    """Busy and silent servers, and nobody at the address, for now; a refusal for good."""
+    """A busy, silent or absent server is a transient error, and a refusal is a permanent one."""
     server.put("/busy", BODY, statuses=[503])
     for path, trouble, kind, message in (
         ("/busy", None, TransientError, "503"),
@@ -72,7 +78,7 @@ def test_a_server_that_gives_nothing_is_reported(server, part):
 
 
 def test_another_size_is_refused_before_the_body(server, part):
-    """Than the catalogue has, or than is accepted."""
+    """A size that differs from the catalogue's, or exceeds the limit, is refused at once."""
     address = server.put("/m", BODY)
     with pytest.raises(UnavailableError, match=r"300000 bytes.* 7"):
         get(address, part, size_bytes=7)
@@ -96,7 +102,7 @@ def secure(tmp_path, monkeypatch):
 
 
 def test_a_redirect_is_followed_but_not_to_other_than_http(server, part):
-    """As release pages of code hosts do; no server makes us read our own files, or leaves https."""
+    """Release pages redirect, but no server may make us read our own files or leave https."""
     server.put("/second", b"the file")
     server.put("/first", b"", location="/second")
     assert get(server.address + "/first", part) == b"the file"
@@ -113,7 +119,10 @@ def test_a_redirect_is_followed_but_not_to_other_than_http(server, part):
 
 @pytest.mark.needs("openssl")
 def test_https_does_not_fall_back_to_http(secure, monkeypatch, tmp_path, part):
-    """From https to https, and from http up, never down; a certificate that is not trusted is refused by name."""
+    """Redirects lead from http to https or stay on https, and never lead back to http.
+
+    A certificate that is not trusted is refused with that reason.
+    """
     with closing(ListeningFileServer()) as listening:
         listening.put("/m", b"plain")
         listening.put("/up", b"", location=secure.address + "/m")
@@ -130,7 +139,7 @@ def test_https_does_not_fall_back_to_http(secure, monkeypatch, tmp_path, part):
 
 
 def test_messages_show_no_secrets():
-    """User, password and query stay out."""
+    """User, password and query are left out of every message."""
     for address, text in (
         ("https://user:word@host.example:8443/a/b?key=1#x", "https://host.example:8443/a/b"),
         ("http://[::1]:80/m", "http://[::1]:80/m"),

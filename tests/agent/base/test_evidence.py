@@ -27,7 +27,10 @@ Z = 1.959964
 
 
 def values(*figures_ms, day=0, device="pi-1", session=None):
-    """Return the logarithms of one figure of runs of a day, in the rounds of a session where one is given."""
+    """Return the logarithms of one figure of runs of one day.
+
+    If a session is given, the runs are its rounds.
+    """
     turns = [None if session is None else (session, number) for number in range(len(figures_ms))]
     return [
         RunValue(math.log(figure), device, day, turn)
@@ -36,7 +39,7 @@ def values(*figures_ms, day=0, device="pi-1", session=None):
 
 
 def test_the_unit_that_counts_is_the_largest_that_repeats():
-    """Three devices, else three days, else runs; two runs have no interval."""
+    """Three devices count as the units, else three days, else runs; two runs have no interval."""
     days = [value for day in range(3) for value in values(10, 11, day=day)]
     devices = [value for device in "abc" for value in values(10, 11, 12, device=device)]
     assert [mean_of(runs).unit for runs in (values(10, 11, 12), days, devices)] == [
@@ -49,7 +52,11 @@ def test_the_unit_that_counts_is_the_largest_that_repeats():
 
 
 def test_runs_of_one_device_need_no_object_each():
-    """One a day, several on some days and out of order, fewer than three days: the same evidence."""
+    """Both ways to state the runs of one device give the same evidence.
+
+    The cases are one run a day, several runs on some days and out of order, and fewer than three
+    days.
+    """
     for days in ([0, 1, 2, 5, 6, 7], [0, 0, 2, 1, 1, 1, 4], [3, 3, 4, 4], [1], [5, 4, 3]):
         logs = [math.sin(number) for number in range(len(days))]
         assert mean_of_device(logs, days) == mean_of(
@@ -58,7 +65,7 @@ def test_runs_of_one_device_need_no_object_each():
 
 
 def test_an_interval_over_runs_is_students_on_logarithms():
-    """Of three runs by hand."""
+    """The interval over three runs equals one that was worked out by hand."""
     logs = [math.log(figure) for figure in (10, 10.5, 11.2)]
     reach = T_2 * stdev(logs) / math.sqrt(3)
     assert mean_of(values(10, 10.5, 11.2)).bounds(0.95) == pytest.approx(
@@ -67,7 +74,10 @@ def test_an_interval_over_runs_is_students_on_logarithms():
 
 
 def test_interleaved_runs_are_compared_in_pairs():
-    """What a round does to both cancels; a run whose round has no other is left out."""
+    """An effect that a round has on both cases cancels.
+
+    A run whose round has no other run is left out.
+    """
     reference = values(10, 20, 40, 80, session=1)
     case = values(11, 22.2, 43.8, session=1)
     ratios = [math.log(ratio) for ratio in (1.1, 1.11, 1.095)]
@@ -81,7 +91,7 @@ def test_interleaved_runs_are_compared_in_pairs():
 
 
 def test_three_days_that_both_ran_on_are_compared_day_by_day():
-    """A day's level is in both; runs of other days do not count then."""
+    """The level of a day is in both cases, and runs of other days do not count then."""
     levels = (10, 20, 40)
     reference = [
         value for day, level in enumerate(levels) for value in values(level, level, day=day)
@@ -102,7 +112,10 @@ def test_three_days_that_both_ran_on_are_compared_day_by_day():
 
 @pytest.mark.parametrize("days", [5, 10, 20])
 def test_days_that_take_after_each_other_count_as_fewer(days):
-    """In worlds of first-order processes: how often the interval holds the long mean, and how wide it is where days are independent."""
+    """The interval covers the long-term mean of first-order processes often enough.
+
+    Where days are independent it is not much wider than Student's.
+    """
     for correlation, least_ratio in ((0.0, 0.95), (0.3, 0.93), (0.5, 0.88)):
         logs = 0.02 * days_in_a_row(np.random.default_rng(1).normal(size=(600, days)), correlation)
         bounds = [
@@ -119,7 +132,7 @@ def test_days_that_take_after_each_other_count_as_fewer(days):
 
 
 def test_a_disturbed_run_does_not_move_its_day():
-    """Of three runs of a day one took five times as long."""
+    """One of the three runs of a day takes five times as long."""
     quiet = [value for day in range(3) for value in values(10, 10.1, 9.9, day=day)]
     disturbed = [
         value for day in range(3) for value in values(10, 10.1, 50 if day == 1 else 9.9, day=day)
@@ -128,7 +141,10 @@ def test_a_disturbed_run_does_not_move_its_day():
 
 
 def test_runs_of_other_days_are_taken_to_differ_by_as_much_as_days_do():
-    """Of one day each; on one day nothing is added, and three days show it themselves."""
+    """The usual scatter of days is added to runs of one day each.
+
+    Nothing is added to runs of the same day, nor where three days show their scatter themselves.
+    """
     apart = difference(values(10, 10.1, 10.2, day=1), values(10, 10.1, 10.2, day=0))
     together = difference(values(10, 10.1, 10.2), values(10, 10.1, 10.2))
     assert apart.assumed.between == "days"
@@ -142,7 +158,10 @@ def test_runs_of_other_days_are_taken_to_differ_by_as_much_as_days_do():
 
 
 def test_runs_of_other_sessions_are_taken_to_differ_by_as_much_as_sessions_do():
-    """Of separate commands of one day, more on a virtual machine; runs of one session have no part of it."""
+    """The usual scatter of sessions is added to runs of separate commands of one day.
+
+    On a virtual machine it is larger. Runs of one session get none of it.
+    """
     together = difference(values(10, 10.1, 10.2), values(10, 10.1, 10.2))
     apart = [values(10, 10.1, 10.2, session=session) for session in range(2)]
     assert difference(*apart).error == pytest.approx(
@@ -162,7 +181,7 @@ def test_runs_of_other_sessions_are_taken_to_differ_by_as_much_as_sessions_do():
 
 
 def test_two_independent_cases_have_welchs_degrees_of_freedom():
-    """Equal scatter of five runs each has eight; a case with no scatter leaves the other's four."""
+    """Equal scatter of five runs each has eight; a case without scatter leaves the other's four."""
     runs = values(10, 10.2, 10.4, 10.1, 10.3)
     case = [value._replace(value=value.value + 0.1) for value in runs]
     evidence = difference(case, runs)
@@ -173,14 +192,18 @@ def test_two_independent_cases_have_welchs_degrees_of_freedom():
 
 
 def test_a_meter_that_repeating_does_not_improve_widens_the_interval():
-    """Its standard error is added in quadrature."""
+    """The standard error of the meter is added in quadrature."""
     evidence = mean_of(values(10, 10.5, 11))
     assert evidence.with_error(0.03).error == pytest.approx(math.hypot(evidence.error, 0.03))
     assert evidence.with_error(0.0) is evidence
 
 
 def test_accuracies_are_compared_part_by_part_of_the_images():
-    """What moves both alike does not count: equal in every part is the same, and a difference that no part moves has no interval."""
+    """A change that moves the accuracy of both cases alike does not count.
+
+    Cases that are equal in every part are the same, and a difference that no part moves has no
+    interval.
+    """
     parts = [0.5 + 0.01 * index for index in range(20)]
     wider = [0.6 + 0.011 * index for index in range(20)]
     evidence = accuracy_difference(wider, parts, 0.1)
@@ -194,7 +217,11 @@ def test_accuracies_are_compared_part_by_part_of_the_images():
 
 
 def test_runs_of_one_session_have_an_interval_where_it_can_be_held():
-    """The geometric mean with Student's t, and how sessions differ, even of equal runs; none of two runs, of a 0, and beyond a float."""
+    """The interval is Student's around the geometric mean, widened by the scatter of sessions.
+
+    Equal runs are widened too. There is none for two runs, for a figure of 0, and beyond the range
+    of a float.
+    """
     reach = T_2 * stdev(map(math.log, (10, 10.5, 11.2))) / math.sqrt(3)
     of_session = interval_over_runs([10, 10.5, 11.2], 0.0)
     assert of_session.half_width_ratio == pytest.approx(math.expm1(reach), rel=1e-6)

@@ -5,7 +5,7 @@ from edgemeter.agent.base.evidence import SESSION_SD, interval_over_runs
 
 
 def test_figures_keep_three_significant_digits_and_never_become_integers_that_lose_them():
-    """0.4 ms stays 0.4 ms; digits before the point are all kept."""
+    """A value of 0.4 stays 0.400, and all digits before the decimal point are kept."""
     for value, text in [
         (0.4, "0.400"),
         (0.0123, "0.0123"),
@@ -23,7 +23,7 @@ def test_figures_keep_three_significant_digits_and_never_become_integers_that_lo
 
 
 def test_a_figure_is_rounded_to_the_place_of_its_uncertainty():
-    """Two digits of the uncertainty; an unknown one is no zero."""
+    """The uncertainty has two digits, and an unknown one is shown as `?` and not as zero."""
     for value, uncertainty, text in [
         (412.345, 12.34, "412 ± 12"),
         (412.345, 1.234, "412.3 ± 1.2"),
@@ -35,7 +35,7 @@ def test_a_figure_is_rounded_to_the_place_of_its_uncertainty():
 
 
 def test_a_range_that_rounds_to_one_figure_is_one_figure():
-    """3.10 to 3.10 tells nothing."""
+    """A range such as 3.10 to 3.10 would tell nothing."""
     assert figures.span(3.100001, 3.100002) == "3.10"
     # An interval is shown as one, however narrow: a run of many queries has p50 15.31 to 15.34 ms.
     assert figures.span(15.31, 15.34) == "15.31 to 15.34"
@@ -70,12 +70,15 @@ def test_a_range_that_rounds_to_one_figure_is_one_figure():
     ],
 )
 def test_a_wide_interval_is_written_by_its_ends(values, text):
-    """One number would be wrong for one of its halves, which are equal on the log scale alone; of its ends two digits are enough."""
+    """A wide interval is symmetric on the log scale alone, so that one ± would be wrong.
+
+    Two digits are enough for its ends.
+    """
     assert figures.with_interval("x", *interval_over_runs(values, SESSION_SD)) == text
 
 
 def test_what_steers_a_terminal_does_not_come_through():
-    """A record holds whatever a device sent."""
+    """A record holds whatever text a device sent, control characters included."""
     assert (
         figures.printable("board\x1b[31m\n\u202e").replace("\N{REPLACEMENT CHARACTER}", "?")
         == "board?[31m??"
@@ -83,7 +86,7 @@ def test_what_steers_a_terminal_does_not_come_through():
 
 
 def test_a_time_is_utc_and_one_that_no_calendar_has_is_a_number():
-    """A broken clock on a device ends no report."""
+    """A broken clock of a device must not make a report fail."""
     for time_ns, text in [
         (0, "1970-01-01 00:00:00"),
         (1_760_000_000_123_456_789, "2025-10-09 08:53:20"),
@@ -93,7 +96,7 @@ def test_a_time_is_utc_and_one_that_no_calendar_has_is_a_number():
 
 
 def test_plain_digits_have_no_exponent():
-    """Never to an integer where that loses something, never in exponent form."""
+    """A number is rounded to an integer only where it loses nothing."""
     for value, text in [
         (None, "-"),
         (0, "0"),
@@ -106,7 +109,7 @@ def test_plain_digits_have_no_exponent():
 
 
 def test_a_length_of_time_is_written_for_people():
-    """In two units at most."""
+    """A duration is written in two units at most."""
     assert [figures.duration(length_s) for length_s in (0.2, 8, 59.6, 60, 125, 3600, 4800, 7199.9)] == [
         "0 s", "8 s", "1 min", "1 min", "2 min 5 s", "1 h", "1 h 20 min", "2 h",
     ]  # fmt: skip

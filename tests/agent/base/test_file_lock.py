@@ -1,4 +1,8 @@
-"""Facts about the run lock (one holder, gone with its process, handed to a child; one for all users of a board) and the device lock."""
+"""Facts about the run lock and the device lock.
+
+The run lock has one holder, is gone with its process, can be handed to a child process, and is one
+for all users of a board.
+"""
 
 import os
 import subprocess
@@ -23,7 +27,7 @@ time.sleep(60)"""
 
 
 def test_it_is_held_by_one_and_free_again(tmp_path):
-    """Who waits is shown who holds it."""
+    """A process that waits is told who holds the lock."""
     assert not file_lock.is_run_locked(tmp_path)
     first, second = RunLock(tmp_path), RunLock(tmp_path)
     assert first.take("edgemeter run")
@@ -39,7 +43,7 @@ def test_it_is_held_by_one_and_free_again(tmp_path):
 
 @pytest.mark.services
 def test_it_goes_with_its_process(tmp_path):
-    """SIGKILL: nobody has to clean up."""
+    """After SIGKILL the lock is free, and nobody has to clean up."""
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
     assert holder.stdout.readline().startswith(b"True ")
     assert file_lock.is_run_locked(tmp_path)
@@ -50,7 +54,7 @@ def test_it_goes_with_its_process(tmp_path):
 
 
 def test_a_waiting_run_reports_once_and_goes_on_when_the_lock_is_free(tmp_path):
-    """By a line that names the holder."""
+    """The one line that a waiting run prints names the holder."""
     first, second, lines = RunLock(tmp_path), RunLock(tmp_path), []
     assert first.take("edgemeter run")
     pauses = []
@@ -68,7 +72,10 @@ def test_a_waiting_run_reports_once_and_goes_on_when_the_lock_is_free(tmp_path):
 
 
 def test_those_that_wait_get_the_lock_in_the_order_in_which_they_came(tmp_path):
-    """However often each of them asks; a later one is told how many wait before it."""
+    """The order holds however often each of them asks.
+
+    A later one is told how many wait before it.
+    """
     holder, *waiting = (RunLock(tmp_path) for _ in range(4))
     assert holder.take("edgemeter run")
     assert not any(lock.take(f"job {number}") for number, lock in enumerate(waiting))
@@ -88,7 +95,7 @@ def test_those_that_wait_get_the_lock_in_the_order_in_which_they_came(tmp_path):
 
 @pytest.mark.services
 def test_a_waiting_process_that_is_killed_keeps_nobody_waiting(tmp_path):
-    """Its place goes with it."""
+    """Its place in the queue is gone with the process."""
     lock, later = RunLock(tmp_path), RunLock(tmp_path)
     assert lock.take("edgemeter run")
     waiting = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
@@ -103,7 +110,7 @@ def test_a_waiting_process_that_is_killed_keeps_nobody_waiting(tmp_path):
 
 
 def test_a_folder_that_may_not_be_written_is_reported(tmp_path):
-    """`take` is an error; `run_lock` measures without, and reports that."""
+    """`take` raises an error, whereas `run_lock` goes on without a lock and reports that."""
     wrong = tmp_path / "file"
     wrong.write_text("x")
     with pytest.raises(UnavailableError, match="cannot make the lock"):
@@ -115,7 +122,7 @@ def test_a_folder_that_may_not_be_written_is_reported(tmp_path):
 
 
 def test_garbage_in_the_file_is_no_holder_and_no_terminal_code(tmp_path):
-    """The name of the holder is printable whatever the file of the lock holds; an empty file names nobody."""
+    """The holder's name is printable whatever the lock file holds; an empty file names nobody."""
     lock = RunLock(tmp_path)
     lock.path.write_bytes(b"\x1b[2J\xff\xfe" + b"x" * 1000)
     assert lock.holder().isprintable()
@@ -129,7 +136,10 @@ _BECOME = f"os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOB
 
 @pytest.fixture
 def board(monkeypatch):
-    """Return a folder as /run/lock is on Debian, which every user of this machine reaches, with the board's lock in it."""
+    """Return a folder like Debian's /run/lock with the board's lock in it.
+
+    Every user of this machine reaches it.
+    """
     if os.geteuid() != 0:
         pytest.skip("several users take root")
     with tempfile.TemporaryDirectory(prefix="edgemeter-lock-", dir="/run") as name:
@@ -141,7 +151,10 @@ def board(monkeypatch):
 
 @pytest.fixture
 def hold_as_nobody(board):
-    """Return a function that starts a process of another user, which takes the lock; it returns the process and what it printed."""
+    """Return a function that starts a process of another user, which takes the lock.
+
+    It returns the process and what that printed.
+    """
     started = []
 
     def start():
@@ -164,7 +177,10 @@ def hold_as_nobody(board):
 
 @pytest.mark.services
 def test_one_lock_serves_all_users_of_a_board(board, hold_as_nobody, tmp_path):
-    """Root waits for a user's run, and takes over the file that the user made, though the folder is sticky; then the user waits."""
+    """Root waits for a user's run and then takes over the lock file that the user made.
+
+    That works although the folder is sticky. Afterwards the user waits for root.
+    """
     process, output = hold_as_nobody()
     assert output == f"True {board}/edgemeter-run.lock None"
     mine = RunLock(tmp_path)
@@ -180,7 +196,10 @@ def test_one_lock_serves_all_users_of_a_board(board, hold_as_nobody, tmp_path):
 
 @pytest.mark.parametrize("trap", ["link", "pipe"])
 def test_what_somebody_put_there_instead_of_a_file_is_not_touched(tmp_path, monkeypatch, trap):
-    """A link leads nowhere, a pipe is not waited for: the home serves, with one line about it."""
+    """A link is not followed and a pipe is not waited for.
+
+    The lock in the home is taken instead, with one line that says so.
+    """
     target, wide = tmp_path / "target", tmp_path / "edgemeter-run.lock"
     monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(wide))
     target.write_text("mine")
@@ -195,7 +214,7 @@ def test_what_somebody_put_there_instead_of_a_file_is_not_touched(tmp_path, monk
 
 
 def test_one_process_at_a_time_represents_a_device(tmp_path):
-    """Another gets the claim when it is released; another device has its own."""
+    """Another process gets the claim once it is released, and another device has its own."""
     first, other, third = (
         DeviceLock(tmp_path / "outbox", device) for device in ("pi-1", "pi-1", "pi-2")
     )

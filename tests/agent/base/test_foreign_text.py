@@ -1,4 +1,7 @@
-"""Facts about text that others wrote: what nests too deeply for the stack is an error as any malformed text is, whoever reads it."""
+"""Facts about text that others wrote and that nests too deeply for the stack.
+
+It is an error as any malformed text is, whoever reads it.
+"""
 
 import itertools
 
@@ -90,9 +93,9 @@ MESSAGES = {
 
 
 def test_a_file_that_nests_too_deeply_is_one_line(tmp_path):
-    """A traceback before: of tomllib, of msgspec, or of what copied and printed the value.
+    """The error is one line with the name of the file instead of a traceback.
 
-    The line names the file.
+    The traceback would be that of tomllib, of msgspec, or of what copies and prints the value.
     """
     for suffix, texts, readers in ((".toml", TOML, OF_TOML), (".json", JSON, OF_JSON)):
         path = tmp_path / f"deep{suffix}"
@@ -107,7 +110,7 @@ def test_a_file_that_nests_too_deeply_is_one_line(tmp_path):
 
 
 def test_a_message_that_nests_too_deeply_is_refused():
-    """As any that is no message: each service logs it and goes on."""
+    """It is refused like any malformed message, which each service logs before it goes on."""
     for depth, (shape, text), (name, decode) in itertools.product(
         DEPTHS, JSON.items(), MESSAGES.items()
     ):
@@ -116,7 +119,7 @@ def test_a_message_that_nests_too_deeply_is_refused():
 
 
 def test_metadata_that_nests_too_deeply_describes_nothing():
-    """A model's own words are read as far as they can be: of these nothing."""
+    """The other metadata of the model is read all the same."""
     description = read_self_description(
         {"names": lists(30_000), "a.json": lists(30_000), "task": "detect"}
     )

@@ -19,7 +19,10 @@ from tests.fixtures.socket_pairs import PairSocket, serving
 
 @contextmanager
 def answering(*answers):
-    """Yield a connection to a server that sends these bytes after each request, on each connection, and ends it."""
+    """Yield a connection to a server that sends these bytes after each request.
+
+    It does so on each connection, and then ends it.
+    """
 
     def serve(connection):
         with connection, connection.makefile("rb") as reader:
@@ -50,14 +53,14 @@ ANSWERS = {
 
 
 def test_an_answer_is_read_in_every_form():
-    """With and without a length, in chunks, after informational answers."""
+    """An answer may have a length or none, come in chunks, or follow informational answers."""
     for form, answer in ANSWERS.items():
         with table_row(form), answering(answer) as connection:
             assert connection.exchange("/", b"x", {}).content == b"body"
 
 
 def test_a_connection_serves_until_the_server_ends_it():
-    """The second request opens none; the third has to, where the server announced the end."""
+    """The second request opens no connection; the third does, as the server announced the end."""
     with answering(OK + BODY, OK + b"Connection: Close\r\n" + BODY) as connection:
         connection.exchange("/", b"x", {})
         opened = connection.sock
@@ -68,7 +71,7 @@ def test_a_connection_serves_until_the_server_ends_it():
 
 
 def test_a_document_that_is_not_streamed_is_one_line():
-    """Of several lines, where it is JSON."""
+    """JSON that the server formatted over several lines comes as a single line."""
     document = b'{\n  "a":\n  1\n}\n'
     answer = (
         OK
@@ -80,7 +83,7 @@ def test_a_document_that_is_not_streamed_is_one_line():
 
 
 def test_a_connection_that_was_idle_is_tried_before_a_query(monkeypatch):
-    """Servers close those that were idle for some seconds; one that was in use just now is open."""
+    """Servers close connections that were idle for some seconds, but not one just used."""
     now_ns = [0]
     monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns[0])
     answers = [OK + BODY.replace(b"body", b"bod%d" % number) for number in range(4)]
@@ -102,7 +105,7 @@ CUT = {
 
 
 def test_a_stream_that_ends_early_has_failed():
-    """Wherever it is cut; what came is not taken for the whole of it."""
+    """Wherever a stream is cut, its beginning is not taken for the whole."""
     for where, answer in CUT.items():
         lines = []
         with (
@@ -115,7 +118,7 @@ def test_a_stream_that_ends_early_has_failed():
 
 
 def test_lines_come_as_they_arrive_whatever_the_chunks():
-    """Split, joined, and the last without an end."""
+    """Lines may be split or joined by chunks, and the last one may lack its end."""
     pieces = (b"one\ntw", b"o\r\n\nthree\nfo", b"ur")
     answer = (
         CHUNKED + b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in pieces) + b"0\r\n\r\n"
@@ -136,7 +139,7 @@ WRONG = [
 
 
 def test_what_is_no_answer_is_one_line():
-    """Nothing, another protocol, headers without an end, and a body that ends early."""
+    """Nothing, another protocol, unfinished headers and a body that ends early are errors."""
     for answer in WRONG:
         with (
             table_row(answer[:40]),
@@ -149,7 +152,7 @@ def test_what_is_no_answer_is_one_line():
 
 @pytest.mark.parametrize(("size", "writes"), [(10, 1), (1 << 20, 2)])
 def test_a_small_request_is_one_write(monkeypatch, size, writes):
-    """A large body is not copied for it."""
+    """A large body is written apart so that it need not be copied."""
     parts, sendall = [], PairSocket.sendall
     monkeypatch.setattr(
         PairSocket,
@@ -166,14 +169,14 @@ def test_a_small_request_is_one_write(monkeypatch, size, writes):
 
 
 def test_an_answer_that_was_not_read_is_not_taken_for_the_next():
-    """Its connection is given up."""
+    """The connection with the unread answer is given up."""
     with answering(OK + BODY, OK + BODY.replace(b"body", b"next")) as connection:
         connection.request("POST", "/", b"x")
         assert connection.request("POST", "/", b"x").read() == b"body"
 
 
 def test_a_connection_that_the_server_ended_is_opened_again_for_a_request_that_may_be_repeated():
-    """Once; a query that is timed fails."""
+    """It is opened again once, whereas a timed query fails."""
     with answering(OK + BODY) as connection:
         for _ in range(3):
             assert connection.ask("/", {}).content == b"body"
@@ -183,7 +186,7 @@ def test_a_connection_that_the_server_ended_is_opened_again_for_a_request_that_m
 
 
 def test_why_nothing_answers_is_named(monkeypatch):
-    """Each with its remedy."""
+    """Each kind of failure comes with its remedy."""
     for trouble, kind, remedy in (
         (ConnectionRefusedError(111, "Connection refused"), "no connection", "start the server"),
         (
@@ -208,7 +211,7 @@ def test_why_nothing_answers_is_named(monkeypatch):
 
 
 def test_a_single_request_goes_through_the_proxy_that_the_environment_names(monkeypatch):
-    """Also to a server that nobody else reaches."""
+    """The proxy may be the only way to the server."""
     heads = []
 
     def proxy(connection):

@@ -32,7 +32,10 @@ class PatientServer(HttpServer):
 
 
 def status(port):
-    """Return the begin of the answer to a whole request; empty if the connection is closed without one."""
+    """Return the beginning of the answer to a whole request.
+
+    It is empty if the connection is closed without an answer.
+    """
     with (
         socket.create_connection((LOOPBACK, port), 150) as client,
         contextlib.suppress(ConnectionError),
@@ -56,7 +59,7 @@ def running(kind, handler=Prompt):
 
 
 def test_a_request_that_does_not_come_ends_the_connection():
-    """A silent client, and one that sends a byte of its head now and then."""
+    """A silent client is disconnected, and so is one that sends a byte now and then."""
     ended = threading.Event()
     with running(StrictServer) as (server, clients):
         clients += [socket.create_connection((LOOPBACK, server.port), 60) for _ in range(4)]
@@ -79,7 +82,10 @@ def test_a_request_that_does_not_come_ends_the_connection():
 
 
 def test_a_whole_request_is_served_while_too_many_half_sent_ones_are_open():
-    """From the same address, as behind a reverse proxy: whoever has waited longest for its request makes room."""
+    """The connection that has waited longest for its request makes room.
+
+    All come from the same address, as behind a reverse proxy.
+    """
     with running(PatientServer) as (server, clients):
         for _ in range(10):
             clients.append(socket.create_connection((LOOPBACK, server.port), 150))
@@ -93,7 +99,7 @@ def test_a_whole_request_is_served_while_too_many_half_sent_ones_are_open():
 
 
 def test_a_connection_that_is_being_served_makes_no_room():
-    """Four answers that are under way are not ended for a fifth request, which is turned away."""
+    """Four answers under way are not ended for a fifth request, which is turned away."""
     may_answer, under_way = threading.Event(), threading.Semaphore(0)
 
     class Slow(HttpHandler):

@@ -1,4 +1,7 @@
-"""Facts about Ctrl-C and SIGTERM: none is lost, what a block starts is known, and a second one ends the process."""
+"""Facts about Ctrl-C and SIGTERM.
+
+No signal is lost, what a block starts is known, and a second signal ends the process.
+"""
 
 import os
 import signal
@@ -50,7 +53,7 @@ def lose_ctrl_c():
     [("SIGINT", KeyboardInterrupt), ("SIGTERM", SystemExit), ("SIGHUP", SystemExit)],
 )
 def test_the_first_signal_raises_where_it_arrives(number, raised):
-    """SIGTERM and SIGHUP end with the same status."""
+    """SIGTERM and SIGHUP end the process with the same status."""
     interrupts.handle()
     with pytest.raises(raised) as ended:
         signal.raise_signal(signal.Signals[number])
@@ -58,7 +61,7 @@ def test_the_first_signal_raises_where_it_arrives(number, raised):
 
 
 def test_an_exception_that_python_drops_is_raised_by_the_next_check():
-    """Again and again, until somebody has dealt with it."""
+    """Every check raises it until somebody has acknowledged it."""
     interrupts.handle()
     interrupts.check()
     lose_ctrl_c()
@@ -95,7 +98,7 @@ def test_only_an_interrupt_that_check_will_raise_is_dropped_in_silence(capsys):
 
 
 def test_a_signal_in_a_deferred_block_is_raised_at_its_end():
-    """The outermost end, after everything in it; `check` raises it before."""
+    """It is raised at the end of the outermost block, unless `check` raises it before."""
     interrupts.handle()
     steps = []
     with pytest.raises(KeyboardInterrupt), interrupts.deferred():  # noqa: PT012 - the block raises at its end
@@ -107,7 +110,7 @@ def test_a_signal_in_a_deferred_block_is_raised_at_its_end():
 
 
 def test_a_deferred_block_does_not_raise_an_interrupt_that_was_raised_before():
-    """What cleans up after an interrupt runs to its end."""
+    """The cleaning up after an interrupt runs to its end."""
     interrupts.handle()
     cleaned = []
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the cleaning belongs to it
@@ -121,7 +124,7 @@ def test_a_deferred_block_does_not_raise_an_interrupt_that_was_raised_before():
 
 
 def test_an_ignored_signal_stays_ignored():
-    """As `nohup edgemeter agent up &` starts a service."""
+    """`nohup edgemeter agent up &` starts a service that ignores SIGHUP."""
     for number in interrupts.SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     interrupts.handle()
@@ -142,7 +145,7 @@ def test_a_service_ends_by_a_call_and_has_its_handlers_back():
 
 
 def test_a_service_does_not_begin_after_a_lost_interrupt():
-    """Its loop ends by a call alone, and would look at no flag."""
+    """The service's loop is ended by a call alone and would not look at a flag."""
     interrupts.handle()
     lose_ctrl_c()
     with pytest.raises(KeyboardInterrupt), interrupts.calling(list):
@@ -150,7 +153,7 @@ def test_a_service_does_not_begin_after_a_lost_interrupt():
 
 
 def test_lines_come_whole_and_end_with_the_pipe():
-    """Also those of several writes, the last without an end, and long ones in parts."""
+    """A line may come in several writes, the last one may lack its end, and long ones are split."""
     reading, writing = os.pipe()
     os.write(writing, b"first\nsecond\n\npart")
     with open(reading, "rb") as pipe:  # noqa: PTH123 - a descriptor
@@ -164,7 +167,7 @@ def test_lines_come_whole_and_end_with_the_pipe():
 
 
 def test_a_lost_interrupt_ends_the_wait_for_a_line(monkeypatch):
-    """Nobody writes to the pipe."""
+    """Nobody writes to the pipe, so that the wait would never end."""
     monkeypatch.setattr(interrupts, "POLL_S", 0.01)
     interrupts.handle()
     lose_ctrl_c()
@@ -198,7 +201,7 @@ def start(code):
     ("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED)]
 )
 def test_a_second_signal_ends_the_process_with_its_folders_and_children(number, status, tmp_path):
-    """While it cleans up after the first, for longer than anybody wants to wait."""
+    """The process cleans up after the first signal for longer than anybody wants to wait."""
     code = f"""
 import tempfile
 folder = tempfile.TemporaryDirectory(dir={str(tmp_path)!r})
@@ -225,7 +228,7 @@ finally:
 
 @pytest.mark.services
 def test_an_owned_process_does_not_outlive_its_object():
-    """With what it has started itself; `end` may be called before."""
+    """The processes that it started end too, and `end` may be called before."""
     process = interrupts.OwnedProcess(
         ["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE
     )
@@ -246,7 +249,10 @@ print(process.pid, flush=True)
 
 @pytest.mark.services
 def test_no_interrupt_is_lost_while_a_process_is_awaited():
-    """Its end, or its output; a limit is kept, and a request larger than a pipe arrives whole."""
+    """This holds while its end or its output is awaited.
+
+    A time limit is kept, and a request larger than a pipe arrives whole.
+    """
     code = """
 class Dropped:
     def __del__(self):

@@ -1,4 +1,7 @@
-"""Facts about links out of a folder that the user named: which are followed, and which end in one line."""
+"""Facts about links that lead out of a folder that the user named.
+
+They show which links are followed, and which end in one line.
+"""
 
 import os
 import stat
@@ -42,7 +45,11 @@ def named(tmp_path):
 
 
 def test_a_link_is_followed_to_a_file_of_the_type_of_its_name(named, outside):
-    """By content, for types that begin with their own bytes; text and weights by the target's ending, or a store's name."""
+    """The target's type is judged by its content where files of that type have a signature.
+
+    The type of text and weights is judged by the ending of the target's name, or by the name that a
+    store gave it.
+    """
     for name, target in [
         ("x.jpg", "photo.png"), ("X.JPEG", HASH), ("x.npy", "a.npy"), ("x.txt", "classes.txt"), ("x.txt", "empty.txt"),
         ("x.txt", f"text-{HASH}"), ("x.txt", f"SHA256E-s3--{HASH}.txt"), ("x.bin", "part.bin"),
@@ -56,7 +63,11 @@ def test_a_link_is_followed_to_a_file_of_the_type_of_its_name(named, outside):
 
 
 def test_a_link_to_anything_else_is_refused_by_its_name(named, outside):
-    """A key, a data base, a folder, a device, a pipe, a socket, the variables of a process, and text that ends otherwise than the link."""
+    """The error names the link and what is wrong with its target.
+
+    The targets are a key, a database, a folder, a device, a pipe, a socket, the variables of a
+    process, and text whose name ends otherwise than the link's.
+    """
     for name, target, fault in [
         ("x.jpg", "id_rsa", "not known to be a .jpg file"), ("x.npy", "id_rsa", "not known to be a .npy file"),
         ("x.txt", "id_rsa", "not known to be a .txt file"), ("x.txt", "photo.png", "not known to be a .txt file"),
@@ -81,7 +92,11 @@ def test_a_link_to_anything_else_is_refused_by_its_name(named, outside):
 
 
 def test_links_that_nobody_reads_are_left_alone(named, outside):
-    """Those within the folder, to nothing, in a loop, and to files of names that no reader of data has; a named link is the user's."""
+    """Links that stay within the folder, lead nowhere or loop are no danger.
+
+    Neither are links to files of names that no reader of data has. A link that the user names is
+    followed.
+    """
     (named / "real.jpg").write_bytes(JPEG)
     for name, target in [
         ("in.jpg", "real.jpg"),
@@ -100,7 +115,10 @@ def test_links_that_nobody_reads_are_left_alone(named, outside):
 
 
 def test_a_link_in_a_folder_of_classes_or_labels_is_followed_too(named, outside):
-    """At any depth, in the folder of the annotations, and in `labels` beside `images`; a `labels` that is a link is not."""
+    """Links are followed at any depth, in the annotations' folder, and in `labels`.
+
+    The folder `labels` lies beside `images`; where it is itself a link, it is not followed.
+    """
     (named / "images").mkdir()
     (named / "labels").mkdir()
     for folder, name, target in (
@@ -120,7 +138,10 @@ def test_a_link_in_a_folder_of_classes_or_labels_is_followed_too(named, outside)
 
 
 def test_a_link_beside_a_model_is_followed_likewise(named, outside):
-    """Its card, its weights and what its name begins with, also within its folder; nothing that no format reads."""
+    """The model's card, its weights and files that begin with its name are checked.
+
+    So are those within its folder. A file that no format reads is not.
+    """
     model, location = named / "net.onnx", b"folder/w.bin"
     model.write_bytes(b"\n\x08location\x12" + bytes([len(location)]) + location)
     (named / "id_rsa").write_bytes(KEY)

@@ -42,7 +42,7 @@ def logged(clock):
 
 
 def test_one_line_a_minute_and_the_count_of_those_left_out(logged, clock):
-    """The first at once; a minute later the next, with the count."""
+    """The first line comes at once, and the next a minute later with the count."""
     logger, lines = logged
     for number in range(1000):
         logger.warning("garbage %d, 100%%", number, extra=about("pi-1"))
@@ -58,7 +58,7 @@ def test_one_line_a_minute_and_the_count_of_those_left_out(logged, clock):
 
 
 def test_one_device_silences_no_other_and_nothing_else(logged):
-    """Each has its own minute; what is about nobody is logged as it was."""
+    """Each device has its own minute, and a line about no device is never held back."""
     logger, lines = logged
     for _ in range(3):
         for who in ("pi-1", "pi-2"):
@@ -68,7 +68,7 @@ def test_one_device_silences_no_other_and_nothing_else(logged):
 
 
 def test_names_without_end_are_forgotten(logged, clock, monkeypatch):
-    """Those whose minute is over, when there are many."""
+    """When there are many names, those whose minute is over are forgotten."""
     logger, _ = logged
     monkeypatch.setattr(log_limit, "MOST_REMEMBERED", 10)
     for number in range(100):

@@ -1,4 +1,7 @@
-"""Facts about metrics: one table of names, and errors, of which less is better, are judged the other way round everywhere."""
+"""Facts about metrics, which are named in one table.
+
+Errors, of which less is better, are judged in the opposite direction everywhere.
+"""
 
 import pytest
 
@@ -19,7 +22,7 @@ def erring(value, **changes):
 
 
 def test_a_gate_on_an_error_is_the_reference_over_the_ratio():
-    """0.9 of a WER of 0.18 allows 0.20; no error at all passes every gate."""
+    """90% of a WER of 0.18 allows 0.20, and a case without errors passes every gate."""
     assert needed_value(0.18, 0.9, "lower") == pytest.approx(0.2)
     assert [is_reached(value, 0.2, "lower") for value in (0.0, 0.1999, 0.2, 0.201, 1.4)] == [
         True,
@@ -32,7 +35,7 @@ def test_a_gate_on_an_error_is_the_reference_over_the_ratio():
 
 
 def test_the_speed_of_a_case_that_errs_more_is_not_ranked():
-    """As one that finds less; one that errs less is."""
+    """A case that errs less than the reference is ranked."""
     reference = make_run(device="server-1", role="reference", accuracy=erring(0.18), p50_ms=2.0)
     worse, better = (make_run(precision="int8", accuracy=erring(value)) for value in (0.25, 0.1))
     assert (
@@ -43,7 +46,7 @@ def test_the_speed_of_a_case_that_errs_more_is_not_ranked():
 
 
 def test_the_trend_follows_an_error_where_more_is_worse():
-    """The direction comes from the metric of the series; of two metrics no series is made."""
+    """The direction comes from the metric of the series, which never mixes two metrics."""
     metric = FOLLOWED["accuracy_value"]
     for run, value, is_rise_worse in (
         (make_run(accuracy=erring(0.25)), 0.25, True),
@@ -60,7 +63,7 @@ def test_the_trend_follows_an_error_where_more_is_worse():
 
 
 def test_a_conversion_that_errs_more_is_ruined():
-    """And one that errs less is fine."""
+    """A conversion that errs less or as much is fine."""
     states = [
         judge_conversion("int8", agreement(), 0.1, after, "lower").state
         for after in (0.3, 0.1, 0.0)

@@ -1,4 +1,7 @@
-"""Facts about one client's session, beside what the publisher's tests show: what is on the way, why it ended, when it comes back."""
+"""Facts about one client's session, beside those that the publisher's tests show.
+
+They concern what is on its way, why a session ended, and when it comes back.
+"""
 
 import random
 import socketserver
@@ -19,7 +22,10 @@ from tests.fixtures.servers import LOOPBACK, address_of, mosquitto
 
 
 class Mute(socketserver.StreamRequestHandler):
-    """A broker of MQTT 5 that lets everybody in and answers no publish; it remembers the topics of each connection."""
+    """A broker of MQTT 5 that lets everybody in and answers no publish.
+
+    It remembers the topics of each connection.
+    """
 
     def handle(self):
         """Read packets until the test closes the connection."""
@@ -57,7 +63,10 @@ def mute():
 
 @pytest.mark.services
 def test_an_unacknowledged_publish_goes_with_the_connection_and_does_not_pile_up(mute, monkeypatch):
-    """Whoever published it does so again; sent by the client as well, each break of a line would add another copy of everything."""
+    """Whoever published a message publishes it again, and so the client must not.
+
+    Otherwise each break of the line would add another copy of every message.
+    """
     monkeypatch.setattr("edgemeter.agent.base.mqtt_session.backoff_s", lambda _failures: 0.05)
     events = Events()
     session = events.session = MqttSession(
@@ -80,10 +89,10 @@ def test_an_unacknowledged_publish_goes_with_the_connection_and_does_not_pile_up
 
 @pytest.mark.services
 def test_the_pause_grows_while_connections_end_with_an_unanswered_message(mute, monkeypatch):
-    """What was published may have ended them: a connect alone is no success, an answer that matters to the owner is.
+    """A connect alone is no success, because what was published may have ended the connections.
 
-    Our own goodbye is no lost connection: whoever takes over the device's name closes its old
-    session, and must not report a fault.
+    Only an answer that matters to the owner is. Our own goodbye is no lost connection: whoever
+    takes over the device's name closes its old session, and must not report a fault.
     """
     pauses = []
     monkeypatch.setattr(
@@ -133,7 +142,7 @@ def test_an_acknowledgement_removes_a_publish_whichever_comes_first():
 
 
 def test_what_went_with_a_connection_is_not_waited_for():
-    """Its id may be used again for QoS 1."""
+    """The id of a message that was lost with its connection may be used again."""
     for qos in (0, 1):
         outstanding = OutstandingPublishes()
         outstanding.published(1, qos=qos)
@@ -166,7 +175,10 @@ class Slow(SessionEvents):
 def test_who_acknowledges_later_holds_the_broker_back_and_keeps_the_connection(
     tmp_path, monkeypatch
 ):
-    """Longer than its keep-alive allows silence: a service behind 10,000 boards was cut off each time, and given everything again."""
+    """A client that acknowledges late must stay connected for longer than its keep-alive.
+
+    A service behind 10,000 boards was cut off each time, and was given everything again.
+    """
     monkeypatch.setattr(mqtt_session, "KEEP_ALIVE_S", 1)
     monkeypatch.setattr(mqtt_session, "RECEIVE_MAXIMUM", 5)
     server = mosquitto(tmp_path)
@@ -203,7 +215,7 @@ def repeatable_wait():
 
 
 def test_no_wait_is_longer_than_a_minute_or_none_at_all(repeatable_wait):
-    """Every wait lies between the shortest and the longest, after 2,000 failures in a row too."""
+    """Every wait stays between the shortest and the longest, even after 2,000 failures."""
     waits = [repeatable_wait(failures) for failures in range(2000)]
     # Agents that lost one broker do not come back at one moment.
     assert len(set(waits[-100:])) == 100

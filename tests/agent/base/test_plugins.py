@@ -1,4 +1,7 @@
-"""Plug-ins of other packages: a tiny package with entry points of every family, in a site folder of its own."""
+"""Facts about plug-ins of other packages.
+
+A tiny package in a site folder of its own has entry points of every family.
+"""
 
 from types import SimpleNamespace
 
@@ -61,7 +64,10 @@ CLASSES = {
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """Return a site folder with the package `tinyplug`, which registers a plug-in `tiny` in every family."""
+    """Return a site folder with the package `tinyplug`.
+
+    The package registers a plug-in `tiny` in every family.
+    """
     folder = tmp_path / "site"
     install(
         folder,
@@ -84,7 +90,10 @@ def create(group, name):
 
 @pytest.mark.usefixtures("site")
 def test_a_plug_in_of_another_package_is_listed_last_and_made():
-    """In every family by the same entry in its metadata; a missing one is refused with those there are, the others' among them."""
+    """Every family finds its plug-in by the same kind of entry in the package's metadata.
+
+    A missing one is refused with a list of those there are, other packages' among them.
+    """
     for group, family in FAMILIES.items():
         with table_row(group):
             assert family.names()[-1] == "tiny"
@@ -96,7 +105,7 @@ def test_a_plug_in_of_another_package_is_listed_last_and_made():
 
 
 def test_a_broken_plug_in_is_one_line_that_names_its_package(site):
-    """A class that is not there, a library that is not installed, a module that is no Python, in every family."""
+    """An absent class, a missing library and a syntax error are each one line in every family."""
     install(site, "otherplug", [(group, "absent", "tinyplug:Absent") for group in FAMILIES], MODULE)
     entries = [
         (group, name, value)
@@ -122,7 +131,10 @@ def test_a_broken_plug_in_is_one_line_that_names_its_package(site):
 
 
 def test_recognition_names_a_broken_plug_in_once(site, caplog):
-    """A model that no other family recognises may be of that one: one warning for all models names its package and the error."""
+    """A model that no other family recognises may belong to the broken one.
+
+    One warning for all models names its package and the error.
+    """
     install(site, "otherplug", [(decoders.ENTRY_POINTS, "lost", "nowhere.at_all:X")], MODULE)
     for _ in range(2):
         with pytest.raises(UnknownFamilyError):
@@ -134,7 +146,7 @@ def test_recognition_names_a_broken_plug_in_once(site, caplog):
 
 
 def test_a_name_that_two_packages_register_is_nobodys(site):
-    """Which of them measures must not depend on the order of folders."""
+    """Which of the two plug-ins measures must not depend on the order of folders."""
     install(site, "otherplug", [(group, "tiny", "otherplug:Plain") for group in FAMILIES], MODULE)
     for group in FAMILIES:
         with (
@@ -153,7 +165,10 @@ def test_a_name_of_ours_stays_ours(site):
 
 @pytest.mark.usefixtures("site")
 def test_a_reader_and_a_task_of_another_package_score_files_of_any_kind(tmp_path):
-    """Truth in a form that only its task knows, of files that are no photographs; the hash covers both."""
+    """The ground truth has a form that only the plug-in's task knows, and the files are audio.
+
+    The hash of the data covers files and truth.
+    """
     (tmp_path / "clip.wav").write_bytes(b"RIFF")
     (tmp_path / "truth.counts").write_text("clip.wav 3\n")
     data = open_folder(tmp_path, tmp_path / "truth.counts")
@@ -172,7 +187,7 @@ def test_a_reader_and_a_task_of_another_package_score_files_of_any_kind(tmp_path
 
 @pytest.mark.usefixtures("site")
 def test_our_tasks_refuse_targets_that_they_do_not_know(tmp_path):
-    """Without that a run would be published as one without ground truth."""
+    """Otherwise the run would be published as one without ground truth."""
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "truth.counts").write_text("a.png 3\n")
     data = open_folder(tmp_path, tmp_path / "truth.counts")

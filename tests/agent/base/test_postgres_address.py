@@ -1,4 +1,8 @@
-"""An address of PostgreSQL: never shown with its password, encrypted and verified unless it says otherwise."""
+"""Facts about an address of PostgreSQL.
+
+It is never shown with its password, and its connection is encrypted and verified unless the address
+says otherwise.
+"""
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +18,7 @@ SECRET = "s3cr3t"
 
 
 def test_an_address_is_shown_without_its_password():
-    """In its text, in its representation, in the names of files."""
+    """The password is in neither its text, its representation nor the names of files."""
     for text, printed in (
         (f"postgresql://ada:{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
         (f"postgresql://ada:a@{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
@@ -34,7 +38,7 @@ def test_an_address_is_shown_without_its_password():
 
 
 def test_a_password_that_breaks_the_address_is_not_shown_either():
-    """The error says how such a letter is written."""
+    """The error explains how to write a letter that an address cannot hold as it is."""
     for letter in ("/", "?", "#"):
         with table_row(letter):
             with pytest.raises(
@@ -45,7 +49,7 @@ def test_a_password_that_breaks_the_address_is_not_shown_either():
 
 
 def test_this_machine_needs_no_certificate():
-    """What never leaves it: the loopback and sockets."""
+    """A connection over the loopback or a socket never leaves the machine."""
     for host in (
         "localhost",
         "127.0.0.1:5433",
@@ -58,7 +62,7 @@ def test_this_machine_needs_no_certificate():
 
 
 def test_any_other_host_is_verified():
-    """Unless the address itself says how."""
+    """The server's certificate is verified unless the address itself sets `sslmode`."""
     for host in ("db.example", "10.0.0.1", "127.0.0.1,db.example", "db.example:5433/lab?x"):
         with table_row(host):
             text = (
@@ -74,7 +78,7 @@ def test_any_other_host_is_verified():
 
 
 def test_two_ways_to_write_one_ledger_share_their_caches():
-    """Another user, another password, another encryption: the same index."""
+    """Another user, password or encryption still means the same ledger and the same index."""
     first, other = (
         "postgresql://ada:x@db.example/lab",
         "postgresql://bob@db.example/lab?sslmode=require",
@@ -84,7 +88,7 @@ def test_two_ways_to_write_one_ledger_share_their_caches():
 
 
 def test_an_address_that_is_no_ledger_is_refused():
-    """A broker's, for example; a file with a slash too many is still a file."""
+    """A broker's address is refused, but a path with a doubled slash is still a file."""
     with pytest.raises(ConfigError, match="mqtt://"):
         ledger_place("mqtt://host")
     with pytest.raises(ConfigError, match="not the address of a database"):
@@ -93,7 +97,7 @@ def test_an_address_that_is_no_ledger_is_refused():
 
 
 def test_the_environment_names_it_too(monkeypatch):
-    """As every option; and where variables are shown, it is without the password."""
+    """The ledger can be set by a variable, which is shown without the password."""
     monkeypatch.setenv("EDGEMETER_LEDGER", f"postgresql://ada:{SECRET}@127.0.0.1:1/lab")
     result = CliRunner().invoke(cli, ["collector", "backup", "x"])
     assert "postgresql://ada@127.0.0.1:1/lab is a database" in str(

@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import ConfigError
 
 
 def test_a_passing_note_is_wiped_from_a_terminal_whatever_ends_its_block(monkeypatch):
-    """An error that follows stands in a line of its own."""
+    """An error that follows has to stand on a line of its own."""
     terminal, other_end = pty.openpty()
     with os.fdopen(other_end, "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)

@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 
 
 def test_an_address_is_a_file_or_a_module_and_a_name():
-    """Nothing is looked up for it."""
+    """Parsing an address looks nothing up."""
     for text, file, module in [
         ("net.py:make", Path("net.py"), None),
         ("/a b/net.py:make", Path("/a b/net.py"), None),
@@ -21,7 +21,7 @@ def test_an_address_is_a_file_or_a_module_and_a_name():
 
 
 def test_other_names_of_models_are_no_addresses():
-    """They stay what they were."""
+    """A file name, a URL or an incomplete address is not taken for one."""
     for text in [
         "net.py",
         "model.onnx",
@@ -37,7 +37,10 @@ def test_other_names_of_models_are_no_addresses():
 
 
 def test_the_source_of_a_module_is_found_without_running_its_package(tmp_path, monkeypatch):
-    """Of a package, of a module in it, of a folder without __init__.py, and of a module of the current folder."""
+    """The source is found for a package, its modules, and a module of the current folder.
+
+    A folder without __init__.py counts as a package too.
+    """
     (tmp_path / "wide" / "plain").mkdir(parents=True)
     for file in ("wide/__init__.py", "wide/net.py", "wide/plain/deep.py"):
         (tmp_path / file).write_text("raise SystemExit('this was run')")
@@ -54,7 +57,7 @@ def test_the_source_of_a_module_is_found_without_running_its_package(tmp_path, m
 
 
 def test_an_absent_source_is_refused():
-    """It names what was looked for; `sys` has no source."""
+    """The error names what was looked for; the module `sys` has no source file."""
     for address, name in [
         ("absent.py:make", "absent.py"),
         ("no_such_package.net:make", "no_such_package.net"),

@@ -9,13 +9,13 @@ from edgemeter.agent.base.server_address import address_parts, is_on_this_machin
 
 
 def test_the_port_is_that_of_the_scheme_unless_it_is_stated():
-    """With TLS 443, of gRPC too."""
+    """The default port with TLS is 443, for gRPC too."""
     ports = [port_of(address_parts(url)) for url in ("http://h", "https://h", "https://h:8001")]
     assert ports == [80, 443, 8001]
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated():
-    """The address stands in every record, the error in logs."""
+    """The address stands in every record, and the error in logs."""
     for url in (
         "http://alice:s3cret@h:80",
         "http://s3cret@h",
@@ -30,7 +30,10 @@ def test_a_password_in_an_address_is_refused_and_not_repeated():
 
 @pytest.mark.services
 def test_a_name_of_this_machine_is_known():
-    """By its addresses, without a packet; of another machine too, and of a name without an address nothing is known."""
+    """A name is known as this machine's by its addresses, without sending a packet.
+
+    The name of another machine is known as such, and of a name without an address nothing is known.
+    """
     assert is_on_this_machine("http://127.0.0.1:1")
     assert is_on_this_machine("http://localhost:1")
     # TEST-NET-1, which nobody has.

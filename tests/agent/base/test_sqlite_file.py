@@ -1,4 +1,7 @@
-"""Facts about SQLite files of our own: what a full disk leaves of one that is new, and file systems whose locks keep nobody out."""
+"""Facts about our own SQLite files.
+
+They concern what a full disk leaves of a new file, and file systems whose locks keep nobody out.
+"""
 
 import ast
 import contextlib
@@ -26,7 +29,7 @@ PAGE_BYTES = 4096
 
 
 def test_no_statement_numbers_its_values():
-    """Python 3.12.0 and 3.12.1 warn of `?1` with a sequence: values are `?`, or have names."""
+    """Python 3.12.0 and 3.12.1 warn of `?1` with a sequence, so values are `?` or have names."""
     numbered = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.value[:60]}"
         for path in MODULES
@@ -42,7 +45,7 @@ def test_no_statement_numbers_its_values():
 def test_a_disk_that_fills_while_a_file_is_created_leaves_nothing_or_a_file_that_can_be_used(
     tmp_path,
 ):
-    """Whatever number of pages is free; with room it can be used at once."""
+    """However many pages were free, the file can be used as soon as there is room."""
     with small_disk(tmp_path / "disk", 1) as disk:
         path, filler = disk / "ledger.sqlite", disk / "filler"
         for pages in range(0, 64, 3):
@@ -57,7 +60,10 @@ def test_a_disk_that_fills_while_a_file_is_created_leaves_nothing_or_a_file_that
 
 
 def test_a_torso_is_put_aside_and_a_used_file_is_not(tmp_path, caplog):
-    """A new file of which only some pages were written holds nothing; one that has grown may, and is refused."""
+    """A new file of which only some pages were written holds nothing.
+
+    A damaged file that has been used may hold data, and is refused.
+    """
     path = tmp_path / "ledger.sqlite"
     sqlite_file.Database(path, FORM).close()
     torso = path.read_bytes()[: 3 * PAGE_BYTES]
@@ -76,7 +82,10 @@ def test_a_torso_is_put_aside_and_a_used_file_is_not(tmp_path, caplog):
 
 @pytest.mark.services
 def test_a_second_connection_of_a_process_leaves_the_locks_of_the_first(tmp_path):
-    """SQLite's locks are those of the process: were the file opened and closed beside it, another process would remove the log in use."""
+    """SQLite's locks belong to the process, and closing the file would release them all.
+
+    Then another process would remove the log that is in use.
+    """
     path = tmp_path / "ledger.sqlite"
     with sqlite_file.Database(path, FORM) as database:
         with database.transaction() as connection:
@@ -104,7 +113,10 @@ def test_a_second_connection_of_a_process_leaves_the_locks_of_the_first(tmp_path
 def test_a_file_system_whose_locks_end_at_this_machine_is_refused_by_its_type(
     tmp_path, monkeypatch, kind, options, is_refused
 ):
-    """Two collectors on two machines would both write: no file is made there, one that is there is not written; it can be read."""
+    """On such a file system, two collectors on two machines would both write.
+
+    No file is made there, and an existing one is not written to; it can be read.
+    """
     path = tmp_path / "ledger.sqlite"
     sqlite_file.Database(path, FORM).close()
     device = tmp_path.stat().st_dev
@@ -131,7 +143,10 @@ def test_a_file_system_whose_locks_end_at_this_machine_is_refused_by_its_type(
 
 
 def test_how_long_a_file_has_been_locked_is_what_was_waited(tmp_path, monkeypatch):
-    """Over the busy timeout only where that passed; SQLite refuses some transactions at once, and then no time is claimed."""
+    """The error states the busy timeout only if that time has passed.
+
+    SQLite refuses some transactions at once, and then no time is claimed.
+    """
     path = tmp_path / "ledger.sqlite"
     monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.0)
     with (
@@ -148,7 +163,7 @@ def test_how_long_a_file_has_been_locked_is_what_was_waited(tmp_path, monkeypatc
 
 @pytest.mark.services
 def test_a_file_system_that_gives_no_locks_is_named_and_no_other_process_is_blamed(tmp_path):
-    """NFS answers ENOLCK without its lock service, which SQLite calls locked."""
+    """Without its lock service NFS answers ENOLCK, which SQLite reports as locked."""
     sqlite_file.Database(tmp_path / "ledger.sqlite", FORM).close()
     code = f"""
 import sys

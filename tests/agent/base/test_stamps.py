@@ -10,7 +10,7 @@ MORNING_S = datetime(2026, 5, 22, 9, 5, 1, tzinfo=timezone.utc).timestamp()
 
 
 def test_a_day_and_a_clock_are_read_in_every_usual_form():
-    """Digits give the step; a zone counts; without one the clock is taken as it is."""
+    """The digits give the step, a zone counts, and without one the clock is taken as written."""
     for text, later_s, step_s in [
         ("2026-05-22T09:05:01Z", 0, 1),
         ("2026-05-22 11:05:01.5+02:00", 0.5, 0.1),
@@ -31,7 +31,7 @@ def test_a_day_and_a_clock_are_read_in_every_usual_form():
 
 
 def test_a_number_counts_from_1970_or_from_anywhere():
-    """By its size, unless it has a unit; what can be neither is nothing."""
+    """The size of a number decides unless it has a unit; anything else is no moment."""
     for text, at_s in [
         ("1700000000.5", 1700000000.5), ("1700000000500", 1700000000.5), ("1700000000500000", 1700000000.5), ("12,5", 12.5),
         ("500 ms", 0.5), ("20260522110000", None),
@@ -44,7 +44,7 @@ def test_a_number_counts_from_1970_or_from_anywhere():
 
 
 def test_what_stands_before_a_line_is_a_moment_and_its_source():
-    """Numbers before clocks; a host keeps its digits, a process loses its number."""
+    """A number is preferred to a clock; a host keeps its digits and a process loses its number."""
     for text, at_s, source in [
         (
             "May 22 09:05:01 nano-2 tegra[812]: ",
@@ -62,7 +62,7 @@ def test_what_stands_before_a_line_is_a_moment_and_its_source():
 
 
 def test_stamps_go_on_over_midnight_and_never_backwards():
-    """A clock alone begins anew each day; a step back, and numbers among dates, are refused."""
+    """A clock without a date starts over each day; steps back and mixed stamps are refused."""
     moments = [parse_moment(text) for text in ("23:59:59", "00:00:01", "13:00:00", "00:00:00")]
     assert [moment.at_s - 86_399 for moment in in_order(moments)] == [0, 2, 46_801, 86_401]
     for texts, reason in [

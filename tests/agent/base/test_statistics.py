@@ -16,7 +16,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_quantiles_are_those_of_the_tables():
-    """Source of the values: NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2."""
+    """The values come from the NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2."""
     for confidence, freedom, t in [
         (0.95, 1, 12.706),
         (0.95, 4, 2.776),
@@ -32,7 +32,7 @@ def test_quantiles_are_those_of_the_tables():
 
 
 def test_a_quantile_is_that_of_plain_bisection_to_the_last_digit():
-    """Newton's method only saves steps."""
+    """Newton's method only saves steps and changes no digit."""
     for confidence in (0.5, 0.9, 0.95, 1 - 0.05 / 3, 1 - 0.05 / 400):
         for freedom in (1, 1.4, 2, 7.3, 98.1, 1000):
             low, high = 0.0, 1.0
@@ -48,12 +48,12 @@ def test_a_quantile_is_that_of_plain_bisection_to_the_last_digit():
 
 
 def test_a_quantile_ends_where_the_probability_is_known_less_well_than_its_last_step():
-    """Of ten million degrees of freedom it is the normal distribution's."""
+    """With ten million degrees of freedom it is that of the normal distribution."""
     assert statistics.student_quantile(0.01, 1e7) == pytest.approx(0.0125335, rel=1e-5)
 
 
 def test_with_two_degrees_of_freedom_the_tail_has_a_closed_form():
-    """P(|T| >= t) = 1 - t / sqrt(2 + t^2)."""
+    """The tail is P(|T| >= t) = 1 - t / sqrt(2 + t^2)."""
     for t in (0.01, 0.5, 1.0, 4.0, 50.0):
         assert statistics.student_two_sided_p(t, 2) == pytest.approx(
             1 - t / (2 + t * t) ** 0.5, rel=1e-9
@@ -79,7 +79,10 @@ def test_the_bounds_are_those_of_the_literature():
 
 
 def test_an_error_that_hangs_on_one_part_has_few_degrees_of_freedom():
-    """Even parts leave one fewer than they are; three parts, and one that moves all, leave 2 and 3."""
+    """Even parts leave one degree of freedom fewer than there are parts.
+
+    Three parts leave 2, and twenty of which a single one moves leave 3.
+    """
     assert jackknife_freedom([0.4, 0.6] * 10) == 19
     assert jackknife_freedom([0.5] * 19 + [0.9]) == 3
     assert jackknife_freedom([0.1, 0.2, 0.3]) == 2
@@ -87,7 +90,7 @@ def test_an_error_that_hangs_on_one_part_has_few_degrees_of_freedom():
 
 
 def test_any_number_of_degrees_of_freedom_has_a_quantile():
-    """Figures that hardly differ have more than 10^64: from some on, Student's t is normal."""
+    """Figures that hardly differ have more than 10^64, where Student's t is normal."""
     normal = NormalDist()
     for freedom in (1e5, 1e7, 1e12, 1e15, 1e16, 6.8e64, 1e300, math.inf):
         for confidence in (0.5, 0.95, 0.999):

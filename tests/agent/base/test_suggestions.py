@@ -15,7 +15,7 @@ from edgemeter.agent.base.suggestions import did_you_mean, near
     ],
 )
 def test_the_nearest_word_is_suggested(word, known_words, meant):
-    """Letters that were swapped are one slip, as a letter too many is."""
+    """Two swapped letters are one slip, as one letter too many is."""
     assert (
         near(word, known_words)
         == did_you_mean(word, known_words, limit=1)
@@ -24,7 +24,7 @@ def test_the_nearest_word_is_suggested(word, known_words, meant):
 
 
 def test_where_no_word_resembles_it_there_is_a_list():
-    """The known words if they are few, else the most similar."""
+    """The list has all known words if they are few, else the most similar ones."""
     assert did_you_mean("xyz", ("mode", "model")) is None
     assert near("xyz", ("mode", "model")) == "there are mode, model"
     assert near("xyz", [f"word{number}" for number in range(20)]).startswith(

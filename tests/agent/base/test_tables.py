@@ -6,7 +6,10 @@ from edgemeter.agent.base.cli import tables
 
 
 def test_csv_flattens_objects_and_leaves_lists_of_them_to_json(capsys):
-    """Names are joined by an underscore; a list of texts is joined; a row without a name has an empty cell."""
+    """The names of nested keys are joined by an underscore, and a list of texts is joined.
+
+    A row that lacks a key has an empty cell.
+    """
     tables.print_data(
         "csv",
         {"rows": [{"a": {"b": 1.5, "c": None}, "d": ["x", "y"], "e": [{"f": 1}]}, {"g": True}]},
@@ -15,7 +18,7 @@ def test_csv_flattens_objects_and_leaves_lists_of_them_to_json(capsys):
 
 
 def test_markdown_shows_a_name_as_text_and_runs_nothing_of_it(capsys):
-    """A model may be called like a tag, an entity or a link, in a table, its title and a line."""
+    """A model's name may look like a tag, an entity or a link, wherever it is printed."""
     name = "<script>alert(1)</script> &lt;b&gt; [x](javascript:alert(1)) a|b & c"
     text = r"&lt;script>alert(1)&lt;/script> &amp;lt;b&amp;gt; [x]\(javascript:alert(1)) a|b & c"
     assert tables.markdown(name, ["h"], [False], [[name]]).splitlines() == [
@@ -27,6 +30,6 @@ def test_markdown_shows_a_name_as_text_and_runs_nothing_of_it(capsys):
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
 def test_a_table_without_rows_prints_nothing(capsys, form):
-    """Neither headings nor the name of an object."""
+    """Neither the headings nor the name of an object is printed."""
     tables.print_table(form, "changes", [], {"at": "time"})
     assert capsys.readouterr().out == ""

@@ -15,7 +15,10 @@ def lines_of(table, width):
 
 
 def test_a_redundant_column_goes_before_a_name_is_shortened_and_the_last_of_a_rank_first():
-    """No figure is cut, and what is left out is said; where nothing else can go, a name is shorter still."""
+    """No figure is cut, and the table says which columns were left out.
+
+    Where no other column can go, a name is shortened further.
+    """
     columns = [
         TableColumn("device", ["pi-1"], "left", REDUNDANT),
         TableColumn("model", [NAME], "left", narrowed="shortens"),
@@ -45,7 +48,7 @@ def test_a_redundant_column_goes_before_a_name_is_shortened_and_the_last_of_a_ra
 
 
 def test_names_stay_different_where_they_are_shortened():
-    """What tells them apart is kept; where no place of the dots keeps it they are folded."""
+    """The part that tells names apart is kept, and where that is impossible they are folded."""
     names = ["detector-fp32-per-channel.onnx", "detector-int8-per-channel.onnx"]
     assert shortened(names, 16) == ["detector-f...nnx", "detector-i...nnx"]
     hidden = ["a" * 20 + "1" + "b" * 20, "a" * 20 + "2" + "b" * 20]

@@ -20,7 +20,10 @@ def overflow():
 
 
 def test_a_thread_that_dies_ends_the_service_with_a_line_that_names_it():
-    """What waits for a signal wakes; the error has the exit status of a failure, and says of what and where the thread died."""
+    """The code that waits for a signal wakes, and the process ends with a failure's status.
+
+    The error says of what and where the thread died.
+    """
     before = threading.excepthook
     with pytest.raises(UnavailableError) as ended, until_stopped() as stopped:  # noqa: PT012 - the wait belongs to it
         start(overflow)
@@ -36,7 +39,7 @@ def test_a_thread_that_dies_ends_the_service_with_a_line_that_names_it():
 
 
 def test_a_thread_that_ends_is_no_death():
-    """By itself, or by `sys.exit`."""
+    """A thread may end by itself or by `sys.exit`."""
     ended = []
     with ended_by_dead_threads(lambda: ended.append(1)):
         for work in (list, sys.exit):

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.base.toml_mistakes`: every mistake is found at once, with its place and what was expected."""
+"""Facts about `edgemeter.agent.base.toml_mistakes`.
+
+Every mistake is found at once, with its place and what was expected.
+"""
 
 from typing import Annotated, Literal
 
@@ -32,7 +35,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def test_a_mistake_names_section_key_what_was_expected_and_what_exists():
-    """Each in one line."""
+    """Each mistake is described in one line."""
     for text, expected in [
         ("fleet = 'a'\nflet = 'b'", "`flet` is not a key: did you mean fleet?"),
         ("", "`fleet` is required: write a name (letters, digits"),

@@ -25,12 +25,12 @@ RUNTIMES = [entry for entry in untried.UNTRIED if entry.partition(" ")[0] in run
 
 
 def test_the_list_names_runtimes_and_sensors():
-    """A name that is none of these is a mistake; no sensor ran on its board so far."""
+    """Any other name would be a mistake; so far no sensor was tried on its board."""
     assert set(untried.UNTRIED) - set(RUNTIMES) == set(power.SENSORS) - {"replay"}
 
 
 def test_the_table_of_what_was_tried_has_the_same_list():
-    """In its first column, of what its second column calls untried."""
+    """The table's second column calls exactly the listed names untried."""
     rows = re.findall(r"^(`.+`) \| (.+)$", INSTALL.read_text(), re.MULTILINE)
     levels = {name: level for names, level in rows for name in re.findall(r"`(.+?)`", names)}
     assert {name for name, level in levels.items() if level.startswith("untried")} == set(
@@ -40,7 +40,7 @@ def test_the_table_of_what_was_tried_has_the_same_list():
 
 @pytest.mark.parametrize("entry", RUNTIMES)
 def test_a_runtime_says_so_in_doctor_and_in_a_run(entry):
-    """In the record too; with another backend nothing is said."""
+    """The record says so too, and nothing is said with another backend."""
     name, _, backend = entry.partition(" ")
     package = checks.RuntimePackage("numpy", "numpy", "vision")
     assert re.search(
@@ -62,7 +62,7 @@ def test_a_runtime_says_so_in_doctor_and_in_a_run(entry):
 
 
 def test_a_sensor_says_so_wherever_it_is_described(tmp_path):
-    """Its description is what `doctor`, `energy sensors` and the record show."""
+    """`doctor`, `energy sensors` and the record all show the sensor's description."""
     tree = {
         "sys/class/powercap/intel-rapl:0/energy_uj": "1",
         "sys/class/powercap/intel-rapl:0/name": "package-0",

@@ -2,7 +2,7 @@ from edgemeter.agent.base.variables import set_variables, unknown_variables
 
 
 def test_what_is_set_is_shown_but_no_secret():
-    """A typo is found by its prefix."""
+    """An unknown variable with our prefix is reported as a typo."""
     environ = {
         "EDGEMETER_DEVICE": "pi",
         "EDGEMETER_MQTT_PASSWORD": "hunter2",

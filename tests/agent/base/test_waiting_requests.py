@@ -4,7 +4,10 @@ from edgemeter.agent.base.waiting_requests import WaitingRequests
 
 
 class Waits:
-    """The waits of a server, a clock that a test sets, and the connections that were closed, in order."""
+    """The waits of a server, a clock that a test sets, and the connections that were closed.
+
+    The closed connections stand in order.
+    """
 
     def __init__(self):
         self.now_s, self.closed = 0.0, []
@@ -12,7 +15,7 @@ class Waits:
 
 
 def test_a_connection_is_closed_once_after_its_own_time():
-    """A head has ten seconds and a body thirty; what arrived in time is not closed."""
+    """A head has ten seconds and a body thirty, and what arrived in time is not closed."""
     waits = Waits()
     for connection, within_s in (("head", 10.0), ("body", 30.0), ("in time", 10.0)):
         waits.waiting.expect(connection, within_s)
@@ -30,7 +33,7 @@ def test_a_connection_is_closed_once_after_its_own_time():
 
 
 def test_whoever_waits_longest_makes_room():
-    """A connection that expects something else waits anew; without any that waits there is no room."""
+    """A connection that expects another part waits anew; if none waits, there is no room."""
     waits = Waits()
     for connection in ("first", "second", "third", "first"):
         waits.waiting.expect(connection, 10.0)

@@ -21,7 +21,7 @@ from tests.fixtures.rows import in_folders, table_row
 
 
 def test_a_record_comes_back_as_it_was(tmp_path):
-    """Every field and every raw sample."""
+    """Every field and every raw sample is the same after writing and reading a bundle."""
     record = make_sound_record()
     back = read_bundle(write_bundle(tmp_path, record)).record
     assert msgspec.structs.replace(back, samples=()) == msgspec.structs.replace(record, samples=())
@@ -53,7 +53,10 @@ def test_any_zip_program_can_open_it(tmp_path):
 
 
 def test_series_of_one_name_get_files_of_their_own(tmp_path):
-    """Names that a file cannot have, and names that only differ in such characters, do not collide."""
+    """Names that a file cannot have do not collide.
+
+    Neither do names that differ only in characters that a file name cannot have.
+    """
     series = tuple(
         contract_record.Series(
             name=name,
@@ -124,7 +127,10 @@ def _gap(content, start):
 
 
 def _other_header(path):
-    """Give the first file another name in the header before it, which a program goes by that reads from the beginning."""
+    """Give the first file another name in its local header.
+
+    A program that reads from the beginning goes by that header.
+    """
     content = path.read_bytes()
     path.write_bytes(content.replace(b"manifest.json", b"manifest.jsoN", 1))
 
@@ -147,7 +153,10 @@ def _bomb(path):
 
 
 def _counted_twice(path):
-    """Let two directory entries share the bytes of one member, as an overlapping zip bomb does with thousands."""
+    """Let two directory entries share the bytes of one member.
+
+    An overlapping zip bomb does that with thousands.
+    """
     content = path.read_bytes()
     (start,) = struct.unpack_from("<I", content, len(content) - 6)
     directory = content[start:-22]
@@ -236,7 +245,7 @@ DAMAGE = {
 
 
 def test_a_damaged_bundle_is_one_line(tmp_path):
-    """Whatever was done to it: no traceback, no memory, a line that states what is wrong."""
+    """The line states what is wrong; there is no traceback, and no memory is wasted."""
     for folder, name, (damage, message) in in_folders(tmp_path, DAMAGE.items()):
         with table_row(name):
             path = write_bundle(folder)
@@ -248,7 +257,10 @@ def test_a_damaged_bundle_is_one_line(tmp_path):
 
 
 def test_what_cannot_be_opened_is_one_line(tmp_path):
-    """A wrong path; a file whose size is more than a bundle's (it is sparse: it takes no disk)."""
+    """A wrong path and a file larger than a bundle can be are each reported in one line.
+
+    The large file is sparse and takes no room on the disk.
+    """
     assert "No such file" in verify(tmp_path / "none.edgemeter").error
     path = tmp_path / "big.edgemeter"
     with path.open("wb") as file:
@@ -257,7 +269,8 @@ def test_what_cannot_be_opened_is_one_line(tmp_path):
 
 
 def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
-    """100 bundles with one bit flipped each: damaged, or every file in them is what it was."""
+    """In each of 100 bundles one bit is flipped, and every file in it is intact or it is damaged.
+    """
     path = write_bundle(tmp_path)
     sound, files = path.read_bytes(), dict(archive.unpack(path))
     draw = random.Random(5)  # noqa: S311 - repeatable
@@ -274,7 +287,7 @@ def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_measuring(tmp_path):
-    """A file in its place is a wrong option."""
+    """A file in the place of the folder means that the option is wrong."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="another folder"):
         check_folder(tmp_path / "file")
@@ -283,7 +296,7 @@ def test_a_folder_that_cannot_be_written_is_found_before_measuring(tmp_path):
 
 
 def test_a_bundle_that_cannot_be_written_leaves_nothing_behind(tmp_path):
-    """A file has taken the place of its folder by then: one error, no partial file."""
+    """If a file took the folder's place meanwhile, there is one error and no partial file."""
     (tmp_path / "file").write_text("")
     with pytest.raises(UnavailableError, match="cannot write"):
         write_write_bundle(tmp_path / "file", make_record())

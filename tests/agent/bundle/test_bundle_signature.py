@@ -22,7 +22,7 @@ def key(tmp_path):
 
 
 def test_a_signed_bundle_names_its_key(tmp_path, key):
-    """With the public key named, it is the expected one; without, its signer is unknown."""
+    """The key is the expected one if the public key is named; else the signer is unknown."""
     path = write_bundle(tmp_path, signer=signature.signer(key))
     expected = signature.fingerprint_of_file(tmp_path / "lab.key.pub")
     verification = verify(path, expected)
@@ -44,7 +44,7 @@ def test_a_signed_bundle_names_its_key(tmp_path, key):
 
 
 def test_an_unsigned_bundle_is_reported_as_such(tmp_path, key):
-    """It holds where no key is asked for, and does not where one is."""
+    """An unsigned bundle holds where no key is asked for, and does not where one is."""
     path = write_bundle(tmp_path)
     assert verify(path).signature.state == "unsigned"
     assert verify(path).holds
@@ -52,7 +52,10 @@ def test_an_unsigned_bundle_is_reported_as_such(tmp_path, key):
 
 
 def test_a_wrong_signature_never_holds(tmp_path, key):
-    """Whatever does not fit together: a changed manifest, a cut signature, a key that is garbled or absent."""
+    """A signature is wrong if any part of it does not fit the others.
+
+    The cases are a changed manifest, a cut signature, and a key that is garbled or absent.
+    """
     for name, change in (
         ("manifest.json", lambda text: text.replace(b'"0.1.0"', b'"0.1.1"')),
         ("manifest.sig", lambda content: content[:-1]),
@@ -83,7 +86,10 @@ def test_a_changed_record_with_a_new_manifest_is_not_signed(tmp_path, key):
 
 
 def test_the_private_key_is_for_its_owner_only_and_never_overwritten(key):
-    """Mode 0600; a second keygen to the same name fails in one line, and so does one beside a public key."""
+    """The key's mode is 0600, and a second keygen with the same name fails in one line.
+
+    So does one where only the public key exists.
+    """
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     before = key.read_bytes()
     with pytest.raises(ConfigError, match=r"lab.key.*File exists"):
@@ -114,7 +120,7 @@ def _pem(kind, **settings):
 
 
 def test_a_key_that_cannot_sign_is_one_line(tmp_path):
-    """Empty, garbled, of another kind, protected, absent: reported before anything is measured."""
+    """An empty, garbled, protected, absent or other kind of key is found before measuring."""
     for content, message in [
         (lambda: b"", "is not a private key in PEM"),
         (lambda: b"\xff\x00 garbage", "is not a private key in PEM"),
@@ -132,7 +138,10 @@ def test_a_key_that_cannot_sign_is_one_line(tmp_path):
 
 
 def test_without_the_library_a_signature_is_not_checked(tmp_path, key, monkeypatch):
-    """It is neither right nor wrong then, and never the expected one; signing states what to install."""
+    """An unchecked signature is neither right nor wrong, and never the expected one.
+
+    An attempt to sign states what to install.
+    """
     path = write_bundle(tmp_path, signer=signature.signer(key))
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.delitem(sys.modules, name)
@@ -147,7 +156,10 @@ def test_without_the_library_a_signature_is_not_checked(tmp_path, key, monkeypat
 
 @pytest.mark.needs("openssl")
 def test_openssl_agrees(tmp_path, key):
-    """The documented way to check a signature without edgemeter works, and the fingerprint is that of the key's DER form."""
+    """The documented way to check a signature without edgemeter works.
+
+    The fingerprint is that of the key's DER form.
+    """
     files = archive.unpack(write_bundle(tmp_path, signer=signature.signer(key)))
     for name in ("manifest.json", "manifest.sig", "signer.pem"):
         (tmp_path / name).write_bytes(files[name])

@@ -18,7 +18,10 @@ from tests.fixtures.rows import in_folders, table_row
 
 
 def test_a_sound_record_comes_out_as_stated(tmp_path):
-    """All is recomputed, and none differs; the energy is right, not only the same: 5 W for 12 s over 2,000 inferences, 3 W above idle."""
+    """Every figure is recomputed, and none differs from the stated one.
+
+    The energy is right and not only the same: 5 W for 12 s over 2,000 inferences, 3 W above idle.
+    """
     record = make_sound_record()
     assert record.energy is not None
     assert record.energy.net_state == "resolved"
@@ -35,7 +38,7 @@ def test_a_sound_record_comes_out_as_stated(tmp_path):
 
 
 def test_a_figure_changed_by_a_millionth_is_named(tmp_path):
-    """Whoever betters a number and writes a new manifest is caught, by the number's name, with both values."""
+    """A number that was improved is reported with both values, even with a new manifest."""
     for folder, path in in_folders(
         tmp_path,
         [
@@ -77,7 +80,10 @@ def test_a_figure_changed_by_a_millionth_is_named(tmp_path):
 
 
 def test_an_energy_without_support_is_named(tmp_path):
-    """A record that states an energy where its readings support none differs, and so does one that states another sensor's."""
+    """A record that states an energy which its readings do not support differs.
+
+    So does one that states the energy of another sensor.
+    """
     record = make_sound_record()
     short = msgspec.structs.replace(
         record,
@@ -96,7 +102,7 @@ def test_an_energy_without_support_is_named(tmp_path):
 
 
 def test_queries_that_overlap_are_named(tmp_path):
-    """Latencies that do not fit between the starts of the queries cannot be those of one query after the other."""
+    """Queries that follow each other cannot have latencies longer than the gaps of their starts."""
     record = make_sound_record()
     starts = next(sample for sample in record.samples if sample.name == "query_start")
     squeezed = samples.pack("query_start", "ns", (samples.unpack(starts) * 0.9).astype(np.int64))
@@ -146,7 +152,7 @@ def test_the_curve_of_a_long_run_is_computed_again(tmp_path):
 
 
 def test_an_open_loop_is_recomputed(tmp_path):
-    """Rates and utilisation follow from arrivals, starts and latencies; a bettered one is named."""
+    """Rates and utilisation follow from arrivals, starts and latencies, and a change is named."""
     record = make_sound_record()
     raw = {sample.name: samples.unpack(sample) for sample in record.samples}
     arrivals_ns = raw["query_start"] - 100_000
@@ -187,7 +193,10 @@ def test_nothing_is_recomputed_without_samples(tmp_path):
 
 
 def test_comparing_names_each_value_that_differs():
-    """Numbers agree to 1e-9; absent is not zero, true is not 1, and a list of another length is another list."""
+    """Numbers agree to 1e-9, absent is not zero, and true is not 1.
+
+    A list of another length differs as a whole.
+    """
     for stated_value, recomputed, differing in [
         ({"a": 1.0}, {"a": 1.0 + 1e-12}, []),
         ({"a": 1.0}, {"a": 1.0 + 1e-8}, ["x.a"]),

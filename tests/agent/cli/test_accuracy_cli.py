@@ -28,7 +28,7 @@ def written(folder, name, document):
 
 @needs_litert
 def test_json_has_the_names_that_others_script_against_and_people_get_a_table():
-    """Figures, counts, classes, warnings; classes in the table when asked for."""
+    """The table shows figures, counts and warnings, and the classes when asked for."""
     model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
     arguments = (
         model,
@@ -48,7 +48,10 @@ def test_json_has_the_names_that_others_script_against_and_people_get_a_table():
 
 @needs_litert
 def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
-    """Pixels times 1e37 are infinite: the outputs are no numbers, and the AP of 0 is not left alone with its reader."""
+    """A note tells the reader why the AP is 0: the outputs are not finite numbers.
+
+    The model gets pixels times 1e37, which make them infinite.
+    """
     shipped = ROOT / "models" / "shipped" / "edgemeter-shapes_fp32.tflite"
     model = tmp_path / "shapes.tflite"
     model.write_bytes(shipped.read_bytes())
@@ -68,7 +71,7 @@ def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
 
 @needs_litert
 def test_a_model_on_annotations_without_objects_has_no_accuracy(tmp_path):
-    """`accuracy` and `run`: no figure and the reason; `accuracy` fails."""
+    """`accuracy` and `run` state a reason and no figure, and `accuracy` fails."""
     model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
     truth = json.loads((SCENES / "annotations.json").read_text())
     empty = written(tmp_path, "empty.json", {**truth, "annotations": []})
@@ -85,7 +88,10 @@ def test_a_model_on_annotations_without_objects_has_no_accuracy(tmp_path):
 
 
 def test_predictions_of_others_get_the_same_table_and_json(tmp_path):
-    """Without a model and its photographs; what was read leniently is a warning, and nothing to find is status 1."""
+    """Predictions are scored without a model and its photographs.
+
+    A lenient reading is a warning, and annotations with nothing to find end with status 1.
+    """
     truth = make_truth(24)
     predictions = [
         {
@@ -136,7 +142,7 @@ def test_predictions_of_others_get_the_same_table_and_json(tmp_path):
 
 
 def test_a_model_and_predictions_are_not_scored_together(tmp_path):
-    """Nor has a file of predictions a runtime; each with annotations."""
+    """Each of them needs annotations, and a file of predictions has no runtime."""
     for arguments in [
         (),
         ("m.onnx",),

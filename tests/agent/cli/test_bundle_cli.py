@@ -34,7 +34,10 @@ def better(files):
 
 @pytest.mark.services
 def test_a_run_writes_bundles_that_verify(tmp_path):
-    """The whole way: keygen, two runs of a suite, signed by the configured key, verified with the public one; then one is bettered."""
+    """Two runs of a suite are signed by the configured key and verified with the public one.
+
+    Then a figure of one bundle is improved, which is found.
+    """
     keygen = edgemeter("runs", "bundle", "key", tmp_path / "lab.key")
     assert keygen.returncode == 0, keygen.stderr
     (tmp_path / "config.toml").write_text(f'signing_key_file = "{tmp_path}/lab.key"\n')
@@ -87,7 +90,7 @@ def test_a_run_writes_bundles_that_verify(tmp_path):
 
 
 def test_what_verify_prints(tmp_path):
-    """A sound bundle, one that differs and a damaged one, each with its status."""
+    """A sound, a differing and a damaged bundle are printed, each with its exit status."""
     sound = write_bundle(tmp_path)
     bettered, broken = (tmp_path / f"{name}.edgemeter" for name in ("bettered", "broken"))
     bettered.write_bytes(sound.read_bytes())
@@ -102,7 +105,7 @@ def test_what_verify_prints(tmp_path):
 
 
 def test_wrong_usage_is_one_line(tmp_path):
-    """Status 2, before anything is measured."""
+    """The command exits with status 2 before anything is measured."""
     (tmp_path / "config.toml").write_text('signing_key_file = "none.key"\n')
     for arguments, says in [
         (("runs", "bundle", "verify"), "BUNDLE|FOLDER"),

@@ -23,7 +23,7 @@ def _given(*words):
 
 
 def test_every_setting_is_an_option_of_run_or_left_to_suites():
-    """A key that a suite learns is an option too, unless it is left out by name."""
+    """A new key of suites becomes an option too, unless it is left out by name."""
     options = {option.name: option for option in run.params if isinstance(option, click.Option)}
     assert {*Settings.__struct_fields__} - {*options} == {"idle_seconds", "model", *SUITE_ONLY}
     assert options["data"].opts == ["-d", "--data"]
@@ -32,7 +32,7 @@ def test_every_setting_is_an_option_of_run_or_left_to_suites():
 
 
 def test_a_value_is_of_the_type_that_its_key_has():
-    """Numbers, choices, paths, and lists with commas between their parts."""
+    """Options take numbers, choices, paths, and lists whose parts are separated by commas."""
     for words, expected in [
         (("--threads", "4"), {"threads": 4}),
         (("--rate", "2.5"), {"rate_per_s": [2.5]}),
@@ -52,7 +52,7 @@ def test_a_value_is_of_the_type_that_its_key_has():
 
 
 def test_a_value_outside_the_limits_of_its_key_is_a_wrong_option():
-    """The limits of the suite are those of the terminal."""
+    """The limits of a suite's keys hold on the command line too."""
     for words, says in [
         (("--threads", "1025"), "1<=x<=1024"),
         (("--seconds", "nan"), "not a finite number"),
@@ -67,7 +67,7 @@ def test_a_value_outside_the_limits_of_its_key_is_a_wrong_option():
 
 
 def test_a_command_may_change_what_differs_in_it():
-    """Runs in turn take modes that end soon; the help stays."""
+    """A command may offer other modes than `run`, and the help stays the same."""
 
     @click.command()
     @case_options.case_options("mode", "seed", mode=SHORT_MODES)

@@ -11,7 +11,10 @@ from tests.fixtures.rows import in_folders, table_row
 
 
 def test_wrong_usage_is_one_line_that_names_what_to_correct(tmp_path):
-    """No traceback; status 2. A misspelt file is reported with the nearest name in its folder."""
+    """The command exits with status 2 and without a traceback.
+
+    A misspelt file is reported with the nearest name in its folder.
+    """
     for name in ("detector_fp32.tflite", "detector_fp32.tflite.toml"):
         (tmp_path / name).touch()
     for folder, arguments, says in in_folders(
@@ -57,7 +60,7 @@ def test_wrong_usage_is_one_line_that_names_what_to_correct(tmp_path):
 
 
 def test_an_error_cannot_steer_the_terminal(monkeypatch, capsys):
-    """It may quote what a file holds: escape sequences and halves of surrogate pairs."""
+    """An error may quote escape sequences and lone surrogates from a file."""
     monkeypatch.setattr(
         main, "cli", Mock(main=Mock(side_effect=ConfigError("\x1b]0;x\x07 \ud800 stays")))
     )

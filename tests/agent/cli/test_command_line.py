@@ -1,4 +1,8 @@
-"""The command line as a process: how it starts, ends, fails and is interrupted; everything else of commands is tested in one process."""
+"""Facts about the command line as a process.
+
+They concern how it starts, ends, fails and is interrupted; everything else about commands is tested
+in one process.
+"""
 
 import json
 import os
@@ -46,13 +50,13 @@ def ended(process):
 
 
 def test_it_has_a_version(tmp_path):
-    """On standard output, with status 0."""
+    """The version is printed on standard output, with status 0."""
     status, out, err = ended(start(tmp_path, "--version"))
     assert (status, out.split()[:2], err) == (0, ["edgemeter,", "version"], "")
 
 
 def test_help_names_every_command_and_imports_nothing_heavy():
-    """Neither numpy, a runtime nor a group."""
+    """Help imports neither numpy, nor a runtime, nor a group of commands."""
     code = (
         "import sys; from edgemeter.agent.cli.main import main\ntry: main(['--help'])\nfinally: "
         "print(*sys.modules, file=sys.stderr)"
@@ -66,14 +70,14 @@ def test_help_names_every_command_and_imports_nothing_heavy():
 
 
 def test_an_error_is_one_line_on_standard_error(tmp_path):
-    """Status 2, nothing on standard output, no traceback."""
+    """The exit status is 2, standard output is empty, and there is no traceback."""
     status, out, err = ended(start(tmp_path, "run", "nowhere.onnx"))
     assert (status, out, len(err.splitlines())) == (2, "", 1)
     assert "nowhere.onnx" in err
 
 
 def test_a_reader_that_has_gone_ends_it_without_a_word(tmp_path):
-    """As `| head` does."""
+    """The reader of a pipe may end first, as in `| head`."""
     reading, writing = os.pipe()
     os.close(reading)
     process = start(tmp_path, "config", "variables", stdout=writing)
@@ -83,7 +87,7 @@ def test_a_reader_that_has_gone_ends_it_without_a_word(tmp_path):
 
 
 def test_a_run_prints_one_document_and_is_saved(tmp_path):
-    """In a ledger below its home; on standard error stands a line of the case."""
+    """The run is in the ledger below the home, and standard error has one line about the case."""
     status, out, err = ended(start(tmp_path, *RUN, "--repeats", "1", "--format", "json"))
     assert status == 0, err
     (run,) = json.loads(out)["runs"]
@@ -92,7 +96,7 @@ def test_a_run_prints_one_document_and_is_saved(tmp_path):
 
 
 def test_ctrl_c_ends_a_run_with_its_status(tmp_path):
-    """130, without a traceback: once the first run has ended, which is a line."""
+    """The status is 130 without a traceback, after the first run has ended with its line."""
     lines = (
         'name = "two cases"',
         *(
@@ -118,7 +122,10 @@ def test_ctrl_c_ends_a_run_with_its_status(tmp_path):
     ],
 )
 def test_ctrl_c_ends_a_session_wherever_it_arrives(tmp_path, interrupt):
-    """Python drops it in `__del__`, wraps it in `__set_name__`, and after `exec` ends by the signal: 999 runs are not measured."""
+    """However the interrupt arrives, the other 999 runs are not measured.
+
+    Python drops it in `__del__`, wraps it in `__set_name__`, and after `exec` ends by the signal.
+    """
     code = f"""
         import signal
         from edgemeter.agent.cli.main import main
@@ -151,7 +158,7 @@ def test_ctrl_c_ends_a_session_wherever_it_arrives(tmp_path, interrupt):
 
 
 def test_a_process_that_held_many_records_collects_no_garbage_when_it_ends(tmp_path):
-    """Types of msgspec that are collected at the end may crash it, which would hide its status."""
+    """A collection of msgspec's types at the end may crash, which would hide the exit status."""
     (tmp_path / "runs.json").write_bytes(
         b'{"runs": [%s]}'
         % b",".join(encode(make_record(id=f"{number:032x}")) for number in range(300))

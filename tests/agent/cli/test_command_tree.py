@@ -1,4 +1,8 @@
-"""Facts about the tree of commands: few at the top, options that mean the same everywhere, and each page with an example that parses."""
+"""Facts about the tree of commands.
+
+Few commands are at the top, options mean the same everywhere, and each page of help has an example
+that parses.
+"""
 
 import re
 
@@ -15,7 +19,10 @@ EVERY = {" ".join(path): command for path, command in every_command()}
 
 
 def test_each_page_of_help_has_an_example_that_parses():
-    """Of the command itself, or for a group of one below it; with options that exist and values that they take."""
+    """The example uses the command itself, with options and values that it takes.
+
+    A group's example uses one of its commands.
+    """
     for path, command in EVERY.items():
         with table_row(path):
             page = CliRunner().invoke(cli, [*path.split(), "--help"])
@@ -36,13 +43,13 @@ def test_each_page_of_help_fits_one_screen():
 
 
 def test_an_option_before_a_subcommand_is_refused_not_lost():
-    """With the place where it belongs."""
+    """The error says where the option belongs."""
     with pytest.raises(click.UsageError, match=r"write --ledger after the subcommand"):
         parsed("edgemeter trend --ledger x units")
 
 
 def test_a_piped_table_is_plain(tmp_path):
-    """No rules, no spaces at the end of a line, and one line a row however long it is."""
+    """It has no rules, no trailing spaces, and one line a row however long that is."""
     for words in (["models", "list"], ["config", "variables"], ["config", "rules"]):
         with table_row(*words):
             lines = edgemeter(
@@ -66,7 +73,7 @@ OPTIONS = [
 
 
 def test_a_short_option_stands_for_one_long_one_everywhere():
-    """Wherever the one exists the other does, and it means nothing else."""
+    """A command has both options or neither, and the short one means nothing else."""
     for long, short in SHORT.items():
         with table_row(long):
             for path, option in OPTIONS:
@@ -74,7 +81,7 @@ def test_a_short_option_stands_for_one_long_one_everywhere():
 
 
 def test_no_two_options_of_a_command_give_one_argument():
-    """The value of the first would be that of the second."""
+    """Otherwise the value of one option would overwrite that of the other."""
     for path, command in every_command():
         # Flags that choose one of several values share an argument by intent.
         names = [
@@ -93,7 +100,7 @@ def test_a_name_is_a_flag_on_all_commands_or_on_none():
 
 
 def test_a_format_is_chosen_by_one_option():
-    """By `--format`, whose default is a table; no command has a flag of its own for another."""
+    """The option is `--format`, whose default is a table; no command has a flag for a format."""
     for path, option in OPTIONS:
         assert not {"--json", "--csv", "--markdown", "--latex"} & set(option.opts), path
         if "--format" in option.opts:
@@ -101,7 +108,7 @@ def test_a_format_is_chosen_by_one_option():
 
 
 def test_there_are_fourteen_commands_and_the_settings():
-    """At the top; what is needed less stands below one of them."""
+    """A command that is needed less stands below one of those at the top."""
     assert [*cli.list_commands(click.Context(cli))] == [
         "run", "accuracy", "benchmark", "energy", "doctor", "compare", "runs", "report", "trend", "references", "agent", "collector",
         "models", "fleet", "config",
@@ -110,7 +117,7 @@ def test_there_are_fourteen_commands_and_the_settings():
 
 @pytest.mark.parametrize("name", ["run", "compare"])
 def test_the_help_of_a_long_command_shows_25_options_and_all_of_them_when_asked(name):
-    """Those that are not shown work nevertheless."""
+    """The options that `--help` leaves out work nevertheless."""
     pages = [CliRunner().invoke(cli, [name, flag]).stdout for flag in ("--help", "--help-all")]
     common, all_options = (
         {

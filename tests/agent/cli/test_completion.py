@@ -7,7 +7,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_shell_completes_commands_options_sensors_models_and_files():
-    """The last sensor of a list, too."""
+    """The last sensor of a list that is separated by commas is completed too."""
     for words, typed, completed in (
         ("", "doct", ("plain", "doctor")),
         ("run", "--annot", ("plain", "--annotations")),

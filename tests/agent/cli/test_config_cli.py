@@ -24,7 +24,10 @@ def run(*arguments):
 
 
 def test_show_names_where_each_value_comes_from(user_file, monkeypatch):
-    """An option over a variable over the file over the default; a variable that nobody reads is a typo."""
+    """An option precedes a variable, that precedes the file, and that the default.
+
+    A variable that nobody reads is reported as a typo.
+    """
     user_file.write_text(
         'device = "file"\nfleet = "file"\nbroker = "file"\n[sensors.nvml]\ngpu = "1"\n'
     )
@@ -50,7 +53,7 @@ def test_show_names_where_each_value_comes_from(user_file, monkeypatch):
 
 
 def test_show_names_the_file_that_is_read_and_how_to_begin(user_file):
-    """The first that exists; the path that a first one should have is where the hint writes it."""
+    """The first file that exists is read, and a hint writes one at the first path."""
     config.EVERYONE.write_text("")
     assert run("show").stderr.splitlines()[:2] == [
         f"{user_file}: absent",
@@ -72,7 +75,7 @@ def test_show_names_the_file_that_is_read_and_how_to_begin(user_file):
 
 
 def test_a_sample_that_was_just_written_has_no_mistakes(user_file):
-    """As the hints advise; without a file the defaults hold, and that is no mistake."""
+    """Without a file the defaults hold, which is no mistake either."""
     result = run("check")
     assert (result.exit_code, result.stdout) == (0, "")
     assert f"neither {user_file}" in result.stderr
@@ -85,7 +88,7 @@ def test_a_sample_that_was_just_written_has_no_mistakes(user_file):
 
 
 def test_check_prints_every_mistake_with_file_section_and_key(user_file, monkeypatch):
-    """Exit status 2; the configuration that the environment names is the one that is checked."""
+    """The exit status is 2; by default the file that the environment names is checked."""
     user_file.write_text('devise = "pi"\n[sensors.rapl]\nshunt = "1"\n')
     result = run("check", str(user_file))
     assert result.exit_code == 2

@@ -38,7 +38,10 @@ def configuration(tmp_path):
 
 @pytest.mark.services
 def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configuration):
-    """A command of one reading has no energy, with the reason; what it prints goes to standard error."""
+    """The output of the measured command goes to standard error.
+
+    A command that lasts for one reading has no energy, but a reason.
+    """
     result = run_apart(
         "--idle",
         0,
@@ -59,7 +62,7 @@ def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configura
 
 @pytest.mark.services
 def test_a_command_that_is_not_there_is_one_line(configuration):
-    """With what was tried; before the machine has idled for it."""
+    """The error names what was tried, before any time is spent on idle power."""
     result = run_apart("--idle", 100, "--config", configuration, "--", "no-such-command", "-x")
     assert result.returncode == 2
     assert "idling" not in result.stderr
@@ -69,7 +72,7 @@ def test_a_command_that_is_not_there_is_one_line(configuration):
 @pytest.mark.services
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_ends_the_command_that_is_measured(configuration, number, status):
-    """Which gets a second for what it does at its end."""
+    """The command gets a second for its own cleaning up."""
     code = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(print('saved'))); "
         "print('begun', flush=True); time.sleep(600)"
@@ -87,7 +90,10 @@ def test_an_interrupt_ends_the_command_that_is_measured(configuration, number, s
 
 
 def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, monkeypatch):
-    """Three periods: measured, failed, measured; a period that was missed is left out and reported."""
+    """A period whose start was missed is left out and reported.
+
+    The suite is measured, fails, and is measured again.
+    """
     replay_case(tmp_path, "a", 1.0)
     suite = tmp_path / "suite.toml"
     suite.write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\n')
@@ -118,7 +124,7 @@ def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, mo
 
 
 def test_a_length_of_time_has_a_unit():
-    """Seconds, minutes, hours, days; anything else is refused with the forms that there are."""
+    """Seconds, minutes, hours and days are read, and the refusal lists the forms."""
     for text, seconds in [("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), (" 1.5m ", 90)]:
         assert energy_cli.seconds(text) == seconds, f"{text!r}"
     for text in ["5", "m", "-5m", "0s", "5 minutes", ""]:
@@ -127,7 +133,7 @@ def test_a_length_of_time_has_a_unit():
 
 
 def test_the_energy_of_a_log_is_printed_with_its_interval_and_coverage(tmp_path):
-    """As text and JSON; a command beside it is refused."""
+    """The result comes as text or JSON, and a command beside the log is refused."""
     (tmp_path / "gpu.csv").write_text(
         "timestamp, power.draw [W]\n2026/05/22 11:00:00, 2 W\n2026/05/22 11:00:02, 4 W\n"
     )

@@ -29,9 +29,9 @@ OWN_SCRIPTS = {
 
 @cache
 def texts(package: str) -> list[tuple[str, str]]:
-    """Return the place and the text of every message with an option or a command that is raised or printed on standard error.
+    """Return the place and the text of every message that names an option or a command.
 
-    {} stands for a value.
+    These are the messages that are raised or printed on standard error; {} stands for a value.
     """
     messages = []
     for path in sorted((ROOT / package).rglob("*.py")):
@@ -82,7 +82,7 @@ EVERY_OPTION = {"--version"}.union(*map(options_of, [cli, *COMMANDS.values()]))
 
 
 def test_what_an_error_names_exists():
-    """An option of the command that the error names; where it names none, of some command."""
+    """An option must belong to the command that the error names, or else to any command."""
     messages = [message for package in PACKAGES for message in texts(package)]
     assert len(messages) > 100
     for location, text in messages:

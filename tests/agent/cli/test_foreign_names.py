@@ -1,4 +1,7 @@
-"""Facts about file names that are not UTF-8, as those of other systems and old disks: one line with the remedy, from every command."""
+"""Facts about file names that are not UTF-8, as on other systems and old disks.
+
+Every command answers them with one line that states the remedy.
+"""
 
 import os
 import shutil
@@ -66,7 +69,7 @@ def test_every_command_works_with_such_a_name_or_ends_in_one_line(odd):
 @pytest.mark.services
 @pytest.mark.needs(module="onnxruntime")
 def test_such_a_name_in_a_folder_of_data_or_above_the_model_ends_in_one_line(odd):
-    """An item, a folder of a class, and the working directory, which are on no command line."""
+    """An item, a folder of a class or the working directory is named on no command line."""
     (odd / "classes" / ODD).mkdir(parents=True)
     shutil.copy(odd / "m" / "a.npy", odd / "classes" / ODD)
     shutil.copy(odd / "m.onnx", odd / ODD)

@@ -30,9 +30,9 @@ def order(job, work):
 
 
 def test_orders_and_what_is_repeated_are_shown(home):
-    """The latest first; what came of each and why; a terminal code in a reason is not one here.
+    """The latest order comes first, each with its outcome and the reason.
 
-    Without any no journal is made.
+    A terminal code in a reason is not printed as one. Without any order no journal is made.
     """
     assert json.loads(jobs_output("--format", "json")) == {"jobs": []}
     assert not list(home.iterdir())

@@ -1,4 +1,7 @@
-"""Facts about `power_mode` and `governor` of a suite: whole sessions on an imitation of a Jetson, in processes of their own."""
+"""Facts about `power_mode` and `governor` of a suite.
+
+Whole sessions run on an imitation of a Jetson, in processes of their own.
+"""
 
 import json
 import signal
@@ -21,7 +24,10 @@ def board(tmp_path):
 
 
 def start(board, setting, *arguments):
-    """Start `edgemeter run` of a suite with the model and this setting of the board, quick where it may be."""
+    """Start `edgemeter run` of a suite with the model and this setting of the board.
+
+    It runs in the quick mode where that is possible.
+    """
     suite = board.root.parent / "suite.toml"
     suite.write_text(f'name = "s"\n[[case]]\nmodel = "m.replay.json"\n{setting}\n')
     command = [
@@ -47,7 +53,10 @@ def start(board, setting, *arguments):
 
 @pytest.mark.services
 def test_a_sweep_has_a_record_of_each_mode_an_answer_and_the_board_as_it_was(board):
-    """The power mode of a record's environment is that of its run, and the table of the modes is in the document."""
+    """The power mode in a record's environment is that of its run.
+
+    The document has the table of the modes.
+    """
     before = board.settings()
     with start(
         board, 'power_mode = ["15W", "25W"]', "--repeats", "1", "--format", "json"
@@ -68,7 +77,7 @@ def test_a_sweep_has_a_record_of_each_mode_an_answer_and_the_board_as_it_was(boa
 
 @pytest.mark.services
 def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(board):
-    """Before the first run, and before anything is written."""
+    """The error comes before the first run and before anything is written."""
     before = board.settings()
     for setting, words in (
         ('power_mode = ["15W", "99W"]', "'99W'"),
@@ -85,7 +94,10 @@ def test_a_setting_that_the_board_cannot_take_is_one_line_and_changes_nothing(bo
 @pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_puts_the_board_back_and_keeps_what_was_measured(board, number):
-    """Ctrl-C, a service manager's end, and a terminal that is closed; the table of the runs before it is printed."""
+    """The signals are Ctrl-C, a service manager's stop, and a terminal that is closed.
+
+    The table of the runs before the signal is printed.
+    """
     before = board.settings()
     with start(
         board, 'governor = ["powersave", "performance"]', "--repeats", "1", "--seconds", "5"

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.cli.run_output`: the block of one case, the table of several, and the lines below them."""
+"""Facts about `edgemeter.agent.cli.run_output`.
+
+They concern the block of one case, the table of several, and the lines below them.
+"""
 
 import io
 import re
@@ -79,7 +82,10 @@ def generated():
 
 
 def generated_at_two_lengths():
-    """Return a run of eleven output tokens and one of a single token: 4 J and 0.5 J a request, each ± 1%."""
+    """Return a run with eleven output tokens and one with a single token.
+
+    They take 4 J and 0.5 J a request, each ± 1%.
+    """
     runs = []
     for output_tokens, gross_mj in ((11, 4000.0), (1, 500.0)):
         energy = make_energy(gross_mj=gross_mj, gross_u_mj=gross_mj / 100)
@@ -159,7 +165,10 @@ def test_what_was_saved_is_compared_with_another_model_on_the_same_data():
 
 
 def test_the_data_of_a_suite_are_named_as_those_of_options(tmp_path):
-    """They are the paths from the suite's folder; without them the next command would measure on random inputs."""
+    """Without the data's paths the suggested command would measure on random inputs.
+
+    They are relative to the suite's folder.
+    """
     (measured,) = {run.model.file for run in THREE}
     cases = [
         Settings(model="other.onnx", data="others"),
@@ -173,7 +182,7 @@ def test_the_data_of_a_suite_are_named_as_those_of_options(tmp_path):
 
 
 def test_a_case_is_called_by_its_first_run():
-    """As `compare` calls it, whichever run has the median of its latencies."""
+    """`compare` calls it so too, whichever run has the median of the latencies."""
     runs = repeats(143.0, 138.0, 140.0)
     assert [run.id for run in runs if run.latency.p50_ms == 140.0] == [f"{3:032x}"]
     line = run_output.saved_line(
@@ -185,7 +194,7 @@ def test_a_case_is_called_by_its_first_run():
 
 
 def test_what_is_printed_of_runs():
-    """Figures with their intervals, what can be seen, verdicts, tokens, energies, power modes and frames."""
+    """The snapshot has intervals, verdicts, tokens, energies, power modes and frames."""
     blocks = [
         f"== {title}\n{printed(*runs, **settings)}" for title, (runs, settings) in PRINTED.items()
     ]
@@ -193,7 +202,7 @@ def test_what_is_printed_of_runs():
 
 
 def test_a_table_has_at_most_100_columns_and_never_cuts_a_figure():
-    """The model's name gives way, the numbers never do."""
+    """The model's name is shortened, and the numbers never are."""
     names = ("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29", "efficientdet_lite0_int8_metadata")
     text = printed(
         *(
@@ -211,7 +220,10 @@ def test_a_table_has_at_most_100_columns_and_never_cuts_a_figure():
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_full_table_keeps_names_speeds_and_verdicts(width):
-    """Language models and detectors, all with energy and long names: columns are left out, and which is said."""
+    """The table leaves out other columns and says which.
+
+    It holds language models and detectors, all with energy and long names.
+    """
     changes = (
         {"model": make_model(name=f"efficientdet_lite{number}_int8_metadata", size_bytes=number)}
         for number in range(3)
@@ -247,7 +259,7 @@ def test_the_interval_says_what_can_be_seen_and_how_many_runs_would_narrow_it(p5
 
 
 def test_no_more_runs_are_advised_for_what_is_as_narrow_already():
-    """How sessions of a virtual machine are taken to differ is most of the interval."""
+    """Most of the interval is the assumed scatter between sessions of a virtual machine."""
     guest = make_environment(virtualisation="kvm")
     (case,) = cases_of(repeats(10.0, 10.5, 9.8, 10.2, 9.7, environment=guest))
     assert resolution([case]) == "Differences above 19% can be seen."
@@ -279,7 +291,7 @@ def test_a_single_run_is_not_advised_to_be_repeated():
 
 
 def test_only_runs_that_count_are_a_reason_to_run_again():
-    """Of the others it says how many there are."""
+    """The output says how many of the runs do not count."""
     runs = judged(repeats(140.0, 138.0, 143.0, 139.0, 141.0), (), (BUSY,), (), (BUSY,), ())
     text = printed(*runs, seconds=60.0)
     assert "  2 of 5 runs do not count, because they were disturbed.\n" in text
@@ -289,7 +301,10 @@ def test_only_runs_that_count_are_a_reason_to_run_again():
 
 
 def test_a_run_that_lies_apart_counts_where_fewer_than_three_others_are_ok():
-    """Then the case is disturbed, its interval is wide, and it says why; with a further run it does not count."""
+    """The case is then disturbed, its interval is wide, and the output says why.
+
+    With one further run, the run that lies apart does not count.
+    """
     apart = repeats(185.0, 143.4, 140.8, session_started_at_ns=7)
     text = printed(*apart)
     assert "  Latency     155 ms (106 to 227)" in text
@@ -304,7 +319,7 @@ def test_a_run_that_lies_apart_counts_where_fewer_than_three_others_are_ok():
 
 
 def test_runs_that_will_not_count_are_among_those_that_are_asked_for():
-    """Two of five did not count."""
+    """Two of five runs did not count, so that more runs are asked for."""
     quiet, busy = (
         judged(repeats(10.0, 11.0, 9.0, *[10.0] * extra), (), (), (), *[(BUSY,)] * extra)
         for extra in (0, 2)
@@ -321,7 +336,7 @@ def test_the_accuracy_of_a_run_that_was_disturbed_is_that_of_the_case():
 
 
 def test_figures_without_an_interval_have_none_however_they_differ():
-    """What starts once a process scatters widely; its mean is all that the line has room for."""
+    """Start-up times happen once a process and scatter widely, so only their median is shown."""
     starts = [
         make_record(
             cold_start=ColdStart(process_ms=1.0, import_ms=1.0, load_ms=load_ms, first_ms=2.0)

@@ -31,7 +31,7 @@ def trace(tmp_path):
 
 @pytest.fixture
 def configuration(tmp_path, trace):
-    """Return a configuration with the trace as sensor `replay` and as one of the user's own name."""
+    """Return a configuration with the trace as sensor `replay` and under a name of the user's."""
     path = tmp_path / "config.toml"
     path.write_text(
         f'[sensors.replay]\npath = "{trace}"\n[sensors.bench]\ntype = "replay"\npath = "{trace}"\n'
@@ -41,7 +41,7 @@ def configuration(tmp_path, trace):
 
 @pytest.mark.services
 def test_a_recording_without_scope_that_runs_are_to_use_is_named_with_the_remedy(tmp_path):
-    """And no run is said to use it."""
+    """The list does not say that a run would use it."""
     (tmp_path / "trace.csv").write_text("t_s,power_w\n0,1\n1,2\n")
     config = tmp_path / "config.toml"
     config.write_text(f'power = ["replay"]\n[sensors.replay]\npath = "{tmp_path / "trace.csv"}"\n')
@@ -55,7 +55,10 @@ def test_a_recording_without_scope_that_runs_are_to_use_is_named_with_the_remedy
 
 
 def test_a_sensor_is_read_into_one_document(configuration):
-    """The keys that bug reports are compared by; how readings follow the power is unknown where nothing states it."""
+    """The document has the keys by which bug reports are compared.
+
+    How the readings follow the power is unknown where nothing states it.
+    """
     document = json.loads(
         run("read", "bench", "--config", configuration, "--format", "json").stdout
     )
@@ -68,7 +71,10 @@ def test_a_sensor_is_read_into_one_document(configuration):
 
 
 def test_an_unreadable_sensor_is_an_error_in_json_too(configuration, trace):
-    """For machines on standard output, for people as one line on standard error, with an exit status."""
+    """Standard output has the error as JSON, standard error as one line.
+
+    The command exits with a failure's status.
+    """
     trace.write_text('{"t_s": [0, 1], "power_w": [1')
     result = CliRunner().invoke(
         sensors, ["read", "bench", "--config", str(configuration), "--format", "json"]
@@ -79,7 +85,10 @@ def test_an_unreadable_sensor_is_an_error_in_json_too(configuration, trace):
 
 @pytest.mark.services
 def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
-    """A replay is shown where it is configured, and chosen where it was named; a wrong key is an error of its sensor and of the status."""
+    """A replay is shown where it is configured, and chosen only where it was named.
+
+    A wrong key is an error of its sensor and makes the command fail.
+    """
     document = json.loads(run("--config", configuration, "--format", "json").stdout)
     rows = {row["sensor"]: row for row in document["sensors"]}
     assert rows["replay"]["total_w"] == rows["bench"]["total_w"] == 2.5

@@ -9,7 +9,10 @@ from tests.fixtures.publishing import put
 
 
 def test_the_status_of_an_agent_names_what_waits_and_why(tmp_path):
-    """One record of three is too large for its broker; the agent that runs is named by its process."""
+    """One record of three is too large for its broker.
+
+    The agent that runs is named by its process.
+    """
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path)}
     empty = edgemeter("agent", "status", env=environment)
     assert empty.stdout == "agent: none runs here: `edgemeter agent up`\noutbox: empty\n"

@@ -21,7 +21,7 @@ from tests.fixtures.small_disk import fill, small_disk
 
 
 def test_quiet_hides_progress_and_hints_and_no_warning(tmp_path, monkeypatch):
-    """Results alone on standard output; a case that nobody measured is named, so that its absence is no surprise."""
+    """Standard output has the results alone, and a case that was left out is still named."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     write_replay(tmp_path, "a")
     (tmp_path / "suite.toml").write_text(
@@ -67,7 +67,7 @@ def test_models_of_a_command_are_named_in_errors_and_no_suite_is():
 
 @pytest.mark.needs("mount")
 def test_results_that_find_no_room_leave_the_file_as_it_was(tmp_path):
-    """No part of a document is read as the whole by the next program; the error says what to do."""
+    """A partial document must not be read as the whole, and the error says what to do."""
     errors = []
     with small_disk(tmp_path / "disk", 1) as disk:
         (disk / "runs.json").write_text("earlier")
@@ -81,7 +81,7 @@ def test_results_that_find_no_room_leave_the_file_as_it_was(tmp_path):
 
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_results_replace_a_file_and_follow_a_link(tmp_path, mode):
-    """With its permissions; /dev/stdout is a link, which stays."""
+    """The file keeps its permissions, and a link such as /dev/stdout stays a link."""
     path, link = tmp_path / "runs.json", tmp_path / "link.json"
     path.touch()
     path.chmod(mode)

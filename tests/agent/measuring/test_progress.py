@@ -1,4 +1,7 @@
-"""Facts about the progress of a session: its line on a terminal, and its lines elsewhere; no test waits."""
+"""Facts about the progress of a session.
+
+It is one line on a terminal, and several lines elsewhere; no test waits.
+"""
 
 import io
 
@@ -23,7 +26,7 @@ class TerminalText(io.StringIO):
 
 
 def test_a_pipe_gets_one_line_for_each_run_that_has_ended():
-    """With what it came to, or why it failed; nothing before."""
+    """The line states the result of the run or why it failed, and nothing comes before it."""
     stream = io.StringIO()
     with SessionProgress(Console(file=stream, width=20)) as progress:
         for number, outcome in enumerate((make_record(), MeasurementError("it broke")), 1):
@@ -42,7 +45,7 @@ def test_a_pipe_gets_one_line_for_each_run_that_has_ended():
 
 @pytest.mark.parametrize("width", [30, 80, 200])
 def test_a_terminal_shows_the_run_its_part_and_the_time_of_all_runs(width):
-    """On one line, which is shortened where it is narrow."""
+    """All of it stands on one line, which is shortened on a narrow terminal."""
     stream, now_s = TerminalText(), 100.0
     console = Console(stream, width)
     with SessionProgress(console, lambda: now_s) as progress:
