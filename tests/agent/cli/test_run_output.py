@@ -336,7 +336,7 @@ def test_the_accuracy_of_a_run_that_was_disturbed_is_that_of_the_case():
 
 
 def test_figures_without_an_interval_have_none_however_they_differ():
-    """Start-up times happen once a process and scatter widely, so only their median is shown."""
+    """Start-up happens once a process and scatters widely, so that only its mean is shown."""
     starts = [
         make_record(
             cold_start=ColdStart(process_ms=1.0, import_ms=1.0, load_ms=load_ms, first_ms=2.0)

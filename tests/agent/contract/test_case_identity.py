@@ -1,4 +1,7 @@
-"""The identity of a case: each field keeps cases apart, and the table says what a difference means."""
+"""Facts about the identity of a case.
+
+Each field keeps cases apart, and the table says what a difference means.
+"""
 
 import msgspec
 
@@ -11,7 +14,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_the_key_has_the_fields_of_the_table_and_each_bears_on_a_comparison_or_a_mark():
-    """In its order, because the key is read by position."""
+    """The order of the fields matters because the key is read by position."""
     assert CaseKey.__struct_fields__ == tuple(FIELD) == tuple(CHANGES)
     for field in FIELDS:
         with table_row(field.name):
@@ -19,7 +22,7 @@ def test_the_key_has_the_fields_of_the_table_and_each_bears_on_a_comparison_or_a
 
 
 def test_a_difference_in_any_field_makes_another_case():
-    """No other field is read of what changed."""
+    """A change in one field of a record changes that field of the key and no other."""
     for name in FIELD:
         with table_row(name):
             key, other = keys_of(name)
@@ -30,7 +33,10 @@ def test_a_difference_in_any_field_makes_another_case():
 
 
 def test_facts_of_a_run_are_no_settings():
-    """What the runtime reports changes from run to run; what is usual, or was not recorded, is not set."""
+    """Facts that the runtime reports change from run to run.
+
+    A usual value, or one that was not recorded, is not a setting either.
+    """
     for changes, settings in (
         ({"runtime": make_runtime(options={}, facts={"clock": "max"})}, ""),
         ({"runtime": make_runtime(options={"b": "2", "a": "1"})}, "a 1, b 2"),
@@ -62,7 +68,7 @@ def test_facts_of_a_run_are_no_settings():
 
 
 def test_the_count_of_a_server_is_no_length_that_was_set():
-    """Of texts it differs from run to run: they would be a case each."""
+    """The count differs from run to run, and each run would be a case of its own."""
     key, other = (
         key_of(make_record(generation=make_generation(counts="usage", prompt_tokens=tokens)))
         for tokens in (511, 515)

@@ -1,4 +1,7 @@
-"""Facts about the energy of decoding: the difference of two runs, stated where nothing but the output tokens differs."""
+"""Facts about the energy of decoding.
+
+It is the difference of two runs, and is stated where they differ in their output tokens alone.
+"""
 
 import pytest
 
@@ -23,13 +26,16 @@ ONE_TOKEN = generating(1)
 
 
 def test_decoding_is_the_difference_by_the_tokens_after_the_first():
-    """21 J and 1 J of 101 tokens and one: 200 mJ a token, ± the root of 210² + 10² by 100."""
+    """Runs of 101 tokens and one token with 21 J and 1 J give 200 mJ a token.
+
+    Its uncertainty is the root of 210² + 10² over 100.
+    """
     decode_mj, u_mj = decode_energy(generating(101, 21_000.0), ONE_TOKEN)
     assert (decode_mj, u_mj) == pytest.approx((200.0, 2.102), rel=1e-3)
 
 
 def test_prefills_that_took_other_times_widen_the_interval():
-    """20 ms at 10 W are 200 mJ; of answers in one piece nobody knows."""
+    """A difference of 20 ms at 10 W adds 200 mJ; it is unknown for answers in one piece."""
     assert decode_energy(generating(101, 21_000.0, ttft_ms=120.0), ONE_TOKEN)[1] == pytest.approx(
         2.902, rel=1e-3
     )
@@ -38,7 +44,10 @@ def test_prefills_that_took_other_times_widen_the_interval():
 
 
 def test_runs_that_differ_in_more_than_output_tokens_show_no_decoding():
-    """Other prompts, another sensor or device, a replayed energy; several tokens in both; no energy; no text."""
+    """A difference in prompts, sensor, device or provenance rules the comparison out.
+
+    So do several tokens in both runs, a run without energy, and one without text.
+    """
     long_run = generating(101, 21_000.0)
     for other in (
         long_run,
@@ -59,7 +68,10 @@ def test_runs_that_differ_in_more_than_output_tokens_show_no_decoding():
 
 
 def test_prompts_for_a_server_are_about_as_long():
-    """The texts that are made for it have about the tokens that were asked for; of unknown ones nothing is known."""
+    """Texts that are made for a server have roughly the number of tokens that was asked for.
+
+    Where the count is unknown no energy of decoding is stated.
+    """
     long_run = generating(101, 21_000.0, counts="usage", prompt_tokens=515)
     lengths = {512: True, 128: False, None: False}
     for prompt_tokens, is_alike in lengths.items():

@@ -7,7 +7,7 @@ from tests.fixtures.record_factory import SHA_MODEL, make_record
 
 
 def test_energy_of_several_models_is_shared_and_not_ranked():
-    """It stays in the record, is no figure of a comparison or a choice."""
+    """Shared energy stays in the record but is used in no comparison and no choice."""
     neighbours = tuple(
         Neighbour(model=name, sha256=SHA_MODEL, runtime="onnx", threads=1) for name in ("b", "c")
     )

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.contract.figures`: an entry is whole, and what is one figure has one value in every view."""
+"""Facts about `edgemeter.agent.contract.figures`.
+
+An entry of the table is complete, and one figure has one value in every view.
+"""
 
 import json
 import re
@@ -33,7 +36,7 @@ def test_names_and_titles_are_unique():
 
 
 def test_a_name_is_the_path_in_the_record_and_ends_in_its_unit():
-    """What is worked out has a name of the same style."""
+    """The name of a figure that is computed from others follows the same style."""
     ends = {
         "ms": "_ms", "/s": "_per_s", "s": "_s", "t/s": "_per_s", "MB": "_mb", "mJ": "_mj", "W": "_w", "°C": "_c", "": "",
     }  # fmt: skip
@@ -44,7 +47,10 @@ def test_a_name_is_the_path_in_the_record_and_ends_in_its_unit():
 
 
 def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
-    """Each asked equally often and answered, nothing else: what is asked again, or left out, is no question of the score's."""
+    """The figure needs each question to be asked equally often and answered.
+
+    A question that is asked again, or left out, is not one of those that the score is of.
+    """
     correct_mj = figure("energy_correct_answer_gross_mj").value
 
     def run(queries, failed=0, users=0, questions=40):
@@ -73,7 +79,10 @@ def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
 
 @pytest.mark.services
 def test_a_made_up_figure_is_in_every_view(tmp_path):
-    """One entry of the table: tables, JSON, CSV, trend, page, InfluxDB, ledger, paper, options, reference pages ..."""
+    """One entry of the table puts a figure into all views.
+
+    These are tables, JSON, CSV, trend, page, InfluxDB, ledger, paper, options and reference pages.
+    """
     days = [{"started_at_ns": (20_700 + day) * NS_PER_DAY} for day in range(4)]
     runs = [
         make(id=f"{make.__name__}-{number}", **day)
@@ -96,7 +105,7 @@ def test_a_made_up_figure_is_in_every_view(tmp_path):
 
 
 def test_under_voltage_alone_is_no_throttling():
-    """A counter that rose is, though no condition caught the processor at it."""
+    """A counter of throttling that rose counts, even if no condition saw it."""
     weak = (Condition(when="during", throttled_now=False, under_voltage_now=True),)
     calm = (Condition(when="during", throttled_now=False),)
     counted = violating("disturbed", "throttled")

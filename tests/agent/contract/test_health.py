@@ -12,7 +12,7 @@ BARE = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent="1.0")
 
 
 def test_unknown_fields_of_a_newer_device_are_left_out():
-    """Unknown fields are tolerated: the server may be older than its devices."""
+    """The server may be older than its devices, so unknown fields are tolerated."""
     document = msgspec.json.decode(health.encode_health(BARE)) | {
         "mood": "fine",
         "disk": {"free_bytes": 5, "colour": "red"},
@@ -22,7 +22,7 @@ def test_unknown_fields_of_a_newer_device_are_left_out():
 
 
 def test_what_is_no_health_is_refused_in_one_line():
-    """Cut, garbled, foreign, deep or far too long."""
+    """Text that is cut, garbled, foreign, deep or far too long is refused."""
     for payload in [
         b"",
         b"{",
@@ -48,7 +48,7 @@ def test_what_is_no_health_is_refused_in_one_line():
 
 
 def test_what_no_board_can_be_is_refused():
-    """Counts of 2**53 runs, a sensor as hot as the sun, a clock that is off by ages."""
+    """Counts of 2**53 runs, a sensor as hot as the sun and a clock off by ages are refused."""
     for changes in (
         {"runs": health.RecentRuns(verdicts={"ok": 2**53 - 1})},
         {"runs": health.RecentRuns(verdicts={str(number): 1 for number in range(1000)})},
@@ -61,7 +61,10 @@ def test_what_no_board_can_be_is_refused():
 
 
 def test_every_text_is_on_one_line_and_runs_one_way():
-    """Line breaks, escapes and changes of direction in any text, also in the names of sensors and temperatures."""
+    """Line breaks, escapes and changes of direction are removed from every text.
+
+    The names of sensors and temperatures are such texts too.
+    """
     evil = "a\nb\x1b[2J\u202ec\u2066d\u2028e\x00"
     reported = msgspec.structs.replace(
         BARE,

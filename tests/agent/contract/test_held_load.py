@@ -6,7 +6,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_rate_is_held_where_every_run_missed_less_than_1_percent():
-    """It is open where the runs disagree, and below 300 frames in all."""
+    """The answer is open where the runs disagree, and below 300 frames in all."""
     for missed, frames, expected in (
         ((8, 8), 900, True),
         ((9, 9), 900, False),

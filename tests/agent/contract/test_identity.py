@@ -23,7 +23,10 @@ JOIN = JoinFile(
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path):
-    """Every key, also a token with quotes and backslashes; and no secret in what Python shows of it."""
+    """Every key is kept, a token with quotes and backslashes too.
+
+    Python's representation of the file shows no secret.
+    """
     path = tmp_path / "join.toml"
     path.write_text(identity.join_file_text(msgspec.structs.replace(JOIN, token=QUOTED)))
     join = identity.read_join_file(path)
@@ -35,7 +38,10 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
 def test_secrets_are_overwritten_where_they_stand_before_they_are_taken_out(
     tmp_path, monkeypatch, ending, quote
 ):
-    """The bytes on the card are filler of the same length, on the disk, before the file is replaced; all else stays."""
+    """Filler of the same length reaches the disk before the file is replaced.
+
+    All else in the file stays.
+    """
     path = tmp_path / "join.toml"
     lines = [
         'fleet = "lab"',
@@ -63,7 +69,7 @@ def test_secrets_are_overwritten_where_they_stand_before_they_are_taken_out(
 
 
 def test_a_quoted_secret_is_overwritten_whole(tmp_path):
-    """Nothing of a secret with escaped quotation marks is left in the file, and what is no secret stays."""
+    """Nothing is left of a secret with escaped quotation marks, and all else stays."""
     path = tmp_path / "join.toml"
     path.write_text(identity.join_file_text(msgspec.structs.replace(JOIN, token=QUOTED)))
     joining.wipe_secrets(path)
@@ -74,7 +80,7 @@ def test_a_quoted_secret_is_overwritten_whole(tmp_path):
 
 
 def test_a_wrong_file_is_one_line_without_its_secrets(tmp_path):
-    """Empty, garbled, cut off, of another version."""
+    """An empty, garbled or cut file, or one with an unknown key, is refused."""
     for text in [
         "",
         "x",

@@ -17,7 +17,7 @@ BIRTH = messages.Birth(
 
 
 def test_every_message_comes_back_equal_and_a_field_from_a_newer_version_is_tolerated():
-    """Receipt, state and birth over the wire."""
+    """Receipt, state and birth survive encoding and decoding."""
     for message, decode in (
         (messages.Receipt(session=2**53 - 1, held=((1, 3), (7, 7))), messages.decode_receipt),
         (messages.DeviceState(state="lost", session=7), messages.decode_state),
@@ -30,7 +30,7 @@ def test_every_message_comes_back_equal_and_a_field_from_a_newer_version_is_tole
 
 
 def test_what_is_no_receipt_ends_in_one_line():
-    """Garbage, and numbers beyond what JSON readers keep exactly."""
+    """Garbage is refused, as are numbers beyond what JSON readers keep exactly."""
     for payload in [
         b"",
         b"\xff",
@@ -46,7 +46,7 @@ def test_what_is_no_receipt_ends_in_one_line():
 
 
 def test_a_topic_is_taken_apart_and_put_together():
-    """Fleet, device and kind; what is no topic of ours is refused."""
+    """A topic has fleet, device and kind, and one that is not ours is refused."""
     topic = messages.parse_topic("edgemeter/v1/lab/pi 1/result")
     assert topic == messages.Topic("lab", "pi 1", "result")
     assert str(topic) == "edgemeter/v1/lab/pi 1/result"

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.contract.mode_answer`: which power mode to take, and how certain that is."""
+"""Facts about `edgemeter.agent.contract.mode_answer`.
+
+The answer says which power mode to take, and how certain that is.
+"""
 
 import msgspec
 import numpy as np
@@ -23,7 +26,10 @@ SCATTER = (0.999, 1.0, 1.001)
 
 
 def runs_in(mode, p50_ms, frame_mj=280.0, scatter=SCATTER, steady=None, **changes):
-    """Return three runs in a power mode; `steady` are changes of its frames, without which they come one after the other."""
+    """Return three runs in a power mode.
+
+    `steady` are changes of its frames, without which the queries come one after the other.
+    """
     fields = {"environment": make_environment(power_mode=mode)} | changes
     if steady is not None:
         fields |= {
@@ -135,7 +141,7 @@ ANSWERS = {
 
 
 def test_the_answer_is_a_table_with_marks():
-    """By case: the cells of the table, and of each mode whether it meets the deadline."""
+    """The table of each case also shows whether a mode meets the deadline."""
     blocks = []
     for title, modes in ANSWERS.items():
         (answer,) = mode_answers(run for runs in modes for run in runs)
@@ -146,10 +152,10 @@ def test_the_answer_is_a_table_with_marks():
 
 
 def sessions_of_modes(draw, *, in_one, first=(1.0, 1.0)):
-    """Return the marks of eight modes, the first with other figures; sessions scatter by 1.5% and runs within one by 1%.
+    """Return the marks of eight modes, the first of which has other figures.
 
-    All modes take turns in one session of four rounds, which scatter by 0.5%, or each has a session
-    of its own on the same day.
+    Sessions scatter by 1.5% and runs within one by 1%. All modes take turns in one session of four
+    rounds, which scatter by 0.5%, or each has a session of its own on the same day.
     """
     sessions, rounds = (
         np.exp(draw.normal(0, sd, (size, 2))) for sd, size in ((0.015, 8), (0.005, 4))
@@ -178,7 +184,10 @@ def sessions_of_modes(draw, *, in_one, first=(1.0, 1.0)):
 
 @pytest.mark.parametrize("in_one", [True, False])
 def test_equal_modes_are_rarely_told_apart(in_one):
-    """Of eight equal modes, by two figures, one is set apart in at most 5% of the answers; chance allows six of 60."""
+    """Of eight equal modes, one is set apart in at most 5% of the answers.
+
+    They are judged by two figures, and chance allows six of 60.
+    """
     draw = np.random.default_rng(1)
     wrong = sum(
         any(len(marks) < 2 for marks in sessions_of_modes(draw, in_one=in_one).values())
@@ -190,7 +199,7 @@ def test_equal_modes_are_rarely_told_apart(in_one):
 @pytest.mark.parametrize("in_one", [True, False])
 @pytest.mark.parametrize(("first", "mark"), [((1.1, 1.0), "fastest"), ((1.0, 1.1), "most frugal")])
 def test_a_mode_that_is_a_tenth_worse_is_found(in_one, first, mark):
-    """It is slower or takes more energy than seven others, in nine of ten answers."""
+    """A mode that is slower or takes more energy is found in nine of ten answers."""
     draw = np.random.default_rng(2)
     times_found = sum(
         not any(
@@ -208,7 +217,11 @@ def test_one_mode_two_boards_and_two_models_are_no_sweep():
 
 
 def test_a_language_model_is_judged_by_its_tokens():
-    """Llama 3.2 1B on an Orin Nano Super, as smolhub.com has it in its "Tiny LLM Benchmark" of 29 May 2026: 25 W is 46% faster."""
+    """The mode of 25 W is 46% faster than that of 15 W by its tokens a second.
+
+    The figures are those of Llama 3.2 1B on an Orin Nano Super, as smolhub.com has them in its
+    "Tiny LLM Benchmark" of 29 May 2026.
+    """
     runs = []
     for mode, tokens_per_s, tokens_per_j in (("0 15W", 32.3, 4.54), ("1 25W", 47.0, 4.67)):
         energy = make_generation_energy(output_token_gross_mj=1e3 / tokens_per_j)

@@ -26,9 +26,9 @@ def read(tmp_path):
 
 
 def test_a_card_names_the_kind_of_its_input(read):
-    """One of two; a card without a kind, as all were, is of an image.
+    """There are two kinds, and a card without one, as all were, is of an image.
 
-    Written and read again it is the same.
+    The card is the same after it was written and read again.
     """
     for text, expected in KINDS.items():
         assert read(text).input == expected, f"{text!r}"
@@ -37,14 +37,14 @@ def test_a_card_names_the_kind_of_its_input(read):
 
 
 def test_an_input_of_no_kind_is_refused_by_its_key(read):
-    """An unknown kind, keys of another, and an image without its size."""
+    """An unknown kind, keys of another kind, and an image without its size are refused."""
     for text in ['kind = "smell"\n', 'kind = "tensor"\nheight = 8\n', "layout = 1\n", "kind = 7\n"]:
         with table_row(text), pytest.raises(ConfigError, match=r"card\.toml.*\$\.input"):
             read(text)
 
 
 def test_what_needs_an_image_refuses_other_kinds(read):
-    """In one line that names the key."""
+    """The refusal is one line that names the key."""
     assert read(IMAGE).image.height == 8
     with pytest.raises(
         ConfigError,

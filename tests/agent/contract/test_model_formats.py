@@ -4,5 +4,5 @@ from edgemeter.agent.runtimes import RUNTIMES
 
 
 def test_every_generator_is_known():
-    """What only generates needs no lengths to be recognised."""
+    """A runtime that only generates is recognised without lengths."""
     assert set(GENERATORS) - set(RUNTIMES) == model_formats.GENERATORS

@@ -32,10 +32,10 @@ NO_IDLE = {**LOST, "idle_before_w": None, "idle_after_w": None}
     ],
 )
 def test_why_there_is_no_net_energy_names_what_gives_one(changes, idle_s, words):
-    """No idle, too short an idle, a load of little power, and a fan that runs on."""
+    """No idle, too short an idle, a load of little power and a fan that runs on are reasons."""
     assert words in make_energy(**changes).why_no_net(idle_s, "--idle")
 
 
 def test_a_net_energy_has_no_reason():
-    """It stands out."""
+    """No reason is stated where the load stands out from the idle power."""
     assert make_energy().why_no_net(10.0, "--idle") is None

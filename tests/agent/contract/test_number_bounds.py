@@ -1,4 +1,7 @@
-"""Facts about the bounds of numbers: whatever travels fits 64 bits, so that no reader of it can fail on a number that is valid."""
+"""Facts about the bounds of numbers.
+
+Any number that travels fits 64 bits, so that no reader of it can fail on a number that is valid.
+"""
 
 import importlib
 import pkgutil
@@ -39,7 +42,10 @@ def structs() -> Iterator[type[msgspec.Struct]]:
 
 
 def unbounded(kind: inspect.Type) -> bool:
-    """Return whether a type holds an integer without bounds, or anything at all; what other structs hold is theirs."""
+    """Return whether a type holds an integer without bounds, or anything at all.
+
+    The fields of other structs are not looked at.
+    """
     if isinstance(kind, inspect.IntType):
         lowest, highest = (
             (kind.gt if kind.ge is None else kind.ge),
@@ -55,7 +61,7 @@ def unbounded(kind: inspect.Type) -> bool:
 
 
 def test_every_integer_that_travels_has_bounds():
-    """A new field without bounds is named here: take a type of `agent/base/types.py`."""
+    """A new field without bounds fails here and needs a type of `agent/base/types.py`."""
     names = [
         f"{struct.__module__}.{struct.__name__}.{field.name}"
         for struct in structs()
@@ -76,7 +82,7 @@ def has_free_float(kind: inspect.Type) -> bool:
 
 
 def test_every_number_of_a_record_has_bounds():
-    """A new figure without bounds is named here: take a type of `agent/base/types.py`."""
+    """A new figure without bounds fails here and needs a type of `agent/base/types.py`."""
     parts = [struct for struct in structs() if issubclass(struct, RecordPart)]
     assert RunRecord in parts
     fields = [(struct, field) for struct in parts for field in inspect.type_info(struct).fields]  # type: ignore[attr-defined]
@@ -86,7 +92,7 @@ def test_every_number_of_a_record_has_bounds():
 
 
 def test_a_message_with_a_larger_number_is_refused_in_one_line():
-    """Health, orders, their suites and the rest: the line names the field."""
+    """The line names the field of health, an order, its suite or any other message."""
     for number in (2**63, 2**64, -(2**63) - 1, 10**400):
         check_refused(number)
 

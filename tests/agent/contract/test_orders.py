@@ -34,7 +34,10 @@ RISING = [
 
 
 def test_an_order_comes_back_as_it_was_sent():
-    """Every kind of work, and the server's acknowledgement; one without photographs is one that older agents take."""
+    """Every kind of work is kept, and so is the server's acknowledgement.
+
+    An order without photographs is one that older agents take.
+    """
     works = [
         orders.Measure(suite=orders.Content(**SUITE)),
         orders.Measure(suite=orders.Content(**SUITE), data=(orders.Data(**SUITE),)),
@@ -62,7 +65,7 @@ def test_an_order_comes_back_as_it_was_sent():
 
 
 def test_a_path_a_shell_text_or_an_unknown_field_refuses_the_order():
-    """The whole order, with one line of why."""
+    """The whole order is refused, with one line that says why."""
     for wrong in [
         {"job": "../x"},
         {"attempt": 0},
@@ -90,14 +93,17 @@ def test_a_path_a_shell_text_or_an_unknown_field_refuses_the_order():
 
 
 def test_garbage_is_one_line():
-    """Empty, of another kind, truncated, deep, too large."""
+    """Text that is empty, of another kind, truncated, deep or too large is refused."""
     for payload in [b"", b"[]", b"\xff", b'{"noted"', b"[" * 100_000, b"x" * (65 << 10)]:
         with table_row(payload[:20]), pytest.raises(ConfigError, match="not an"):
             orders.decode_command(payload)
 
 
 def test_versions_rise_as_in_python():
-    """In the same order as the installer has them; zeros at the end and a local part do not count, and what is no version is reported."""
+    """The order of versions is the installer's.
+
+    Zeros at the end and a local part do not count, and any other text is refused.
+    """
     for older, newer in itertools.pairwise(RISING):
         assert orders.version_key(older) < orders.version_key(newer)
         assert install.version_key(older) < install.version_key(newer)

@@ -12,7 +12,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_record_comes_back_as_it_was_sent_in_one_part_and_in_two():
-    """The head alone is a record without samples."""
+    """The head by itself is a record without samples."""
     record = make_record()
     assert contract_record.decode(contract_record.encode(record)) == record
     record = make_record()
@@ -27,7 +27,7 @@ def test_a_record_comes_back_as_it_was_sent_in_one_part_and_in_two():
 
 
 def test_a_failing_assertion_about_a_record_is_readable():
-    """One line with its id, case and verdict."""
+    """A record's representation is one line with its id, case and verdict."""
     record = make_record()
     assert repr(record) == f"<RunRecord {record.id} of case {record.case}: ok>"
 
@@ -62,7 +62,10 @@ def test_a_wrong_value_is_refused_with_its_path():
 
 
 def test_what_is_no_record_is_refused():
-    """Anything else than a record is one error, not a crash; so is one whose meaning may have changed."""
+    """Anything else than a record ends in one error and not in a crash.
+
+    So does a record whose meaning may have changed.
+    """
     for payload in [
         b"",
         b"{",
@@ -84,7 +87,7 @@ def test_what_is_no_record_is_refused():
 
 
 def test_the_json_schema_accepts_a_record_and_refuses_a_wrong_one():
-    """What `edgemeter config schema` prints describes what travels."""
+    """The output of `edgemeter config schema` describes what travels."""
     schema = contract_record.json_schema()
     document = json.loads(contract_record.encode(make_record()))
     jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
@@ -107,7 +110,7 @@ def test_the_names_that_others_script_against_are_there():
 
 
 def test_the_record_stays_small():
-    """A new property takes the place of another one: nobody reads all of a long record."""
+    """A new property has to replace another, since nobody reads all of a long record."""
     assert (
         sum(len(part["properties"]) for part in contract_record.json_schema()["$defs"].values())
         <= 250

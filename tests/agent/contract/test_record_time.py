@@ -8,7 +8,10 @@ NOW_NS = EARLIEST_NS + 400 * NS_PER_DAY
 
 
 def test_only_what_cannot_be_true_is_called_wrong():
-    """A board in local time and one that was away for a year are not; a year ahead and the firmware's date are."""
+    """A time a year ahead and the date of the firmware are called wrong.
+
+    The time of a board in local time, or of one that was away for a year, is not.
+    """
     for stated_ns, off_ns in [
         (NOW_NS, None),
         (NOW_NS + AHEAD_NS, None),
@@ -23,7 +26,7 @@ def test_only_what_cannot_be_true_is_called_wrong():
 
 
 def test_a_run_is_placed_at_its_receipt_and_marked():
-    """One that can be true is the same object."""
+    """A record whose time can be true is returned as it is."""
     right = make_record(started_at_ns=NOW_NS)
     assert placed(right, NOW_NS) is right
     wrong = make_record(started_at_ns=NOW_NS + 10 * 366 * NS_PER_DAY, clock_synchronised=True)

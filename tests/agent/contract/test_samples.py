@@ -25,7 +25,10 @@ def test_samples_come_back_exactly():
 
 
 def test_damaged_samples_are_refused():
-    """Data that is not ours, or not as long as promised, is an error and not an array; a bomb stops after the promised bytes."""
+    """Data that is not ours, or not as long as promised, is an error and not an array.
+
+    The expansion of a zip bomb stops after the promised bytes.
+    """
     for change in [
         {"data": "!"},
         {"data": base64.b64encode(b"x").decode()},

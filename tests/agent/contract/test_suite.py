@@ -16,7 +16,7 @@ def _suite(tmp_path, text):
 
 
 def test_the_sample_expands_models_and_threads(tmp_path):
-    """Five cases; with all commented keys switched on it still reads."""
+    """The sample has five cases, and is still valid with all commented keys switched on."""
     suite = read_suite(SAMPLE)
     assert [(Path(case.model).name, case.threads) for case in suite.cases] == [
         ("detector_fp32.tflite", 1),
@@ -31,7 +31,10 @@ def test_the_sample_expands_models_and_threads(tmp_path):
 
 
 def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
-    """Prompts x outputs, 512+128 where nothing is set; what the defaults have for images does not reach it."""
+    """Every prompt length is combined with every output length; the default is 512+128.
+
+    Defaults that are meant for images do not apply to a language model.
+    """
     text = (
         'name = "m"\n[defaults]\ndata = "i"\n[[case]]\nmodel = "a.gguf"\n{}\n[[case]]\n'
         'model = "b.onnx"\n'
@@ -53,7 +56,7 @@ def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
 
 
 def test_a_replay_generates_where_lengths_are_given(tmp_path):
-    """The same runtime name plays both kinds of recordings."""
+    """One runtime name plays both kinds of recordings."""
     cases = _suite(
         tmp_path,
         'name = "m"\n[[case]]\nmodel = "a.replay.json"\n[[case]]\nmodel = "a.replay.json"\n'
@@ -79,7 +82,7 @@ def test_a_key_of_one_scenario_chooses_it(tmp_path):
 
 
 def test_a_served_model_has_users_and_rates(tmp_path):
-    """As a language model behind a server has: a list stands for a case each."""
+    """A list of users or rates gives a case each, as with a served language model."""
     begin = 'name = "m"\n[[case]]\nmodel = "m.server"\nruntime = "served"\n'
     users = _suite(tmp_path, begin + "concurrency = [1, 2, 4]").cases
     assert [(case.scenario, case.concurrency) for case in users] == [
@@ -91,7 +94,7 @@ def test_a_served_model_has_users_and_rates(tmp_path):
 
 
 def test_a_deadline_lies_between_a_microsecond_and_an_hour():
-    """In us, ms or s; what lies outside is a slip of the pen, and the refusal fits on one line."""
+    """It is written in us, ms or s, and the refusal of any other text fits on one line."""
     assert [
         contract_suite.parse_deadline_ms(text) for text in ("1us", "60ms", "0.001 ms", "3600s")
     ] == [0.001, 60.0, 0.001, 3_600_000.0]
@@ -115,7 +118,7 @@ def test_a_deadline_lies_between_a_microsecond_and_an_hour():
 
 
 def test_what_a_language_model_cannot_have_is_refused(tmp_path):
-    """Nothing that was asked for is left out silently."""
+    """No setting that was asked for is left out silently."""
     for keys, says in [
         (
             'model = "a.onnx"\nprompt_tokens = 8',
@@ -145,7 +148,10 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
 
 
 def test_frames_at_a_rate_last_for_the_seconds_that_were_asked_for(tmp_path):
-    """However few come in them; without seconds the mode decides; the length of the case is that of its schedule."""
+    """The seconds decide however few frames come in them, and without them the mode does.
+
+    The length of the case is that of its schedule.
+    """
     begin = 'name = "m"\n[[case]]\nmodel = "a.onnx"\nscenario = "steady"\n'
     for keys, queries, seconds in (
         ("seconds = 120", 1, 120.0),
@@ -160,7 +166,7 @@ def test_frames_at_a_rate_last_for_the_seconds_that_were_asked_for(tmp_path):
 
 
 def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):
-    """Models x runtimes: the two combinations that cannot work are named, not failed."""
+    """Two of the combinations of models and runtimes cannot work; they are named, not failed."""
     suite = _suite(
         tmp_path,
         'name = "m"\n[[case]]\nmodel = ["a.tflite", "a.onnx"]\nruntime = ["litert", "onnx"]\n',
@@ -201,7 +207,7 @@ def test_a_wrong_suite_is_refused_with_the_place(tmp_path):
 
 
 def test_predictions_are_of_coco_annotations_and_each_case_has_its_file(tmp_path):
-    """One line that names the case."""
+    """The refusal is one line that names the case."""
     case = '[[case]]\nmodel = ["a.onnx", "b.onnx"]\ndata = "photos"\npredictions = "found.json"\n'
     for settings, words in (
         ('annotations = "labels"', "predictions of a.onnx .* give annotations = FILE.json of COCO"),

@@ -70,7 +70,10 @@ def ended(process):
 
 @with_mosquitto
 def test_it_reports_itself_delivers_what_others_put_and_reports_its_end(broker, up, tmp_path):
-    """A record that another process keeps while it is up goes out; at its end the state is offline, and lost when it is killed."""
+    """The agent delivers a record that another process puts into the outbox.
+
+    At its end the state is offline, and it is lost when the agent is killed.
+    """
     with peer(address_of(broker), f"{messages.TOPIC_ROOT}/lab/pi-1/+", confirm=always) as collector:
         agent = up(broker.port)
         assert wait_until(lambda: last_state(collector) == "online", LONG_S)
@@ -95,7 +98,7 @@ def test_it_reports_itself_delivers_what_others_put_and_reports_its_end(broker, 
 
 @pytest.mark.services
 def test_without_a_broker_it_waits_and_ends_on_a_signal(up):
-    """Nobody there is no reason to end; SIGTERM is.
+    """An absent broker is no reason to end, whereas SIGTERM is.
 
     A second agent of this home is refused, and names the first.
     """
@@ -115,7 +118,10 @@ def test_without_a_broker_it_waits_and_ends_on_a_signal(up):
 def test_a_service_managers_agent_waits_for_one_that_was_started_by_hand(
     broker, up, tmp_path, monkeypatch
 ):
-    """Its start does not fail, which the supervisor would take for a broken release, and it goes on when the other has ended."""
+    """A failed start would be taken by the supervisor for a broken release.
+
+    The agent goes on when the other one has ended.
+    """
     notes = []
     with (
         peer(address_of(broker), messages.topics_of("state")) as listener,
@@ -141,7 +147,7 @@ def test_a_service_managers_agent_waits_for_one_that_was_started_by_hand(
 
 @pytest.mark.services
 def test_it_holds_little_in_memory():
-    """What it imports is what it needs: a small board has other use for its memory."""
+    """A small board has other use for its memory, so the agent imports only what it needs."""
     code = (
         "import sys, edgemeter.agent.daemon.daemon, paho.mqtt.client; "
         "print('\\n'.join(sys.modules))"

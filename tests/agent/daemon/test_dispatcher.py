@@ -1,4 +1,8 @@
-"""Facts about handlers: each hears its own topics in one thread, looks when it is due, and none keeps the others from their work."""
+"""Facts about handlers.
+
+Each hears its own topics in one thread and looks when it is due, and none keeps the others from
+their work.
+"""
 
 import logging
 import socket
@@ -57,7 +61,7 @@ def serve(dispatcher, times):
 
 
 def test_each_hears_its_topics_and_the_connection_in_the_thread_that_serves():
-    """Whatever thread brings them."""
+    """Messages may come from any thread."""
     dispatcher = Dispatcher()
     first, two = Listening("a", "b"), Listening("b")
     dispatcher.handlers = {"one": first, "two": two}
@@ -78,7 +82,7 @@ def test_each_hears_its_topics_and_the_connection_in_the_thread_that_serves():
 
 
 def test_one_that_fails_does_not_keep_the_others_from_their_work(caplog):
-    """It is reported, and asked again."""
+    """The failure is reported, and the handler is asked again."""
     dispatcher = Dispatcher()
     wrong, right = Listening("a", wrong=ConfigError("is wrong")), Listening("a")
     dispatcher.handlers = {"wrong": wrong, "right": right}
@@ -91,7 +95,7 @@ def test_one_that_fails_does_not_keep_the_others_from_their_work(caplog):
 
 
 def test_a_handler_is_polled_when_due_and_when_woken():
-    """Not with every turn of the loop."""
+    """A handler is not polled with every turn of the loop."""
     dispatcher = Dispatcher()
     seldom, often = Listening(pause_s=60.0), Listening(pause_s=0.0)
     dispatcher.handlers = {"seldom": seldom, "often": often}
@@ -103,7 +107,7 @@ def test_a_handler_is_polled_when_due_and_when_woken():
 
 
 def test_what_is_too_large_or_too_much_never_gets_into_memory():
-    """The rest is taken, and room comes back."""
+    """The other messages are taken, and room comes back as they are handled."""
     dispatcher = Dispatcher()
     listening = Listening("a")
     dispatcher.handlers = {"one": listening}
@@ -123,14 +127,14 @@ def damaged(_context):
 
 
 def test_one_that_cannot_be_made_is_left_out(caplog):
-    """Results go out in any case."""
+    """A broken handler does not keep results from going out."""
     assert handler.make_handlers(None, {"broken": f"{__name__}:damaged"}) == {}
     assert "broken: its journal is damaged" in caplog.text
 
 
 @pytest.mark.services
 def test_the_service_manager_is_notified_at_its_socket(tmp_path):
-    """A socket in the file system, or an abstract one."""
+    """The socket lies in the file system or is an abstract one."""
     for name in (f"@edgemeter-{tmp_path.name}-{id(tmp_path)}", str(tmp_path / "notify")):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind("\0" + name[1:] if name.startswith("@") else name)
@@ -139,7 +143,7 @@ def test_the_service_manager_is_notified_at_its_socket(tmp_path):
 
 
 def test_without_a_service_manager_nothing_is_notified(tmp_path):
-    """None, one that has gone, a name that is none."""
+    """The variable is absent, names a socket that has gone, or is no socket's name."""
     for environment in (
         {},
         {"NOTIFY_SOCKET": str(tmp_path / "gone")},
@@ -149,7 +153,7 @@ def test_without_a_service_manager_nothing_is_notified(tmp_path):
 
 
 def test_the_last_lines_of_the_log_are_kept_and_no_more():
-    """Each with its time, cut."""
+    """Each line has its time and is cut to a length."""
     recent_log = RecentLog()
     logger = logging.getLogger("edgemeter-test-last-words")
     logger.propagate = False

@@ -1,4 +1,7 @@
-"""Facts about CIFAR-10's binary batches: many photographs in one file, planes of colour, a class each."""
+"""Facts about CIFAR-10's binary batches.
+
+One file holds many photographs as planes of colour, each with its class.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +20,7 @@ def pixels():
 
 
 def test_a_batch_holds_photographs_with_their_classes(tmp_path, pixels):
-    """Planes become pixels, rows from the top; the classes have CIFAR-10's names."""
+    """Planes become pixels with the top row first, and the classes have CIFAR-10's names."""
     (tmp_path / "test_batch.bin").write_bytes(batch(pixels, [3, 0, 9]))
     data = open_folder(tmp_path / "test_batch.bin")
     assert [item.name for item in data.items] == ["00000", "00001", "00002"]
@@ -31,7 +34,7 @@ def test_a_batch_holds_photographs_with_their_classes(tmp_path, pixels):
 
 
 def test_of_a_folder_the_test_batch_counts(tmp_path, pixels):
-    """The model was trained on the others; each is a data set where it is named itself."""
+    """The model was trained on the other batches, each of which can be named by itself."""
     for number, name in enumerate(("data_batch_1.bin", "data_batch_2.bin", "test_batch.bin")):
         (tmp_path / name).write_bytes(batch(pixels[number : number + 1], [number]))
     assert list(open_folder(tmp_path).classes.values()) == [2]
@@ -40,7 +43,10 @@ def test_of_a_folder_the_test_batch_counts(tmp_path, pixels):
 
 
 def test_what_is_no_binary_batch_ends_in_one_line(tmp_path, pixels):
-    """The version for Python is a pickle, which is not opened; a class above 9 and a cut file are named."""
+    """The version for Python is a pickle, which is not opened.
+
+    A class above 9 and a cut file are named too.
+    """
     (tmp_path / "test_batch").write_bytes(b"\x80\x02}q\x01(U\x0bbatch_label")
     with pytest.raises(ConfigError, match=r"test_batch'.*give test_batch\.bin of cifar-10-binary"):
         open_folder(tmp_path)

@@ -20,7 +20,10 @@ def read(folder, name, text):
 
 
 def test_a_text_has_file_and_class_on_a_line_and_a_table_may_have_a_heading_and_more(tmp_path):
-    """As ImageNet's val.txt; blank lines are passed over, file names may hold folders and spaces."""
+    """The text has the form of ImageNet's val.txt.
+
+    Blank lines are passed over, and file names may hold folders and spaces.
+    """
     index = read(tmp_path, "val.txt", "a.JPEG 65\n\nn01/b c.jpg\t0\n")
     assert (index.classes, index.names) == ({"a.JPEG": 65, "n01/b c.jpg": 0}, None)
     index = read(tmp_path, "val.csv", '\ufefffile,class,taken\n"a, b.jpg",3,night\nc.jpg,4,\n')
@@ -29,7 +32,7 @@ def test_a_text_has_file_and_class_on_a_line_and_a_table_may_have_a_heading_and_
 
 
 def test_a_wrong_line_is_named(tmp_path):
-    """Its number, what it is and what it should be."""
+    """The error states the line's number, its text and what it should be."""
     for name, text, words in [
         ("i.txt", "a.jpg 1\nb.jpg cat\n", r"line 2 is 'b\.jpg cat': each line is"),
         ("i.txt", "a.jpg -1\n", "line 1"),
@@ -59,7 +62,7 @@ def make_task(data, **output):
 
 
 def test_numbers_are_the_classes(tmp_path):
-    """`2` is class 2, though it is the second folder."""
+    """Folder `2` is class 2 although it is the second folder."""
     data = open_folder(make_folders(tmp_path, "2", "0"))
     assert data.classes == {"0/0.png": 0, "0/1.png": 0, "2/0.png": 2, "2/1.png": 2}
     assert data.class_names is None
@@ -67,7 +70,7 @@ def test_numbers_are_the_classes(tmp_path):
 
 
 def test_a_list_gives_the_class_of_a_folder(tmp_path):
-    """The line's first word, as in synset_words.txt; the place of the line is the class."""
+    """A line's first word names the folder, as in synset_words.txt, and its place the class."""
     (tmp_path / "words.txt").write_text("n01 tench, Tinca tinca\nn02 goldfish\nn03 shark\n")
     data = open_folder(make_folders(tmp_path, "n03", "n01"), tmp_path / "words.txt")
     assert set(data.classes.items()) == {
@@ -88,7 +91,10 @@ def test_a_list_gives_the_class_of_a_folder(tmp_path):
 
 
 def test_the_models_labels_name_the_folders(tmp_path):
-    """By name, whatever the order of the folders; as many as classes are in their order, and which of fewer they are nobody knows."""
+    """Folders are matched with the labels by name, whatever their order.
+
+    As many folders as classes are taken in their order; with fewer, nobody knows which they are.
+    """
     with pytest.raises(
         ConfigError,
         match=r"2 class folders, model 'tested' has 3 classes.*give a list of all.*classes = 3, "

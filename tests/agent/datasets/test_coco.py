@@ -18,7 +18,7 @@ def written(folder, content):
 
 
 def test_a_coco_document_is_read(tmp_path):
-    """Images, categories and boxes; what else stands there is passed over."""
+    """Images, categories and boxes are read, and other keys are passed over."""
     truth = make_truth()
     truth["info"] = {"year": 2017}
     truth["annotations"][0]["segmentation"] = [[0, 0, 1, 1, 2, 2]]
@@ -29,7 +29,7 @@ def test_a_coco_document_is_read(tmp_path):
 
 
 def test_what_is_neither_is_refused(tmp_path):
-    """Garbage, lists, names instead of numbers, a document without its other parts."""
+    """Garbage, lists, names instead of numbers and incomplete documents are refused."""
     for content in [
         "",
         "no json",
@@ -85,7 +85,7 @@ def test_a_garbled_document_names_the_wrong_value(tmp_path):
 
 
 def test_whole_numbers_may_be_written_as_floats_and_crowds_as_booleans(tmp_path):
-    """1.0 for an id or a side, true for iscrowd: exporters write them so."""
+    """Some exporters write 1.0 for an id or a side, and true for iscrowd."""
     truth = make_truth(1)
     truth["images"][0].update(id=100.0, width=64.0)
     truth["categories"][0]["id"] = 7.0
@@ -105,7 +105,10 @@ def test_whole_numbers_may_be_written_as_floats_and_crowds_as_booleans(tmp_path)
 
 
 def many(read):
-    """Return a truth of 25 boxes in one photograph of 100 x 80, each written as `read` makes it of x, y, width, height."""
+    """Return a truth of 25 boxes in one photograph of 100 x 80.
+
+    Each is written as `read` makes it of x, y, width and height.
+    """
     boxes = [[10 + k, 30, 40, 40] for k in range(25)]
     return {
         "images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 80}],
@@ -118,7 +121,7 @@ def many(read):
 
 
 def test_a_truth_in_another_form_is_refused(tmp_path):
-    """Nothing would match corners or ratios: an AP near 0 that is the file's, not the model's."""
+    """Corners or ratios would match nothing, and an AP near 0 would look like the model's."""
     assert (
         len(coco.read_annotations(written(tmp_path, many(lambda *box: list(box)))).annotations)
         == 25

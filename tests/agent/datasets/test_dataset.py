@@ -16,7 +16,10 @@ from tests.fixtures.vision_factory import make_truth
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a folder with three files that are called photographs, one text, and a folder below with one more."""
+    """Return a folder with three files that are called photographs, and one text.
+
+    A folder below it holds one more photograph.
+    """
     images = tmp_path / "images"
     (images / "below").mkdir(parents=True)
     for name in ("photo_2.PNG", "photo_0.png", "photo_1.png", "notes.txt", "below/deep.png"):
@@ -31,14 +34,17 @@ def annotated(folder, truth):
 
 
 def test_photographs_come_sorted_by_name(folder):
-    """Only images, not those below, upper-case endings too."""
+    """Only images directly in the folder count, those with upper-case endings too."""
     data = open_folder(folder)
     assert [item.path.name for item in data.items] == ["photo_0.png", "photo_1.png", "photo_2.PNG"]
     assert (data.name, data.truth, data.classes, data.image_ids) == ("images", None, None, None)
 
 
 def test_ids_and_classes_stand_in_the_order_of_the_files(folder, caplog):
-    """Whatever the order in the document or index; photographs without ground truth are left out aloud."""
+    """The order in the document or index does not matter.
+
+    Photographs without ground truth are left out with a warning.
+    """
     truth = make_truth(2)
     truth["images"].reverse()
     with caplog.at_level(logging.WARNING):
@@ -57,7 +63,10 @@ def test_ids_and_classes_stand_in_the_order_of_the_files(folder, caplog):
 
 
 def test_copies_of_a_photograph_are_found_by_their_content(folder):
-    """Each with the first that has its content, in one note; without ground truth nothing is bounded."""
+    """Each copy is assigned to the first with its content, and one note names them.
+
+    Without ground truth nothing is said.
+    """
     for name in ("photo_1.png", "photo_2.PNG"):
         (folder / name).write_bytes((folder / "photo_0.png").read_bytes())
     data = open_folder(
@@ -72,13 +81,13 @@ def test_copies_of_a_photograph_are_found_by_their_content(folder):
 
 
 def test_annotations_that_name_absent_images_are_refused(folder):
-    """How many, of how many, and the first."""
+    """The error says how many of the files are absent, and which is the first."""
     with pytest.raises(ConfigError, match=r"2 of the 4 files .* first 'photo_2\.png'"):
         open_folder(folder, annotated(folder, make_truth(4)))
 
 
 def test_a_box_without_area_gets_its_own(folder):
-    """COCO sorts objects into small and large by area; many tools leave it out."""
+    """COCO sorts objects into small and large by area, which many tools leave out."""
     truth = make_truth(1)
     del truth["annotations"][0]["area"]
     truth["annotations"][1]["area"] = 100.5
@@ -90,7 +99,10 @@ def test_a_box_without_area_gets_its_own(folder):
 
 
 def test_the_hash_covers_files_and_annotations(folder):
-    """One byte in either changes it, reading again does not; nor can a byte move from one file to the next."""
+    """One byte in either changes the hash, and reading again does not.
+
+    Nor can a byte move from one file to the next unnoticed.
+    """
     truth = annotated(folder, make_truth(2))
     first = open_folder(folder, truth).sha256
     assert open_folder(folder, truth).sha256 == first
@@ -121,7 +133,10 @@ def test_what_holds_no_photographs_is_refused(tmp_path):
 
 
 def test_annotations_that_name_nothing_are_refused(folder):
-    """An empty document is a mistake, not a data set of no photographs; nor has an image without a name a photograph."""
+    """An empty document is a mistake and not a data set of no photographs.
+
+    An image without a file name is refused too.
+    """
     nameless = make_truth(2)
     del nameless["images"][1]["file_name"]
     for truth, words in [
@@ -134,9 +149,9 @@ def test_annotations_that_name_nothing_are_refused(folder):
 
 
 def test_a_subset_is_the_same_on_every_machine(folder):
-    """It is chosen by a hash of each name: the order of files and the path play no part.
+    """It is chosen by a hash of each name; the order of files and the path play no part.
 
-    Worked out once by sha256sum.
+    The expected choice is the one of sha256sum.
     """
     data = open_folder(folder, subset=2, seed=0)
     hashed = {
@@ -156,9 +171,9 @@ def test_a_subset_is_the_same_on_every_machine(folder):
 
 
 def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(folder):
-    """So that a device is sent no more: their ground truth, and a hash of their own.
+    """A device is sent only the subset, with its own ground truth and hash.
 
-    One that is missing of them is named.
+    A photograph of it that is missing is named.
     """
     truth = annotated(folder, make_truth(2))
     data = open_folder(folder, truth, subset=1)
@@ -181,7 +196,10 @@ def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(fold
 
 
 def test_values_of_12_bits_in_files_of_16_are_noted(tmp_path):
-    """Grey or colour, of some bits fewer: named with their number and the factor; of 16 bits, or 8, nothing is."""
+    """Files of 16 bits whose values need fewer are named, with their number and the factor.
+
+    They may be grey or in colour. Nothing is noted of values of 16 bits or of files of 8 bits.
+    """
     draw = np.random.default_rng(0)
     for highest, bits in [(4095, 12), (1023, 10), (65535, None)]:
         folder = tmp_path / str(highest)

@@ -1,4 +1,7 @@
-"""File names, image ids and categories as other tools write them: matched where unambiguous, with a note; else one clear error."""
+"""Facts about file names, image ids and categories as other tools write them.
+
+They are matched where that is unambiguous, with a note; else there is one clear error.
+"""
 
 import json
 from unicodedata import normalize
@@ -36,7 +39,7 @@ def naming(name):
 
 
 def test_a_file_name_of_another_system_or_tool_is_matched_by_its_base_name(folder):
-    """With one note; where the file is there as it is named there is none."""
+    """One note says so, and there is none where the file exists under its written name."""
     for name, file in [
         ("photo_0.png", "photo_0.png"),
         ("below/photo_2.png", "below/photo_2.png"),
@@ -64,7 +67,7 @@ def test_a_file_name_of_another_system_or_tool_is_matched_by_its_base_name(folde
 
 
 def test_a_name_that_may_be_several_files_or_leads_out_of_the_folder_is_refused(folder):
-    """Nothing is guessed, and nothing is read from elsewhere."""
+    """No file is guessed, and no file is read from elsewhere."""
     (folder / "0a1b2c3e-mug.png").touch()
     for name, words in [
         (
@@ -88,7 +91,10 @@ def test_a_name_that_may_be_several_files_or_leads_out_of_the_folder_is_refused(
 
 
 def test_a_subset_does_not_depend_on_how_a_name_is_matched(folder):
-    """It is chosen by the names in the annotations: a device that has those photographs alone chooses the same."""
+    """A subset is chosen by the names in the annotations.
+
+    A device that has those photographs alone chooses the same.
+    """
     truth = make_truth(2)
     for image in truth["images"]:
         image["file_name"] = rf"C:\photos\{image['file_name']}"
@@ -102,7 +108,10 @@ def test_a_subset_does_not_depend_on_how_a_name_is_matched(folder):
 
 
 def test_images_whose_ids_are_text_are_numbered(folder):
-    """Annotations refer to them by the same text, by the stem, or by the file name; the written id is kept."""
+    """Annotations refer to an image by the same text, by the stem, or by the file name.
+
+    The written id is kept.
+    """
     for text, refer in [
         (True, str),
         (True, "photo_{}".format),
@@ -131,7 +140,7 @@ def test_images_whose_ids_are_text_are_numbered(folder):
 
 
 def test_text_ids_that_are_listed_twice_or_of_no_image_are_refused(folder):
-    """As numbers are."""
+    """Ids that are text are checked as numbers are."""
     for ids, image_id, words in [
         (("a", "a"), "a", "image id 'a' is listed twice"),
         (("a", "b"), "c", "1 of 1 image ids .* first 'c'"),
@@ -149,7 +158,10 @@ IMAGES = [AnnotatedImage(id=number, file_name=f"images/{7 + number:03}.jpg") for
 
 
 def test_image_ids_are_read_in_the_one_way_that_fits_all():
-    """As numbers of stems where Ultralytics wrote them; where two readings fit, the ids win with a note, and nothing else does."""
+    """Ids are read as numbers of stems where Ultralytics wrote them so.
+
+    Where two readings fit, the ids themselves win with a note, and no other reading does.
+    """
     for values, ids, notes in [
         ((0, 1, 3), (0, 1, 3), ()),
         (("0", "3"), (0, 3), ("the image ids in p are matched by ids as text (all 2)",)),
@@ -187,7 +199,10 @@ def test_image_ids_are_read_in_the_one_way_that_fits_all():
 
 
 def test_a_category_that_only_groups_others_is_left_out(folder):
-    """Roboflow's first: it owns nothing, and the others name it; with an object of its own it is a category as any other."""
+    """Roboflow's first category owns no objects, and the others name it as their group.
+
+    With an object of its own it is a category as any other.
+    """
     truth = make_truth(2)
     truth["categories"] = [{"id": 0, "name": "pets-kzq1", "supercategory": "none"}] + [
         {**category, "supercategory": "pets-kzq1"} for category in truth["categories"]

@@ -1,4 +1,7 @@
-"""Facts about items that lie inside one file: named, hashed, drawn from, and refused where a file of its own is needed."""
+"""Facts about items that lie inside one file.
+
+They are named, hashed and drawn from, and refused where a file of its own is needed.
+"""
 
 from pathlib import Path
 
@@ -43,7 +46,7 @@ def file(tmp_path):
 
 
 def test_a_file_in_place_of_the_folder_holds_the_items(file):
-    """With their targets, in order; the file is all that is needed to open them again."""
+    """The items come in order with their targets, and only this file is needed to open them."""
     data = open_folder(file)
     assert [(item.name, item.array) for item in data.items] == [
         ("000", "it works"),
@@ -58,7 +61,7 @@ def test_a_file_in_place_of_the_folder_holds_the_items(file):
 
 
 def test_the_hash_covers_the_items_that_were_drawn_and_no_other(file):
-    """A subset is the same on every machine, and another text in it another data set."""
+    """Another text within the subset makes another data set, and one outside of it does not."""
     subset, data = open_folder(file, subset=1, seed=3), open_folder(file)
     (item_drawn,) = subset.items
     assert subset.targets == {item_drawn.name: data.targets[item_drawn.name]}
@@ -73,7 +76,7 @@ def test_the_hash_covers_the_items_that_were_drawn_and_no_other(file):
 
 
 def test_an_array_is_hashed_with_its_form():
-    """The same bytes as another shape or type are another item."""
+    """The same bytes with another shape or type are another item."""
     arrays = [
         np.zeros((2, 3), np.float32),
         np.zeros((3, 2), np.float32),
@@ -85,7 +88,7 @@ def test_an_array_is_hashed_with_its_form():
 
 
 def test_an_item_inside_a_file_is_no_file(file):
-    """A task that opens files refuses it by its name; a file's kind is read from its suffix."""
+    """A task that opens files refuses the item by name; a file's suffix tells its kind."""
     with pytest.raises(
         ConfigError, match=r"item '001' lies inside 'talk.lines', and a file of its own is needed"
     ):
@@ -95,7 +98,7 @@ def test_an_item_inside_a_file_is_no_file(file):
 
 
 def test_a_file_that_no_reader_knows_ends_in_one_line(tmp_path):
-    """As a model given for the data."""
+    """A user may give a model in the place of the data."""
     (tmp_path / "model.tflite").write_bytes(b"\x00")
     with pytest.raises(ConfigError, match=r"cannot read the data in .*model.tflite"):
         open_folder(tmp_path / "model.tflite")

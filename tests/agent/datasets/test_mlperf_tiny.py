@@ -1,4 +1,7 @@
-"""Facts about MLPerf Tiny's ground truth, and about folders of arrays: names, classes, and what is garbled in one line."""
+"""Facts about MLPerf Tiny's ground truth, and about folders of arrays.
+
+They concern names, classes, and garbled lists, which end in one line.
+"""
 
 import json
 
@@ -17,7 +20,7 @@ def labelled(folder, *rows):
 
 
 def test_mlperf_tinys_list_names_classes(tmp_path):
-    """With window and stride of a recording behind them, or without."""
+    """The window and stride of a recording may follow the class."""
     for name in ("normal_id_01_00000003_hist.bin", "tst_000000_Stop_7.bin"):
         (tmp_path / name).write_bytes(name.encode())
     data = labelled(
@@ -27,7 +30,7 @@ def test_mlperf_tinys_list_names_classes(tmp_path):
 
 
 def test_a_garbled_list_names_the_line(tmp_path):
-    """A class beyond the classes, a file outside, a file twice."""
+    """A class beyond the classes, a file outside and a file listed twice are refused."""
     for line, words in [
         ("a.bin,12", "line 1 is 'a.bin,12'"),
         ("a.bin,12,12", "line 1 is 'a.bin,12,12'"),
@@ -40,7 +43,7 @@ def test_a_garbled_list_names_the_line(tmp_path):
 
 
 def test_class_folders_hold_arrays_too(tmp_path):
-    """A folder a class."""
+    """Each folder is a class, as with photographs."""
     for name in ("down/a.npy", "up/b.npy"):
         (tmp_path / name).parent.mkdir()
         np.save(tmp_path / name, np.zeros(4))
@@ -53,7 +56,7 @@ def test_class_folders_hold_arrays_too(tmp_path):
 
 
 def test_a_folder_of_arrays_needs_no_ground_truth(tmp_path):
-    """It is a data set without: what can be timed, and not scored.
+    """Without ground truth the data can be timed and not scored.
 
     Among photographs arrays do not count.
     """
@@ -70,7 +73,10 @@ def test_a_folder_of_arrays_needs_no_ground_truth(tmp_path):
 
 
 def test_a_person_counts_from_a_fortieth_of_the_photograph(tmp_path):
-    """More than 2.5% is class 1, a crowd or nobody class 0, and a smaller person alone makes the photograph count for nothing."""
+    """A person on more than 2.5% of the photograph makes class 1, a crowd or nobody class 0.
+
+    A photograph that shows only a smaller person is left out.
+    """
     truth = make_truth(4, ("person",), size_px=100)
     sizes = [(10, 25.1), (10, 25.0), (90, 90), (90, 90)]
     for number, (annotation, size) in enumerate(zip(truth["annotations"], sizes, strict=True)):

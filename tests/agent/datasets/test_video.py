@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.datasets.video`: frames in order, at the rate that the file states."""
+"""Facts about `edgemeter.agent.datasets.video`.
+
+Frames come in order, at the rate that the file states.
+"""
 
 import sys
 
@@ -18,7 +21,7 @@ def brightness(item):
 
 
 def test_frames_come_in_order_at_the_files_rate(tmp_path):
-    """Each is itself, RGB, with its number; the rate is the container's."""
+    """Each frame has its own pixels in RGB and its number, and the rate is the container's."""
     frames = VideoFrames(write_video(tmp_path / "grey.mp4", GREYS, 12.5, codec="mp4v"))
     assert (len(frames), frames.rate_per_s) == (12, pytest.approx(12.5))
     assert [
@@ -35,7 +38,7 @@ def test_frames_come_in_order_at_the_files_rate(tmp_path):
 
 
 def test_a_frame_is_the_same_whichever_was_asked_for_before(tmp_path):
-    """Backwards the video begins anew; the last may be asked for again."""
+    """Going backwards starts the video again, and the last frame may be asked for again."""
     frames = VideoFrames(write_video(tmp_path / "grey.avi", GREYS, 10))
     first = [frames[index].array for index in (7, 7, 2, 11, 0)]
     assert [brightness(item) for item in frames[5:8]] == [
@@ -51,7 +54,7 @@ def test_a_frame_is_the_same_whichever_was_asked_for_before(tmp_path):
 
 
 def test_what_is_no_video_is_one_line(tmp_path):
-    """Noise, nothing, and one that was cut: it ends where its container says that it goes on."""
+    """Noise, an empty file and a video that is cut short of its stated length are refused."""
     (tmp_path / "noise.mp4").write_bytes(bytes(range(256)) * 20)
     (tmp_path / "empty.mkv").write_bytes(b"")
     for name in ("noise.mp4", "empty.mkv"):
@@ -64,7 +67,7 @@ def test_what_is_no_video_is_one_line(tmp_path):
 
 
 def test_without_opencv_its_extra_is_named(tmp_path, monkeypatch):
-    """One line with the command."""
+    """The error is one line with the command that installs OpenCV."""
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(
         UnavailableError, match=r"reading videos needs OpenCV, .*pip install 'edgemeter\[video\]'"

@@ -18,7 +18,7 @@ def read(folder, text, name="data.yaml"):
 
 
 def test_the_usual_forms_are_read(tmp_path):
-    """Lists and mappings, in one line and in several, with quotes and comments."""
+    """The names are lists or mappings, on one line or several, with quotes and comments."""
     for text in [
         "names: [cat, hot dog, 'baker''s']",
         'names: ["cat", hot dog, "baker\'s"]  # three',
@@ -36,7 +36,7 @@ def test_the_usual_forms_are_read(tmp_path):
 
 
 def test_other_forms_are_refused(tmp_path):
-    """In one line that says what to write."""
+    """The refusal is one line that says what to write."""
     for text in [
         "", "train: a\n", "names:\n", "names: []", "names: &a [b]", "names: cat", "names: [cat,\n dog\n",
         "names:\n  0: cat\n  2: dog\n", "names:\n  - cat\n  1: dog\n", "names:\n  cat: 0\n", "nc: 3\nnames: [cat, dog]",
@@ -47,7 +47,10 @@ def test_other_forms_are_refused(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return images/val with a photograph of 64 x 32 and one that EXIF turns upright, and empty labels beside it."""
+    """Return images/val with two photographs, and empty labels beside it.
+
+    One has 64 x 32 pixels, and the other is turned upright by EXIF.
+    """
     (tmp_path / "images" / "val").mkdir(parents=True)
     (tmp_path / "labels" / "val").mkdir(parents=True)
     Image.new("RGB", (64, 32)).save(tmp_path / "images" / "val" / "a.png")
@@ -67,7 +70,10 @@ def opened(folder, annotations="data.yaml"):
 
 
 def test_shares_become_pixels(folder):
-    """Centre and size to x, y, width, height; of the upright photograph; categories are the class numbers."""
+    """Centre and size become x, y, width and height in pixels of the upright photograph.
+
+    The categories are the class numbers.
+    """
     label(folder, "a", "1 0.5 0.5 0.25 0.5\n0 0.125 0.25 0.25 0.5\n")
     label(folder, "b", "0 0.5 0.5 1 1\n")
     data = opened(folder)
@@ -91,7 +97,7 @@ def test_shares_become_pixels(folder):
 
 
 def test_a_photograph_without_labels_counts_and_is_reported(folder):
-    """A photograph without a file, and a line that stands there twice."""
+    """A photograph without a file of labels is reported, and so is a repeated line."""
     label(folder, "a", "0 0.5 0.5 0.5 0.5\n0 0.5 0.5 0.5 0.5\n\n")
     data = opened(folder)
     assert len(data.items) == 2
@@ -112,7 +118,7 @@ def test_the_folder_of_labels_may_be_named(folder):
 
 
 def test_labels_are_part_of_the_identity(folder):
-    """One box moved is other data."""
+    """A box that was moved makes other data."""
     label(folder, "a", "0 0.5 0.5 0.5 0.5\n")
     first = opened(folder).sha256
     label(folder, "a", "0 0.5 0.5 0.5 0.25\n")
@@ -135,7 +141,7 @@ def test_a_wrong_line_is_named(folder):
 
 
 def test_labels_that_are_not_there_are_refused(folder):
-    """None of the photographs has any, neither place that is tried is there, or nothing shows which class is which."""
+    """Labels must exist for a photograph, in one of two places, and with names of classes."""
     with pytest.raises(ConfigError, match="none of the 2 photographs"):
         opened(folder)
     label(folder, "a", "0 0.5 0.5 0.5 0.5\n")

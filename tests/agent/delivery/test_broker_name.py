@@ -1,4 +1,7 @@
-"""Facts about the name of a process at the broker: whatever happens in whatever order, it comes home, and it never fights."""
+"""Facts about the name of a process at the broker.
+
+In whatever order things happen, it gets its own name back, and it never fights for it.
+"""
 
 import random
 
@@ -21,7 +24,10 @@ CUT = "cut"
 
 
 class World:
-    """A board's process in a world where namesakes, broken lines and other processes come and go; the time is ours."""
+    """A board's process in a world where namesakes, broken lines and processes come and go.
+
+    The test sets the time.
+    """
 
     def __init__(self, folder, seed=0, *, is_resident=True):
         self.random = random.Random(seed)  # noqa: S311 - the same walk every time
@@ -42,7 +48,7 @@ class World:
             self.look()
 
     def look(self):
-        """Do what the publisher's step does: open a session where there is none, or another name is due."""
+        """Do the publisher's step: open a session if none is open or another name is due."""
         if not self.is_open or self.name.is_due(self.now_s):
             before = self.name.state
             state = self.name.choose(self.now_s)
@@ -86,7 +92,10 @@ class World:
 
 
 def test_a_random_walk_always_ends_at_home(tmp_path):
-    """Own is held with the lock only; nobody is displaced for longer than an hour; a quiet hour brings every process its name."""
+    """After a quiet hour every process has its own name again.
+
+    It is held only with the lock, and nobody is displaced for longer than an hour.
+    """
     for seed in range(20):
         with table_row(seed):
             world = World(tmp_path, seed)
@@ -105,7 +114,10 @@ def test_a_random_walk_always_ends_at_home(tmp_path):
 
 
 def test_a_namesake_that_stays_is_fought_ever_more_seldom(tmp_path):
-    """It takes the name back within seconds each time: in a day we take it a few dozen times, not thousands."""
+    """Each day we take the name back a few dozen times and not thousands of times.
+
+    The namesake takes it back within seconds each time.
+    """
     for seed in range(4):
         with table_row(seed):
             world = World(tmp_path, seed)
@@ -119,7 +131,10 @@ def test_a_namesake_that_stays_is_fought_ever_more_seldom(tmp_path):
 
 
 def test_a_broker_that_gives_no_reason_is_understood_by_short_lives_beside_a_namesake(tmp_path):
-    """MQTT 3.1.1; a bad line alone displaces nobody, and neither does a namesake of an hour ago."""
+    """A broker of MQTT 3.1.1 gives no reason when it ends a session.
+
+    A bad line alone displaces nobody, and neither does a namesake of an hour ago.
+    """
     world = World(tmp_path)
     world.look()
     for _ in range(3 * SHORT_LIVES):
@@ -144,7 +159,7 @@ def test_a_broker_that_gives_no_reason_is_understood_by_short_lives_beside_a_nam
 
 
 def test_the_name_is_back_when_the_namesake_has_gone(tmp_path):
-    """Its own end as the broker reports it, which was this process taken over, does not count."""
+    """The broker's report that this process's own session ended does not count."""
     world = World(tmp_path)
     world.look()
     world.lose(TAKEN_OVER)
@@ -159,7 +174,7 @@ def test_the_name_is_back_when_the_namesake_has_gone(tmp_path):
 
 @pytest.mark.parametrize("is_resident", [True, False])
 def test_only_the_daemon_takes_over_from_a_process_that_ended(tmp_path, is_resident):
-    """A run that began while another was running stays under its own name until it ends."""
+    """A run that began beside another process keeps its name until it ends."""
     world = World(tmp_path, is_resident=is_resident)
     world.other_process()
     world.look()

@@ -27,7 +27,7 @@ def put_many(outbox, count):
 
 
 def test_put_numbers_records_from_one_without_gaps_and_keeps_them_whole(outbox):
-    """What comes back out is the record with its number, samples and all."""
+    """The outbox returns each record with its number and its samples."""
     records = [outbox.put(make_record()) for _ in range(3)]
     assert [(entry.session, entry.seq) for entry in records] == [
         (outbox.session, seq) for seq in (1, 2, 3)
@@ -36,7 +36,10 @@ def test_put_numbers_records_from_one_without_gaps_and_keeps_them_whole(outbox):
 
 
 def test_a_record_is_on_the_disk_before_put_returns(outbox):
-    """Another connection sees it at once: it is committed, and SQLite waits for the disk; so it does again after a receipt."""
+    """The record is committed, and SQLite waits for the disk, also after a receipt.
+
+    Another connection sees it at once.
+    """
     outbox.put(make_record())
     with Outbox(outbox.path) as other:
         assert other.count() == 1
@@ -46,7 +49,10 @@ def test_a_record_is_on_the_disk_before_put_returns(outbox):
 
 
 def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox, tmp_path, monkeypatch):
-    """No two openings share a number, nor does a copied card's, and every JSON reader keeps it exact."""
+    """No two openings share a number, not even those of a copied card.
+
+    Every JSON reader keeps the number exactly.
+    """
     sessions = {outbox.session}
     for _ in range(10):
         with Outbox(outbox.path) as other:
@@ -66,7 +72,7 @@ def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox, tmp_pat
 
 
 def test_earlier_sessions_come_first_and_numbers_never_repeat(outbox):
-    """Pending is in the order of put, over sessions; a new session begins at 1."""
+    """Pending records come in the order of put over all sessions, and a session begins at 1."""
     outbox.put(make_record())
     with Outbox(outbox.path) as later:
         later.put(make_record())
@@ -75,7 +81,7 @@ def test_earlier_sessions_come_first_and_numbers_never_repeat(outbox):
 
 
 def test_another_device_in_the_same_opening_gets_a_session_of_its_own(outbox):
-    """Gaps are looked for per device: one device's numbers must not be another's gaps."""
+    """The collector looks for gaps per device, and one device's numbers must not be another's."""
     first = outbox.put(make_record(device="a"))
     second = outbox.put(make_record(device="b"))
     assert (first.seq, second.seq) == (1, 1)
@@ -84,7 +90,7 @@ def test_another_device_in_the_same_opening_gets_a_session_of_its_own(outbox):
 
 
 def test_pending_stops_at_the_limits_but_never_at_nothing(outbox):
-    """One record larger than the limit still goes out."""
+    """A single record larger than the limit still goes out."""
     put_many(outbox, 4)
     size = len(outbox.pending(1, LOTS)[0].payload)
     assert len(outbox.pending(2, LOTS)) == 2
@@ -106,7 +112,7 @@ def test_pending_goes_on_after_a_row_and_a_row_is_never_used_again(outbox):
 
 
 def test_a_receipt_drops_what_it_names_and_nothing_else(outbox):
-    """Ranges have both ends; a range of another session, or beyond the end, drops nothing."""
+    """Ranges include both ends, and a range of another session or beyond the end drops nothing."""
     put_many(outbox, 6)
     assert outbox.forget(Receipt(session=outbox.session + 1, held=((1, 6),))) == 0
     assert outbox.forget(Receipt(session=outbox.session, held=((2, 3), (6, 2**53 - 1)))) == 3
@@ -118,7 +124,7 @@ def test_a_receipt_drops_what_it_names_and_nothing_else(outbox):
 
 
 def test_a_receipt_gives_its_time_to_records_that_have_none_and_to_no_other(outbox):
-    """A broker or a collector that claims a time for every record changes none that its device measured."""
+    """A collector that claims a time for every record changes none that its device measured."""
     received_ns = 1_790_000_000 * 10**9
     starts = {"right": received_ns - 10**9, "never set": 5, "years ahead": received_ns + 10**18}
     for name, started_at_ns in starts.items():
@@ -135,7 +141,7 @@ def test_a_receipt_gives_its_time_to_records_that_have_none_and_to_no_other(outb
 
 
 def test_forgetting_takes_the_samples_along(outbox):
-    """No orphaned samples fill the card once the receipted records go."""
+    """No orphaned samples fill the card once the receipted records are deleted."""
     outbox.put(make_record())
     outbox.forget(Receipt(session=outbox.session, held=((1, 1),)))
     assert delete_receipted(outbox.connection) == 1
@@ -144,7 +150,7 @@ def test_forgetting_takes_the_samples_along(outbox):
 
 
 def test_count_and_emptiness_are_per_device_or_of_all(outbox):
-    """`drain` waits for its own device only."""
+    """`drain` waits for the records of its own device only."""
     outbox.put(make_record(device="a"))
     outbox.put(make_record(device="b", fleet="old"))
     assert (outbox.count(), outbox.count("a"), outbox.count("c")) == (2, 1, 0)
@@ -154,7 +160,7 @@ def test_count_and_emptiness_are_per_device_or_of_all(outbox):
 
 
 def test_a_full_disk_keeps_the_number_and_the_records_so_far(outbox):
-    """SQLite's own limit on pages stands for the full disk: same error, same path."""
+    """SQLite's limit on pages stands for a full disk, with the same error and the same path."""
     outbox.put(make_record())
     pages = outbox.connection.execute("PRAGMA page_count").fetchone()[0]
     outbox.connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -171,7 +177,7 @@ def test_a_full_disk_keeps_the_number_and_the_records_so_far(outbox):
     "content", [b"not a database at all" * 300, b"SQLite format 3\0" + b"\xff" * 4096]
 )
 def test_a_file_that_is_no_outbox_is_refused_and_left_alone(tmp_path, content):
-    """Text and a garbled header: one line with the remedy."""
+    """Text and a garbled header end in one line with the remedy."""
     path = tmp_path / "outbox.sqlite"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"outbox\.sqlite"):
@@ -180,7 +186,7 @@ def test_a_file_that_is_no_outbox_is_refused_and_left_alone(tmp_path, content):
 
 
 def test_what_is_no_outbox_of_this_version_is_refused(tmp_path, outbox):
-    """Another SQLite file of ours, a newer version, and a place that cannot be written."""
+    """Another SQLite file of ours, a newer version and a place without access are refused."""
     path = tmp_path / "other.sqlite"
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA application_id = 1")
@@ -209,7 +215,7 @@ WRITER = """
 
 @pytest.mark.services
 def test_several_processes_make_and_fill_one_outbox_at_the_same_time(tmp_path):
-    """None fails, none takes another's number, nothing is lost."""
+    """No process fails or takes another's number, and no record is lost."""
     path = tmp_path / "outbox.sqlite"
     command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path)]
     writers = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]

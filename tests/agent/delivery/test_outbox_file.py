@@ -1,4 +1,7 @@
-"""Facts about an outbox that is full, or whose disk is, and about records that stay in it after their receipt."""
+"""Facts about an outbox that is full, or whose disk is.
+
+They also concern records that stay in it after their receipt.
+"""
 
 import contextlib
 import os
@@ -42,7 +45,10 @@ def outbox(tmp_path, monkeypatch):
 
 
 def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
-    """Twice the limit in traces: all records are there, the newest with their samples, the rest state why they have none."""
+    """With twice the limit in traces, all records stay and the newest keep their samples.
+
+    The others state why they have none.
+    """
     sizes_bytes = []
     for _ in range(32):
         outbox.put(make_heavy_record())
@@ -60,7 +66,10 @@ def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
 
 
 def test_records_go_last_the_oldest_of_them(tmp_path, caplog):
-    """When no trace is left to drop; what went is counted and reported, and the numbers go on."""
+    """Records are dropped when no trace is left, and the loss is counted and reported.
+
+    The numbers go on.
+    """
     limit_bytes = LIMIT_BYTES // 4
     with Outbox(tmp_path / "outbox.sqlite", limit_bytes) as outbox:
         put_all(outbox, 150, make_record)
@@ -75,7 +84,7 @@ def test_records_go_last_the_oldest_of_them(tmp_path, caplog):
 
 
 def test_the_newest_record_stays_even_when_it_alone_is_too_large(outbox):
-    """A measurement just made is not thrown away for its size; its trace may be."""
+    """A new measurement is not thrown away for its size, though its trace may be."""
     outbox.put(make_record())
     outbox.put(make_record(case="x" * 2 * LIMIT_BYTES))
     (last,) = waiting_records(outbox)
@@ -110,7 +119,7 @@ def put_until_full(outbox):
 @with_mount
 @pytest.mark.parametrize("at_once", [1, 1000])
 def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(tmp_path, at_once):
-    """Receipts are all that comes; afterwards there is room for as many records as before."""
+    """Receipts alone empty it, and then there is room for about as many records as before."""
     with small_disk(tmp_path / "disk", 4) as disk, Outbox(disk / "outbox.sqlite") as outbox:
         count = put_until_full(outbox)
         assert count > 100
@@ -124,7 +133,7 @@ def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(t
 
 
 def test_the_reserve_is_room_on_the_disk_and_not_a_hole(tmp_path):
-    """Its blocks are taken; a second keep makes no second one."""
+    """Its blocks are allocated, and a second keep makes no second reserve."""
     reserve = DiskReserve(tmp_path / "outbox.sqlite")
     reserve.keep()
     stat = reserve.path.stat()
@@ -135,7 +144,7 @@ def test_the_reserve_is_room_on_the_disk_and_not_a_hole(tmp_path):
 
 
 def test_without_the_reserve_receipted_records_go_and_it_is_made_again_when_nothing_is_left(outbox):
-    """On a disk that is full nothing is kept for safety."""
+    """A full disk has no room to keep receipted records for safety."""
     put_all(outbox, 3, make_record)
     reserve = DiskReserve(outbox.path)
     reserve.path.unlink()
@@ -147,7 +156,10 @@ def test_without_the_reserve_receipted_records_go_and_it_is_made_again_when_noth
 
 
 def test_another_failure_than_a_full_disk_is_reported_as_it_is(tmp_path):
-    """Once without the reserve, then whoever fails hears why; the next record makes the reserve whole."""
+    """The work is tried once more without the reserve, and then its error is raised.
+
+    The next record makes the reserve whole again.
+    """
     reserve = DiskReserve(tmp_path / "outbox.sqlite")
     reserve.keep()
     tries = []
@@ -168,7 +180,7 @@ def test_another_failure_than_a_full_disk_is_reported_as_it_is(tmp_path):
 
 @with_mount
 def test_a_disk_without_room_for_the_logs_index_is_called_full(tmp_path):
-    """SQLite says `disk I/O error` then; the remedy must not be to move the outbox away."""
+    """SQLite says `disk I/O error` then, and moving the outbox away would not help."""
     with small_disk(tmp_path / "disk", 4) as disk:
         Outbox(disk / "outbox.sqlite").close()
         DiskReserve(disk / "outbox.sqlite").path.unlink(missing_ok=True)
@@ -179,7 +191,7 @@ def test_a_disk_without_room_for_the_logs_index_is_called_full(tmp_path):
 
 @with_mount
 def test_a_card_that_went_read_only_is_one_line(tmp_path):
-    """Worn cards do: the reserve cannot be given up then, which is no error of its own."""
+    """Worn cards become read-only, and that the reserve cannot be given up is no further error."""
     with small_disk(tmp_path / "disk", 8) as disk:
         with Outbox(disk / "outbox.sqlite") as outbox:
             outbox.put(make_record())
@@ -205,7 +217,10 @@ def waiting(outbox):
 
 
 def test_a_request_brings_the_same_bytes_again_and_a_receipt_ends_it(outbox):
-    """Samples and all; until then they neither wait nor count, and afterwards they can be asked for once more."""
+    """The records come with their samples, and after a receipt can be asked for once more.
+
+    Until a request they neither wait nor count.
+    """
     sent = receipted(outbox, make_heavy_record(), make_record(), make_record())
     assert waiting(outbox) == []
     assert outbox.count() == 0
@@ -221,7 +236,7 @@ def test_a_request_brings_the_same_bytes_again_and_a_receipt_ends_it(outbox):
 
 
 def test_a_request_is_served_once(outbox):
-    """The broker retains it, so that it comes with every connection."""
+    """The broker retains the request, so that it comes with every connection."""
     receipted(outbox, make_record())
     assert outbox.send_again(REQUEST, "pi-1", "lab") == 1
     outbox.forget(Receipt(session=outbox.session, held=((1, 1),)))
@@ -235,7 +250,10 @@ def test_a_request_is_served_once(outbox):
 
 
 def test_only_what_is_asked_for_comes_again(outbox):
-    """Of this device and this fleet, kept since then; another device's outbox is not opened by a request."""
+    """Only records of this device and fleet that were kept since the stated time come again.
+
+    A request does not open another device's outbox.
+    """
     receipted(outbox, make_record())
     receipted(outbox, make_record(fleet="before"))
     receipted(outbox, make_record())
@@ -246,7 +264,10 @@ def test_only_what_is_asked_for_comes_again(outbox):
 
 
 def test_receipted_records_make_room_before_any_trace_or_record_without_a_receipt(outbox):
-    """More than the limit goes through: nothing without a receipt is lost or loses its samples, and the file stays below its limit."""
+    """No record without a receipt is lost or loses its samples.
+
+    More than the limit goes through, and the file stays below it.
+    """
     for _ in range(12):
         receipted(outbox, make_heavy_record(), make_heavy_record())
         assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
@@ -260,7 +281,7 @@ def test_receipted_records_make_room_before_any_trace_or_record_without_a_receip
 
 
 def test_what_was_asked_for_again_makes_room_too_and_is_not_called_dropped(outbox):
-    """A collector has it, or had it; what none ever had comes first."""
+    """A collector has or had such a record, and those that none ever had take precedence."""
     receipted(outbox, *(make_heavy_record() for _ in range(6)))
     outbox.send_again(REQUEST, "pi-1", "lab")
     seqs = [outbox.put(make_heavy_record()).seq for _ in range(12)]
@@ -271,7 +292,7 @@ def test_what_was_asked_for_again_makes_room_too_and_is_not_called_dropped(outbo
 
 
 def test_the_oldest_end_after_two_weeks(outbox):
-    """Not a nanosecond earlier."""
+    """They are not deleted a nanosecond earlier."""
     receipted(outbox, make_record(), make_record())
     outbox.connection.execute("UPDATE records SET kept_ns = row")
     for later_ns, count in ((1, 2), (2, 1), (3, 0)):
@@ -294,7 +315,10 @@ def test_on_a_disk_with_little_room_they_do_not_pile_up(outbox):
 
 @with_mount
 def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
-    """A request is served from the reserve; then what a collector has does not keep out what none has."""
+    """Records that a collector has do not keep out those that none has.
+
+    A request is served from the reserve.
+    """
     with small_disk(tmp_path / "disk", 24) as disk, Outbox(disk / "outbox.sqlite") as outbox:
         sent = receipted(outbox, *(make_heavy_record() for _ in range(100)))
         fill(disk / "somebody else's")
@@ -309,7 +333,10 @@ def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
-    """A process that puts, receipts and answers requests is killed twenty times: every record is there, each once."""
+    """A process that puts, receipts and answers requests is killed twenty times.
+
+    Every record is there afterwards, each once.
+    """
     path = tmp_path / "outbox.sqlite"
     code = textwrap.dedent("""
         import sys

@@ -1,6 +1,7 @@
-"""Facts about a broker that announces a larger packet than it accepts, as AWS IoT Core does: what is too large stays, all else arrives.
+"""Facts about a broker that announces a larger packet than it accepts.
 
-`test_too_large` shows the same with real brokers, where there is one that answers so.
+AWS IoT Core does that. A record that is too large stays, and all else arrives. `test_too_large`
+shows the same with real brokers, where there is one that answers so.
 """
 
 import os
@@ -48,7 +49,7 @@ def strict_broker(**settings):
 
 
 def deliver(broker, outbox):
-    """Return how many records are remaining, and why, after a publisher has delivered what it can."""
+    """Return how many records remain, and why, once a publisher has delivered what it can."""
     publisher = SteppedPublisher(broker, outbox)
     publisher.connect()
     publisher.go_on(200.0)
@@ -63,7 +64,10 @@ def deliver(broker, outbox):
 def test_a_record_above_the_true_limit_is_sent_a_few_times_and_all_others_arrive(
     outbox, reason, size_bytes
 ):
-    """Those before it and those behind it; it is kept, and no later process sends it until somebody publishes it by hand."""
+    """The records before and behind it arrive, and it is kept in the outbox.
+
+    No later process sends it until somebody publishes it by hand.
+    """
     fill(outbox, size_bytes)
     shares = size_bytes == SHARED_BYTES
     is_puback, is_certain = (
@@ -114,7 +118,7 @@ def test_a_record_that_is_too_large_with_its_samples_arrives_without_them(filled
 
 
 def test_a_message_of_the_largest_size_is_sent_and_one_byte_more_is_not(filled):
-    """What was refused is the limit, and the learned limit of one broker is not another's."""
+    """The refused size is the limit, and what one broker taught holds for no other."""
     broker = strict_broker(largest_bytes=1 << 20)
     deliver(broker, filled)
     (waiting,) = filled.pending(10, 10**9)
@@ -129,7 +133,10 @@ def test_a_message_of_the_largest_size_is_sent_and_one_byte_more_is_not(filled):
 
 
 def test_the_pause_grows_while_nothing_gets_through_and_nothing_is_called_too_large(filled):
-    """A broker that closes the line at every result may have no packet limit but rules: nothing is set aside for that."""
+    """A broker that closes the line at every result may have rules instead of a packet limit.
+
+    No record is set aside for that.
+    """
     broker = strict_broker(accepted_bytes=0, end_reason=CUT)
     publisher = SteppedPublisher(broker, filled)
     publisher.connect()
@@ -145,7 +152,10 @@ def test_the_pause_grows_while_nothing_gets_through_and_nothing_is_called_too_la
 
 
 def test_a_broker_that_only_closed_the_connection_is_tried_again_after_an_hour(filled):
-    """One message tells whether its limit is still the same; once that was raised, the record arrives without anybody's help."""
+    """One message shows whether the limit is still the same.
+
+    Once it was raised, the record arrives without anybody's help.
+    """
     broker = strict_broker(end_reason=CUT)
     publisher = SteppedPublisher(broker, filled)
     publisher.connect()
@@ -162,9 +172,9 @@ def test_a_broker_that_only_closed_the_connection_is_tried_again_after_an_hour(f
 
 
 def test_a_record_that_a_broker_of_3_1_1_drops_without_a_word_is_named_and_repeated_alone(outbox):
-    """It acknowledges what it drops: only the receipt is missing.
+    """The broker acknowledges what it drops, and only the receipt is missing.
 
-    When the broker accepts it, it arrives without anybody's help.
+    When the broker accepts the record, it arrives without anybody's help.
     """
     fill(outbox, SHARED_BYTES)
     broker = strict_broker(refusal="")
@@ -189,7 +199,7 @@ def test_a_record_that_a_broker_of_3_1_1_drops_without_a_word_is_named_and_repea
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_broker_that_is_killed_again_and_again_refuses_no_record(outbox, seed):
-    """Whatever is on the way: small records, large ones, one that is alone."""
+    """It does not matter whether small, large or single records are on their way."""
     chance = random.Random(seed)  # noqa: S311 - a test's
     broker = InProcessBroker()
     publisher = SteppedPublisher(broker, outbox)
@@ -209,7 +219,7 @@ def test_a_broker_that_is_killed_again_and_again_refuses_no_record(outbox, seed)
 
 
 def test_a_brokers_0x95_is_what_these_tests_call_it():
-    """By the name that paho-mqtt gives to the code."""
+    """The tests use the name that paho-mqtt gives to the code."""
     assert (
         disconnect_reason(str(ReasonCode(PacketTypes.DISCONNECT, identifier=0x95)), was_up=True)
         == PACKET_TOO_LARGE

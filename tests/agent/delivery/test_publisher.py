@@ -65,7 +65,7 @@ def activities(broker):
 
 
 def test_records_go_out_together_and_are_forgotten_on_receipt(broker, publisher, outbox):
-    """What was there before in one message, what comes later in its own; each once."""
+    """Waiting records go in one message, a later one in its own, and each goes once."""
     put(outbox, 3)
     publisher.go_on()
     put(outbox, 1)
@@ -77,7 +77,7 @@ def test_records_go_out_together_and_are_forgotten_on_receipt(broker, publisher,
 def test_without_a_receipt_the_outbox_keeps_everything_and_sends_it_again(
     broker, publisher, outbox
 ):
-    """The broker's acknowledgement is not a receipt; a lost receipt costs time and not the record."""
+    """The broker's acknowledgement is no receipt, and a lost receipt only costs time."""
     put(outbox, 3)
     broker.confirm = lambda _seq, times: times > 2
     publisher.go_on(4.9)
@@ -91,7 +91,7 @@ def test_without_a_receipt_the_outbox_keeps_everything_and_sends_it_again(
 
 
 def test_a_record_that_nobody_takes_holds_up_no_other(broker, outbox):
-    """A window full of records that are never confirmed does not block those behind."""
+    """A window full of records that are never confirmed does not block those behind it."""
     put(outbox, 6)
     broker.confirm = lambda seq, _: seq != 2
     publisher = connected(broker, outbox, window_records=2)
@@ -101,7 +101,7 @@ def test_a_record_that_nobody_takes_holds_up_no_other(broker, outbox):
 
 
 def test_a_new_connection_sends_what_has_no_receipt_at_once(broker, publisher, outbox):
-    """Before its receipt is overdue: what was on the old one may be lost."""
+    """Records that were on the old connection may be lost, so they are not waited for."""
     put(outbox, 2)
     broker.confirm = never
     publisher.go_on()
@@ -116,7 +116,10 @@ def test_a_new_connection_sends_what_has_no_receipt_at_once(broker, publisher, o
 
 
 def test_a_device_writes_below_its_own_name_and_the_records_fleet_only(broker, outbox):
-    """Another device's records in the same outbox stay; those of a previous fleet go out and are receipted on that fleet's topic."""
+    """Another device's records in the same outbox stay there.
+
+    Those of a previous fleet go out and are receipted on that fleet's topic.
+    """
     put(outbox, 1)
     put(outbox, 1, device="pi-2")
     put(outbox, 1, fleet="old")
@@ -128,7 +131,10 @@ def test_a_device_writes_below_its_own_name_and_the_records_fleet_only(broker, o
 
 
 def test_birth_and_state_are_retained_and_a_goodbye_is_offline(broker, publisher, outbox):
-    """Who comes later still learns who is there, and what was dropped; the Will speaks for who cannot, with its session number."""
+    """A later client still learns who is there and what was dropped.
+
+    The Will speaks for a device that cannot, with its session number.
+    """
     outbox.connection.execute("INSERT INTO dropped VALUES ('pi-1', 3, 4)")
     broker.sessions[-1].cut(CUT)
     publisher.go_on()
@@ -149,7 +155,10 @@ def test_birth_and_state_are_retained_and_a_goodbye_is_offline(broker, publisher
 
 
 def test_what_is_measured_is_reported_at_once_or_not_at_all(broker, publisher):
-    """Right after connecting, too; a connection that returns while queries are timed brings nothing, and then that it is over."""
+    """The activity is also reported right after connecting.
+
+    A connection that returns while queries are timed brings no report before the activity is over.
+    """
     publisher.report_activity(MEASURING)
     publisher.go_on()
     assert activities(broker) == [MEASURING]
@@ -167,7 +176,7 @@ def test_what_is_measured_is_reported_at_once_or_not_at_all(broker, publisher):
 
 
 def test_garbage_on_the_receipt_topic_is_ignored(broker, publisher, outbox, caplog):
-    """Neither the publisher nor the outbox takes harm."""
+    """It harms neither the publisher nor the outbox."""
     publisher.go_on()
     broker.confirm = never
     put(outbox, 1)
@@ -188,7 +197,7 @@ def test_garbage_on_the_receipt_topic_is_ignored(broker, publisher, outbox, capl
 
 
 def test_a_request_brings_receipted_records_again(broker, publisher, outbox):
-    """Asked for by their fleet; only once, though the broker retains the request."""
+    """Their fleet asks for them, and they come once though the broker retains the request."""
     put(outbox, 3)
     publisher.go_on()
     broker.take(
@@ -202,7 +211,10 @@ def test_a_request_brings_receipted_records_again(broker, publisher, outbox):
 
 
 def test_two_processes_of_one_device_do_not_throw_each_other_out(broker, publisher, outbox):
-    """The second publishes beside the first, under an id of its own, and nothing about the device; the next one has the name again."""
+    """The second publishes beside the first, under an id of its own.
+
+    It publishes nothing about the device, and the next process has the name again.
+    """
     with Outbox(outbox.path) as second_box:
         second = connected(broker, second_box)
         put(second_box, 3)
@@ -227,7 +239,7 @@ def test_two_processes_of_one_device_do_not_throw_each_other_out(broker, publish
 
 
 def test_a_state_that_another_process_replaced_is_published_again(broker, publisher, outbox):
-    """Who looks later finds that this device is here; not more often than every ten seconds."""
+    """A later client finds this device online; that is repeated every ten seconds at most."""
     publisher.go_on()
     clone = messages.encode_message(messages.DeviceState(state="lost", session=99))
     for _ in range(3):
@@ -241,7 +253,10 @@ def test_a_state_that_another_process_replaced_is_published_again(broker, publis
 
 
 def test_a_board_that_met_a_namesake_delivers_beside_it_and_takes_its_name_again(broker, outbox):
-    """State, Will, a lasting session and orders, which are for one of the two, come back without a restart, when its time has come."""
+    """State, Will, a lasting session and orders come back in time without a restart.
+
+    Orders are for one of the two.
+    """
     listener = Listener()
     publisher = connected(broker, outbox, lasting="persistent", listener=listener)
     publisher.go_on()
@@ -268,7 +283,7 @@ def test_a_board_that_met_a_namesake_delivers_beside_it_and_takes_its_name_again
 def test_a_refusal_is_reported_at_once_and_the_device_tries_again_after_a_pause(
     broker, publisher, outbox
 ):
-    """Waiting would not help, so drain does not wait; by then the broker may allow it."""
+    """Waiting would not help, so drain does not wait; after the pause the broker may allow it."""
     put(outbox, 1)
     broker.refuses = lambda topic: topic == RESULT
     publisher.go_on()
@@ -282,7 +297,7 @@ def test_a_refusal_is_reported_at_once_and_the_device_tries_again_after_a_pause(
 
 
 def test_a_previous_fleets_records_that_are_refused_hold_up_no_other(broker, outbox, caplog):
-    """They stay in the outbox; the device's own go out at once."""
+    """They stay in the outbox, and the device's own records go out at once."""
     put(outbox, 40, fleet="old")
     put(outbox, 3)
     broker.refuses = lambda topic: "/old/" in topic
@@ -296,7 +311,10 @@ def test_a_previous_fleets_records_that_are_refused_hold_up_no_other(broker, out
 
 
 def test_a_lost_connection_is_reported_once(outbox, caplog):
-    """A revoked device tries for ever, and its log does not grow; one that was back reports again when it is lost."""
+    """The log of a revoked device that tries for ever does not grow.
+
+    A connection that was back is reported again when it is lost.
+    """
     caplog.set_level(logging.INFO)
     publisher = Publisher(ADDRESS, outbox, make_birth(outbox))
     for reason in ("cut", "refused", "refused", "refused"):
@@ -309,7 +327,7 @@ def test_a_lost_connection_is_reported_once(outbox, caplog):
 def test_what_is_larger_than_the_broker_takes_goes_without_its_samples_or_stays(
     broker, publisher, outbox
 ):
-    """MQTT 5 says the limit; the records around it arrive, and the connection holds."""
+    """With MQTT 5 the limit is known, so that all other records arrive without a break."""
     broker.largest_bytes = 9000
     noise = samples.pack("latency", "ns", np.random.default_rng(1).integers(0, 2**32, 4500))
     put(outbox, 1)
@@ -335,7 +353,10 @@ def listener():
 
 
 def test_messages_of_others_go_out_and_those_for_them_come_in(broker, outbox, listener):
-    """In order, retained where they ask for it; before there is a connection and after its end nothing is taken."""
+    """They go out in order, and retained where that is asked for.
+
+    Before there is a connection and after its end none is taken.
+    """
     publisher = SteppedPublisher(broker, outbox, listener=listener)
     assert not publisher.publish(JOB, b"too early")
     publisher.connect()
@@ -359,7 +380,10 @@ def test_messages_of_others_go_out_and_those_for_them_come_in(broker, outbox, li
 
 
 def test_a_flood_of_others_is_refused_and_the_broker_is_not_overrun(broker, outbox, listener):
-    """Never more at once than the broker takes (`room` may not be less than nothing); what was taken is not lost."""
+    """Never more messages are sent at once than the broker takes.
+
+    `room` is never negative, and no message that was taken is lost.
+    """
     publisher = connected(broker, outbox, listener=listener)
     publisher.go_on()
     accepted = sum(publisher.publish(JOB, b"%d" % number) for number in range(5 * WAITING_MESSAGES))
@@ -374,7 +398,7 @@ def test_a_flood_of_others_is_refused_and_the_broker_is_not_overrun(broker, outb
 
 
 def test_a_broker_that_allows_no_jobs_still_takes_results(broker, outbox, listener, caplog):
-    """Rules without the topics of jobs: reported, and the records go out and are confirmed."""
+    """Rules without the topics of jobs are reported, and the records are confirmed."""
     broker.refuses = lambda topic: topic in {JOB, COMMAND}
     publisher = connected(broker, outbox, listener=listener)
     publisher.go_on()

@@ -22,7 +22,11 @@ from tests.fixtures.record_factory import make_environment, make_record
 
 
 class Line:
-    """A connection that remembers; `slots` is how many messages the broker takes before it answers, which it does unless it `is_mute`."""
+    """A connection that remembers what was sent.
+
+    `slots` is how many messages the broker takes before it answers, which it does unless it
+    `is_mute`.
+    """
 
     version = "5"
 
@@ -73,7 +77,10 @@ def make_sender(outbox, window=1000):
 
 
 def test_a_device_that_is_behind_catches_up_in_few_messages(outbox):
-    """250 records in 3 messages of at most 100 (fewer where their bytes fill one), each record once, in order."""
+    """250 records go in 3 messages of at most 100, each record once and in order.
+
+    A message has fewer records where their bytes fill it.
+    """
     put(outbox, 250)
     line = Line()
     make_sender(outbox).send(line, 0.0)
@@ -83,7 +90,7 @@ def test_a_device_that_is_behind_catches_up_in_few_messages(outbox):
 
 
 def test_the_brokers_window_is_kept_and_nothing_is_passed_over(outbox):
-    """Records of many fleets need a message each; those that find no room go later."""
+    """Records of several fleets need separate messages, and those without room go later."""
     for number in range(10):
         put(outbox, 1, fleet=f"fleet-{number % 2}")
     line, sender = Line(slots=4), make_sender(outbox)
@@ -99,7 +106,7 @@ def test_the_brokers_window_is_kept_and_nothing_is_passed_over(outbox):
 
 
 def test_no_more_than_the_window_is_unreceipted(outbox):
-    """A receipt opens it again."""
+    """A receipt opens the window again."""
     put(outbox, 30)
     line, sender = Line(), make_sender(outbox, window=10)
     sender.send(line, 0.0)
@@ -114,7 +121,7 @@ def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_
 ):
     """Otherwise the same large message would begin again for ever.
 
-    Half the records each time, down to one.
+    Each time half the records are sent, down to one.
     """
     for _ in range(64):
         # Records alike in all but their ids would compress so well that half of them is more than
@@ -144,7 +151,10 @@ def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_
 
 
 def test_a_record_that_was_held_back_goes_when_it_may_and_no_other_goes_twice(outbox):
-    """Those behind it were sent meanwhile, some have their receipt: only it and what is new goes out."""
+    """Only the record that was held back and new ones go out then.
+
+    Those behind it were sent meanwhile, and some have their receipt.
+    """
     unsynchronised = {"clock_synchronised": False, "environment": make_environment(boot_id="b")}
     put(outbox, 2)
     put(outbox, 1, **unsynchronised)
@@ -175,7 +185,7 @@ def opened(payload):
 
 
 def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in():
-    """One record, a list, and a list that was compressed."""
+    """A payload is one record, a list, or a compressed list."""
     for count, first in [(1, b"{"), (3, b"["), (BATCH_RECORDS, b"\x78")]:
         encoded = [text_of(number) for number in range(count)]
         payload = packed(encoded)
@@ -191,7 +201,7 @@ def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in(
 
 
 def test_no_batch_is_larger_than_the_broker_takes_unless_a_single_record_is():
-    """What does not fit is halved until it does; the one that never will is reported."""
+    """A batch that does not fit is halved until it does, and a record too large is reported."""
     sizes = [2000, 2000, 50_000, 2000, 2000]
     waiting = [
         Pending(row, "pi-1", "lab", 1, row, text_of(row, size)) for row, size in enumerate(sizes, 1)
@@ -255,7 +265,7 @@ def test_the_window_is_bounded_in_records_and_bytes_and_opens_with_receipts():
 
 
 def test_silence_starts_again_at_the_oldest_record_and_waits_longer_each_time():
-    """No receipt at all: nobody is there, so the whole outbox waits."""
+    """Without any receipt nobody is there, so that the whole outbox waits."""
     window = make_window()
     now, pauses = 0.0, []
     for _ in range(6):
@@ -272,7 +282,7 @@ def test_silence_starts_again_at_the_oldest_record_and_waits_longer_each_time():
 
 
 def test_a_receipt_that_came_before_a_record_was_sent_is_no_sign_of_a_collector():
-    """Then nobody is there; one that came later is of a collector that lives."""
+    """Only a receipt that came after the record was sent shows that a collector lives."""
     for receipt_s, after_row in ((0.0, 0), (0.1, 1)):
         window = make_window()
         window.sent(pending(1), 0.0)
@@ -282,7 +292,7 @@ def test_a_receipt_that_came_before_a_record_was_sent_is_no_sign_of_a_collector(
 
 
 def test_a_receipt_or_a_new_connection_ends_the_silence_at_once():
-    """The collector is back, or the line is: nothing waits out an old pause."""
+    """The collector or the line is back then, and no old pause is waited out."""
     window = make_window()
     window.sent(pending(1), 0.0)
     window.expire(5.0)
@@ -297,7 +307,7 @@ def test_a_receipt_or_a_new_connection_ends_the_silence_at_once():
 
 
 def test_a_rejected_record_is_sent_again_alone_and_does_not_hold_up_the_others():
-    """The collector lives and does not confirm 2: the window goes on without it."""
+    """The collector lives and does not confirm record 2, and the window goes on without it."""
     window = make_window(records=2)
     window.sent(pending(1, 2), 0.0)
     window.receipted(receipt((1, 1)), 1.0)
@@ -324,7 +334,7 @@ def test_a_slow_collector_is_given_longer():
 
 
 def test_a_record_that_another_process_delivered_is_off_the_way():
-    """Overdue and no longer in the outbox: nobody looks for it again."""
+    """An overdue record that is no longer in the outbox is not looked for again."""
     window = make_window()
     window.sent(pending(1, 2), 0.0)
     window.receipted(receipt((2, 2)), 1.0)
@@ -336,7 +346,7 @@ def test_a_record_that_another_process_delivered_is_off_the_way():
 
 
 def test_what_the_broker_has_not_acknowledged_is_not_overdue():
-    """A slow line takes minutes; sent again it would only be longer.
+    """A slow line takes minutes, and sending again would only make it longer.
 
     The time runs from the acknowledgement.
     """
@@ -355,7 +365,7 @@ def test_what_the_broker_has_not_acknowledged_is_not_overdue():
 
 
 def test_a_single_record_is_not_sent_again_while_it_is_on_its_way_again():
-    """The repeat counts from when the broker has it."""
+    """The pause before the next repeat counts from the broker's acknowledgement."""
     window, unanswered = make_window(), set()
     window.sent(pending(1, 2), 0.0, 7)
     window.receipted(receipt((1, 1)), 1.0)

@@ -59,7 +59,10 @@ def measured(began_s, boot_id=BOOT, **changes):
 
 
 def test_a_record_waits_for_the_clock_and_is_stamped_when_that_is_right(outbox, world):
-    """The stamp is when the run began by the right clock, to a millisecond; nothing else of the record changes."""
+    """The stamp is the begin of the run by the right clock, to a millisecond.
+
+    Nothing else in the record changes.
+    """
     stamping = stamping_of(outbox, world)
     numbered = outbox.put(measured(began_s=12.5))
     assert stamping.settle() is not None
@@ -76,7 +79,7 @@ def test_a_record_waits_for_the_clock_and_is_stamped_when_that_is_right(outbox, 
 
 
 def test_without_a_right_clock_it_goes_out_as_it_is_and_is_never_changed_after(outbox, world):
-    """Patience ends; from then on every copy that is sent is the same, whatever the clock does."""
+    """After the wait every copy that is sent is the same, whatever the clock does."""
     stamping = stamping_of(outbox, world)
     numbered = outbox.put(measured(began_s=12.5))
     world.since_boot_s = PATIENCE_AFTER_BOOT_S + 1
@@ -89,7 +92,7 @@ def test_without_a_right_clock_it_goes_out_as_it_is_and_is_never_changed_after(o
 
 
 def test_when_the_network_comes_back_the_clock_is_waited_for_again(outbox, world):
-    """A board that measured for a day without network."""
+    """The board measured for a day without a network, which may now set the clock."""
     world.since_boot_s = 86_400.0
     stamping = stamping_of(outbox, world)
     outbox.put(measured(began_s=100.0))
@@ -105,7 +108,7 @@ def test_when_the_network_comes_back_the_clock_is_waited_for_again(outbox, world
 
 
 def test_time_that_the_board_slept_counts(outbox, monkeypatch):
-    """The monotonic clock stands still while it is suspended, the time since boot goes on."""
+    """The monotonic clock stands still while the board is suspended, the boot time goes on."""
     clocks_ns = {time.CLOCK_BOOTTIME: 500 * NS, time.CLOCK_MONOTONIC: 400 * NS}
     monkeypatch.setattr(time, "clock_gettime_ns", clocks_ns.__getitem__)
     environment = make_environment(boot_id=BOOT)
@@ -122,7 +125,10 @@ def test_time_that_the_board_slept_counts(outbox, monkeypatch):
 
 
 def test_a_shaky_link_without_a_time_server_delivers_after_a_minute(outbox, world):
-    """One deadline a boot, not one a connection, nor one a process: the network comes back every ten seconds and sets no clock."""
+    """There is one deadline a boot, and not one for each connection or process.
+
+    The network comes back every ten seconds and sets no clock.
+    """
     world.since_boot_s = 3600.0
     numbered = outbox.put(measured(began_s=100.0))
     waited_s = 0.0
@@ -137,7 +143,10 @@ def test_a_shaky_link_without_a_time_server_delivers_after_a_minute(outbox, worl
 
 
 def test_an_unstamped_record_holds_back_itself_alone(outbox, world):
-    """Records measured by a right clock, before it or after, go out meanwhile; it follows when its time has come."""
+    """Records that were measured by a right clock, before it or after, go out meanwhile.
+
+    It follows when its time has come.
+    """
     stamping = stamping_of(outbox, world)
     outbox.put(measured(began_s=1.0, clock_synchronised=True))
     outbox.put(measured(began_s=2.0))
@@ -150,7 +159,7 @@ def test_an_unstamped_record_holds_back_itself_alone(outbox, world):
 
 
 def test_a_record_of_an_earlier_boot_goes_out_as_it_is(outbox, world):
-    """Its monotonic clock is gone; it holds up nobody."""
+    """The monotonic clock of that boot is gone, and the record holds up no other."""
     outbox.put(measured(began_s=5.0, boot_id=OTHER_BOOT))
     outbox.put(measured(began_s=6.0))
     stamping = stamping_of(outbox, world)
@@ -162,7 +171,7 @@ def test_a_record_of_an_earlier_boot_goes_out_as_it_is(outbox, world):
 
 
 def test_what_needs_no_stamp_or_can_have_none_is_not_held_back(outbox):
-    """A right clock, one of which nobody knows, and a machine that does not name its boot."""
+    """The clock is right or unknown, or the machine does not name its boot."""
     for count, says in enumerate(
         ({"clock_synchronised": True}, {"clock_synchronised": None}, {"boot_id": None}), 1
     ):
@@ -172,7 +181,7 @@ def test_what_needs_no_stamp_or_can_have_none_is_not_held_back(outbox):
 
 
 def test_a_receipt_or_a_restart_leaves_no_half_state(outbox, world):
-    """The hold lies in the file, and goes with its record."""
+    """The mark of a held record lies in the file, and is deleted with the record."""
     outbox.put(measured(began_s=5.0))
     with Outbox(outbox.path) as reopened:
         assert reopened.has_unstamped()

@@ -1,4 +1,7 @@
-"""Facts about TLS and certificates of our own, against a real mosquitto and with files of the real openssl."""
+"""Facts about TLS and certificates of our own.
+
+They are tested against a real mosquitto and with files of the real openssl.
+"""
 
 import subprocess
 from contextlib import contextmanager
@@ -83,7 +86,10 @@ def delivers(address, tmp_path):
 def test_records_go_through_mtls_and_nobody_gets_in_without_a_certificate(
     authority, stranger, tmp_path
 ):
-    """By address and by name, with files that are given or that the URL names; a missing, a foreign and an expired one are refused."""
+    """The broker is reached by address and by name, with files from arguments or the URL.
+
+    A missing, a foreign and an expired certificate are refused.
+    """
     settings = (
         "require_certificate true",
         "use_identity_as_username true",
@@ -112,7 +118,10 @@ def test_records_go_through_mtls_and_nobody_gets_in_without_a_certificate(
 def test_a_broker_whose_certificate_does_not_hold_is_refused_with_the_remedy(
     authority, stranger, tmp_path
 ):
-    """Of an unknown authority, for another name, expired; and no TLS where TLS was asked for, and the other way round."""
+    """The certificate is of an unknown authority, for another name, or expired.
+
+    A broker without TLS where TLS was asked for, and the reverse, are refused too.
+    """
     with broker(tmp_path, authority, authority.signed("broker", HERE)) as port:
         for address in (at(port), at(port, ca=stranger.certificate)):
             assert "?ca=FILE" in str(refusal(address))
@@ -144,7 +153,10 @@ def test_a_broker_whose_certificate_does_not_hold_is_refused_with_the_remedy(
     "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
 )
 def test_renewed_certificates_are_taken_without_a_restart(authority, stranger, tmp_path):
-    """The broker comes back with another authority; so have the device's files meanwhile, and it delivers over the same session."""
+    """The broker comes back with another authority, and the device delivers as before.
+
+    The device's files were renewed meanwhile, and its session stays the same.
+    """
     pair = authority.signed("pi-1")
     files = TlsFiles(*(tmp_path / name for name in ("ca.pem", "own.pem", "own.key")))
     _write(files, authority, pair)
@@ -179,13 +191,13 @@ def _write(files, authority, pair):
 
 @pytest.mark.services
 def test_a_tls_alert_in_reply_to_plain_mqtt_is_reported():
-    """As OpenSSL's own server, and others, answer."""
+    """OpenSSL's own server and others reply with such an alert."""
     with answering({5: b"\x15\x03\x01\x00\x02\x02\x46"}) as where:
         assert f"uses TLS: write mqtts://{where}" in str(refusal(parse_address(where, environ={})))
 
 
 def test_certificates_without_tls_are_refused():
-    """They would protect nothing."""
+    """Without TLS the certificates would protect nothing."""
     with pytest.raises(ConfigError, match="mqtts://"):
         parse_address("broker", tls=TlsFiles(ca="ca.pem"), environ={})
     with pytest.raises(ConfigError, match="mqtts://"):
@@ -193,7 +205,7 @@ def test_certificates_without_tls_are_refused():
 
 
 def test_a_missing_file_is_named(tmp_path):
-    """Which one, and where it was looked for."""
+    """The error says which file is missing and where it was looked for."""
     for files in (
         TlsFiles(ca=tmp_path / "absent"),
         TlsFiles(certificate=tmp_path / "absent", key=tmp_path / "key"),
@@ -205,7 +217,11 @@ def test_a_missing_file_is_named(tmp_path):
 
 @with_openssl
 def test_files_that_hold_something_else_or_do_not_belong_together_are_reported(authority, tmp_path):
-    """A text for a CA, a key of another certificate, a key without a certificate, a key with a passphrase (which nobody is asked for)."""
+    """Each kind of wrong file has an error of its own.
+
+    The files are a text for a CA, a key of another certificate, a certificate or key without the
+    other, and a key with a passphrase, which nobody is asked for.
+    """
     pair, other = authority.signed("pi-1"), authority.signed("pi-2")
     text = tmp_path / "text"
     text.write_text("no PEM\n")

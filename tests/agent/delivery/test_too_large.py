@@ -30,7 +30,11 @@ RMQTT_MAX_PACKET_SIZE = f'listener.tcp.external.max_packet_size = "{LIMIT_BYTES}
 
 @dataclass(frozen=True)
 class Way:
-    """A broker with its setting; `answer` is what the device notes, None if nothing; `heeds`: whether it obeys MQTT 5's announcement."""
+    """A broker with its setting, and how it answers a message that is too large.
+
+    `answer` is what the device notes, None if nothing; `heeds` says whether it obeys MQTT 5's
+    announcement.
+    """
 
     make_broker: Callable[..., Server]
     setting: str
@@ -57,7 +61,7 @@ UNSHOWN = {"0x81", "0x82", "0x83", "0x97"}
 
 
 def test_every_answer_is_shown_or_listed():
-    """A new row of the table needs a broker, too."""
+    """A new row of the table of answers needs a broker that gives it."""
     assert {way.answer for way, _ in WAYS.values()} - {None} | UNSHOWN == set(ANSWERS.values())
 
 
@@ -103,7 +107,7 @@ def lift_limit(server, setting):
 def test_the_others_arrive_and_the_large_one_stays_until_the_limit_is_raised(
     way, large_place, outbox, tmp_path, monkeypatch
 ):
-    """Wherever it is among them, and though all of them waited together."""
+    """The place of the large record among those that waited together does not matter."""
     speak(monkeypatch, way.version, heeds=way.heeds)
     fill(outbox, large_place)
     server = way.make_broker(tmp_path, way.setting)
@@ -136,7 +140,10 @@ def test_the_others_arrive_and_the_large_one_stays_until_the_limit_is_raised(
 
 
 class LargeListener(Listener):
-    """Reports something large with each connection, as the handler of orders does with log lines until they are acknowledged."""
+    """A listener that reports something large with each connection.
+
+    The handler of orders does so with log lines until they are acknowledged.
+    """
 
     publisher: Publisher
 
@@ -147,7 +154,7 @@ class LargeListener(Listener):
 @pytest.mark.mosquitto
 @pytest.mark.usefixtures("quick")
 def test_a_report_that_is_too_large_holds_up_no_record(outbox, tmp_path, monkeypatch):
-    """The broker closes each connection at it: from the second one on, the records go first."""
+    """The broker closes each connection at it, so from the second one on records go first."""
     speak(monkeypatch, "3.1.1", heeds=True)
     listener = LargeListener()
     put(outbox, 5)

@@ -5,7 +5,7 @@ from edgemeter.agent.delivery import verdict_log
 
 
 def test_the_last_runs_are_counted_and_older_ones_go(tmp_path):
-    """A thousand runs leave a hundred, and a file that stays small."""
+    """A thousand runs leave a hundred in the log, whose file stays small."""
     for number in range(1000):
         verdict_log.note_verdict(
             tmp_path, 1_700_000_000_000_000_000 + number, "disturbed" if number >= 970 else "ok"
@@ -20,7 +20,7 @@ def test_the_last_runs_are_counted_and_older_ones_go(tmp_path):
 
 
 def test_a_torn_line_is_left_out(tmp_path):
-    """What a power cut leaves: half a line, and bytes that are none."""
+    """A power cut may leave half a line, or bytes that are no text."""
     verdict_log.note_verdict(tmp_path, 5, "ok")
     with (tmp_path / verdict_log.VERDICTS_FILE).open("ab") as file:
         file.write(b"17 inva\n\x00\xff\x00\n12 \n")

@@ -1,4 +1,7 @@
-"""Facts about the publisher that a real broker has to show: passwords, refusals by its rules, its limits, a name taken over."""
+"""Facts about the publisher that a real broker has to show.
+
+They concern passwords, refusals by its rules, its limits, and a name that is taken over.
+"""
 
 import os
 import subprocess
@@ -36,7 +39,10 @@ def connected(address, outbox, device="pi-1", **options):
 def test_a_broker_with_passwords_lets_in_who_has_one_and_refuses_what_its_rules_forbid(
     tmp_path, outbox, monkeypatch
 ):
-    """User in the address, password from the environment; MQTT 5's PUBACK says not authorised, so drain does not wait."""
+    """The user is in the address, and the password in the environment.
+
+    MQTT 5's PUBACK says not authorised, so drain does not wait.
+    """
     acl = tmp_path / "acl"
     acl.write_text("topic read edgemeter/v1/#\n")
     put(outbox, 1)
@@ -70,7 +76,7 @@ def test_a_broker_with_passwords_lets_in_who_has_one_and_refuses_what_its_rules_
 def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_connection(
     tmp_path, outbox
 ):
-    """MQTT 5 says the limit; sending more would be cut off again and again."""
+    """With MQTT 5 the limit is known; a larger record would be cut off again and again."""
     put(outbox, 1, case=os.urandom(10_000).hex())
     put(outbox, 1)
     with (
@@ -83,7 +89,10 @@ def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_conn
 
 
 def test_a_board_that_met_a_namesake_takes_its_name_again(tmp_path, outbox, monkeypatch):
-    """Version 2.0 of mosquitto gives no reason when it throws the board out; while that is displaced it delivers all the same."""
+    """While the board is displaced it delivers all the same.
+
+    Version 2.0 of mosquitto gives no reason when it throws the board out.
+    """
     monkeypatch.setattr(broker_name, "FIRST_DISPLACED_S", 3.0)
     with (
         started(mosquitto(tmp_path, *TUNED)) as address,

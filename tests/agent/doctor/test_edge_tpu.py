@@ -1,4 +1,8 @@
-"""What the doctor says of accelerators: a Coral with or without its library and the interpreter that fits, and the GPU of a Jetson."""
+"""Facts about the doctor's findings on accelerators.
+
+They concern a Coral with or without its library and the interpreter that fits, and the GPU of a
+Jetson.
+"""
 
 import pytest
 
@@ -16,7 +20,7 @@ def library(tmp_path):
 
 @pytest.mark.needs("gcc")
 def test_a_coral_with_its_library_is_fine(tmp_path, library):
-    """Version and clock are reported."""
+    """The finding states the library's version and the clock."""
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/apex_0").touch()
     (finding,) = checks._edge_tpu(recorded(tmp_path), str(library))
@@ -27,7 +31,10 @@ def test_a_coral_with_its_library_is_fine(tmp_path, library):
 
 
 def on(root, system, monkeypatch, python, **versions):
-    """Return a machine that is a Raspberry Pi 5 with this system and Python, and with packages in these versions."""
+    """Return a machine that is a Raspberry Pi 5 with this system, Python and packages.
+
+    The packages have the given versions.
+    """
     machine_trees.raspberry_pi_5(root)
     write(root, {"etc/os-release": f'PRETTY_NAME="{system}"\n'})
     monkeypatch.setattr(checks.platform, "python_version_tuple", lambda: tuple(python.split(".")))
@@ -36,7 +43,10 @@ def on(root, system, monkeypatch, python, **versions):
 
 
 def test_a_coral_without_its_library_gets_the_commands_of_its_system(tmp_path, monkeypatch):
-    """The package for this system, the interpreter by the extra, where the package comes from, and that nobody tried it."""
+    """The remedy installs the package for this system, and the interpreter by the extra.
+
+    It says where the package comes from and that nobody tried it.
+    """
     for system, python, package in (
         ("Debian GNU/Linux 13 (trixie)", "3.13.5", "16.0tf2.19.1-1.trixie_arm64.deb"),
         ("Ubuntu 24.04.3 LTS", "3.12.3", "16.0tf2.19.1-1.ubuntu24.04_arm64.deb"),
@@ -57,7 +67,10 @@ def test_a_coral_without_its_library_gets_the_commands_of_its_system(tmp_path, m
 
 
 def test_a_pair_that_does_not_match_is_found_before_it_crashes(tmp_path, monkeypatch):
-    """Google's library of 2021 in a new interpreter is bad; another interpreter than the known one is doubtful."""
+    """Google's library of 2021 in a new interpreter is bad.
+
+    Another interpreter than the known one is doubtful.
+    """
     for library, litert, state in (
         ("16.0", "2.2.0", "bad"),
         ("16.0tf2.19.1-1", "2.3.0", "warn"),
@@ -81,7 +94,10 @@ def test_a_pair_that_does_not_match_is_found_before_it_crashes(tmp_path, monkeyp
 def test_a_jetson_without_a_runtime_for_its_gpu_gets_the_commands_of_its_jetpack(
     tmp_path, monkeypatch
 ):
-    """TensorRT comes from the system's packages: the one of the package index is for other machines."""
+    """TensorRT must come from the system's packages.
+
+    The one of the package index is for other machines.
+    """
     machine_trees.jetson_orin_nano(tmp_path)
     on(tmp_path / "pi", "Debian GNU/Linux 13 (trixie)", monkeypatch, "3.10.12")
     write(tmp_path, {"etc/os-release": 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\n'})

@@ -30,7 +30,7 @@ def _delivery(home, broker=None):
 
 
 def test_a_healthy_pi_has_only_its_governor_to_think_about(tmp_path):
-    """Board, system, memory, supply: fine; `ondemand` comes with the command that changes it."""
+    """The governor `ondemand` comes with the command that changes it, and all else is fine."""
     findings = _machine(machine_trees.raspberry_pi_5(tmp_path))
     assert [name for name, finding in findings.items() if finding.state == "warn"] == ["governor"]
     assert findings["governor"].remedy.startswith("Run `sudo cpupower")
@@ -44,9 +44,9 @@ def test_a_healthy_pi_has_only_its_governor_to_think_about(tmp_path):
 
 
 def test_a_pi_with_a_weak_supply_is_bad_now_and_warned_of_later(tmp_path):
-    """0x50005 is now; 0x50000 was, since it was switched on.
+    """The flags 0x50005 mean now, and 0x50000 that it happened since the start.
 
-    It is warned of heat, of swap and of little memory, with their figures.
+    A Pi is warned of heat, of swap and of little memory, with their figures.
     """
     flags = "sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled"
     now = _machine(write(machine_trees.raspberry_pi_5(tmp_path), {flags: "50005\n"}))
@@ -68,7 +68,11 @@ def test_a_pi_with_a_weak_supply_is_bad_now_and_warned_of_later(tmp_path):
 
 
 def test_each_machine_is_warned_of_what_slows_it(tmp_path):
-    """Clocks that a Jetson's own command fixes, 32 bits without wheels, a link of half the speed, neighbours in a virtual machine."""
+    """Each kind of machine has its own reason to be slow.
+
+    The reasons are clocks that a Jetson's own command fixes, 32 bits without wheels, a link of half
+    the speed, and neighbours of a virtual machine.
+    """
     guest = {
         ".dockerenv": "",
         "proc/cpuinfo": "processor : 0\nflags : hypervisor\nmodel name : AMD EPYC\n",
@@ -103,7 +107,7 @@ def test_each_machine_is_warned_of_what_slows_it(tmp_path):
 
 @pytest.mark.services
 def test_a_broken_library_is_distinguished_from_a_good_one():
-    """It is imported in a process of its own, which may die."""
+    """The library is imported in a process of its own, which may die."""
     for module, problem in [
         ("json", None),
         (
@@ -121,7 +125,7 @@ def test_a_broken_library_is_distinguished_from_a_good_one():
 
 
 def test_a_device_without_an_outbox_has_nothing_waiting(tmp_path):
-    """And room is looked for where its folder will be; looking makes neither."""
+    """Free room is looked for where the outbox's folder will be, and nothing is created."""
     home = tmp_path / "not" / "yet"
     findings = _delivery(home)
     assert (findings["disk"].state, findings["outbox"].state, findings["broker"].state) == (
@@ -133,7 +137,7 @@ def test_a_device_without_an_outbox_has_nothing_waiting(tmp_path):
 
 
 def test_waiting_records_are_counted_and_counting_changes_nothing(tmp_path):
-    """Two records, then none; the file is the same before and after."""
+    """The file of the outbox is the same before and after."""
     with Outbox(tmp_path / "outbox.sqlite") as outbox:
         outbox.put(make_record())
         outbox.put(make_record())
@@ -146,7 +150,7 @@ def test_waiting_records_are_counted_and_counting_changes_nothing(tmp_path):
 
 @pytest.mark.services
 def test_a_sensor_that_is_configured_wrongly_or_cannot_be_read_has_a_remedy(tmp_path):
-    """What is merely not there has none."""
+    """A sensor that is merely absent has no remedy."""
     settings = Config(sensors={"hwmon": {"shunt_ohm": "one"}, "rapl": {"path": str(tmp_path)}})
     findings = doctor.examine(broker=None, home=tmp_path, settings=settings)
     assert all(finding.remedy for finding in findings if finding.state in ("warn", "bad"))
@@ -155,7 +159,11 @@ def test_a_sensor_that_is_configured_wrongly_or_cannot_be_read_has_a_remedy(tmp_
 
 @pytest.mark.services
 def test_a_broker_is_judged_by_what_it_answers(tmp_path):
-    """Fine with MQTT 5; a warning with 3.1.1, which cannot report that it refuses a result; bad if it refuses us, or is no broker."""
+    """A broker of MQTT 5 that accepts the device is fine.
+
+    One of 3.1.1 is a warning, since it cannot report that it refuses a result. One that refuses the
+    device, or that is no broker, is bad.
+    """
     for answers, state, text in (
         (tiny_broker.ACCEPTED, "ok", "accepts this device, MQTT 5"),
         ({4: tiny_broker.ACCEPTED[4], 5: tiny_broker.UNKNOWN_VERSION}, "warn", "only MQTT 3.1.1"),
@@ -178,7 +186,7 @@ def test_a_broker_is_judged_by_what_it_answers(tmp_path):
 
 
 def test_the_table_shows_every_finding_and_remedy():
-    """At any width nothing is cut, and brackets in a text are no markup."""
+    """No text is cut at any width, and brackets in a text are no markup."""
     for width in [40, 80, 200]:
         with table_row(width):
             findings = [
@@ -206,7 +214,10 @@ def _printed(findings, **how):
 
 
 def test_the_brief_report_names_what_is_absent_in_one_line(tmp_path):
-    """What is here and what is wrong has a line each, the runtimes one together; a shared machine is told at the end."""
+    """Each thing that is here or wrong has a line, and the runtimes share one.
+
+    That the machine is shared is told at the end.
+    """
     busy = {
         ".dockerenv": "",
         "proc/cpuinfo": "processor : 0\nprocessor : 1\n",
@@ -235,7 +246,7 @@ def test_the_brief_report_names_what_is_absent_in_one_line(tmp_path):
 
 @pytest.mark.services
 def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
-    """So it works where they are absent or broken, and starts fast."""
+    """The doctor therefore works where they are absent or broken, and starts fast."""
     heavy = ("numpy", "psutil", "PIL", "onnxruntime", "ai_edge_litert", "torch")
     program = (
         # Where the library of a Joulescope is installed, looking for one takes it, and it takes
@@ -256,7 +267,7 @@ def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
 
 
 def test_the_extra_for_the_edge_tpu_pins_the_interpreter_of_the_pair():
-    """So that pip alone brings it."""
+    """The extra makes pip install the matching interpreter without further help."""
     project = msgspec.toml.decode(
         (Path(__file__).resolve().parents[3] / "pyproject.toml").read_bytes()
     )["project"]
