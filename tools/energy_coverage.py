@@ -1,12 +1,13 @@
-"""How often the interval of an energy holds the truth, in worlds of a board and of sensors as they really are, in one table.
+"""Count how often the interval of an energy holds the truth, in one table.
 
-A cell of a board draws its parameters anew for each trial; a cell of a sensor is a load of known
-energy, read by a sensor that lags, averages, renews its value by its own clock or sees a share of
-the time, with readings lost, late and duplicated, and idle power that wanders. An energy is given
-and its 95% interval holds the truth, or it is refused. A cell fails where so few of its given
-intervals hold the truth as intervals of 92% do in less than one of twenty cells (267 of 300); it is
-not judged where nine of ten trials are refused, or where its name ends in `(a limit)`: nothing in
-the readings could show what is wrong.
+The worlds are those of a board and of sensors as they really are. A cell of a board draws its
+parameters anew for each trial; a cell of a sensor is a load of known energy, read by a sensor that
+lags, averages, renews its value by its own clock or sees a share of the time, with readings lost,
+late and duplicated, and idle power that wanders. An energy is given and its 95% interval holds the
+truth, or it is refused. A cell fails where so few of its given intervals hold the truth as
+intervals of 92% do in less than one of twenty cells (267 of 300); it is not judged where nine of
+ten trials are refused, or where its name ends in `(a limit)`: nothing in the readings could show
+what is wrong.
 
 Draws are the same every night. `python -m tools.energy_coverage [--trials N] [--cells NAME]
 [--jobs N]` prints a row for each cell whose name contains NAME.
@@ -95,7 +96,10 @@ def served(
     gaps_s: tuple[float, float] = (0.02, 0.3),
     gap_ratio: tuple[float, float] = (0.0, 0.6),
 ) -> Requests:
-    """Return requests of 1 to 5 s to a language model; a gap between them draws so much of what decoding does."""
+    """Return requests of 1 to 5 s to a language model.
+
+    A gap between them draws the given share of the power of decoding.
+    """
     decode_w = draw.uniform(2, 5)
     prefill_w, gap_w = decode_w * draw.uniform(1.3, 2), decode_w * draw.uniform(*gap_ratio)
     return Requests(gap_s=gaps_s, prefill_w=prefill_w, decode_w=decode_w, gap_w=gap_w)
@@ -201,7 +205,10 @@ def _late() -> dict[str, Callable[[Draw], World]]:
 
 
 def _steady() -> dict[str, Callable[[Draw], World]]:
-    """Return frames at an exact rate next to a clock of the sensor: one that no reading shows, and slower ones that readings show."""
+    """Return frames at an exact rate next to a clock of the sensor.
+
+    One clock is too fast for the readings to show it, and the slower ones are shown.
+    """
 
     def locked(draw: Draw, fps: float, clock_s: float, **changes: bool) -> World:
         load = bursts(
@@ -329,7 +336,10 @@ def _sensors() -> dict[str, Callable[[Draw], World]]:
 
 
 def _disturbed() -> dict[str, Callable[[Draw], World]]:
-    """Return what breaks simple rules: what comes after the load, slow or rare things, and readings that fail."""
+    """Return worlds that break simple rules.
+
+    They have what comes after the load, slow or rare things, and readings that fail.
+    """
 
     def afterwards(
         draw: Draw, later_s: tuple[float, float], for_s: tuple[float, float], rate: float = 10.0
@@ -413,7 +423,10 @@ def _disturbed() -> dict[str, Callable[[Draw], World]]:
 
 
 def _lengths() -> dict[str, Callable[[Draw], World]]:
-    """Return blocks that are watched and short, and what leaves few values of the sensor or takes minutes."""
+    """Return blocks that are watched and short.
+
+    Others leave few values of the sensor, or take minutes.
+    """
 
     def watched(draw: Draw, **sensor: Any) -> World:
         lengths_s = ((draw.uniform(1, 8), draw.uniform(5, 10)),)
@@ -551,7 +564,11 @@ def _sensor_clocks() -> Iterator[tuple[str, sensor_worlds.World]]:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a cell: errors and expanded uncertainties of mean powers, W, with the true ones, and the reasons of what was refused."""
+    """The outcome of a cell.
+
+    It has errors and expanded uncertainties of mean powers, W, with the true ones, and the reasons
+    of what was refused.
+    """
 
     name: str
     gross: tuple[tuple[float, float, float], ...]
@@ -609,7 +626,10 @@ def _chance(holding: int, energies: int) -> float:
 
 
 def measure(name: str, trials: int) -> Result:
-    """Return what comes of so many trials of a cell; gains are spread over their distribution evenly."""
+    """Return the outcome of so many trials of a cell.
+
+    Gains are spread evenly over their distribution.
+    """
     draw = np.random.default_rng(zlib.crc32(name.encode()))
     of_sensors = dict(sensor_cells())
     gross, net, reasons = [], [], []

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.energy.block`: what a sensor shows late belongs to the block, and what runs on after it does not."""
+"""Facts about `edgemeter.agent.energy.block`.
+
+Power that a sensor shows late belongs to the block, and power that runs on after it does not.
+"""
 
 import math
 from dataclasses import replace
@@ -14,7 +17,10 @@ from tests.fixtures.rows import table_row
 
 
 def lagged(rise_s, fall_s=None, high_w=5.0):
-    """Return how a first-order lag shows a load from 2 W to `high_w` between 20 s and 50 s: W at seconds."""
+    """Return how a first-order lag shows a load from 2 W to `high_w` between 20 s and 50 s.
+
+    The function gives W at seconds.
+    """
     fall_s = fall_s or rise_s
 
     def power(t):
@@ -37,7 +43,10 @@ def mean_of(window_s):
 
 
 def test_a_sensor_that_shows_power_late_loses_none_of_it():
-    """A lag, a mean over a window, a value that is held for seconds: 150 mJ gross and 90 mJ net, within the interval."""
+    """150 mJ gross and 90 mJ net lie within the interval for every kind of delay.
+
+    The kinds are a lag, a mean over a window, a late value, and a value that is held for seconds.
+    """
     for name, power, period_ms in [
         ("lag .5 s", lagged(0.5), 100.0),
         ("lag 3 s", lagged(3.0), 100.0),
@@ -55,7 +64,10 @@ def test_a_sensor_that_shows_power_late_loses_none_of_it():
 
 
 def test_a_fan_that_runs_on_is_stated_apart():
-    """1.5 W from 5 s into the load to 8 s after it: the load has the 37.5 J of its own time, and 12 J come after it."""
+    """The load has the 37.5 J that the fan takes in its time, and 12 J come after it.
+
+    The fan takes 1.5 W from 5 s into the load to 8 s after it.
+    """
     for period_ms in (10.0, 100.0, 250.0):
         for lag_s in (0.0, 0.3):
 
@@ -71,7 +83,7 @@ def test_a_fan_that_runs_on_is_stated_apart():
 
 
 def test_what_begins_after_the_load_is_stated_apart():
-    """A flush of 2 W for 4 s, from a second after the load on: 8 J come after it."""
+    """A flush of 2 W for 4 s, which begins a second after the load, is 8 J after it."""
     for period_ms in (20.0, 100.0):
         with table_row(period_ms):
             energy = energy_of(
@@ -87,7 +99,10 @@ def test_what_begins_after_the_load_is_stated_apart():
 
 
 def test_a_load_that_ends_at_low_power_is_no_fan():
-    """A second at 8 W and one at 3 W by turns, shown by a sensor that lags: what it shows late is the load's."""
+    """The power that a lagging sensor shows late is the load's.
+
+    The load takes 8 W and 3 W in turn, for a second each.
+    """
     powers_w = np.empty(7000)
     now_w = 2.0
     for index in range(7000):
@@ -105,14 +120,14 @@ def test_a_load_that_ends_at_low_power_is_no_fan():
 
 
 def test_an_idle_stretch_that_still_shows_the_load_gives_no_energy():
-    """A lag of 4 s leaves a twenty-eighth of the load after 13 s: nobody sees what idle power is."""
+    """With a lag of 4 s a twenty-eighth of the load is left after 13 s and hides the idle power."""
     _, reason = assess(make_trace(lagged(4.0), 70, seed=3), TIMED, BEFORE, AFTER, 1000)
     assert "still shows the load" in reason
     assert "idle for longer" in reason
 
 
 def test_an_idle_stretch_in_which_the_sensor_stops_is_not_known():
-    """Of 20 s it saw two: the energy has the interval of one whose idle power is known on one side."""
+    """The sensor saw two of 20 s, so the idle power is known on one side only."""
     trace = make_trace(lambda t: 2 + 3 * (20 <= t < 50), 70, seed=3)
     energy = energy_of(
         replace(
@@ -125,7 +140,7 @@ def test_an_idle_stretch_in_which_the_sensor_stops_is_not_known():
 
 
 def test_a_sensor_that_is_slower_one_way_gives_no_energy():
-    """It would show too much of each burst; one that is as slow both ways does not."""
+    """It shows too much of each burst, while one that is as slow both ways does not."""
     for rise_s, fall_s, is_refused in [
         (0.05, 0.5, True),
         (0.4, 0.8, True),
@@ -142,7 +157,10 @@ def test_a_sensor_that_is_slower_one_way_gives_no_energy():
 
 
 def test_what_ran_before_is_not_idle_power():
-    """A warm-up until 0 s, shown by a sensor that lags by 2 s: the idle power before the load is 2 W, and so is that after it."""
+    """A warm-up that ends at 0 s must not raise the idle power before the load above 2 W.
+
+    The sensor lags by 2 s. The idle power after the load is 2 W too.
+    """
 
     def power(t):
         return lagged(2.0)(t) + 3 * math.exp(-t / 2)
@@ -156,7 +174,10 @@ def test_what_ran_before_is_not_idle_power():
 
 
 def test_without_idle_a_stated_delay_widens_the_interval():
-    """Nothing shows how late the sensor is: of a second that it may be late, the energy is known to about a thirtieth of the load."""
+    """Without idle readings nothing shows how late the sensor is.
+
+    For a possible delay of a second, the energy is known to about a thirtieth of the load.
+    """
     trace, late = (
         make_trace(load := (lambda _: 5.0), 70, seed=1),
         make_trace(load, 70, seed=1, delay_ms=1000.0),

@@ -1,4 +1,7 @@
-"""Facts about the worlds that judge the energy, and that an energy is given or refused in each kind of them."""
+"""Facts about the worlds that judge the energy.
+
+In each kind of them an energy is given or refused.
+"""
 
 import math
 from dataclasses import replace
@@ -17,7 +20,10 @@ def truths(world, seed=3):
 
 
 def test_the_truth_of_a_plain_loop_is_that_of_its_levels():
-    """Half of a cycle at 6 W above 3 W of idle, the other half at 1 W; a fan of 2 W for the last 25 of 30 s; nothing after them."""
+    """Half of a cycle takes 6 W above 3 W of idle, and the other half takes 1 W.
+
+    A fan adds 2 W for the last 25 of 30 s, and nothing follows.
+    """
     plain = World(
         load=Bursts(jitter=0, uneven=0, is_paused=False), timed_s=30, wander_w=0, warm_up_s=0
     )
@@ -28,7 +34,10 @@ def test_the_truth_of_a_plain_loop_is_that_of_its_levels():
 
 
 def test_the_truth_of_requests_leaves_their_gaps_out():
-    """1 s at 8 W, 1 s at 4 W and .5 s of a gap at 1 W in turn, above 3 W of idle: 9 W in four fifths of the time."""
+    """Requests take 9 W in four fifths of the time, and gaps are left out.
+
+    In turn, 1 s takes 8 W, 1 s takes 4 W, and .5 s of a gap takes 1 W, above 3 W of idle.
+    """
     load = Requests((1.0, 1.0), (1.0, 1.0), (0.5, 0.5))
     world = World(load=load, timed_s=50, wander_w=0, warm_up_s=0)
     assert truths(world) == pytest.approx([9 * 40 / 49.5, 6 * 40 / 49.5], rel=0.002)
@@ -38,13 +47,13 @@ def test_the_truth_of_requests_leaves_their_gaps_out():
     "name", ["10 Hz, nothing special", "served requests", "throttling with leakage, 10 Hz"]
 )
 def test_the_truth_is_that_of_a_finer_grid(name):
-    """An eighth of a millisecond."""
+    """A grid of an eighth of a millisecond changes the truth by less than a thousandth."""
     world = cells()[name](np.random.default_rng(1))
     assert truths(replace(world, grid_s=0.000125)) == pytest.approx(truths(world), rel=1e-3)
 
 
 def test_a_lag_follows_its_exponential():
-    """One second up with .5 s, one second down with .1 s."""
+    """The power rises for a second with a lag of .5 s, and falls for .1 s with one of .1 s."""
     power = np.concatenate((np.zeros(1), np.ones(1000), np.zeros(100)))
     lagged_w = lagged(power, 0.5, 0.1, 0.001)
     assert lagged_w[[1000, 1100]] == pytest.approx(
@@ -54,7 +63,7 @@ def test_a_lag_follows_its_exponential():
 
 @pytest.mark.parametrize("name", list(cells())[::8])
 def test_a_cell_gives_an_energy_or_a_reason(name):
-    """Two draws of one cell in eight."""
+    """One cell in eight is drawn twice."""
     result = measure(name, 2)
     assert result.trials == 2
     assert all(
@@ -75,6 +84,9 @@ def test_a_cell_gives_an_energy_or_a_reason(name):
     ],
 )
 def test_a_cell_fails_that_holds_the_truth_too_seldom(name, holding, missed, refused, fails):
-    """267 of 300 are fewer than intervals of 92% hold in one draw of twenty; what is mostly refused is not judged."""
+    """Intervals of 92% hold 267 of 300 or fewer in less than one draw of twenty.
+
+    A cell that is mostly refused is not judged.
+    """
     judged = ((0.0, 1.0, 5.0),) * holding + ((2.0, 1.0, 5.0),) * missed
     assert Result(name, judged, (), ("too short",) * refused).fails is fails

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.energy.per_inference`, the curves and the uncertainty budget behind it."""
+"""Facts about `edgemeter.agent.energy.per_inference`.
+
+They also cover the curves and the uncertainty budget behind it.
+"""
 
 import dataclasses
 import math
@@ -35,7 +38,7 @@ def even(power_w):
 
 
 def test_the_trapezoid_is_exact_on_a_ramp():
-    """P = 1 + 0.25 t: the energy between moments that fall between readings is the integral."""
+    """For P = 1 + 0.25 t the energy between any two moments is the integral."""
     trace = make_trace(lambda t: 1 + 0.25 * t, 30, seed=3)
     curve = Curve(trace.readings, trace.description)
     begin, end = 3.123456789, 27.987654321
@@ -46,7 +49,10 @@ def test_the_trapezoid_is_exact_on_a_ramp():
 
 
 def test_a_constant_power_gives_power_times_time():
-    """7 W over 30 s and 1,000 inferences: 210 mJ each, certain but for gain and steps, which are none here."""
+    """7 W over 30 s and 1,000 inferences are 210 mJ each.
+
+    The figure is certain but for gain and steps, which are none here.
+    """
     energy = energy_of(make_trace(even(7.0), 70))
     assert energy.gross_mj == pytest.approx(210)
     assert energy.mean_power_w == pytest.approx(7)
@@ -55,7 +61,10 @@ def test_a_constant_power_gives_power_times_time():
 
 
 def test_net_is_gross_without_idle():
-    """5 W against 2 W idle: 150 mJ gross and 90 mJ net an inference, within the stated uncertainty."""
+    """5 W against 2 W idle are 150 mJ gross and 90 mJ net an inference.
+
+    Both lie within the stated uncertainty.
+    """
     energy = energy_of(make_trace(load_step, 70, seed=1))
     assert abs(energy.gross_mj - 150) <= energy.gross_u_mj
     assert abs(energy.net_mj - 90) <= energy.net_u_mj
@@ -65,7 +74,10 @@ def test_net_is_gross_without_idle():
 
 
 def test_each_term_widens_the_interval_by_what_it_is():
-    """Gain and its drift, the zero, the steps, noise: of 7 W over 30 s and 1,000 inferences, each by itself (k = 2, mJ)."""
+    """Each term of the budget is checked by itself at 7 W over 30 s and 1,000 inferences.
+
+    The terms are the gain and its drift, the zero, the steps and noise (k = 2, mJ).
+    """
     for changes, u_mj in [
         ({"gain_u_ratio": 0.02}, 2 * 0.02 * 210),
         ({"gain_drift_ratio": 0.01}, 2 * 0.01 / math.sqrt(3) * 210),
@@ -79,7 +91,10 @@ def test_each_term_widens_the_interval_by_what_it_is():
 
 
 def test_in_the_net_energy_the_gain_acts_on_the_difference_and_the_zero_cancels():
-    """5 W against 2 W, gain 2%: 6 mJ of 150 mJ gross, 3.6 of 90 mJ net; a zero that is off moves both powers alike."""
+    """A gain of 2% is 6 mJ of 150 mJ gross and 3.6 mJ of 90 mJ net, for 5 W against 2 W.
+
+    A zero that is off moves both powers alike.
+    """
     energy = energy_of(make_trace(load_step, 70, seed=1, gain_u_ratio=0.02))
     assert energy.net_u_mj < energy.gross_u_mj
     sure, off = (
@@ -91,7 +106,7 @@ def test_in_the_net_energy_the_gain_acts_on_the_difference_and_the_zero_cancels(
 
 
 def test_idle_power_that_moved_widens_the_net_energy_by_as_much():
-    """2 W before and 2.2 W after: the idle power meanwhile may have been either."""
+    """Idle power of 2 W before and 2.2 W after may have been either during the load."""
     energy = energy_of(
         make_trace(lambda t: 5.0 if 20 <= t < 50 else 2.0 if t < 20 else 2.2, 70, seed=1)
     )
@@ -100,14 +115,17 @@ def test_idle_power_that_moved_widens_the_net_energy_by_as_much():
 
 
 def test_readings_that_a_sensor_repeats_do_not_count_as_many():
-    """A meter that updates once a second, read ten times a second, is no more certain than read once a second."""
+    """Reading a meter faster than it updates makes its energy no more certain.
+
+    The meter updates once a second and is read ten times a second.
+    """
     noise = [random.Random(second).gauss(5, 0.5) for second in range(71)]  # noqa: S311 - repeatable
     energy = energy_of(make_trace(lambda t: noise[int(t)], 70))
     assert energy.gross_u_mj == pytest.approx(2 * 0.5 / math.sqrt(30) * 30, rel=0.6)
 
 
 def test_an_unknown_gain_makes_the_uncertainty_unknown():
-    """Null, not zero, with the remedy."""
+    """The uncertainty is null and not zero, with the remedy."""
     trace = make_trace(load_step, 70, gain_u_ratio=None, resolution_w=0.01)
     energy = energy_of(trace)
     assert (energy.gross_u_mj, energy.net_u_mj) == (None, None)
@@ -115,7 +133,10 @@ def test_an_unknown_gain_makes_the_uncertainty_unknown():
 
 
 def test_a_load_lost_in_the_idle_power_is_not_resolvable():
-    """Idle that differs by 1 W before and after hides a load of 0.5 W: gross stays, net is withheld, its uncertainty is stated."""
+    """Idle power that differs by 1 W before and after hides a load of 0.5 W.
+
+    The gross energy stays, the net one is withheld, and its uncertainty is stated.
+    """
 
     def power(t):
         return even(2.5 if t < 20 else 3.5)(t)
@@ -127,7 +148,7 @@ def test_a_load_lost_in_the_idle_power_is_not_resolvable():
 
 
 def test_without_idle_there_is_no_net():
-    """No stretch at all, one too short, and one without readings: net is null, with the reason."""
+    """The net energy is null, with a reason, without a long enough idle stretch with readings."""
     trace = make_trace(load_step, 70)
     for before, after in (
         (None, None),
@@ -140,7 +161,7 @@ def test_without_idle_there_is_no_net():
 
 
 def test_with_idle_on_one_side_only_the_drift_is_unknown():
-    """Net is there, its uncertainty is not."""
+    """The net energy is stated, and its uncertainty is not."""
     energy = energy_of(make_trace(load_step, 70), before=None)
     assert energy.net_mj == pytest.approx(90, rel=0.01)
     assert (energy.net_u_mj, energy.idle_before_w, energy.idle_after_w) == (
@@ -151,7 +172,10 @@ def test_with_idle_on_one_side_only_the_drift_is_unknown():
 
 
 def test_a_slow_counter_is_interpolated_between_its_moves():
-    """One that moves once a second: the edges lie between two moves, and reading it at its old value costs nothing."""
+    """The edges lie between two moves of a counter that moves once a second.
+
+    Reading it at its old value costs nothing.
+    """
     trace = make_counter(6.0, 90, moves_ms=1000.0)
     energy = energy_of(
         trace, timed=Window(20 * S + S // 3, 80 * S + S // 3), after=Window(80 * S + S // 3, 90 * S)
@@ -160,7 +184,10 @@ def test_a_slow_counter_is_interpolated_between_its_moves():
 
 
 def test_a_counter_goes_on_counting_while_nobody_reads():
-    """A pause of 3 s inside the window loses nothing; one that reaches over its end, or a counter that is gone, does."""
+    """A pause of 3 s within the window loses nothing.
+
+    One that reaches over its end, or a counter that is gone, does.
+    """
     trace = make_counter(6.0, 70)
 
     def without(begin_s, end_s):
@@ -175,7 +202,10 @@ def test_a_counter_goes_on_counting_while_nobody_reads():
 
 
 def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_beside_it():
-    """A wall plug that is too slow gives way to the board's own sensor; without any, all reasons are stated."""
+    """A wall plug that is too slow gives way to the board's own sensor.
+
+    Without any usable sensor, all reasons are stated.
+    """
     plug = dataclasses.replace(
         make_trace(load_step, 70, scope="wall-ac", period_ms=5000.0), name="plug"
     )
@@ -201,7 +231,7 @@ def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_
 
 
 def test_a_replayed_sensor_does_not_stand_before_a_measuring_one():
-    """A recording says nothing of this run, however wide its scope."""
+    """A recording says nothing about this run, however wide its scope."""
     board = dataclasses.replace(make_trace(load_step, 70, scope="soc-rails"), name="board")
     recording = dataclasses.replace(
         make_trace(load_step, 70, scope="wall-ac", id="replay:demo"), name="replay"
@@ -214,7 +244,10 @@ def test_a_replayed_sensor_does_not_stand_before_a_measuring_one():
 
 
 def test_a_counter_that_hardly_moves_while_idle_gives_no_idle_power():
-    """Steps of 1 J at 50 mW: what lies between two moves 20 s apart would be taken for the load's power."""
+    """A load's energy could lie between two moves that are 20 s apart.
+
+    The counter has steps of 1 J, and the idle power is 50 mW.
+    """
     readings = []
     for tick in range(700):
         energy_j = (
@@ -234,7 +267,10 @@ def test_a_counter_that_hardly_moves_while_idle_gives_no_idle_power():
 
 
 def test_gaps_that_may_hold_all_of_the_energy_leave_none_to_the_queries():
-    """A peak of 100 W between answers of a language model that take a tenth of the time: a negative energy is refused with its reason."""
+    """A negative energy of the queries is refused with its reason.
+
+    There is a peak of 100 W between answers of a language model that take a tenth of the time.
+    """
     starts_ns = np.arange(20 * S, 50 * S, S)
     queries = Queries(starts_ns, np.full(starts_ns.size, S // 10), 50 * S)
     run = EnergyRun(TIMED, BEFORE, AFTER, starts_ns.size, queries, counts_inferences=False)
@@ -247,7 +283,7 @@ def test_gaps_that_may_hold_all_of_the_energy_leave_none_to_the_queries():
 
 
 def test_a_step_at_the_edges_lies_within_the_interval():
-    """A sensor of 2 Hz, ideal steps: where they fell between two readings is in the interval."""
+    """The interval covers that a sensor of 2 Hz does not show where a step fell."""
     for seed in range(8):
         energy = energy_of(make_trace(load_step, 140, seed=seed, period_ms=500.0))
         assert abs(energy.gross_mj - 150) <= energy.gross_u_mj < 6, seed

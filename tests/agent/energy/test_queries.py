@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.energy.queries`, and about what intervals hold on synthetic loads."""
+"""Facts about `edgemeter.agent.energy.queries`.
+
+They also show what intervals hold on synthetic loads.
+"""
 
 from dataclasses import replace
 
@@ -34,7 +37,7 @@ def test_what_is_taken_off_has_no_energy(world):
 
 
 def test_a_clock_without_pauses_stands_still_in_them():
-    """Times within a pause are its begin; later ones are earlier by all pauses before them."""
+    """A time within a pause becomes its begin, and later times lose all pauses before them."""
     queries = Queries(
         np.array([0, 120]), np.array([100, 100]), 260, np.array([[100, 120], [220, 250]])
     )
@@ -59,7 +62,7 @@ def test_a_clock_without_pauses_stands_still_in_them():
 
 
 def test_queries_come_out_of_the_raw_samples_of_a_run():
-    """Starts are counted from the timed part; in an open loop a query works from its call on, not from its arrival."""
+    """Starts count from the timed part; in an open loop a query works from its call on."""
     starts, latency = (
         samples.pack("query_start", "ns", np.array([0, 100, 250])),
         samples.pack("latency", "ns", np.array([60, 90, 80])),
@@ -75,7 +78,10 @@ def test_queries_come_out_of_the_raw_samples_of_a_run():
 
 
 def test_raw_samples_without_queries_give_none():
-    """Absent, of another number, out of order, or answered beside each other: the energy is then computed without."""
+    """The energy is then computed without queries.
+
+    Their samples are absent, of another number, out of order, or answered beside each other.
+    """
     starts, latency = (
         samples.pack("query_start", "ns", np.array([0, 100])),
         samples.pack("latency", "ns", np.array([60, 90])),
@@ -92,7 +98,10 @@ def test_raw_samples_without_queries_give_none():
 
 
 def test_a_wait_beside_a_query_or_another_wait_is_no_pause():
-    """Queries fill each half second, but for those from 10.5 to 11.5 s and from 20.5 to 21.5 s: there only nobody works."""
+    """Only a wait in which no user has a query is a pause.
+
+    Queries fill each half second, except from 10.5 to 11.5 s and from 20.5 to 21.5 s.
+    """
     for pauses_s, left_s in [
         # One user waits for a minute while the other is served.
         ([(0.1, 60.0)], []),

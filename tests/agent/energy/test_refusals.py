@@ -38,7 +38,7 @@ def reason_of(trace):
 
 
 def test_an_energy_takes_ten_new_values():
-    """Of readings that repeat only the new ones count; the reason says how long to measure."""
+    """Repeated readings do not count, and the reason says how long to measure."""
     for timed, period_ms, power, needs in [
         (
             Window(20 * S, 20 * S + S // 2),
@@ -58,7 +58,7 @@ def test_an_energy_takes_ten_new_values():
 
 
 def test_readings_that_are_missing_end_in_a_refusal():
-    """4 s without a reading in 30 s are too many; 0.4 s are not."""
+    """4 s without a reading in 30 s are too many, and 0.4 s are not."""
 
     def without(begin_s, end_s):
         trace = make_trace(load_step, 70)
@@ -74,7 +74,7 @@ def test_readings_that_are_missing_end_in_a_refusal():
 
 
 def test_a_sensor_that_is_held_back_is_not_told_to_measure_longer():
-    """A sensor that gives ten values a second gave three in 30 s: it is blocked."""
+    """A sensor of ten values a second that gave three in 30 s is blocked by something."""
     trace = make_trace(load_step, 70)
     few = [
         reading
@@ -91,7 +91,7 @@ def test_a_sensor_that_is_held_back_is_not_told_to_measure_longer():
 
 
 def test_a_sensor_that_never_spoke_or_is_blocked_gives_its_own_reason():
-    """The reason of the driver, not one of ours."""
+    """The reason is that of the driver and not one of ours."""
     energy, reason = assess(
         SensorTrace("rapl", None, (), 0, "may not read it"), TIMED, None, None, 1000
     )
@@ -107,7 +107,7 @@ def test_a_sensor_that_never_spoke_or_is_blocked_gives_its_own_reason():
 
 
 def test_a_counter_of_coarse_steps_or_that_jumps_back_gives_no_energy():
-    """A smart plug's counter moves by 770 J; a reset is no energy."""
+    """A smart plug's counter moves by 770 J, and a reset is no energy."""
     energy, reason = assess(
         make_counter(30.0, 300, step_mj=770_000.0), Window(20 * S, 80 * S), None, None, 1000
     )
@@ -122,7 +122,11 @@ def test_a_counter_of_coarse_steps_or_that_jumps_back_gives_no_energy():
 
 
 def test_zero_watts_or_less_is_drawn_by_no_running_machine():
-    """A turned clamp, a plug that shows nothing below its limit, a meter that restarts; a GPU alone may show none while idle."""
+    """Zero or negative power comes from a sensor's fault; only a GPU may show none while idle.
+
+    The faults are a turned clamp, a plug that shows nothing below its limit, and a meter that
+    restarts.
+    """
     for power, scope, is_refused in [
         (lambda _: -3.1, "board-input", True),
         (lambda _: 0.0, "wall-ac", True),
@@ -139,7 +143,10 @@ def test_zero_watts_or_less_is_drawn_by_no_running_machine():
 
 
 def test_a_sensor_that_hangs_gives_no_energy():
-    """To the end of the idle after the load, whatever its steps; or for a while, if its values never repeat by chance."""
+    """A sensor that hangs until the end is refused, whatever its steps.
+
+    One that hangs for a while is refused if its values never repeat by chance.
+    """
     for step_w, begin_s, end_s, is_refused in [
         (0.0, 25, 99, True),
         (0.1, 25, 99, True),
@@ -163,7 +170,10 @@ def test_a_sensor_that_hangs_gives_no_energy():
 
 
 def test_a_load_that_is_often_at_one_power_does_not_hang():
-    """Bursts in a third of the readings, in steps of .1 W at 1 Hz: seven equal readings in a row are chance, twenty are not."""
+    """Seven equal readings in a row are chance, and twenty are not.
+
+    A third of the readings show bursts, in steps of .1 W at 1 Hz.
+    """
     draw = random.Random(8)  # noqa: S311 - repeatable
     powers_w = (
         [2.0] * 20
@@ -179,7 +189,7 @@ def test_a_load_that_is_often_at_one_power_does_not_hang():
 
 
 def test_readings_that_pile_up_at_the_highest_show_the_end_of_a_range():
-    """A fifth of them at 5.2 W exactly; whole watts pile up by themselves."""
+    """A fifth of the readings are 5.2 W exactly, while whole watts pile up by themselves."""
     draw = random.Random(3)  # noqa: S311 - repeatable
     swinging = [draw.uniform(3.0, 7.0) for _ in range(701)]
     clipped = make_trace(lambda t: min(swinging[int(t * 10)], 5.2) if 20 <= t < 50 else 2.0, 70)
@@ -197,7 +207,10 @@ def test_readings_that_pile_up_at_the_highest_show_the_end_of_a_range():
 
 
 def test_a_clock_in_step_with_the_queries_gives_no_energy():
-    """Values that come every 100 ms by the sensor's clock, queries every 100 ms: they may show the same part of each."""
+    """Values and queries that both come every 100 ms may show the same part of each query.
+
+    The values come by the sensor's own clock.
+    """
     draw = random.Random(7)  # noqa: S311 - repeatable
     values = [draw.gauss(0, 0.1) for _ in range(800)]
     trace = make_trace(lambda t: load_step(t) + values[int(t * 10)], 70, seed=8)

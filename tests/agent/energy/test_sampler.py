@@ -53,7 +53,11 @@ def _sample(sensor):
 
 
 def test_readings_come_once_a_period_on_average_and_at_all_places_of_any_clock_of_that_period():
-    """No span is twice as long as another, and a clock that ticks once a period ticks between two readings in most cases, not in all."""
+    """Readings must not keep in step with a clock that ticks once a period.
+
+    It ticks between two readings in most cases and not in all, and no span is much longer than the
+    others.
+    """
     schedule = ReadSchedule(1000, 100, random.Random(2))  # noqa: S311 - repeatable
     moments = [1000]
     for _ in range(2000):
@@ -70,7 +74,7 @@ def test_readings_come_once_a_period_on_average_and_at_all_places_of_any_clock_o
 
 
 def test_a_failed_reading_is_counted_and_the_next_one_taken():
-    """TransientError, and a reading that is no number."""
+    """A TransientError and a reading that is not a number both count as failures."""
     sensor = _Scripted(3.0, TransientError("no answer"), float("nan"), None, 4.0)
     trace = _sample(sensor)
     assert (trace.failures, trace.failure) == (3, "no answer")
@@ -78,7 +82,7 @@ def test_a_failed_reading_is_counted_and_the_next_one_taken():
 
 
 def test_a_sensor_that_is_gone_or_cannot_be_described_ends_its_trace_with_its_reason(caplog):
-    """The readings so far are kept; the run goes on without energy."""
+    """The readings so far are kept, and the run goes on without energy."""
     caplog.set_level(logging.INFO)
     trace = _sample(_Scripted(3.0, 3.0, UnavailableError("unplugged: plug it in again")))
     assert (len(trace.readings), trace.ended) == (2, "unplugged: plug it in again")
@@ -102,7 +106,7 @@ TIMED = Window(20 * S, 50 * S)
 
 
 def test_the_energy_can_be_computed_again_from_the_record():
-    """Packed and unpacked, the readings hold the same energy, of samples and of a counter."""
+    """The readings of samples and of a counter hold the same energy after packing."""
     trace = make_trace(lambda t: 3 + t % 7, 70, seed=4)
     values, times = (
         samples.unpack(series) for series in sampler.pack_traces([trace], TIMED.start_ns)
@@ -126,7 +130,7 @@ def test_the_energy_can_be_computed_again_from_the_record():
 
 
 def test_each_sensor_has_its_own_pair_of_series():
-    """Named after it, with units; a sensor that gave nothing has none."""
+    """The series are named after the sensor and have units; one without readings has none."""
     packed = sampler.pack_traces(
         [make_trace(lambda _: 1.0, 1), make_counter(1.0, 1), SensorTrace("gone", None, ())], 0
     )

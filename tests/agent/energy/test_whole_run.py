@@ -1,4 +1,7 @@
-"""Facts about energies of whole runs: real sessions with several sensors, and what `verify` makes of them."""
+"""Facts about energies of whole runs.
+
+Real sessions have several sensors, and `verify` checks their records.
+"""
 
 import json
 import math
@@ -27,7 +30,10 @@ def model(tmp_path):
 
 
 def _meter(folder, scope, power_w):
-    """A replayed meter of that scope: its power swings by 1 W either way, 61 points in 5.9 s, and is known to 1%."""
+    """Return a replayed meter of that scope, known to 1%.
+
+    Its power swings by 1 W either way, with 61 points in 5.9 s.
+    """
     times = [n * 0.098 for n in range(61)]
     powers = [power_w + math.sin(2 * math.pi * n / 12) for n in range(61)]
     described = {
@@ -62,7 +68,10 @@ def _measure(model, sensors, *lines):
 def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_other(
     model, tmp_path, monkeypatch
 ):
-    """The wall reads 5 W and rails inside it 7 W: both energies are what the traces hold, the run is disturbed, and verify agrees."""
+    """The wall reads 5 W and the rails inside it read 7 W, so that the run is disturbed.
+
+    Both energies are those of the traces, and verify agrees.
+    """
     # A busy machine may keep the sampler from reading for a while.
     monkeypatch.setattr(refusals, "GAP_RATIO", 0.5)
     sensors = {
@@ -100,7 +109,10 @@ def test_only_a_sensor_of_a_narrower_scope_takes_the_place_of_a_lost_one():
 
 
 def test_verify_names_an_energy_that_a_blind_sensor_gave_for_an_accelerator():
-    """The same readings, but the case ran on a Coral and the scope does not see it: the stated energy has no support."""
+    """The stated energy has no support where the sensor's scope misses the accelerator.
+
+    The readings are the same, but the case ran on a Coral.
+    """
     record = make_sound_record()
     traces = tuple(
         msgspec.structs.replace(trace, scope="soc-rails") for trace in record.power_traces

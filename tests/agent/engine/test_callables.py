@@ -1,4 +1,7 @@
-"""Facts about what a callable is: its name, and a hash that is the same for the same work in any process."""
+"""Facts about the identity of a callable.
+
+It has a name, and a hash that is the same for the same work in any process.
+"""
 
 import functools
 import subprocess
@@ -22,7 +25,10 @@ def closure_over(value):
 
 
 def test_a_function_is_named_after_its_module_and_itself():
-    """A partial after what it calls; a lambda after its hash, so that two of them are two cases."""
+    """A partial is named after the function that it calls.
+
+    A lambda is named after its hash, so that two of them are two cases.
+    """
     assert name_of(scaled).endswith("test_callables.scaled")
     assert name_of(functools.partial(scaled, 1)) == name_of(scaled)
     assert name_of(sum) == "sum"
@@ -31,7 +37,10 @@ def test_a_function_is_named_after_its_module_and_itself():
 
 
 def test_the_hash_follows_what_the_function_does(monkeypatch):
-    """Its code, the values that it refers to, their shapes; not where it was made, nor the values of arrays."""
+    """The hash covers its code, the values that it refers to, and the shapes of arrays.
+
+    It covers neither where the function was made nor the values of arrays.
+    """
     assert sha256_of(closure_over(1)) == sha256_of(closure_over(1))
     different = [
         (closure_over(1), closure_over(2)),

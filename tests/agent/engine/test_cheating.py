@@ -1,4 +1,7 @@
-"""Facts about whole runs: a runtime that does not do the work, or a model that was ruined, is caught by name."""
+"""Facts about whole runs that cheat.
+
+A runtime that does not do the work, or a model that was ruined, is caught by name.
+"""
 
 from pathlib import Path
 
@@ -14,7 +17,8 @@ SIDE, CLASSES, ANCHORS, PHOTOGRAPHS, OBJECTS = 16, 2, 128, 15, 4
 
 
 def run(model: Path, **settings):
-    """Return what a rapid run in this process measures, and the names of the rules that it breaks."""
+    """Return the result of a rapid run in this process, and the names of the rules that it breaks.
+    """
     measured = rapid_run(model, idle_seconds=0.0, **settings)
     # Another process on this machine may make a run of microseconds unsteady; here only the answers
     # are judged.
@@ -37,7 +41,11 @@ ANSWER_RULES = {"outputs-differ", *(rule.name for rule in output_rules.RULES)}
 def test_a_runtime_that_cheats_is_caught_and_an_honest_one_is_not(
     tmp_path, monkeypatch, cheat, rules
 ):
-    """Caching, answering from the input before, answering before it is done, overflowing, and outputs of another shape each time."""
+    """Each way to cheat breaks its own rules.
+
+    The ways are caching, answering from the input before, answering before it is done, overflowing,
+    and outputs of another shape each time.
+    """
     monkeypatch.setitem(runtimes.RUNTIMES, "cheat", f"tests.fixtures.cheats:{cheat}")
     measured, broken = run(tmp_path / "model.cheat", runtime="cheat")
     assert broken == rules

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.engine.closed_loop`, what every loop times with, and how scenarios count throughput."""
+"""Facts about `edgemeter.agent.engine.closed_loop`.
+
+They cover what every loop times with, and how scenarios count throughput.
+"""
 
 import gc
 import itertools
@@ -14,7 +17,7 @@ from tests.fixtures.timing_world import BIND_NS, World, plan
 
 
 def test_only_the_call_is_between_the_clock_reads():
-    """Time spent binding inputs is in no latency."""
+    """The time spent on binding inputs is in no latency."""
     world = World(lambda n: 1_000 + n)
     timed = closed_loop.run(world.watch(), plan())
     np.testing.assert_array_equal(timed.latency_ns, 1_000 + np.arange(100))
@@ -23,7 +26,7 @@ def test_only_the_call_is_between_the_clock_reads():
 
 
 def test_a_run_lasts_until_both_queries_and_seconds_are_reached():
-    """A quick model runs on for the time, a slow one for the queries."""
+    """A quick model runs on for the time, and a slow one for the queries."""
     quick, slow = World(lambda _: 10_000), World(lambda _: 10_000_000)
     assert closed_loop.run(quick.watch(), plan(queries=10, seconds=0.001)).latency_ns.size == 93
     assert closed_loop.run(slow.watch(), plan(queries=10, seconds=0.001)).latency_ns.size == 10
@@ -42,7 +45,10 @@ def refusing(first, wait_s):
 
 
 def test_the_timed_part_begins_with_the_first_answer():
-    """What a server refuses before it takes none of the time, and to wait then is no pause between queries."""
+    """A refusal of the server before it takes none of the time.
+
+    A wait before it is no pause between queries.
+    """
     timed = closed_loop.run(refusing(2, 5.0).watch(), plan(queries=10))
     assert timed.begin_ns == timed.starts_ns[0] - BIND_NS
     assert timed.pauses_ns.size == 0
@@ -50,14 +56,17 @@ def test_the_timed_part_begins_with_the_first_answer():
 
 
 def test_nobody_waits_longer_than_a_minute():
-    """A server that asks for an hour is asked again before."""
+    """A server that asks for a wait of an hour is asked again before."""
     world = refusing(1, 3600.0)
     closed_loop.run(world.watch(), plan(queries=1))
     assert world.slept_s == [60.0]
 
 
 def test_the_collector_stays_off_until_the_outer_of_two_blocks_ends():
-    """Timed parts within one that is timed as a whole pay for no collection; it is on again after an error too."""
+    """Timed parts within a part that is timed as a whole pay for no collection.
+
+    The collector is on again after an error too.
+    """
     with no_collection():
         with no_collection():
             assert not gc.isenabled()
@@ -78,6 +87,6 @@ def test_throughput_is_over_the_whole_window_of_batches():
 
 
 def test_a_scenario_estimates_its_duration():
-    """The longer of the time asked for and the queries asked for; a schedule takes what it takes."""
+    """It is the longer of the seconds and the queries asked for, or that of the schedule."""
     assert closed_loop.seconds(plan(expected_ns=10**9)) == 100.0
     assert poisson.seconds(plan(rate_per_s=50.0)) == pytest.approx(2.0, rel=0.4)

@@ -1,4 +1,7 @@
-"""Facts about the cold start: process, import, load and first query, each against a clock of its own in a library that we slow down."""
+"""Facts about the cold start: process, import, load and first query.
+
+Each is compared with a clock of its own in a library that the tests slow down.
+"""
 
 import json
 from dataclasses import replace
@@ -76,7 +79,10 @@ time.sleep(0.2)
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Return a function that measures with the slow library, and returns the record and what the library wrote down."""
+    """Return a function that measures with the slow library.
+
+    It returns the record and the times that the library wrote down.
+    """
     package = tmp_path / "path" / "ai_edge_litert"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -106,7 +112,10 @@ def measured(tmp_path, monkeypatch):
 
 @pytest.mark.services
 def test_each_part_of_the_cold_start_is_its_own(measured):
-    """Each holds what it lasts by the library's own clock, and none another: all four fit between the start and the first answer."""
+    """Each part lasts as long as by the library's own clock, and includes no other.
+
+    All four fit between the start and the first answer.
+    """
     record, marks = measured()
     cold = record.cold_start
     for part, found_ms in (

@@ -1,4 +1,7 @@
-"""Facts about functions that are measured in the process of their caller: their time is right, and what misleads is stated."""
+"""Facts about functions that are measured in the process of their caller.
+
+Their time is right, and what misleads is stated.
+"""
 
 import asyncio
 import functools
@@ -45,7 +48,7 @@ def work(seconds):
 
 @pytest.mark.usefixtures("played")
 def test_a_call_of_known_length_is_measured_as_long():
-    """Warm-up apart, and to a look at the clock."""
+    """The warm-up is apart, and the error is one reading of the clock at most."""
     run = run_of(work, 0.002)
     assert (run.latency.count, run.load.samples) == (16, 16)
     assert run.latency.mean_ms == run.latency.max_ms == pytest.approx(2.0, abs=0.002)
@@ -54,7 +57,10 @@ def test_a_call_of_known_length_is_measured_as_long():
 
 
 def test_calls_too_short_for_the_clock_are_timed_in_batches(played):
-    """Reading the clock takes 1 us, and a query a thousand times that at least; the latency is that of a call."""
+    """Reading the clock takes 1 us, and a query takes a thousand times that at least.
+
+    The latency is that of a single call.
+    """
     run = run_of(lambda: played.sleep(2e-6), queries=16)
     assert 500 <= run.load.samples / 16 < 1000
     assert run.load.samples % 16 == 0
@@ -65,7 +71,7 @@ def test_calls_too_short_for_the_clock_are_timed_in_batches(played):
 
 
 def test_inputs_are_arguments_keywords_or_the_argument():
-    """A tuple, a dict, anything else; and none at all."""
+    """A tuple holds arguments, a dict holds keywords, and any other value is the argument."""
     for inputs, call in [
         ((1, 2), ((1, 2), {})),
         ({"a": 1}, ((), {"a": 1})),
@@ -98,7 +104,7 @@ def in_a_thread():
 
 
 def test_what_misleads_is_stated():
-    """Of each function that the rule is about; and of a busy loop none."""
+    """A doubt is stated for each function that misleads, and none for a busy loop."""
     for function, inputs, doubt in [
         (functools.lru_cache(count_up), (200_000,), "functools"),
         (memoised(), (200_000,), "the same list"),
@@ -114,7 +120,10 @@ def test_what_misleads_is_stated():
 
 @pytest.mark.usefixtures("played")
 def test_work_that_is_put_off_is_refused_or_waited_for():
-    """Coroutines, generators and iterators with a line that says what to measure; a future by its result."""
+    """Coroutines, generators and iterators are refused, and a future is waited for.
+
+    The refusal is a line that says what to measure.
+    """
 
     async def coroutine():
         await asyncio.sleep(0)
@@ -147,7 +156,7 @@ class PutOffArray:
 
 @pytest.mark.usefixtures("played")
 def test_results_of_an_asynchronous_framework_are_waited_for():
-    """Arrays within what is returned, too."""
+    """Arrays within the returned value are waited for too."""
     run = run_of(lambda: {"logits": [PutOffArray()]})
     assert run.latency.p50_ms >= 3.0
     assert [tensor.shape for tensor in run.outputs] == [(2,)]
@@ -155,7 +164,7 @@ def test_results_of_an_asynchronous_framework_are_waited_for():
 
 @pytest.mark.usefixtures("played")
 def test_wrong_inputs_and_errors_of_the_function_are_one_line():
-    """The first before it is called."""
+    """Wrong inputs are refused before the function is called."""
     with pytest.raises(
         ConfigError, match="does not take these inputs: missing a required argument"
     ):
@@ -166,7 +175,7 @@ def test_wrong_inputs_and_errors_of_the_function_are_one_line():
 
 @pytest.mark.usefixtures("played")
 def test_garbage_is_freed_while_queries_are_timed():
-    """The collector is off meanwhile: a function that leaves much in cycles does not fill the memory."""
+    """The collector is off meanwhile, and garbage in cycles must not fill the memory."""
     alive = []
 
     def function():
@@ -182,7 +191,7 @@ def test_garbage_is_freed_while_queries_are_timed():
 
 
 def test_arrays_are_described_as_tensors():
-    """Shape and type of inputs and outputs; text is part of the data's identity and no tensor."""
+    """The record states their shapes and types; text is part of the data's identity."""
     run = run_of(lambda image, text: (image * 2, text), (np.ones((1, 3, 8, 8), np.float32), "a"))
     assert [(tensor.shape, tensor.dtype) for tensor in (*run.inputs, *run.outputs)] == [
         ((1, 3, 8, 8), "float32")
@@ -193,7 +202,7 @@ def test_arrays_are_described_as_tensors():
 
 
 def test_a_busy_thread_of_the_caller_is_stated():
-    """By the share of the time in which it ran; one that began meanwhile counts for nothing."""
+    """The share of the time in which it ran is stated; a thread that began later is left out."""
     before_ns = {"noisy, thread 7": 100, "quiet, thread 8": 50}
     assert (
         busiest_threads(

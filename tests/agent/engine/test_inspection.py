@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.engine.inspection`: a model is opened once before it is measured, where that disturbs nobody."""
+"""Facts about `edgemeter.agent.engine.inspection`.
+
+A model is opened once before it is measured, where that disturbs nobody.
+"""
 
 from pathlib import Path
 
@@ -27,7 +30,7 @@ def ways(monkeypatch):
 
 @pytest.mark.services
 def test_a_sound_model_is_not_refused_and_a_truncated_one_is(tmp_path):
-    """It is loaded in a process of its own."""
+    """The model is loaded in a process of its own."""
     assert inspection.why_not(one_case(MODELS / "litert.tflite")) is None
     model = tmp_path / "m.tflite"
     model.write_bytes((MODELS / "litert.tflite").read_bytes()[:500])
@@ -35,7 +38,7 @@ def test_a_sound_model_is_not_refused_and_a_truncated_one_is(tmp_path):
 
 
 def test_an_accelerator_is_not_opened(ways):
-    """Another run may be using it; the library's list of backends is read."""
+    """Another run may be using it, so only the library's list of backends is read."""
     for model, settings, how in [
         ("litert.tflite", {}, ["load"]),
         ("litert.tflite", {"backend": "reference"}, ["load"]),
@@ -49,7 +52,7 @@ def test_an_accelerator_is_not_opened(ways):
 
 
 def test_a_large_model_is_not_loaded_in_vain(monkeypatch, ways, tmp_path):
-    """Its load takes as long as that of a run, and memory: the head of the file is read."""
+    """Its load takes much time and memory, so only the head of the file is read."""
     monkeypatch.setattr(inspection, "TRIED_BYTES", 1000)
     for size in (1000, 1001):
         (tmp_path / "m.onnx").write_bytes(bytes(size))
@@ -58,7 +61,7 @@ def test_a_large_model_is_not_loaded_in_vain(monkeypatch, ways, tmp_path):
 
 
 def test_a_crash_or_a_long_load_is_left_to_the_first_run(monkeypatch):
-    """Memory that another run takes, or a slow disk, refuses nothing."""
+    """Memory that another run takes, or a slow disk, is no reason to refuse a model."""
     for error, is_refused in [
         (ConfigError, True),
         (UnavailableError, True),

@@ -12,7 +12,10 @@ from tests.fixtures.run_jobs import run_job
 
 @pytest.mark.services
 def test_a_run_that_waits_for_others_is_not_ended_meanwhile(tmp_path):
-    """Only time in which an answer of its own is due counts: no timer runs while the run waits to meet, however long others take."""
+    """Only time in which an answer of its own is due counts towards the limit.
+
+    No timer runs while the run waits to meet, however long others take.
+    """
     case = replay_case(tmp_path, "m", 1.0)
     timers = []
 

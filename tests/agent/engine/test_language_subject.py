@@ -1,4 +1,8 @@
-"""Facts about a run of a language model: exact lengths, other prompts, caches, warm-up by whole queries, what is checked afterwards."""
+"""Facts about a run of a language model.
+
+They concern exact lengths, other prompts, caches, warm-up by whole queries, and what is checked
+afterwards.
+"""
 
 import time
 from dataclasses import replace
@@ -54,7 +58,10 @@ def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> 
 
 
 def test_a_run_states_lengths_moments_and_rates(tmp_path):
-    """What was asked for is what was generated: 5 ms to the first token, 3 ms to each of five more."""
+    """As many tokens were generated as were asked for.
+
+    The first takes 5 ms, and each of five more takes 3 ms.
+    """
     run = measured(recorded(tmp_path), idle=True, idle_seconds=3.0)
     generation = run.generation
     assert (
@@ -85,7 +92,10 @@ def test_a_run_states_lengths_moments_and_rates(tmp_path):
 
 
 def test_prompts_are_exact_seeded_and_share_no_beginning():
-    """Each query has another first token, no prompt is one token repeated, and the same seed gives the same prompts."""
+    """Each query has another first token, and no prompt is one token repeated.
+
+    The same seed gives the same prompts.
+    """
     loaded = LoadedGenerator(
         "p",
         "1",
@@ -111,7 +121,7 @@ def test_prompts_are_exact_seeded_and_share_no_beginning():
 
 
 def test_the_timed_prompts_of_a_case_are_the_same_however_long_the_warm_up_was(tmp_path):
-    """Runs on a slow and a fast machine time the same prompts, so that their answers can be compared."""
+    """A slow and a fast machine time the same prompts, so that answers can be compared."""
     answers = []
     for before in (2, 9):
         subject = subject_of(recorded(tmp_path))
@@ -135,7 +145,7 @@ def test_a_generator_of_texts_gets_texts_that_differ_from_the_start():
 
 
 def test_queries_that_end_early_have_the_times_of_their_tokens(tmp_path):
-    """The model ends its text after four of six tokens: three steps of 3 ms."""
+    """The model ends its text after four of six tokens, which are three steps of 3 ms."""
     generation = measured(recorded(tmp_path, end_after_tokens=4)).generation
     assert (generation.ended_early, generation.ttft.count) == (11, 11)
     assert (generation.output_lengths.min_tokens, generation.output_lengths.max_tokens) == (4, 4)
@@ -144,7 +154,7 @@ def test_queries_that_end_early_have_the_times_of_their_tokens(tmp_path):
 
 
 def test_cached_tokens_are_subtracted_and_shown(tmp_path):
-    """Prefill counts what was processed: 10 tokens in 5 ms."""
+    """The prefill rate counts the 10 tokens that were processed in 5 ms."""
     generation = measured(recorded(tmp_path, cached_tokens=10)).generation
     assert generation.cached_tokens == 10
     assert generation.prefill_tokens_per_s == pytest.approx(10 * 1000 / 5, rel=1e-3)
@@ -167,14 +177,17 @@ class Forgetful(ReplayGenerator):
 
 
 def test_other_tokens_for_the_same_prompt_are_an_output_that_differs(tmp_path, monkeypatch):
-    """Greedy generation repeats itself; what does not is no greedy generation of one model."""
+    """Greedy generation of one model always gives the same tokens."""
     monkeypatch.setattr("edgemeter.agent.generators.replay.ReplayGenerator", Forgetful)
     run = measured(recorded(tmp_path))
     assert run.output_check.differing == run.output_check.compared == 2
 
 
 def test_the_warm_up_runs_until_times_have_settled_and_for_two_whole_queries_at_least(tmp_path):
-    """Even where the limit is over after the first; the expected time of a query is their mean: 30 ms and five steps of 2 ms."""
+    """Two queries are run even where the limit is over after the first.
+
+    The expected time of a query is their mean: 30 ms and five steps of 2 ms.
+    """
     level = warm_up(
         Stopwatch(subject_of(recorded(tmp_path, queries=[{"first_ms": 30.0, "steps_ms": [2.0]}]))),
         0.0,
@@ -188,7 +201,7 @@ def test_the_warm_up_runs_until_times_have_settled_and_for_two_whole_queries_at_
 
 
 def test_times_are_settled_by_their_last_two_or_by_their_halves():
-    """Two or three slow queries are judged by the last two, more as everywhere."""
+    """Two or three slow queries are judged by the last two, and more as everywhere."""
     for durations_ns, is_settled in [
         ([1000], False),
         ([1000, 1019], True),

@@ -1,4 +1,7 @@
-"""Facts about users of a language model behind a server: they come by the schedule, and their times count from it."""
+"""Facts about users of a language model behind a server.
+
+They come by the schedule, and their times count from it.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +59,10 @@ def paused_ms(run):
 
 @pytest.fixture
 def measured(monkeypatch, played):
-    """Return a function that measures a case against a server whose nth request `refuse` may refuse: the run, and the server."""
+    """Return a function that measures a case against a server.
+
+    `refuse` may refuse the nth request. The function returns the run and the server.
+    """
     del played
 
     def measure(refuse=lambda _: None, **settings):
@@ -67,7 +73,10 @@ def measured(monkeypatch, played):
 
 
 def test_arrivals_are_those_drawn_before_and_prompts_are_never_the_same(measured):
-    """Tokens by the time that passed, not by the sum of times that overlap; the wait is in the times."""
+    """Rates count tokens over the time that passed, and not over times that overlap.
+
+    The wait after an arrival is in the times.
+    """
     run, server = measured(scenario="poisson", rate_per_s=25.0, queries=12)
     raw = {each.name: samples.unpack(each) for each in run.samples}
     due = poisson.schedule_ns(TimingPlan(12, 0.0, 0, 5, rate_per_s=25.0))
@@ -91,7 +100,10 @@ def subject_of(monkeypatch, server):
 
 
 def test_a_query_that_is_sent_late_is_late_in_its_times(monkeypatch, played):
-    """Half a second between arrival and send is in TTFT and in the whole, and not in TPOT: no coordinated omission."""
+    """Half a second between arrival and send is in TTFT and in the latency, not in TPOT.
+
+    Thus there is no coordinated omission.
+    """
     subject = subject_of(monkeypatch, PlayedTextServer())
     watch = Stopwatch(subject)
     watch.ask(0, ARRIVAL, played.now_ns - 500 * MS)
@@ -104,20 +116,23 @@ def test_a_query_that_is_sent_late_is_late_in_its_times(monkeypatch, played):
 
 
 def test_a_server_that_never_answers_is_an_error_with_the_kinds_of_its_failures(measured):
-    """After the warm-up of three queries, where most fail or all."""
+    """The server fails after the warm-up of three queries, and most or all queries fail."""
     for load, kinds in ((ARRIVALS, "http 503: 20"), (ALONE, "http 503: 11")):
         with pytest.raises(MeasurementError, match=f"{kinds}\\).*no slot"):
             measured(lambda number: busy(number) if number > 3 else None, queries=20, **load)
 
 
 def test_a_query_without_a_token_has_no_first_one(measured):
-    """It is an error of the model, not an answer."""
+    """A reply without tokens is an error of the model and not an answer."""
     with pytest.raises(MeasurementError, match="no token"):
         measured(output_tokens=0)
 
 
 def test_a_refused_user_waits_and_its_query_does_not_count(measured):
-    """A tenth of a second, where the server does not say for how long: a run has its 32 answers all the same."""
+    """The user waits a tenth of a second if the server does not say for how long.
+
+    The run has its 32 answers all the same.
+    """
     run, _ = measured(
         lambda number: busy(number) if number % 4 == 0 else None, concurrency=4, queries=32
     )
@@ -128,7 +143,7 @@ def test_a_refused_user_waits_and_its_query_does_not_count(measured):
 
 @pytest.mark.usefixtures("played")
 def test_users_give_up_a_server_that_refuses_most(monkeypatch):
-    """The level ends with the few that were answered, once ten more of each user have failed."""
+    """The level ends with the few answers once ten more queries of each user have failed."""
     server = PlayedTextServer(lambda number: busy(number) if number > 4 + 20 else None)
     timed = users.run(
         Stopwatch(subject_of(monkeypatch, server)), TimingPlan(64, 0.0, 0, 0, users=4)
@@ -161,7 +176,7 @@ class OddTextServer(PlayedTextServer):
 
 @pytest.mark.usefixtures("played")
 def test_an_answer_in_one_piece_is_no_timed_query_where_most_are_streamed(monkeypatch):
-    """It is counted as one that failed."""
+    """Such an answer is counted as a failure."""
     server = OddTextServer(lambda number: {} if number % 4 else {"unstreamed": "in one piece"})
     run = measure_text(monkeypatch, server, queries=20)
     assert run.load.failures == {"in one piece": 5}
@@ -170,14 +185,14 @@ def test_an_answer_in_one_piece_is_no_timed_query_where_most_are_streamed(monkey
 
 @pytest.mark.usefixtures("played")
 def test_the_most_of_what_was_cached_is_stated_where_some_answers_state_it(monkeypatch):
-    """Those that do not had none."""
+    """An answer that does not state a count had no cached tokens."""
     server = OddTextServer(lambda number: {"cached_tokens": 6 if number % 2 else None})
     assert measure_text(monkeypatch, server, queries=8).generation.cached_tokens == 6
 
 
 @pytest.mark.usefixtures("played")
 def test_hidden_thoughts_are_no_part_of_a_prefill(monkeypatch):
-    """They came before the first token; beside others the time of all counts."""
+    """They come before the first token; with several users the time of all counts."""
     for load, has_rate in (({}, False), ({"concurrency": 2}, True)):
         server = OddTextServer(lambda _: {"hidden_reasoning_tokens": 2})
         generation = measure_text(monkeypatch, server, queries=16, **load).generation
@@ -210,7 +225,10 @@ def test_a_question_without_an_answer_is_answered_wrong(monkeypatch, tmp_path):
 
 @pytest.mark.needs(module="xllamacpp")
 def test_llama_cpp_serves_users_and_every_figure_follows_from_the_record(tmp_path):
-    """The real server with two places; the record is recomputed from its raw samples without a difference."""
+    """The real server with two places is used.
+
+    The record is recomputed from its raw samples without a difference.
+    """
     with llama_cpp_server(SHIPPED, tmp_path, places=2) as path:
         case = brief_case(
             path, prompt_tokens=8, output_tokens=16, scenario="poisson", rate_per_s=20.0, queries=24
@@ -255,7 +273,10 @@ def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():
 
 
 def test_once_a_server_states_cached_tokens_an_answer_without_them_has_none():
-    """A count of 0 is left out by vLLM; a server that never states any may have cached what it likes."""
+    """vLLM leaves out a count of 0.
+
+    A server that never states a count may have cached any number.
+    """
     for counts, figures in [
         ((None, 6, None), (0, 6, 0)),
         ((None, None, None), (None, None, None)),

@@ -40,7 +40,10 @@ def single_stream(*arguments, **settings):
 
 @pytest.mark.parametrize("name", STATED)
 def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path):
-    """On the latencies that LoadGen took, our estimate and the number of discarded queries are those of its summary, to the nanosecond."""
+    """Our estimate from LoadGen's latencies equals that of its summary, to the nanosecond.
+
+    The number of discarded queries is equal too.
+    """
     summary = single_stream(
         skewed_call, tmp_path, queries=QUERIES, percentile=latency_statistics.PERCENTILES[name]
     )
@@ -65,7 +68,10 @@ def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path
 
 
 def test_our_percentiles_lie_beside_loadgens(skewed_call, tmp_path):
-    """LoadGen states element floor(n p) of the sorted latencies; ours, which interpolates, lies at most one element below it."""
+    """LoadGen states element floor(n p) of the sorted latencies.
+
+    Ours, which interpolates, lies at most one element below it.
+    """
     summary = single_stream(skewed_call, tmp_path, queries=QUERIES)
     latency = latency_statistics.summarise_latency(
         np.array(summary.latency_ns, dtype=np.int64), "single_stream"

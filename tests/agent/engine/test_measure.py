@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.engine.measure`: a batch that is fixed above 1 is timed whole and scored; when a run idles."""
+"""Facts about `edgemeter.agent.engine.measure`.
+
+A batch that is fixed above 1 is timed whole and scored, and a run idles where it should.
+"""
 
 import os
 import sys
@@ -54,7 +57,10 @@ class PassingThrough(Honest):
 
 @pytest.fixture
 def photographs(tmp_path):
-    """Return a folder of pictures that are a detector's answer themselves: in each one box, and annotations that it fits."""
+    """Return a folder of pictures that are a detector's answer themselves.
+
+    Each holds one box, and the annotations match it.
+    """
     pictures = []
     for number in range(1, PHOTOGRAPHS + 1):
         answer = np.zeros((4 + CLASSES, ANCHORS), np.uint8)
@@ -67,7 +73,10 @@ def photographs(tmp_path):
 
 @pytest.mark.parametrize("scenario", ["single_stream", "offline"])
 def test_a_fixed_batch_is_timed_whole_and_scored(monkeypatch, tmp_path, photographs, scenario):
-    """Every photograph is found as with a batch of 1; the record says how many samples a call takes."""
+    """Every photograph is found as with a batch of 1.
+
+    The record says how many samples a call takes.
+    """
     monkeypatch.setitem(runtimes.RUNTIMES, "through", f"{__name__}:PassingThrough")
     (tmp_path / "four.onnx.toml").write_text(CARD)
     measured = rapid_run(
@@ -97,7 +106,10 @@ def make(): return PythonModel(call=f, inputs={"x": ("float32", (None, 4))}, bac
 
 @pytest.mark.parametrize(("backend", "compiles"), [("jit,cpu", True), ("callable", False)])
 def test_the_first_query_is_one_of_the_runs_batch(monkeypatch, tmp_path, backend, compiles):
-    """Loading called the model with a batch of 1, which is not of this run; compiling is stated of what compiles."""
+    """Loading calls the model with a batch of 1, which is not one of this run.
+
+    The time of compiling is stated for backends that compile.
+    """
     play_time(monkeypatch)
     (tmp_path / "net.py").write_text(BATCHES.replace("BACKEND", backend))
     case = brief_case(tmp_path / "net.py:make", scenario="offline", batch=BATCH)
@@ -107,7 +119,10 @@ def test_the_first_query_is_one_of_the_runs_batch(monkeypatch, tmp_path, backend
 
 
 def test_a_run_times_its_queries_and_nothing_around_them(monkeypatch, tmp_path):
-    """The first call, the warm-up and the idle phases are apart: 64 queries of 2 ms, idle for 3 s before and after them."""
+    """The first call, the warm-up and the idle phases are no part of the timed queries.
+
+    There are 64 queries of 2 ms, and 3 s of idle before and after them.
+    """
     play_time(monkeypatch)
     model = write_replay(tmp_path, load_ms=30.0, first_ms=20.0)
     case = msgspec.structs.replace(brief_case(model, idle_seconds=3.0), warm_up_seconds=1.0)
@@ -143,7 +158,7 @@ def test_a_run_times_its_queries_and_nothing_around_them(monkeypatch, tmp_path):
 
 
 def test_a_module_that_has_every_attribute_disturbs_no_run(monkeypatch, tmp_path):
-    """As `torch.ops`, which makes a namespace of any name that it is asked for."""
+    """`torch.ops` makes a namespace of any name that it is asked for."""
     play_time(monkeypatch)
     monkeypatch.setitem(
         sys.modules, "ops_of_any_name", type("Ops", (), {"__getattr__": lambda *_: object()})()
@@ -186,7 +201,7 @@ class Elsewhere(World):
 
 
 def test_the_memory_of_a_run_is_that_of_the_process_with_the_model():
-    """As of a language model behind a server of its own."""
+    """A language model may run behind a server in a process of its own."""
     subject = Elsewhere()
     memory = measure_subject(run_job(brief_case("m.onnx")), subject, 0, lambda _: None).memory
     assert memory.peak_mb == peak_mb(subject.process) != peak_mb()
@@ -195,7 +210,10 @@ def test_the_memory_of_a_run_is_that_of_the_process_with_the_model():
 
 
 def test_the_moments_of_queries_are_no_growth_of_the_model(monkeypatch):
-    """Four of 8 bytes of each query, in a process that does not grow; of three million a process grew by 36 bytes each."""
+    """Four moments of 8 bytes a query are subtracted, here from a process that does not grow.
+
+    With three million queries a process grew by 36 bytes each.
+    """
     monkeypatch.setattr("edgemeter.agent.engine.measure.resident_mb", lambda *_: 100.0)
     subject = Elsewhere()
     subject.kept_bytes = 0
@@ -204,7 +222,7 @@ def test_the_moments_of_queries_are_no_growth_of_the_model(monkeypatch):
 
 
 def test_a_subject_that_cannot_be_loaded_is_closed():
-    """It may have started something."""
+    """It may have started something before it failed."""
     subject = Elsewhere(ConfigError("broken"))
     with pytest.raises(ConfigError, match="broken"):
         measure_subject(run_job(brief_case("m.onnx")), subject, 0, lambda _: None)

@@ -1,4 +1,8 @@
-"""Facts about runs that meet others: when they begin, for how long they are timed, and what of that lies in the time of all."""
+"""Facts about runs that meet others.
+
+They concern when the runs begin, for how long they are timed, and what of that lies in the time of
+all.
+"""
 
 import gc
 
@@ -23,7 +27,7 @@ MS = 1_000_000
 
 
 def test_the_length_that_was_agreed_on_alone_ends_the_plan():
-    """What is asked for is the least time, and what its queries would take by themselves."""
+    """A run asks for its least time, and for the time that its queries would take."""
     encounters: list[job.Encounter] = []
 
     def meet(event):
@@ -38,7 +42,10 @@ def test_the_length_that_was_agreed_on_alone_ends_the_plan():
 
 
 def test_nothing_begins_before_its_moment(monkeypatch, tmp_path):
-    """The window of all begins half a second after they agreed, and lasts for 0.2 s: no query of 2 ms is outside it."""
+    """The window begins half a second after the agreement and lasts for 0.2 s.
+
+    No query of 2 ms is outside it.
+    """
     played = play_time(monkeypatch)
     window = []
 
@@ -56,7 +63,10 @@ def test_nothing_begins_before_its_moment(monkeypatch, tmp_path):
 
 
 def test_only_queries_wholly_within_the_window_count():
-    """One that began before it, or ended after it, is in no figure; of an open loop the arrival counts."""
+    """A query that began before it, or ended after it, is in no figure.
+
+    In an open loop the arrival counts as the begin.
+    """
     starts_ns = np.array([0, 10, 20, 30]) * MS
     pauses_ns = np.array([[1, 2], [21, 22]]) * MS
     failures = [FailedQuery("busy", 7, moment * MS, (moment + 1) * MS) for moment in (2, 26, 34)]
@@ -88,7 +98,10 @@ def test_only_queries_wholly_within_the_window_count():
 
 
 def test_frames_count_up_to_the_last_one_that_ended_within_the_window():
-    """Ten a second, the third dropped: one is dropped before the window ends, though it begins after the first arrival."""
+    """One frame is dropped before the window ends, though it begins after the first arrival.
+
+    Ten come a second, and the third is dropped.
+    """
     begin_ns = 1000 * MS
     schedule = FrameSchedule(rate_per_s=10.0, deadline_ns=100 * MS, frames=6)
     arrivals_ns = begin_ns + schedule.arrivals_ns(np.array([0, 1, 3, 4]))

@@ -1,4 +1,7 @@
-"""Facts about the queries of a served model, judged by the stamps of a server with a known time and by the textbook of queues."""
+"""Facts about the queries of a served model.
+
+They are judged by the stamps of a server with a known time and by the textbook of queues.
+"""
 
 import heapq
 import threading
@@ -31,7 +34,10 @@ def violated(run):
 
 
 def ends_in_line(arrivals, services, places):
-    """Return when each of these arrivals has been served by the first free of so many places, in their order."""
+    """Return when each of these arrivals has been served, in their order.
+
+    Each is served by the first free one of so many places.
+    """
     free = [0.0] * places
     ends = []
     for arrival, service in zip(arrivals, services, strict=True):
@@ -43,7 +49,7 @@ def ends_in_line(arrivals, services, places):
 @pytest.mark.parametrize("places", [1, 2])
 @pytest.mark.alone
 def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
-    """M/D/k: none is answered before the recursion over its arrivals has it."""
+    """In an M/D/k queue none is answered before the recursion over its arrivals says so."""
     rate_per_s, gate, stamps = 50.0 * places, threading.Semaphore(places), []
 
     def compute(arrays):
@@ -88,7 +94,10 @@ def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
 @pytest.mark.usefixtures("played")
 @pytest.mark.parametrize("load", LOADS)
 def test_a_query_that_fails_is_counted_by_its_kind_and_in_no_latency(monkeypatch, load):
-    """Each seventh from the twentieth on; the others took their 5 ms, from their arrival at the earliest."""
+    """Each seventh query from the twentieth on fails.
+
+    The others take their 5 ms, from their arrival at the earliest.
+    """
     server = PlayedModelServer(
         lambda number: busy(number) if number > 20 and number % 7 == 0 else None
     )
@@ -104,7 +113,7 @@ def test_a_query_that_fails_is_counted_by_its_kind_and_in_no_latency(monkeypatch
 
 @pytest.mark.usefixtures("played")
 def test_users_wait_as_the_server_asks(monkeypatch):
-    """`Retry-After` of 50 ms: each refusal is a pause of that length."""
+    """With a `Retry-After` of 50 ms each refusal is a pause of that length."""
     refused = AnswerError("slow down", kind="http 429", retry_after_s=0.05)
     server = PlayedModelServer(lambda number: refused if number > 20 and number % 5 == 0 else None)
     run = measure_model(monkeypatch, server, queries=64, concurrency=2)
@@ -121,7 +130,7 @@ def test_users_wait_as_the_server_asks(monkeypatch):
 
 @pytest.mark.usefixtures("played")
 def test_a_server_that_dies_before_the_timed_part_ends_the_run(monkeypatch):
-    """After ten attempts; so it does in the timed part where queries come one after the other."""
+    """Ten attempts are made; in the timed part too where queries come one after the other."""
     for first, words in ((3, "no slot"), (34, "http 503: 41")):
         with pytest.raises(MeasurementError, match=words):
             measure_model(
@@ -134,14 +143,17 @@ def test_a_server_that_dies_before_the_timed_part_ends_the_run(monkeypatch):
 
 @pytest.mark.usefixtures("played")
 def test_without_a_reply_to_a_repeated_query_nothing_is_compared(monkeypatch):
-    """The timed answers stay."""
+    """The timed answers are kept all the same."""
     server = PlayedModelServer(lambda number: busy(number) if number > 67 else None)
     run = measure_model(monkeypatch, server)
     assert (run.latency.count, run.output_check.compared, run.load.failed_queries) == (64, 0, 0)
 
 
 class Garbling(PlayedModelServer):
-    """A server whose every seventh answer, from the twentieth on, is none when it is read; `ended` counts what was ended."""
+    """A server whose every seventh answer, from the twentieth on, is none when it is read.
+
+    `ended` counts the answers that were ended.
+    """
 
     ended = 0
 
@@ -162,7 +174,7 @@ class Garbling(PlayedModelServer):
 
 @pytest.mark.usefixtures("played")
 def test_an_answer_that_may_be_none_is_read_and_each_is_ended(monkeypatch):
-    """Outside the clock; what is none then has failed."""
+    """Reading happens outside the clock, and an answer that is none then has failed."""
     server = Garbling()
     run = measure_model(monkeypatch, server, queries=64)
     assert run.load.failures == {"no answer": run.load.failed_queries}
@@ -188,7 +200,10 @@ def test_answers_that_belong_to_others_are_found(monkeypatch, load):
 
 
 def test_users_whose_own_process_is_busy_are_a_doubt():
-    """What exceeds the time of one interpreter waits in the client; one user's queries do not overlap."""
+    """Work beyond the time of one interpreter waits in the client.
+
+    The queries of one user do not overlap.
+    """
     for users, share, is_doubted in ((2, 0.7, False), (2, 0.71, True), (None, 0.8, False)):
         load = Load(samples=64, concurrency=users, in_flight_max=users)
         runtime = make_runtime(name="served")
@@ -202,7 +217,10 @@ def test_users_whose_own_process_is_busy_are_a_doubt():
 
 @pytest.mark.usefixtures("played")
 def test_the_requests_of_arrivals_are_made_before_the_timed_part(monkeypatch):
-    """A million numbers as JSON take tens of milliseconds each: the process that asks makes none of them while its own work is counted."""
+    """The asking process makes no requests while its own work is counted.
+
+    A million numbers as JSON take tens of milliseconds each.
+    """
     steps = []
     read, bind = measure.read_scheduling, PlayedModelServer.bind_concurrent
     monkeypatch.setattr(measure, "read_scheduling", lambda: steps.append("read") or read())

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.engine.output_check`: which outputs are the same, and how answers that are asked again may differ."""
+"""Facts about `edgemeter.agent.engine.output_check`.
+
+They show which outputs are the same, and how answers that are asked again may differ.
+"""
 
 from collections import Counter
 
@@ -24,7 +27,10 @@ def changed(array, index, value):
 
 
 def test_equal_outputs_are_identical_even_where_they_are_no_numbers():
-    """The same NaN in the same place is the same answer; whether NaN may be there is another question."""
+    """The same NaN in the same place is the same answer.
+
+    Whether NaN may be there is another question.
+    """
     for arrays in (
         [FLOATS],
         [NAN],
@@ -37,7 +43,7 @@ def test_equal_outputs_are_identical_even_where_they_are_no_numbers():
 
 
 def test_what_cannot_be_subtracted_differs():
-    """Another shape or number of tensors, NaN on one side, infinity of the other sign, something where nothing was."""
+    """Outputs differ by shape, number of tensors, NaN, infinity, or values in place of zeros."""
     for outputs, other in [
         ([np.zeros((1, 3, 6))], [np.zeros((1, 4, 6))]),
         ([FLOATS], [FLOATS, FLOATS]),
@@ -49,7 +55,10 @@ def test_what_cannot_be_subtracted_differs():
 
 
 def test_rounding_is_distinguished_from_a_changed_value():
-    """Another order of summing moves the sixth digit of floats; integers have no noise, and a channel is judged by its own values."""
+    """Another order of summing moves the sixth digit of floats.
+
+    Integers have no noise, and a channel is judged by its own values.
+    """
     noisy = (FLOATS * (1 + 1e-6 * RNG.normal(size=FLOATS.shape))).astype(np.float32)
     integers = np.arange(100, dtype=np.int8)
     # A YOLO's one tensor: its boxes reach 640, by which a score that is wrong by 0.5 would be
@@ -75,7 +84,10 @@ def test_rounding_is_distinguished_from_a_changed_value():
 
 
 def test_outputs_of_another_order_are_the_same_when_the_predictions_are():
-    """Suppression inside a model may swap two boxes; without a look at the answers that is a difference."""
+    """Suppression inside a model may swap two boxes.
+
+    Without a look at the answers that is a difference.
+    """
     outputs, swapped = [np.array([[1.0, 2.0]])], [np.array([[2.0, 1.0]])]
     check = summarise_check(
         [
@@ -91,7 +103,10 @@ TOKENS = 8
 
 
 class Repeater(PlayedTextServer):
-    """A server that answers a prompt by how often it was asked before: the nth time by `answers[n]`, and by the last from there on."""
+    """A server that answers a prompt by how often it was asked before.
+
+    The nth time it gives `answers[n]`, and the last of them from there on.
+    """
 
     def __init__(self, *answers, cached=(0,), refuse=lambda _: None):
         super().__init__(refuse)
@@ -108,7 +123,10 @@ class Repeater(PlayedTextServer):
 
 @pytest.fixture
 def check(monkeypatch):
-    """Return a function that returns the check of a run against a server, four queries by one user unless settings differ."""
+    """Return a function that returns the check of a run against a server.
+
+    The run has four queries by one user unless settings differ.
+    """
     play_time(monkeypatch)
 
     def checked(server, **settings):
@@ -128,7 +146,10 @@ USERS = {"concurrency": 2}
 
 
 def test_allowed_differences_are_separated_from_others(check):
-    """Beside others an answer may part later on; alone it may not, and asked twice alone there is one."""
+    """With several users an answer may part from the first one after some tokens.
+
+    A single user's answer may not, and two answers that were asked for alone must be equal.
+    """
     for answers, settings, counted in [
         ([SAME], {}, {}),
         ([SAME], USERS, {}),
@@ -147,12 +168,15 @@ def test_allowed_differences_are_separated_from_others(check):
 
 
 def test_other_tokens_from_the_cache_explain_another_text(check):
-    """Behind another cached beginning a server sums in another order: of one token that may stay there, too."""
+    """Behind another cached beginning a server sums in another order.
+
+    This holds for a single cached token too.
+    """
     assert check(Repeater(SAME, LATER, cached=(1, 0))).varying == 0
 
 
 def test_a_run_of_which_nothing_was_repeated_compares_nothing(check):
-    """Three queries before the timed four, and then none is answered."""
+    """After the three and the four timed queries the server answers none."""
     repeated = check(Repeater(SAME, refuse=lambda number: busy(number) if number > 7 else None))
     assert repeated.compared == 0
 
@@ -162,7 +186,7 @@ def answer_of(text, ended="length", output_tokens=4):
 
 
 def test_answers_are_compared_by_their_text():
-    """How an answer ended, and how many tokens it has, is a part of it."""
+    """The end of an answer and its number of tokens are parts of it."""
     usage, estimated = (
         GeneratorAbilities(counts="usage", is_local=False),
         GeneratorAbilities(counts="estimated", is_local=False),

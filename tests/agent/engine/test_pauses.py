@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.engine.closed_loop`: random pauses that keep queries from coming in step with a clock."""
+"""Facts about the random pauses of `edgemeter.agent.engine.closed_loop`.
+
+They keep queries from coming in step with a clock.
+"""
 
 import numpy as np
 import pytest
@@ -19,7 +22,7 @@ def timed_with(**changes):
 
 
 def test_pauses_take_a_small_share_of_the_time_and_are_in_no_latency():
-    """About half a percent, spread over the run, before a query and after one."""
+    """They take about half a percent, spread over the run, each between two queries."""
     timed = timed_with()
     assert 0.003 < timed.paused_ns / 2e9 < 0.007
     assert timed.latency_ns.max() <= QUERY_NS + TICK_NS
@@ -31,7 +34,7 @@ def test_pauses_take_a_small_share_of_the_time_and_are_in_no_latency():
 
 
 def test_pauses_are_spread_evenly_over_the_length_of_a_query():
-    """Then the next queries begin at any phase of any clock with equal probability."""
+    """The next queries then begin at any phase of any clock with equal probability."""
     lengths_ns = np.diff(timed_with(seconds=20.0).pauses_ns).ravel()
     assert lengths_ns.size == pytest.approx(99, abs=2)
     assert lengths_ns.max() < QUERY_NS + 2 * TICK_NS
@@ -40,7 +43,7 @@ def test_pauses_are_spread_evenly_over_the_length_of_a_query():
 
 
 def test_long_queries_have_shorter_pauses_so_that_there_are_some():
-    """Queries of 0.4 s for 10 s: eight or so, of 6 ms on average, not one of 0.2 s."""
+    """For queries of 0.4 s in 10 s there are about eight of 6 ms, and not one of 0.2 s."""
     world = World(lambda _: 400 * QUERY_NS)
     timed = closed_loop.run(
         world.ticking_watch(),
@@ -61,7 +64,7 @@ def test_without_a_sensor_there_are_no_pauses():
 
 
 def test_throughput_leaves_pauses_out():
-    """Offline counts over the whole window: it is as high as without them."""
+    """Offline counts over the whole window, and its throughput is as high as without them."""
     with_pauses, without = timed_with(), timed_with(pauses=False)
     rates = [
         scenario.throughput_per_s("offline", timed, timed.latency_ns.size)

@@ -30,7 +30,7 @@ def logged(inputs, outputs, scores=None, objects=None):
 
 
 def test_predictions_are_summarised():
-    """What is alike, what is no number, and the scores of boxes."""
+    """The summary counts outputs that are alike or not finite, and the scores of boxes."""
     nothing = [[np.zeros((0, 6), np.float32)]] * 3
     no_numbers = [[np.array([np.nan, np.inf])], [np.array([1.0, 2.0])], [np.array([-np.inf, 0.0])]]
     plain, boxes = {"inputs": 3, "alike": 0, "not_finite": 0}, {"objects": 9}
@@ -79,7 +79,10 @@ NORMALISED = np.array([box for box, _ in OBJECTS]) / [320, 240, 320, 240]
 
 
 class PixelBoxes:
-    """A plug-in's decoder: boxes as x1, y1, x2, y2 in pixels of the input, their scores and classes."""
+    """A plug-in's decoder of boxes as x1, y1, x2, y2 in pixels of the input.
+
+    Scores and classes follow them.
+    """
 
     def __init__(self, model, _loaded):
         self._output = model.output
@@ -90,7 +93,10 @@ class PixelBoxes:
 
 
 def scored_replay(folder, family, coordinates, scores=(0.9, 0.8)):
-    """Return the result of a detector that finds these boxes with these scores in each of eight photographs."""
+    """Return the result of a detector that finds these boxes in each of eight photographs.
+
+    The boxes have these scores.
+    """
     folder.mkdir()
     centred = [((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1) for (x1, y1, x2, y2), _ in OBJECTS]
     objects = [(box, category) for box, (_, category) in zip(centred, OBJECTS, strict=True)]
@@ -127,7 +133,10 @@ def scored_replay(folder, family, coordinates, scores=(0.9, 0.8)):
 def test_boxes_of_0_to_1_that_are_read_as_pixels_or_the_reverse_are_no_quiet_ap_of_0(
     tmp_path, monkeypatch
 ):
-    """In every photograph the best boxes have no extent; read as they are meant, they are right."""
+    """The best boxes of every photograph have no extent, which breaks a rule.
+
+    Read as they are meant, they are right.
+    """
     monkeypatch.setitem(DECODERS, "pixel-boxes", f"{__name__}:PixelBoxes")
     pixels, y_first = NORMALISED * 64, [1, 0, 3, 2]
     for name, family, coordinates, is_right in [

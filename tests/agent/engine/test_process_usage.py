@@ -5,7 +5,7 @@ from tests.fixtures.machine_trees import write
 
 
 def test_the_times_of_all_threads_are_counted_together(tmp_path):
-    """Ran and waited, ns; a thread without counters is left out."""
+    """The times ran and waited are in ns, and a thread without counters is left out."""
     threads = {
         f"self/task/{thread}/schedstat": f"{thread}000000 {thread}00000 9\n" for thread in (1, 2, 3)
     }
@@ -16,7 +16,7 @@ def test_the_times_of_all_threads_are_counted_together(tmp_path):
 
 
 def test_a_kernel_without_counters_gives_none(tmp_path):
-    """Unknown is null, not zero, and a thread that ended takes no time back."""
+    """An unknown time is null and not zero, and a thread that ended takes no time back."""
     empty = process_usage.read_scheduling(str(tmp_path))
     assert (empty.ran_ns, empty.waited_ns) == (None, None)
     counters = process_usage.SchedulingCounters(5_000_000, 1_000_000, 10_000_000)

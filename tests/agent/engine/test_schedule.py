@@ -16,7 +16,10 @@ MS = 1_000_000
 
 
 def test_each_user_is_served_beside_the_others():
-    """Three who wait for each other all get through, and none before its arrival; the answers are in the order of arrival."""
+    """Three users who wait for each other all get through, and none before its arrival.
+
+    The answers are in the order of arrival.
+    """
     meeting = threading.Barrier(3, timeout=150)
     watch = Stopwatch(Answering(lambda *_: meeting.wait()))
     begin_ns, begun = side_by_side(watch, [0, MS, 2 * MS])
@@ -27,7 +30,7 @@ def test_each_user_is_served_beside_the_others():
 
 
 def test_who_finds_no_room_is_left_out_and_not_put_off():
-    """Two places, taken until all have arrived: the third and fourth are never begun."""
+    """Two places are taken until all have arrived, so that the others are never begun."""
     answered = []
     last_came = threading.Event()
 
@@ -44,7 +47,7 @@ def test_who_finds_no_room_is_left_out_and_not_put_off():
 
 
 def test_the_first_failure_ends_the_schedule():
-    """Whoever arrives later is not begun any more."""
+    """A query that arrives later is not begun any more."""
     failed = threading.Event()
 
     def answer(*_):

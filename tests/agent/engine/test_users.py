@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.engine.users`: each user waits for an answer, and all are served at once."""
+"""Facts about `edgemeter.agent.engine.users`.
+
+Each user waits for an answer, and all are served at once.
+"""
 
 import threading
 
@@ -14,7 +17,7 @@ from tests.fixtures.timing_world import Answering, World
 
 
 def test_each_user_has_one_query_at_a_time_and_all_are_at_work():
-    """Nobody gets through before three are there at once, and no user has two."""
+    """No query ends before three are under way at once, and no user has two."""
     meeting, at_work, counts, users = threading.Barrier(3, timeout=150), set(), [], set()
 
     def answer(number, user):
@@ -34,7 +37,7 @@ def test_each_user_has_one_query_at_a_time_and_all_are_at_work():
 
 
 def test_the_first_failure_ends_the_loop_of_every_user():
-    """No query begins after it but those under way."""
+    """No query begins after it except those under way."""
     answered = []
 
     def answer(number, _):
@@ -47,7 +50,10 @@ def test_the_first_failure_ends_the_loop_of_every_user():
 
 
 def test_the_first_query_of_each_user_is_before_all_others():
-    """Half of the queries begin when every user is through with it, however late the slowest of them is."""
+    """Half of the queries begin when every user is through with its first.
+
+    That holds however late the slowest of them is.
+    """
     slow, slowest, numbers, users, at_looks = threading.Event(), [], [], set(), []
 
     def answer(number, user):
@@ -74,7 +80,7 @@ def test_the_first_query_of_each_user_is_before_all_others():
 
 
 def test_a_failure_of_the_ramp_up_is_none_of_the_timed_queries():
-    """As its answers are none of theirs."""
+    """The answers of the ramp-up are not timed either."""
 
     def answer(number, _):
         if number == -2:
@@ -87,7 +93,7 @@ def test_a_failure_of_the_ramp_up_is_none_of_the_timed_queries():
 
 
 def test_users_of_whom_none_is_answered_end_the_warm_up():
-    """With the reason of the server."""
+    """The error states the reason that the server gave."""
 
     def answer(*_):
         raise AnswerError("no slot", kind="http 503")
@@ -97,7 +103,7 @@ def test_users_of_whom_none_is_answered_end_the_warm_up():
 
 
 def test_a_model_in_the_process_has_no_users():
-    """Whatever a suite states."""
+    """The number of users in a suite is refused for such a model."""
     case = brief_case("m.server", runtime="served", concurrency=4)
     with pytest.raises(ConfigError, match="measure a server"):
         measure_subject(run_job(case), World(lambda _: 1000), 0, lambda _: None)

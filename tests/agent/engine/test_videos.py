@@ -24,7 +24,10 @@ def video(tmp_path):
 
 
 def test_frames_are_prepared_in_their_order(video):
-    """As photographs are, by the model's card: each frame is brighter than the one before."""
+    """They are prepared by the model's card as photographs are.
+
+    Each frame is brighter than the one before.
+    """
     runtime = runtimes.create("litert")
     try:
         model = loading.load_model(one_case(MODEL, mode="rapid", data=str(video)), runtime)
@@ -38,7 +41,7 @@ def test_frames_are_prepared_in_their_order(video):
 
 
 def test_a_video_is_timed_and_not_scored(video):
-    """Its frames are counted; annotations and a part of them are refused."""
+    """Its frames are counted, and annotations or a subset of them are refused."""
     run = one_after_the_other(one_case(MODEL, mode="rapid", data=str(video)))
     assert (run.dataset.name, run.dataset.images, run.accuracy) == ("camera.avi", 10, None)
     assert run.reasons["accuracy"].startswith("a video is only timed")
@@ -48,7 +51,7 @@ def test_a_video_is_timed_and_not_scored(video):
 
 
 def test_a_camera_has_the_rate_that_is_asked_for(monkeypatch, video):
-    """The video's own unless `rate_per_s` names another."""
+    """The rate is the video's own unless `rate_per_s` states another."""
     play_time(monkeypatch)
     assert rapid_run(MODEL, data=str(video), scenario="steady").steady.rate_per_s == 12.5
     assert (

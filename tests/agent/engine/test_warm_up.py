@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.engine.warm_up`: when it ends, and the error rates that its docstring states."""
+"""Facts about `edgemeter.agent.engine.warm_up`.
+
+They show when it ends, and the error rates that its docstring states.
+"""
 
 from itertools import accumulate
 
@@ -16,7 +19,10 @@ NOISE = np.random.default_rng(8).normal(0.0, 1.0, 10_000)
 
 
 def test_a_warm_up_ends_when_the_latency_has_settled():
-    """Or with its limit; clocks take tens of milliseconds to rise, so that 64 queries of 0.1 ms do not suffice."""
+    """It ends with its limit at the latest.
+
+    Clocks take tens of milliseconds to rise, so that 64 queries of 0.1 ms do not suffice.
+    """
     for name, script, limit_s, is_steady, fewest, highest in [
         ("constant", lambda _: 10 * MS, 10.0, True, 64, 64),
         ("quick: half a second", lambda _: MS // 10, 10.0, True, 4_900, 6_950),
@@ -67,7 +73,10 @@ KINDS = ["normal", "skewed", "bimodal", "autocorrelated", "spiked"]
 
 
 def first_settled(series):
-    """Return after how many queries the series is found to have settled, looked at as the warm-up does; None when never."""
+    """Return after how many queries the series is found to have settled.
+
+    It is looked at as the warm-up does; None means never.
+    """
     count = 64
     while count <= LENGTH:
         if warm_up.has_settled(series[:count]):
@@ -93,7 +102,11 @@ def noisy(draw, kind, deviation_ratio):
 
 
 def test_a_series_has_settled_once_its_trend_is_over():
-    """However it scatters by 1%, after 250 queries; one that falls by half over 50 not before 2% are left, and one that rises never."""
+    """A series that scatters by 1% has settled after 250 queries, however it scatters.
+
+    One that falls by half over 50 queries has not before 2% are left, and one that rises never
+    does.
+    """
     draw = np.random.default_rng(13)
     assert all(first_settled(noisy(draw, kind, 0.01)) <= 250 for kind in KINDS)
     falling = 1 + 0.5 * np.exp(-np.arange(LENGTH) / 50)
@@ -105,7 +118,7 @@ def test_a_series_has_settled_once_its_trend_is_over():
 
 
 def test_a_scatter_that_grows_is_not_settled():
-    """The same median with four times the spread in the second half is another state of the machine."""
+    """Four times the spread with the same median is another state of the machine."""
     draw = np.random.default_rng(14)
     series = np.concatenate(
         [1 + 0.02 * draw.standard_normal(2000), 1 + 0.08 * draw.standard_normal(1000)]
@@ -115,14 +128,17 @@ def test_a_scatter_that_grows_is_not_settled():
 
 
 def test_mann_kendall_knows_trends_and_ties():
-    """A rising line has the largest statistic (n = 10: score 45, variance 125); equal values have none."""
+    """A rising line has the largest statistic, and equal values have none.
+
+    For n = 10 the score is 45 and the variance 125.
+    """
     assert warm_up.mann_kendall(np.arange(10.0)) == pytest.approx(44 / np.sqrt(125))
     assert warm_up.mann_kendall(-np.arange(10.0)) == pytest.approx(-44 / np.sqrt(125))
     assert warm_up.mann_kendall(np.ones(10)) == 0.0
 
 
 def test_theil_sen_is_the_slope_of_most():
-    """One value far off does not move it."""
+    """One value far off does not change it."""
     values = np.arange(20.0) / 10
     values[7] = 50.0
     assert warm_up.theil_sen(values) == pytest.approx(0.1)

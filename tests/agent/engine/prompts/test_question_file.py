@@ -13,7 +13,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_right_answers_are_texts_numbers_or_choices(tmp_path):
-    """Choices stand in the prompt, and their letter is what is right."""
+    """Choices stand in the prompt, and the letter of the right one is the answer."""
     question = {"prompt": "Which is a city?", "choices": ["Seine", "Paris"]}
     file = read_questions(
         write_questions(
@@ -38,7 +38,7 @@ def test_right_answers_are_texts_numbers_or_choices(tmp_path):
 
 
 def test_a_subset_is_drawn_by_its_seed_and_has_a_hash_of_its_own(tmp_path):
-    """The same draw everywhere; a subset asks other questions than all.
+    """The draw is the same everywhere, and a subset asks other questions than the whole file.
 
     The file's hash is the one that sha256sum gives.
     """
@@ -57,7 +57,7 @@ def test_a_subset_is_drawn_by_its_seed_and_has_a_hash_of_its_own(tmp_path):
 
 
 def test_what_is_no_question_is_named(tmp_path):
-    """With the line, and what to give instead."""
+    """The error states the line and what to give instead."""
     for entry, message in [
         ({"prompt": 3, "answer": 3}, r"line 1: Expected `str`"),
         ({"prompt": " ", "answer": 3}, "line 1: the prompt is empty"),

@@ -1,4 +1,7 @@
-"""Facts about where a run on the questions of a file ends: a faster model is asked the same ones as a slower one, however long it has."""
+"""Facts about where a run on the questions of a file ends.
+
+A faster model is asked the same ones as a slower one, however long it has.
+"""
 
 import json
 import time
@@ -42,7 +45,10 @@ def write_lengths(folder: Path, lengths=LENGTHS) -> str:
 
 
 def test_models_of_other_speeds_are_asked_the_same_questions(tmp_path):
-    """Three queries and half a second end within the first pass of a slow model, and in the 36th of a fast one."""
+    """A slow model ends in its first pass, and a fast one in its 36th.
+
+    Both are asked three queries or for half a second.
+    """
     questions = write_lengths(tmp_path)
     fast, slow = (measured(tmp_path, step_ms, questions=questions) for step_ms in (1.0, 90.0))
     assert (fast.latency.count, slow.latency.count) == (36 * len(LENGTHS), len(LENGTHS))
@@ -50,7 +56,7 @@ def test_models_of_other_speeds_are_asked_the_same_questions(tmp_path):
 
 
 def test_a_query_that_fails_asks_no_further_pass():
-    """It was asked, and what was asked is whole: six answers and a failure."""
+    """The failed query was asked, so that six answers and a failure are a whole pass."""
 
     def answer(number, _):
         if number == 1:
@@ -62,7 +68,10 @@ def test_a_query_that_fails_asks_no_further_pass():
 
 @pytest.mark.parametrize("load", [{"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 100.0}])
 def test_users_of_a_server_ask_whole_passes_too(monkeypatch, tmp_path, load):
-    """Of two users, who ask 16 queries at least, and at a rate that brings ten in the time."""
+    """This holds for two users, who ask 16 queries at least, and for a rate of arrivals.
+
+    The rate brings ten queries in the time.
+    """
     run = measure_text(
         monkeypatch,
         PlayedTextServer(),
@@ -76,7 +85,10 @@ def test_users_of_a_server_ask_whole_passes_too(monkeypatch, tmp_path, load):
 
 
 def test_the_time_that_is_expected_is_that_of_whole_passes():
-    """At 1 s a query 10 s end with the second pass of seven; four users ask the 35 of five passes in nine rounds, after a first one."""
+    """At 1 s a query, a run of 10 s ends with the second pass of seven.
+
+    Four users ask the 35 queries of five passes in nine rounds, after a first one.
+    """
     assert closed_loop.seconds(
         plan(queries=3, seconds=10.0, expected_ns=10**9, pass_queries=7)
     ) == pytest.approx(14.0)

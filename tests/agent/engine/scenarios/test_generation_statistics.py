@@ -29,7 +29,10 @@ def moments(*queries: list[int]) -> TokenMoments:
 
 
 def test_a_rate_is_its_time_turned_over():
-    """Both are medians over the queries, whatever one slow query took; prompts of several lengths have a ratio of sums."""
+    """Both are medians over the queries, whatever one slow query took.
+
+    The rate for prompts of several lengths is a ratio of sums.
+    """
     slow = moments(
         *([100 + late, 110 + late, 130 + 2 * late] for late in [0] * 8 + [2] * 2 + [9000] * 3)
     )
@@ -44,12 +47,15 @@ def test_a_rate_is_its_time_turned_over():
 
 
 def test_tpot_follows_its_definition():
-    """(last - first) / (n - 1) a query."""
+    """The time per output token of a query is (last - first) / (n - 1)."""
     assert tpot_ns(moments([100, 110, 130], [200, 240, 280])).tolist() == [15, 40]
 
 
 def test_answers_of_random_lengths_have_the_rate_at_which_their_tokens_came():
-    """A token every 20 ms, whatever the length: 50 a second, in the time per token and in the rate, and no query is left out."""
+    """A token every 20 ms is 50 a second, whatever the lengths of the answers.
+
+    This holds for the time per token and for the rate, and no query is left out.
+    """
     draw = np.random.default_rng(1)
     step_ns = 20_000_000
     lengths = draw.integers(1, 129, 200)
@@ -75,7 +81,10 @@ def later_tokens(*queries):
 
 
 def test_tokens_of_one_piece_and_of_one_burst_are_of_the_first_moment():
-    """One by one, joined, four lines of a segment that are read 30 us apart, and a single token; each query by itself."""
+    """Each query is judged by itself.
+
+    Tokens come one by one, joined, as four lines of a segment that are read 30 us apart, or alone.
+    """
     one_by_one = [100, 2100, 4100, 6100]
     joined = [100, 100, 100, 6100]
     burst = [100, 130, 160, 190, 8100, 8130, 8160, 8190]
@@ -83,7 +92,7 @@ def test_tokens_of_one_piece_and_of_one_burst_are_of_the_first_moment():
 
 
 def test_a_late_second_token_is_later_however_short_the_others_are():
-    """Jitter of a stream is no burst: 40% of the mean gap."""
+    """A gap of 40% of the mean gap is jitter of a stream and not a burst."""
     assert later_tokens([0, 400, 2000, 3000]) == [3]
     assert later_tokens() == []
     assert later_tokens([0, 400, 800, 60_000]) == [3]
@@ -100,7 +109,10 @@ def test_one_token_has_no_tpot_and_no_gap():
 
 
 def test_tokens_that_came_together_have_a_tpot_but_no_gaps():
-    """Gaps of zero are of the stream, not of the model; the tokens of the first chunk came before its moment."""
+    """Gaps of zero belong to the stream and not to the model.
+
+    The tokens of the first chunk came before its moment.
+    """
     joined = moments([100, 100, 100, 130, 130], [100, 130, 130, 130, 160])
     assert joined.stamped_tokens_max() == 3
     assert summarise_gaps(joined) is None
@@ -108,7 +120,11 @@ def test_tokens_that_came_together_have_a_tpot_but_no_gaps():
 
 
 def test_an_answer_that_a_proxy_held_back_has_no_times_of_tokens():
-    """All of it after 2.5 s, within 2 ms; a stream of the same length, a long prompt with few tokens and a pure prefill are no such."""
+    """All tokens of such an answer come after 2.5 s, within 2 ms.
+
+    A stream of the same length, a long prompt with few tokens and a pure prefill are no such
+    answers.
+    """
     ms = 1_000_000
     held_back = moments(*[[2500 * ms + index * ms // 32 for index in range(64)] for _ in range(3)])
     assert "63 tokens came within 1.97 ms after 2,500 ms" in unstreamed_reason(held_back, 512)
@@ -123,7 +139,10 @@ def test_an_answer_that_a_proxy_held_back_has_no_times_of_tokens():
 
 
 def test_an_answer_behind_a_long_hidden_thought_is_not_held_back():
-    """4,000 thoughts and 32 tokens at 40 ms each; a server that kept the 32 back would send them at once."""
+    """After 4,000 hidden tokens, 32 tokens at 40 ms each show that the server streams.
+
+    A server that kept the 32 back would send them at once.
+    """
     ms = 1_000_000
     for step_ms, is_held_back in ((40, False), (0.1, True)):
         stream = [160_000 * ms] * 4000 + [
@@ -143,7 +162,7 @@ def test_the_last_token_of_a_query_and_the_first_of_the_next_did_not_come_togeth
 
 
 def test_gaps_have_the_percentiles_that_their_number_supports_and_no_early_stopping():
-    """110 gaps support a p90, and none of MLPerf's estimates, since gaps within a query depend on each other."""
+    """110 gaps support a p90, but MLPerf's estimates need gaps that do not depend on each other."""
     few = moments(*([100 + 10 * index for index in range(12)] for _ in range(10)))
     latency = summarise_gaps(few)
     assert latency is not None
@@ -152,7 +171,10 @@ def test_gaps_have_the_percentiles_that_their_number_supports_and_no_early_stopp
 
 
 def test_three_tokens_at_once_are_no_stream_unless_they_were_guessed():
-    """A step of speculation gives several at one moment, and a server without it one."""
+    """A step of speculation gives several tokens at one moment.
+
+    A server without speculation gives one.
+    """
     at_once = moments(*[[500_000_000] * 3] * 4)
     assert "in one piece" in unstreamed_reason(at_once, 8)
     assert unstreamed_reason(at_once, 8, step_tokens=8) is None
@@ -160,7 +182,10 @@ def test_three_tokens_at_once_are_no_stream_unless_they_were_guessed():
 
 
 def answers_of_users(users, places, prefill_ms, step_ms, tokens, *, is_held_back=False):
-    """Return the moments and the queries of users in line before a server, who ask again at once; the first of each counts as ramp-up."""
+    """Return the moments and the queries of users who wait in line before a server.
+
+    They ask again at once, and the first query of each counts as ramp-up.
+    """
     free_ms, asks_ms, all_starts, all_moments = [0.0] * places, [0.0] * users, [], []
     for _ in range(10 * users):
         asked_ms, begin_ms = min(asks_ms), max(min(asks_ms), min(free_ms))
@@ -190,7 +215,10 @@ def answers_of_users(users, places, prefill_ms, step_ms, tokens, *, is_held_back
 
 
 def test_a_line_inside_the_server_is_no_held_back_stream():
-    """One place, 16 users: 15 others are answered before each, and a token still takes 50 ms; of a server that holds back that shows."""
+    """Of 16 users at one place, 15 are answered before each, and a token still takes 50 ms.
+
+    A server that holds answers back is found all the same.
+    """
     answers, timed = answers_of_users(16, 1, 5100, 50, 16)
     generation, reason = with_times(make_generation(prompt_tokens=512), answers, None, timed)
     assert answers.first_ns.min() > 90e9

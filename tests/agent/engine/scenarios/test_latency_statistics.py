@@ -26,7 +26,10 @@ def test_the_binomial_distribution_is_exact():
 
 
 def test_a_percentile_that_too_few_queries_support_is_refused():
-    """64 queries give p50 and p90, and 661 no p99; one more states it, in MLPerf's scenario with the slowest query as estimate."""
+    """64 queries give p50 and p90, and 661 give no p99, which one more does.
+
+    In MLPerf's scenario the estimate is then the slowest query.
+    """
     latency = latency_statistics.summarise_latency(shuffled(64) * 1_000_000, "single_stream")
     assert latency.count == 64
     assert latency.p50_ms == 32.5
@@ -42,7 +45,10 @@ def test_a_percentile_that_too_few_queries_support_is_refused():
 
 
 def test_one_query_has_no_percentiles_and_no_spread():
-    """It is counted, and nothing is claimed about its distribution; a stage without samples is absent."""
+    """It is counted, and nothing is claimed about its distribution.
+
+    A stage without samples is absent.
+    """
     latency = latency_statistics.summarise_latency(
         np.array([5_000_000], dtype=np.int64), "single_stream"
     )

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.engine.scenarios.poisson`: users of a server, who wait for nobody here."""
+"""Facts about `edgemeter.agent.engine.scenarios.poisson`.
+
+The users of a server wait for nobody here.
+"""
 
 import numpy as np
 
@@ -18,13 +21,16 @@ def timed(arrivals_ms, latency_ms, unserved=0):
 
 
 def test_the_most_in_flight_are_counted():
-    """A query that ends when another starts is over."""
+    """A query that ends when another starts is not in flight with it."""
     assert poisson.in_flight_max(timed([0, 10, 20], [10, 10, 10])) == 1
     assert poisson.in_flight_max(timed([0, 5, 9, 30], [10, 10, 10, 1])) == 3
 
 
 def served(rate_ratio, places, queries=400):
-    """Return the queries of a server of `places` that takes 100 ms each, at `rate_ratio` of what it can serve."""
+    """Return the queries of a server of `places` that takes 100 ms each.
+
+    They come at `rate_ratio` of the rate that it can serve.
+    """
     draw = np.random.default_rng(queries)
     arrivals = np.cumsum(draw.exponential(100 / places / rate_ratio, queries))
     free, ends = [0.0] * places, []
@@ -36,7 +42,10 @@ def served(rate_ratio, places, queries=400):
 
 
 def test_a_rate_above_what_a_server_can_leaves_a_backlog():
-    """However many it serves at once, which nobody reports; at 80% of it there is none, although queries overlap all the time."""
+    """The backlog is found however many queries the server takes at once, which is unknown.
+
+    At 80% of the capacity there is none, although queries overlap all the time.
+    """
     for places in [1, 16]:
         with table_row(places):
             assert poisson.keeps_up(served(0.8, places))
@@ -45,7 +54,10 @@ def test_a_rate_above_what_a_server_can_leaves_a_backlog():
 
 
 def answered(rate_per_s, seconds, service_s, places=10_000, seed=1):
-    """Return queries at this rate of a server of so many places, whose answers take what `service_s` draws."""
+    """Return queries at this rate of a server of so many places.
+
+    Its answers take the times that `service_s` draws.
+    """
     draw = np.random.default_rng(seed)
     arrivals = np.cumsum(draw.exponential(1 / rate_per_s, round(rate_per_s * seconds)))
     service = service_s(draw, arrivals)
@@ -70,7 +82,10 @@ def filling(_, arrivals):
 
 
 def test_answers_of_any_length_are_no_backlog():
-    """A minute at 2/s of a server that has room for all; of 14 places, which serve 2.7/s, still none, of 8 there is one."""
+    """A server with room for the rate has no backlog, and one with 8 places has.
+
+    The rate is 2/s for a minute with room for all, 2/s with 16 places, and 3/s with 8.
+    """
     for seed in range(2):
         with table_row(seed):
             assert poisson.keeps_up(answered(2.0, 60.0, any_length, seed=seed))
@@ -82,7 +97,10 @@ def test_answers_of_any_length_are_no_backlog():
 
 
 def test_a_schedule_as_short_as_a_few_answers_shows_nothing():
-    """64 queries at 20/s arrive before the first few are answered; ten times what a server can is seen all the same."""
+    """64 queries at 20/s arrive before the first few are answered.
+
+    Ten times the capacity of a server is seen all the same.
+    """
     assert poisson.keeps_up(answered(20.0, 3.2, filling)) is None
     assert poisson.keeps_up(answered(2.0, 8.0, any_length)) is None
     assert poisson.keeps_up(served(10.0, 2, queries=64)) is False

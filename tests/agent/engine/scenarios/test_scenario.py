@@ -26,7 +26,10 @@ OFFLINE = 'scenario = "offline"'
 
 
 def test_the_models_shape_and_the_scenario_make_the_query(tmp_path):
-    """Samples are joined where the batch dimension is open; else a query has as many as the model takes."""
+    """Samples are joined where the batch dimension is open.
+
+    Else a query has as many samples as the model takes.
+    """
     for lines, inputs, shape in [
         ((), OPEN, (1, 1)),
         ((), ONE, (1, 1)),
@@ -57,7 +60,7 @@ def test_an_input_without_a_batch_makes_a_model_without_one():
 
 
 def test_batches_are_made_of_the_items_and_fit_the_memory():
-    """Samples stand along the first dimension, input by input; no more batches than fit."""
+    """Samples are joined along the first dimension of each input, in as many batches as fit."""
     items = [[np.full((1, 2), n, np.float32), np.full((1, 1), 10 * n, np.int8)] for n in range(5)]
     batches = scenario.joined_batches(items, 3, 3 * 9 * 2, seed=1)
     assert len(batches) == 2

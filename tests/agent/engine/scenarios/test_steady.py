@@ -14,7 +14,10 @@ NEAR_NS = 5_000
 
 
 def offered(script, **changes):
-    """Return what came of frames whose calls take what the script says, ns: 10 a second unless they differ, due at the next one."""
+    """Return the outcome of frames whose calls take the times that the script gives, ns.
+
+    10 a second come unless they differ, and each is due when the next one comes.
+    """
     world = World(script)
     settings = {"queries": 1, "seconds": 1.0, "rate_per_s": 10.0, "expected_ns": MS} | changes
     return world, schedules.run_steady(world.ticking_watch(), plan(**settings))
@@ -25,7 +28,10 @@ def numbers(timed):
 
 
 def test_frames_arrive_by_the_schedule_and_end_with_it():
-    """10 a second come every 100.67 ms in the first half of the shift; the timed part ends with the period of the last one."""
+    """10 a second come every 100.67 ms in the first half of the shift.
+
+    The timed part ends with the period of the last frame.
+    """
     world, timed = offered(lambda _: 20 * MS)
     assert (timed.arrivals_ns - timed.begin_ns).tolist() == [
         round(number * 302 * MS / 3) for number in range(10)
@@ -39,7 +45,9 @@ def test_frames_arrive_by_the_schedule_and_end_with_it():
 
 
 def test_a_model_that_takes_a_frame_and_a_half_misses_by_hand():
-    """Calls of 155 ms, a frame every 100.67, one may wait, 175 ms to answer: 3 dropped, 4 late, 3 in time.
+    """Of ten frames 3 are dropped, 4 are late and 3 are in time.
+
+    Calls take 155 ms, a frame comes every 100.67, one may wait, and 175 ms are left to answer.
 
     0: 0 to 155. 1 waits from 100.67: 155 to 310, after 209.33 ms, late. 2 waits from 201.33, 3
     takes its place at 302: 310 to 465, 163 ms. 4 waits from 402.67: 465 to 620, 217.33 ms, late. 5
@@ -84,7 +92,9 @@ class Oversleeping(World):
 
 
 def test_late_wake_ups_are_no_work_of_the_model():
-    """Six calls of 20 ms in 1,195 ms are 10% of the time, and ten a second would take 20% of it, however late Edgemeter woke up for them.
+    """Six calls of 20 ms in 1,195 ms are 10% of the time, however late Edgemeter woke up.
+
+    Ten calls a second would take 20% of it.
 
     0: 350 to 370. 1 to 3 arrived, one may wait: 3, 370 to 390. 4 is awaited: 753 to 773. 7: 773 to
     793. 8: 1,155 to 1,175. 9: to 1,195.
@@ -102,7 +112,10 @@ def test_late_wake_ups_are_no_work_of_the_model():
 
 
 def test_copying_the_inputs_of_frames_that_wait_takes_the_time_that_they_need():
-    """Calls of 95 ms hold ten a second; with 10 ms to copy the inputs of one that waits they do not, though the model is busy for 90%."""
+    """Calls of 95 ms hold ten a second, but not with 10 ms to copy inputs of waiting frames.
+
+    The model is busy for 90% of the time then.
+    """
 
     class Copying(World):
         def bind(self, number, user=None):
@@ -119,7 +132,10 @@ def test_copying_the_inputs_of_frames_that_wait_takes_the_time_that_they_need():
 
 
 def test_a_rate_far_beyond_the_model_ends_on_schedule():
-    """A million frames a second of a model that takes 30 ms: the last answer comes with the schedule, or a second after it at most."""
+    """The last answer comes with the schedule, or a second after it at most.
+
+    A million frames a second come to a model that takes 30 ms.
+    """
     _, timed = offered(lambda _: 30 * MS, rate_per_s=1e6, seconds=0.5)
     assert timed.latency_ns.size + timed.unserved == 500_000
     assert timed.end_ns - timed.begin_ns <= 1_540 * MS
@@ -147,7 +163,10 @@ class Failing(World):
 
 
 def test_a_frame_without_a_reply_of_the_server_is_dropped_and_counted_by_its_kind():
-    """3 and 7 fail, and 4 and 8, which wait for them, are answered 69 ms after their arrival; where all fail nothing is measured."""
+    """Frames 3 and 7 fail, and 4 and 8, which wait for them, are answered after 69 ms.
+
+    Where all frames fail nothing is measured.
+    """
     world = Failing(lambda _: 20 * MS)
     timed = schedules.run_steady(
         world.ticking_watch(), plan(queries=1, seconds=1.0, rate_per_s=10.0, expected_ns=MS)
@@ -167,7 +186,10 @@ def test_a_frame_without_a_reply_of_the_server_is_dropped_and_counted_by_its_kin
 
 
 def test_inputs_are_drawn_or_taken_in_order():
-    """In order frame n takes input n, over and over; else the same seed draws the same, and all of them."""
+    """In order frame n takes input n, over and over.
+
+    Else the same seed draws the same inputs, and all of them.
+    """
     assert list(plan(in_order=True).drawn(5)) == [0, 1, 2, 3, 4]
     order = plan().drawn(5)
     assert order == plan().drawn(5) != plan(seed=4).drawn(5)
@@ -175,7 +197,10 @@ def test_inputs_are_drawn_or_taken_in_order():
 
 
 def test_a_schedule_has_queries_and_seconds():
-    """15 a second for an hour are 54,000; 0.07 a second for 100 s are 7, though the product is above it by its last digit."""
+    """15 a second for an hour are 54,000 frames, and 0.07 a second for 100 s are 7.
+
+    The latter product is above 7 by its last digit.
+    """
     for rate, seconds, queries, frames in (
         (15.0, 3600.0, 128, 54_000),
         (0.07, 100.0, 1, 7),
@@ -189,7 +214,7 @@ def test_a_schedule_has_queries_and_seconds():
 
 
 def test_a_frame_that_is_answered_at_its_deadline_is_in_time():
-    """One that takes a nanosecond longer is not."""
+    """A frame that takes a nanosecond longer is late."""
     schedule = FrameSchedule(15.0, 60 * MS, 2)
     assert steady.in_time(
         schedule, schedule.arrivals_ns(np.arange(2)), np.array([60 * MS, 60 * MS + 1])
@@ -201,7 +226,10 @@ RATES = (0.5, 3.0, 7.3, 10.0, 14.985, 15.0, 25.0, 29.97, 30.0, 50.0, 120.0)
 
 @pytest.mark.parametrize("rate", RATES)
 def test_as_many_frames_come_in_a_minute_as_were_asked_for(rate):
-    """Each is at most a period, or 100 ms, later than at the exact rate, gaps differ by 0.67% at most, and moments tell the numbers."""
+    """Each frame is at most a period, or 100 ms, later than at the exact rate.
+
+    Gaps differ by 0.67% at most, and the moments tell the numbers of the frames.
+    """
     schedule = FrameSchedule(rate, MS, round(rate * 600))
     arrivals_ns = schedule.arrivals_ns()
     assert schedule.length_ns == pytest.approx(schedule.frames / rate * 1e9, abs=1)
@@ -219,9 +247,10 @@ def test_as_many_frames_come_in_a_minute_as_were_asked_for(rate):
 
 
 def worst_error(arrivals_s, period_s, tick_s):
-    """Return how far the mean of what a sensor sees each tick is from the true mean power, at worst by its phase, as a ratio.
+    """Return how far the mean power that a sensor sees is from the true one, as a ratio.
 
-    Calls take 30% of the time between frames, with 6 W where the board idles at 2.
+    The sensor sees each tick, and its phase is the worst. Calls take 30% of the time between
+    frames, with 6 W where the board idles at 2.
     """
     end_s = arrivals_s[-1] + period_s
     true_w = 2 + 4 * 0.3 * period_s * arrivals_s.size / end_s
@@ -248,7 +277,11 @@ def worst_error(arrivals_s, period_s, tick_s):
     ],
 )
 def test_a_sensor_with_a_hidden_clock_sees_all_of_a_frame(rate, tick_ms, seconds):
-    """A clock of half a frame, one or two is off by 1%, and 100 ppm or 1% away by 9%; at the exact rate by 25% and more."""
+    """A clock of half a frame, one frame or two is off by less than 2%.
+
+    A clock that is 100 ppm or 1% away from them is off by up to 9%. At the exact rate it would be
+    25% and more.
+    """
     arrivals_s = FrameSchedule(rate, MS, round(rate * seconds)).arrivals_ns() / 1e9
     assert worst_error(arrivals_s, 1 / rate, tick_ms / 1000) < 0.02
     for away, limit in ((1e-4, 0.09), (0.01, 0.09), (0.03, 0.03)):

@@ -24,7 +24,10 @@ def timed(starts_ms, latency_ms, users):
 
 
 def test_rates_end_when_the_first_user_has_nothing_left():
-    """Two users of 10 ms a query, the last of which takes 30: four and a third queries in 20 ms, before a tail of 20 ms."""
+    """Four and a third queries end in 20 ms, before a tail of 20 ms that does not count.
+
+    Two users ask queries of 10 ms, the last of which takes 30.
+    """
     queries = timed([0, 0, 10, 10], [10, 10, 10, 30], 2)
     assert queries.busy_end_ns == 20 * MS
     load = scenario.load_of_timed(queries, 1, None)
@@ -41,7 +44,10 @@ def test_rates_end_when_the_first_user_has_nothing_left():
 
 
 def test_the_burst_at_the_start_is_in_no_rate():
-    """Two first queries ended at 12 and 20 ms: of one from 12 to 32 ms three fifths count, and of its four tokens the two after 20 ms."""
+    """Rates begin when the first queries of both users have ended, at 12 and 20 ms.
+
+    Of a query from 12 to 32 ms three fifths count, and of its four tokens the two after 20 ms.
+    """
     queries = replace(
         timed([12, 20, 32, 40], [20, 20, 20, 20], 2), ramp_up_ns=np.array([12, 20]) * MS
     )
@@ -57,7 +63,10 @@ def test_the_burst_at_the_start_is_in_no_rate():
 
 
 def test_tokens_that_came_with_the_first_are_not_decoded():
-    """Two users, a place for each; 100 ms to the first four of 32 tokens, then four each 40 ms: 28 in 380 ms a user, and 32 in all."""
+    """Each of two users decodes 28 tokens in 380 ms, and gets 32 in all.
+
+    Each has a place, and the first four tokens come after 100 ms, then four each 40 ms.
+    """
     starts = [380 * number for number in range(20) for _ in range(2)]
     queries = timed(starts, [380] * 40, 2)
     chunks_ms = [100 + 40 * chunk for chunk in range(8) for _ in range(4)]
