@@ -76,7 +76,8 @@ def world(
     """Return a board with a load of the vision kind, both drawn at random."""
     timed_s, idle_s = lengths_s[draw.integers(len(lengths_s))]
     usual: dict[str, Any] = {
-        "load": bursts(draw), "sensor": sensor or Sensor(), "timed_s": timed_s, "idle_s": idle_s, "idle_w": draw.uniform(2, 4.5),
+        "load": bursts(draw), "sensor": sensor or Sensor(), "timed_s": timed_s, "idle_s": idle_s,
+        "idle_w": draw.uniform(2, 4.5),
         "wander_w": draw.uniform(0.005, 0.04), "warm_up_s": draw.uniform(3, 15),
     }  # fmt: skip
     return World(**(usual | changes))
@@ -85,7 +86,8 @@ def world(
 def bursts(draw: Draw, **changes: Any) -> Bursts:
     """Return a closed loop of 8 to 70 queries a second."""
     usual: dict[str, Any] = {
-        "fps": math.exp(draw.uniform(math.log(8), math.log(70))), "duty": draw.uniform(0.3, 0.8), "high_w": draw.uniform(3, 8),
+        "fps": math.exp(draw.uniform(math.log(8), math.log(70))), "duty": draw.uniform(0.3, 0.8),
+        "high_w": draw.uniform(3, 8),
         "low_w": draw.uniform(0.3, 1.5), "jitter": draw.uniform(0.005, 0.03),
     }  # fmt: skip
     return Bursts(**(usual | changes))
@@ -207,7 +209,7 @@ def _late() -> dict[str, Callable[[Draw], World]]:
 def _steady() -> dict[str, Callable[[Draw], World]]:
     """Return frames at an exact rate next to a clock of the sensor.
 
-    One clock is too fast for the readings to show it, and the slower ones are shown.
+    The readings do not show the fastest clock, and show the slower ones.
     """
 
     def locked(draw: Draw, fps: float, clock_s: float, **changes: bool) -> World:
@@ -423,9 +425,9 @@ def _disturbed() -> dict[str, Callable[[Draw], World]]:
 
 
 def _lengths() -> dict[str, Callable[[Draw], World]]:
-    """Return blocks that are watched and short.
+    """Return worlds of unusual lengths.
 
-    Others leave few values of the sensor, or take minutes.
+    Their blocks are watched and short, leave few values of the sensor, or take minutes.
     """
 
     def watched(draw: Draw, **sensor: Any) -> World:
@@ -498,7 +500,10 @@ def sensor_cells() -> Iterator[tuple[str, sensor_worlds.World]]:
     yield from _sensor_loads()
     yield from _sensor_clocks()
     for (name, mishap), lag in product(MISHAPS.items(), (0.0, 1.0)):
-        yield f"10 Hz, lag {lag:g} s, {name}", dataclasses.replace(usual(lag_s=lag), **mishap)  # type: ignore[arg-type]
+        yield (
+            f"10 Hz, lag {lag:g} s, {name}",
+            dataclasses.replace(usual(lag_s=lag), **mishap),  # type: ignore[arg-type]
+        )
     for idle_s, timed_s, lag in ((30, 60, 0.0), (60, 60, 0.0), (60, 300, 0.0), (30, 60, 1.0)):
         yield (
             f"idle wanders, {idle_s} s of it, {timed_s} s timed, lag {lag:g} s",

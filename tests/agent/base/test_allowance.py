@@ -1,4 +1,4 @@
-"""How much each of many senders may send."""
+"""Facts about how much each of many senders may send."""
 
 from edgemeter.agent.base import allowance
 from edgemeter.agent.base.allowance import Allowance

@@ -139,8 +139,7 @@ def test_what_sends_another_reply_is_no_broker():
 
 @pytest.mark.services
 def test_the_embedded_broker_speaks_3_1_1():
-    """The probe is answered at once, although this broker would misread a real CONNECT of MQTT 5.
-    """
+    """The probe is answered at once, although the broker would misread a CONNECT of MQTT 5."""
     broker = EmbeddedBroker()
     assert broker_address.mqtt_version(broker.start(), 1) == "3.1.1"
     broker.stop()

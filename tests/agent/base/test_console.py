@@ -13,7 +13,7 @@ from edgemeter.agent.base.live_lines import LiveLines
 
 
 class TerminalText(io.StringIO):
-    """What a terminal was sent."""
+    """A terminal's stream that keeps the text that it was sent."""
 
     def isatty(self):
         return True

@@ -110,6 +110,6 @@ def test_plain_digits_have_no_exponent():
 
 def test_a_length_of_time_is_written_for_people():
     """A duration is written in two units at most."""
-    assert [figures.duration(length_s) for length_s in (0.2, 8, 59.6, 60, 125, 3600, 4800, 7199.9)] == [
-        "0 s", "8 s", "1 min", "1 min", "2 min 5 s", "1 h", "1 h 20 min", "2 h",
-    ]  # fmt: skip
+    assert [
+        figures.duration(length_s) for length_s in (0.2, 8, 59.6, 60, 125, 3600, 4800, 7199.9)
+    ] == ["0 s", "8 s", "1 min", "1 min", "2 min 5 s", "1 h", "1 h 20 min", "2 h"]

@@ -12,20 +12,20 @@ pytestmark = pytest.mark.services
 
 
 class Prompt(HttpHandler):
-    """Answers at once."""
+    """A handler that answers at once."""
 
     def answer(self) -> None:
         self.respond(200, b"ok")
 
 
 class StrictServer(HttpServer):
-    """Waits a short time for a request."""
+    """A server that waits for a request for a short time only."""
 
     head_s = 0.5
 
 
 class PatientServer(HttpServer):
-    """Has room for four, and time."""
+    """A server that has room for four connections, and time for them."""
 
     most_connections = 4
     head_s = 1000.0

@@ -37,7 +37,7 @@ def _this_process(monkeypatch):
 
 
 class Dropped:
-    """Python drops what is raised while it deletes an object."""
+    """An object whose deletion raises an interrupt, which Python drops."""
 
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
@@ -101,7 +101,8 @@ def test_a_signal_in_a_deferred_block_is_raised_at_its_end():
     """It is raised at the end of the outermost block, unless `check` raises it before."""
     interrupts.handle()
     steps = []
-    with pytest.raises(KeyboardInterrupt), interrupts.deferred():  # noqa: PT012 - the block raises at its end
+    # The block raises at its end.
+    with pytest.raises(KeyboardInterrupt), interrupts.deferred():  # noqa: PT012
         with interrupts.deferred():
             signal.raise_signal(signal.SIGINT)
             steps.append("inner")
@@ -172,7 +173,8 @@ def test_a_lost_interrupt_ends_the_wait_for_a_line(monkeypatch):
     interrupts.handle()
     lose_ctrl_c()
     reading, writing = os.pipe()
-    with open(reading, "rb") as pipe, pytest.raises(KeyboardInterrupt):  # noqa: PTH123 - a descriptor
+    # The pipe is a descriptor and has no path.
+    with open(reading, "rb") as pipe, pytest.raises(KeyboardInterrupt):  # noqa: PTH123
         next(interrupts.lines(pipe))
     os.close(writing)
 

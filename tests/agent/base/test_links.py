@@ -25,8 +25,10 @@ def outside(tmp_path):
     folder = tmp_path / "outside"
     folder.mkdir()
     contents = {
-        "id_rsa": KEY, "photo.png": PNG, "a.npy": b"\x93NUMPY\1\0", "classes.txt": b"cat\n\xc3\xa9toile\n", "part.bin": b"\0\1\xff",
-        "key.bin": KEY, "Cookies": b"SQLite format 3\0", f"{HASH}": PNG, f"text-{HASH}": b"cat\n", f"SHA256E-s3--{HASH}.txt": b"cat\n",
+        "id_rsa": KEY, "photo.png": PNG, "a.npy": b"\x93NUMPY\1\0",
+        "classes.txt": b"cat\n\xc3\xa9toile\n", "part.bin": b"\0\1\xff",
+        "key.bin": KEY, "Cookies": b"SQLite format 3\0", f"{HASH}": PNG, f"text-{HASH}": b"cat\n",
+        f"SHA256E-s3--{HASH}.txt": b"cat\n",
         "empty.txt": b"",
     }  # fmt: skip
     for name, content in contents.items():
@@ -51,7 +53,8 @@ def test_a_link_is_followed_to_a_file_of_the_type_of_its_name(named, outside):
     store gave it.
     """
     for name, target in [
-        ("x.jpg", "photo.png"), ("X.JPEG", HASH), ("x.npy", "a.npy"), ("x.txt", "classes.txt"), ("x.txt", "empty.txt"),
+        ("x.jpg", "photo.png"), ("X.JPEG", HASH), ("x.npy", "a.npy"), ("x.txt", "classes.txt"),
+        ("x.txt", "empty.txt"),
         ("x.txt", f"text-{HASH}"), ("x.txt", f"SHA256E-s3--{HASH}.txt"), ("x.bin", "part.bin"),
     ]:  # fmt: skip
         with table_row(name, target):
@@ -69,12 +72,18 @@ def test_a_link_to_anything_else_is_refused_by_its_name(named, outside):
     process, and text whose name ends otherwise than the link's.
     """
     for name, target, fault in [
-        ("x.jpg", "id_rsa", "not known to be a .jpg file"), ("x.npy", "id_rsa", "not known to be a .npy file"),
-        ("x.txt", "id_rsa", "not known to be a .txt file"), ("x.txt", "photo.png", "not known to be a .txt file"),
-        ("x.bin", "id_rsa", "not known to be a .bin file"), ("x.bin", "key.bin", "not known to be a .bin file"),
-        ("x.bin", "Cookies", "not known to be a .bin file"), ("x.txt", "/proc/self/environ", "not known to be a .txt file"),
-        ("cat", "folder", "which is a folder"), ("x.jpg", "folder", "which is a folder"), (".hidden", "folder", "which is a folder"),
-        ("x.jpg", "fifo", "no regular file"), ("x", "/dev/zero", "no regular file"), ("x.npy", "socket", "no regular file"),
+        ("x.jpg", "id_rsa", "not known to be a .jpg file"),
+        ("x.npy", "id_rsa", "not known to be a .npy file"),
+        ("x.txt", "id_rsa", "not known to be a .txt file"),
+        ("x.txt", "photo.png", "not known to be a .txt file"),
+        ("x.bin", "id_rsa", "not known to be a .bin file"),
+        ("x.bin", "key.bin", "not known to be a .bin file"),
+        ("x.bin", "Cookies", "not known to be a .bin file"),
+        ("x.txt", "/proc/self/environ", "not known to be a .txt file"),
+        ("cat", "folder", "which is a folder"), ("x.jpg", "folder", "which is a folder"),
+        (".hidden", "folder", "which is a folder"),
+        ("x.jpg", "fifo", "no regular file"), ("x", "/dev/zero", "no regular file"),
+        ("x.npy", "socket", "no regular file"),
     ]:  # fmt: skip
         with table_row(name, target):
             link = named / name
@@ -146,7 +155,8 @@ def test_a_link_beside_a_model_is_followed_likewise(named, outside):
     model.write_bytes(b"\n\x08location\x12" + bytes([len(location)]) + location)
     (named / "id_rsa").write_bytes(KEY)
     for name, target in [
-        ("net.onnx.toml", outside / "id_rsa"), ("net.bin", outside / "key.bin"), ("vocab.txt", outside / "id_rsa"),
+        ("net.onnx.toml", outside / "id_rsa"), ("net.bin", outside / "key.bin"),
+        ("vocab.txt", outside / "id_rsa"),
         ("tokenizer.json", outside / "folder"), ("net.bin", "id_rsa"),
     ]:  # fmt: skip
         with table_row(name, target):

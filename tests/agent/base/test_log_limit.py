@@ -1,4 +1,7 @@
-"""What a server logs about one device: a line a minute, and how many it left out."""
+"""Facts about the log lines of a server on one device.
+
+There is one line a minute, with the number of those that were left out.
+"""
 
 import logging
 

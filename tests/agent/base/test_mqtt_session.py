@@ -40,7 +40,7 @@ class Mute(socketserver.StreamRequestHandler):
 
 
 class Events(SessionEvents):
-    """Publishes one message whenever a connection is up."""
+    """A listener that publishes one message whenever a connection is up."""
 
     def __init__(self):
         self.times = 0
@@ -122,7 +122,7 @@ def test_the_pause_grows_while_connections_end_with_an_unanswered_message(mute, 
 
 
 def test_an_acknowledgement_removes_a_publish_whichever_comes_first():
-    """paho-mqtt may report from its own thread before `publish` has returned."""
+    """The client may report an acknowledgement from its own thread before `publish` returns."""
     outstanding = OutstandingPublishes()
     outstanding.published(1, qos=1)
     assert len(outstanding) == 1
@@ -154,7 +154,7 @@ def test_what_went_with_a_connection_is_not_waited_for():
 
 
 class Slow(SessionEvents):
-    """Takes messages and acknowledges none by itself."""
+    """A listener that takes messages and acknowledges none by itself."""
 
     def __init__(self):
         self.session = None

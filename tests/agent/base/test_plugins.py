@@ -46,7 +46,8 @@ class Count(Plain):
     def answer(self, index, outputs):
         self.right = outputs[0][0] == list(self.given[2].targets.values())[index]
     def score(self, parts="all"):
-        return Accuracy(metric="count", value=float(self.right), images=1, dataset_sha256=self.given[2].sha256)
+        sha256 = self.given[2].sha256
+        return Accuracy(metric="count", value=float(self.right), images=1, dataset_sha256=sha256)
 
 class Counts:
     def recognises(self, folder, annotations):

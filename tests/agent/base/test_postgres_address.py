@@ -23,7 +23,10 @@ def test_an_address_is_shown_without_its_password():
         (f"postgresql://ada:{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
         (f"postgresql://ada:a@{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
         (
-            f"postgresql://ada@a.example,b.example:5433/lab?password={SECRET}&target_session_attrs=read-write",
+            (
+                "postgresql://ada@a.example,b.example:5433/lab"
+                f"?password={SECRET}&target_session_attrs=read-write"
+            ),
             "postgresql://ada@a.example,b.example:5433/lab?target_session_attrs=read-write",
         ),
         (

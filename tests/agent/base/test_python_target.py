@@ -50,7 +50,8 @@ def test_the_source_of_a_module_is_found_without_running_its_package(tmp_path, m
         for name in ("wide", "wide.net", "wide.plain.deep")
     }
     assert sources == {
-        "wide": tmp_path / "wide/__init__.py", "wide.net": tmp_path / "wide/net.py", "wide.plain.deep": tmp_path / "wide/plain/deep.py",
+        "wide": tmp_path / "wide/__init__.py", "wide.net": tmp_path / "wide/net.py",
+        "wide.plain.deep": tmp_path / "wide/plain/deep.py",
     }  # fmt: skip
     assert {python_target.parse(f"{name}:make").top for name in sources} == {tmp_path / "wide"}
     assert "wide" not in sys.modules

@@ -33,9 +33,11 @@ def test_a_day_and_a_clock_are_read_in_every_usual_form():
 def test_a_number_counts_from_1970_or_from_anywhere():
     """The size of a number decides unless it has a unit; anything else is no moment."""
     for text, at_s in [
-        ("1700000000.5", 1700000000.5), ("1700000000500", 1700000000.5), ("1700000000500000", 1700000000.5), ("12,5", 12.5),
+        ("1700000000.5", 1700000000.5), ("1700000000500", 1700000000.5),
+        ("1700000000500000", 1700000000.5), ("12,5", 12.5),
         ("500 ms", 0.5), ("20260522110000", None),
-        ("123456789012345", None), ("5 A", None), ("noon", None), ("2026-13-22 10:00:00", None), ("1:2:3", None),
+        ("123456789012345", None), ("5 A", None), ("noon", None), ("2026-13-22 10:00:00", None),
+        ("1:2:3", None),
     ]:  # fmt: skip
         with table_row(text):
             moment = parse_moment(text)

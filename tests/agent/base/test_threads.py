@@ -25,7 +25,8 @@ def test_a_thread_that_dies_ends_the_service_with_a_line_that_names_it():
     The error says of what and where the thread died.
     """
     before = threading.excepthook
-    with pytest.raises(UnavailableError) as ended, until_stopped() as stopped:  # noqa: PT012 - the wait belongs to it
+    # The wait belongs to the block that raises.
+    with pytest.raises(UnavailableError) as ended, until_stopped() as stopped:  # noqa: PT012
         start(overflow)
         assert stopped.wait(DEADLINE_S)
     text = str(ended.value)

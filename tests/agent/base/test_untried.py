@@ -1,4 +1,7 @@
-"""What never ran on its hardware says so in three places, which go by one list."""
+"""Facts about runtimes and sensors that never ran on their hardware.
+
+Three places say so, and go by one list.
+"""
 
 import io
 import re

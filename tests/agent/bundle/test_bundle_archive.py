@@ -202,46 +202,79 @@ DAMAGE = {
     "twice": (_twice, OTHER_ZIP),
     "upwards": (_with("../evil"), "../evil is not in the manifest"),
     "absolute": (_with("/etc/passwd"), "is not in the manifest"),
-    "a listed file that leads elsewhere": (_listing(_elsewhere), "manifest.json is not the manifest of a bundle"),
+    "a listed file that leads elsewhere": (
+        _listing(_elsewhere),
+        "manifest.json is not the manifest of a bundle",
+    ),
     "bomb": (_bomb, OTHER_ZIP),
     "bytes counted many times": (_counted_twice, OTHER_ZIP),
     "compressed": (_of_another_writer, OTHER_ZIP),
-    "many": (_raw(lambda files: [*files.items(), *((f"samples/{n}", b"") for n in range(300))]), "is not in the manifest"),
+    "many": (
+        _raw(lambda files: [*files.items(), *((f"samples/{n}", b"") for n in range(300))]),
+        "is not in the manifest",
+    ),
     "encrypted": (_flag, "encrypted"),
     "lying": (_lie, "Bad CRC-32"),
     "bytes before the zip": (_junk(lambda content, _: b"junk" + content), OTHER_ZIP),
-    "another zip before it": (_junk(lambda content, _: zip_of([("record.json", b"{}")]) + content), OTHER_ZIP),
+    "another zip before it": (
+        _junk(lambda content, _: zip_of([("record.json", b"{}")]) + content),
+        OTHER_ZIP,
+    ),
     "bytes behind the zip": (_junk(lambda content, _: content + b"junk"), OTHER_ZIP),
     "a comment": (_junk(lambda content, _: content[:-2] + b"\x04\0junk"), OTHER_ZIP),
     "a gap": (_junk(_gap), OTHER_ZIP),
     "another name in a header": (_other_header, "differ"),
     "a key twice in the record": (
-        _changed("record.json", lambda text: b'{"device": "other", ' + text.lstrip()[1:]), "the name 'device' appears twice",
+        _changed("record.json", lambda text: b'{"device": "other", ' + text.lstrip()[1:]),
+        "the name 'device' appears twice",
     ),
     "a key twice deep in the record": (
-        _changed("record.json", lambda text: text.replace(b'"task":', b'"task":"x","task":', 1)), "'task' appears twice",
+        _changed("record.json", lambda text: text.replace(b'"task":', b'"task":"x","task":', 1)),
+        "'task' appears twice",
     ),
     "a key twice in the manifest": (
-        _changed("manifest.json", lambda text: text.replace(b'"record":', b'"record": "x", "record":', 1), listed=False),
+        _changed(
+            "manifest.json",
+            lambda text: text.replace(b'"record":', b'"record": "x", "record":', 1),
+            listed=False,
+        ),
         "the name 'record' appears twice",
     ),
     "a file listed twice": (_listing(_listed_twice), "record.json is listed twice"),
     "samples in the record itself": (
-        _changed("record.json", lambda text: text.rstrip()[:-1] + b', "samples": [{}]}'), "samples that the manifest does not list",
+        _changed("record.json", lambda text: text.rstrip()[:-1] + b', "samples": [{}]}'),
+        "samples that the manifest does not list",
     ),
     "no manifest": (_without("manifest.json"), "manifest.json is not the manifest"),
     "no record": (_without("record.json"), "record.json is missing"),
     "a series less": (_without("samples/latency.u4"), "samples/latency.u4 is missing"),
     "more than listed": (_with("samples/more.u4"), "samples/more.u4 is not in the manifest"),
-    "changed": (_changed("samples/latency.u4", lambda content: content[:-1] + b"x", listed=False), "does not match the manifest"),
-    "another record": (_changed("record.json", lambda text: text.replace(b'"id":"', b'"id":"x')), "the manifest states"),
-    "a part of a value": (_changed("samples/latency.u4", lambda content: content[:-1]), "does not contain a whole number of <u4 values"),
+    "changed": (
+        _changed("samples/latency.u4", lambda content: content[:-1] + b"x", listed=False),
+        "does not match the manifest",
+    ),
+    "another record": (
+        _changed("record.json", lambda text: text.replace(b'"id":"', b'"id":"x')),
+        "the manifest states",
+    ),
+    "a part of a value": (
+        _changed("samples/latency.u4", lambda content: content[:-1]),
+        "does not contain a whole number of <u4 values",
+    ),
     "no record in it": (_changed("record.json", lambda _: b"[]"), "not a run record"),
     "from the future": (
-        _changed("manifest.json", lambda text: text.replace(b'"version": 1', b'"version": 2'), listed=False), "update edgemeter here",
+        _changed(
+            "manifest.json",
+            lambda text: text.replace(b'"version": 1', b'"version": 2'),
+            listed=False,
+        ),
+        "update edgemeter here",
     ),
-    "deep": (_changed("manifest.json", lambda _: b"[" * 100_000, listed=False), "manifest.json is not the manifest of a bundle"),
-}  # fmt: skip
+    "deep": (
+        _changed("manifest.json", lambda _: b"[" * 100_000, listed=False),
+        "manifest.json is not the manifest of a bundle",
+    ),
+}
 
 
 def test_a_damaged_bundle_is_one_line(tmp_path):
@@ -269,8 +302,7 @@ def test_what_cannot_be_opened_is_one_line(tmp_path):
 
 
 def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
-    """In each of 100 bundles one bit is flipped, and every file in it is intact or it is damaged.
-    """
+    """Each of 100 bundles has one flipped bit: it is damaged, or all its files are intact."""
     path = write_bundle(tmp_path)
     sound, files = path.read_bytes(), dict(archive.unpack(path))
     draw = random.Random(5)  # noqa: S311 - repeatable

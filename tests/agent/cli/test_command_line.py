@@ -167,7 +167,9 @@ def test_a_process_that_held_many_records_collects_no_garbage_when_it_ends(tmp_p
         import atexit, gc, sys
         from edgemeter.agent.cli.main import main
         # The first registered function is called last.
-        atexit.register(lambda: print("kept" if gc.get_freeze_count() > 300 else "collected", file=sys.stderr))
+        atexit.register(
+            lambda: print("kept" if gc.get_freeze_count() > 300 else "collected", file=sys.stderr)
+        )
         main()
     """
     written = [

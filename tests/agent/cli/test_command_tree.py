@@ -110,7 +110,8 @@ def test_a_format_is_chosen_by_one_option():
 def test_there_are_fourteen_commands_and_the_settings():
     """A command that is needed less stands below one of those at the top."""
     assert [*cli.list_commands(click.Context(cli))] == [
-        "run", "accuracy", "benchmark", "energy", "doctor", "compare", "runs", "report", "trend", "references", "agent", "collector",
+        "run", "accuracy", "benchmark", "energy", "doctor", "compare", "runs", "report", "trend",
+        "references", "agent", "collector",
         "models", "fleet", "config",
     ]  # fmt: skip
 

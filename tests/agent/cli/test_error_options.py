@@ -20,7 +20,8 @@ COMMAND = re.compile(r"`(edgemeter [^`]*)`")
 # Options of programs that errors name beside ours, by the words before them; a device's own scripts
 # have theirs.
 OTHERS = re.compile(
-    r"`?\b(pip install|systemctl|git|uv|docker|trtexec|journalctl|apt|perf|nvidia-smi|jtop|edgetpu_compiler|tar|install\.py)\b[^`:;]*"
+    r"`?\b(pip install|systemctl|git|uv|docker|trtexec|journalctl|apt|perf|nvidia-smi|jtop"
+    r"|edgetpu_compiler|tar|install\.py)\b[^`:;]*"
 )
 OWN_SCRIPTS = {
     "provisioning/release/install.py": {"--public-key", "--allow-downgrade"},

@@ -42,17 +42,24 @@ def test_every_command_works_with_such_a_name_or_ends_in_one_line(odd):
     """The line names the file as Python prints it, and says that it must be renamed."""
     rapid = ("--mode", "rapid", "--repeats", "1", "--no-save")
     for words in (
-        ("run", f"{ODD}.replay.json", *rapid), ("run", f"{ODD}.toml", *rapid), ("run", f"{ODD}.onnx", *rapid),
-        ("run", "m.onnx", "--data", ODD, *rapid), ("run", "m.onnx", "--data", "m", "--annotations", f"{ODD}.txt", *rapid),
+        ("run", f"{ODD}.replay.json", *rapid), ("run", f"{ODD}.toml", *rapid),
+        ("run", f"{ODD}.onnx", *rapid),
+        ("run", "m.onnx", "--data", ODD, *rapid),
+        ("run", "m.onnx", "--data", "m", "--annotations", f"{ODD}.txt", *rapid),
         ("run", "m.replay.json", "--bundle", ODD, *rapid), ("run", f"{ODD}.py:make", *rapid),
         ("accuracy", f"{ODD}.onnx", "--data", "m"), ("accuracy", "m.onnx", "--data", ODD),
         ("accuracy", "--predictions", f"{ODD}.json", "--data", "m", "--annotations", "m.json"),
         ("benchmark", f"{ODD}.onnx"), ("energy", "--", "cat", f"{ODD}.onnx"),
-        ("compare", "m.replay.json", f"{ODD}.replay.json", "--repeats", "3"), ("compare", "m.json", f"{ODD}.json"),
-        ("models", "convert", f"{ODD}.onnx", "--to", "onnx-int8"), ("models", "convert", "m.onnx", "--to", "onnx-int8", "--output", ODD),
-        ("models", "convert", "m.onnx", "--to", "onnx-int8", "--calibration", ODD), ("models", "add", f"{ODD}.onnx"),
-        ("runs", "show", ODD), ("runs", "note", "m", ODD), ("report", f"{ODD}.json"), ("report", "-o", f"{ODD}.html"),
-        ("trend", "note", ODD), ("config", "check", f"{ODD}.toml"), ("agent", "up", "--config", f"{ODD}.toml"),
+        ("compare", "m.replay.json", f"{ODD}.replay.json", "--repeats", "3"),
+        ("compare", "m.json", f"{ODD}.json"),
+        ("models", "convert", f"{ODD}.onnx", "--to", "onnx-int8"),
+        ("models", "convert", "m.onnx", "--to", "onnx-int8", "--output", ODD),
+        ("models", "convert", "m.onnx", "--to", "onnx-int8", "--calibration", ODD),
+        ("models", "add", f"{ODD}.onnx"),
+        ("runs", "show", ODD), ("runs", "note", "m", ODD), ("report", f"{ODD}.json"),
+        ("report", "-o", f"{ODD}.html"),
+        ("trend", "note", ODD), ("config", "check", f"{ODD}.toml"),
+        ("agent", "up", "--config", f"{ODD}.toml"),
         ("fleet", "run", f"{ODD}.toml"),
     ):  # fmt: skip
         with table_row(*words):

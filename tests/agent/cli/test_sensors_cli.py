@@ -63,7 +63,8 @@ def test_a_sensor_is_read_into_one_document(configuration):
         run("read", "bench", "--config", configuration, "--format", "json").stdout
     )
     assert document == {
-        "sensor": "bench", "id": "replay:bench", "scope": "module", "excludes": ["fan"], "total_w": 2.5, "rails": [], "delay_ms": None,
+        "sensor": "bench", "id": "replay:bench", "scope": "module", "excludes": ["fan"],
+        "total_w": 2.5, "rails": [], "delay_ms": None,
         "warnings": [],
     }  # fmt: skip
     printed = run("read", "replay", "--config", configuration).stdout

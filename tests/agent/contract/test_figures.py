@@ -38,7 +38,8 @@ def test_names_and_titles_are_unique():
 def test_a_name_is_the_path_in_the_record_and_ends_in_its_unit():
     """The name of a figure that is computed from others follows the same style."""
     ends = {
-        "ms": "_ms", "/s": "_per_s", "s": "_s", "t/s": "_per_s", "MB": "_mb", "mJ": "_mj", "W": "_w", "°C": "_c", "": "",
+        "ms": "_ms", "/s": "_per_s", "s": "_s", "t/s": "_per_s", "MB": "_mb", "mJ": "_mj",
+        "W": "_w", "°C": "_c", "": "",
     }  # fmt: skip
     for entry in FIGURES:
         with table_row(entry.name):

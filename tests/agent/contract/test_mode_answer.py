@@ -104,24 +104,38 @@ PARTLY[1] = msgspec.structs.replace(
 NEAR = ({"scatter": (0.8, 1.2), "steady": {}}, (("0 15W", 40.0, 273.0), ("1 25W", 39.9, 273.5)))
 ANSWERS = {
     "the cheapest that holds the rate, what a faster one costs, and which does not hold it": (
-        runs_in("2 7W", 90.0, 140.0, steady={"late": 108, "missed_ratio": 0.12}), cheap(steady={}), fast(steady={}),
+        runs_in("2 7W", 90.0, 140.0, steady={"late": 108, "missed_ratio": 0.12}),
+        cheap(steady={}),
+        fast(steady={}),
     ),
-    "a hundred frames without a miss leave a few in a hundred possible": (cheap(steady=SHORT), fast(steady=SHORT)),
+    "a hundred frames without a miss leave a few in a hundred possible": (
+        cheap(steady=SHORT),
+        fast(steady=SHORT),
+    ),
     "two runs without a miss do not make up for one that throttled": (
-        HOURS, fast(steady={}),
+        HOURS,
+        fast(steady={}),
     ),
     "queries at random: one rate is too high": (
         queries_at("3 7W", 900.0, False, verdict=violating("invalid", "rate-not-sustained")),
-        queries_at("0 15W", 40.0, True), queries_at("1 25W", 29.0, True),
+        queries_at("0 15W", 40.0, True),
+        queries_at("1 25W", 29.0, True),
     ),
-    "queries at random: a schedule too short to tell": (queries_at("0 15W", 40.0, None), queries_at("1 25W", 29.0, None)),
+    "queries at random: a schedule too short to tell": (
+        queries_at("0 15W", 40.0, None),
+        queries_at("1 25W", 29.0, None),
+    ),
     "an energy that was not measured": (cheap(**PUBLISHED), fast(**PUBLISHED)),
-    "energies of two sensors": (cheap(), [replaced(run, "energy", sensor="ina226") for run in fast()]),
+    "energies of two sensors": (
+        cheap(),
+        [replaced(run, "energy", sensor="ina226") for run in fast()],
+    ),
     "a mode without an energy": (cheap(), WITHOUT_ENERGY),
     "closed loops": (cheap(), fast()),
     "closed loops, the fastest costs the least": (runs_in("0 15W", 40.0, frame_mj=400.0), fast()),
     "modes that differ by chance alone": (
-        with_frames("0 15W", [frames_of(20), frames_of(90), frames_of(50)]), with_frames("1 25W", [frames_of(0)] * 3, 29.0, 333.0),
+        with_frames("0 15W", [frames_of(20), frames_of(90), frames_of(50)]),
+        with_frames("1 25W", [frames_of(0)] * 3, 29.0, 333.0),
     ),
     "two runs of each, near": tuple(runs_in(*mode, **NEAR[0]) for mode in NEAR[1]),
     "one run of each": (cheap(scatter=(1.0,)), fast(scatter=(1.0,))),
@@ -132,12 +146,17 @@ ANSWERS = {
         fast(verdict=violating("disturbed", "busy-machine")),
     ),
     "a cheaper mode that possibly holds the rate": (
-        seconds_at("0 15W", 30.0, 273.3, 2), SECONDS, seconds_at("2 MAXN", 15.0, 513.3, 2),
+        seconds_at("0 15W", 30.0, 273.3, 2),
+        SECONDS,
+        seconds_at("2 MAXN", 15.0, 513.3, 2),
     ),
     "misses of every run, which Edgemeter's own wake-ups may have caused": (LATE, SECONDS),
-    "misses of every run": ([msgspec.structs.replace(run, verdict=violating("ok")) for run in LATE], SECONDS),
+    "misses of every run": (
+        [msgspec.structs.replace(run, verdict=violating("ok")) for run in LATE],
+        SECONDS,
+    ),
     "a run without an energy": (PARTLY, SECONDS),
-}  # fmt: skip
+}
 
 
 def test_the_answer_is_a_table_with_marks():

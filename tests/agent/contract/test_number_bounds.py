@@ -85,7 +85,11 @@ def test_every_number_of_a_record_has_bounds():
     """A new figure without bounds fails here and needs a type of `agent/base/types.py`."""
     parts = [struct for struct in structs() if issubclass(struct, RecordPart)]
     assert RunRecord in parts
-    fields = [(struct, field) for struct in parts for field in inspect.type_info(struct).fields]  # type: ignore[attr-defined]
+    fields = [
+        (struct, field)
+        for struct in parts
+        for field in inspect.type_info(struct).fields  # type: ignore[attr-defined]
+    ]
     assert [
         f"{struct.__name__}.{field.name}" for struct, field in fields if has_free_float(field.type)
     ] == []

@@ -99,9 +99,10 @@ def test_the_json_schema_accepts_a_record_and_refuses_a_wrong_one():
 def test_the_names_that_others_script_against_are_there():
     """The fixed names of the record are paths of its JSON."""
     document = json.loads(contract_record.encode(make_record()))
-    fixed = """device model.name model.sha256 runtime.name runtime.version precision latency.count latency.p50_ms latency.p90_ms
-        throughput_per_s cold_start.load_ms cold_start.first_ms memory.peak_mb accuracy.metric accuracy.value accuracy.detail
-        energy reasons verdict.state verdict.violations schema"""
+    fixed = """device model.name model.sha256 runtime.name runtime.version precision latency.count
+        latency.p50_ms latency.p90_ms throughput_per_s cold_start.load_ms cold_start.first_ms
+        memory.peak_mb accuracy.metric accuracy.value accuracy.detail energy reasons verdict.state
+        verdict.violations schema"""
     for path in fixed.split():
         value = document
         for key in path.split("."):

@@ -1,4 +1,4 @@
-"""What a wrong wall clock is recognised by."""
+"""Facts about how a wrong wall clock is recognised."""
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record_time import AHEAD_NS, EARLIEST_NS, off_by_ns, placed

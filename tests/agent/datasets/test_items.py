@@ -16,7 +16,7 @@ from edgemeter.agent.datasets.items import Item, item_of_file
 
 
 class Lines:
-    """Reads `target text` a line from a file in the place of the folder."""
+    """A reader of `target text` lines from a file in the place of the folder."""
 
     def recognises(self, folder, annotations):
         return annotations is None and folder.suffix == ".lines"

@@ -38,8 +38,10 @@ def test_the_usual_forms_are_read(tmp_path):
 def test_other_forms_are_refused(tmp_path):
     """The refusal is one line that says what to write."""
     for text in [
-        "", "train: a\n", "names:\n", "names: []", "names: &a [b]", "names: cat", "names: [cat,\n dog\n",
-        "names:\n  0: cat\n  2: dog\n", "names:\n  - cat\n  1: dog\n", "names:\n  cat: 0\n", "nc: 3\nnames: [cat, dog]",
+        "", "train: a\n", "names:\n", "names: []", "names: &a [b]", "names: cat",
+        "names: [cat,\n dog\n",
+        "names:\n  0: cat\n  2: dog\n", "names:\n  - cat\n  1: dog\n", "names:\n  cat: 0\n",
+        "nc: 3\nnames: [cat, dog]",
     ]:  # fmt: skip
         with table_row(text), pytest.raises(ConfigError, match=r"data\.yaml"):
             read(tmp_path, text)

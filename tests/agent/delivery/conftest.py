@@ -1,4 +1,4 @@
-"""What the tests of the delivery share: an outbox."""
+"""The outbox that the tests of the delivery share."""
 
 import pytest
 

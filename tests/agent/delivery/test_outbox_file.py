@@ -353,7 +353,8 @@ def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
             if number % 3:
                 outbox.forget(Receipt(session=kept.session, held=((1, kept.seq),)))
             else:
-                outbox.send_again(AgainRequest(again=f"{kept.session:016x}{number:016x}"), "pi-1", "lab")
+                request = AgainRequest(again=f"{kept.session:016x}{number:016x}")
+                outbox.send_again(request, "pi-1", "lab")
     """)
     put = set()
     for turn in range(20):

@@ -1,4 +1,4 @@
-"""What the tests of the engine share: time that passes only where something waits."""
+"""The time that the tests of the engine share: it passes only where something waits."""
 
 import pytest
 

@@ -17,8 +17,7 @@ SIDE, CLASSES, ANCHORS, PHOTOGRAPHS, OBJECTS = 16, 2, 128, 15, 4
 
 
 def run(model: Path, **settings):
-    """Return the result of a rapid run in this process, and the names of the rules that it breaks.
-    """
+    """Return the result of a rapid run in this process, and the rules that it breaks by name."""
     measured = rapid_run(model, idle_seconds=0.0, **settings)
     # Another process on this machine may make a run of microseconds unsteady; here only the answers
     # are judged.

@@ -42,7 +42,8 @@ class Interpreter:
 
     def _details(self, name):
         return [{
-            "name": name, "index": 0, "shape": np.array([1, 2]), "shape_signature": np.array([1, 2]), "dtype": np.float32,
+            "name": name, "index": 0, "shape": np.array([1, 2]),
+            "shape_signature": np.array([1, 2]), "dtype": np.float32,
             "quantization_parameters": {"scales": [], "zero_points": []},
         }]
 

@@ -273,7 +273,7 @@ def test_a_few_replies_in_one_piece_are_failures_and_most_of_them_no_stream():
 
 
 def test_once_a_server_states_cached_tokens_an_answer_without_them_has_none():
-    """vLLM leaves out a count of 0.
+    """A count of 0 is left out by vLLM.
 
     A server that never states a count may have cached any number.
     """

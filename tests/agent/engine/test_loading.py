@@ -1,4 +1,4 @@
-"""What the record holds of model and data as they were loaded."""
+"""Facts about what the record holds of model and data as they were loaded."""
 
 import numpy as np
 

@@ -40,7 +40,7 @@ output = {{classes = {CLASSES}, nms_iou = 0.7}}
 
 
 class PassingThrough(Honest):
-    """Shapes its four pictures into the outputs of a YOLOv8."""
+    """A runtime that shapes its four pictures into the outputs of a YOLOv8."""
 
     def load(self, model, options):
         loaded = super().load(model, options)

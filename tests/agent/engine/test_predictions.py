@@ -39,13 +39,30 @@ def test_predictions_are_summarised():
         ("all but the first are alike", (1, 2, 3), arrays(7, 7, 7), None, plain | {"alike": 2}),
         ("the same input again is no wonder", (1, 1, 1), arrays(7, 7, 7), None, plain),
         ("nothing found is no cached output", (1, 2, 3), nothing, None, plain),
-        ("an answer without numbers counts once, and spoils no score", (1, 2, 3), no_numbers, [[np.nan], [0.5], []],
-         plain | boxes | {"not_finite": 2, "found": 1, "highest_score": 0.5, "distinct_scores": 1}),
-        ("a detector that finds nothing has no score", (1, 2, 3), arrays(4, 5, 6), [[], [], []],
-         plain | boxes | {"found": 0, "highest_score": None, "distinct_scores": 0}),
-        ("scores are counted apart", (1, 2, 3), arrays(4, 5, 6), [[0.25, 0.5, 0.25], [0.5, 0.5], []],
-         plain | boxes | {"found": 5, "highest_score": 0.5, "distinct_scores": 2}),
-    ]:  # fmt: skip
+        (
+            "an answer without numbers counts once, and spoils no score",
+            (1, 2, 3),
+            no_numbers,
+            [[np.nan], [0.5], []],
+            plain
+            | boxes
+            | {"not_finite": 2, "found": 1, "highest_score": 0.5, "distinct_scores": 1},
+        ),
+        (
+            "a detector that finds nothing has no score",
+            (1, 2, 3),
+            arrays(4, 5, 6),
+            [[], [], []],
+            plain | boxes | {"found": 0, "highest_score": None, "distinct_scores": 0},
+        ),
+        (
+            "scores are counted apart",
+            (1, 2, 3),
+            arrays(4, 5, 6),
+            [[0.25, 0.5, 0.25], [0.5, 0.5], []],
+            plain | boxes | {"found": 5, "highest_score": 0.5, "distinct_scores": 2},
+        ),
+    ]:
         with table_row(name):
             assert logged(arrays(*inputs), outputs, scores, objects=9) == Answers(**expected)
     assert PredictionLog().summary(None) is None

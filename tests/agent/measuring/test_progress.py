@@ -19,7 +19,7 @@ CASE = one_case("a.onnx")
 
 
 class TerminalText(io.StringIO):
-    """What a terminal was sent."""
+    """A terminal's stream that keeps the text that it was sent."""
 
     def isatty(self):
         return True

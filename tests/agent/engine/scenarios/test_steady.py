@@ -69,10 +69,10 @@ def test_a_model_that_takes_a_frame_and_a_half_misses_by_hand():
 
 
 def test_a_stall_drops_the_oldest_and_its_answers_are_late():
-    """The call of frame 3 takes 370 ms: 4 and 5 are dropped for 6, which is late by the deadline of 100 ms; 7 waits and is in time.
+    """Frame 3 takes 370 ms and is late, 4 and 5 are dropped, and 6 waits and is in time.
 
-    Frame 3: 302-672. 4, 5, 6 come at 403, 503, 604; only 6 waits. 6: 672-692, 88 ms after its
-    arrival: in time. 7 at 705.
+    The deadline is 100 ms. Frame 3: 302-672. 4, 5, 6 come at 403, 503, 604; only 6 waits. 6:
+    672-692, 88 ms after its arrival: in time. 7 at 705.
     """
     _, timed = offered(lambda call: 370 * MS if call == 3 else 20 * MS)
     assert numbers(timed) == [0, 1, 2, 3, 6, 7, 8, 9]
@@ -84,7 +84,7 @@ def test_a_stall_drops_the_oldest_and_its_answers_are_late():
 
 
 class Oversleeping(World):
-    """Who sleeps wakes up 350 ms late."""
+    """A world in which every sleep ends 350 ms late."""
 
     def sleep(self, seconds):
         super().sleep(seconds)
@@ -147,7 +147,7 @@ def test_a_rate_far_beyond_the_model_ends_on_schedule():
 
 
 class Failing(World):
-    """Each fourth call fails after 150 ms."""
+    """A world in which each fourth call fails after 150 ms."""
 
     def bind(self, number, user=None):
         call = super().bind(number, user)
