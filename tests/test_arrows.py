@@ -40,7 +40,7 @@ OF_THE_AGENT = {
     # `edgemeter benchmark` measures what it converted, as `compare` does.
     "models": {
         "cli.case_options", "cli.session_options", "measuring.suites", "power.detect", "session.checks",
-        "datasets.dataset", "engine.confinement", "engine.inspection", "recognition.recognise", "runtimes",
+        "datasets.dataset", "sandbox.run_grant", "engine.inspection", "recognition.recognise", "runtimes",
         "runtimes.noise", "runtimes.pytorch", "sandbox.bubblewrap", "tasks", "vision.preprocess",
     },
     "provisioning": {

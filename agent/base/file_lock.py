@@ -26,7 +26,7 @@ from pathlib import Path
 
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.figures import on_one_line
+from edgemeter.agent.base.number_text import on_one_line
 from edgemeter.agent.base.service_manager import notify_service_manager
 
 logger = logging.getLogger(__name__)

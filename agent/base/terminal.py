@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base.console import BETWEEN_COLUMNS, Console, Justify, Table, Text, cell_width
-from edgemeter.agent.base.figures import ABSENT, printable
+from edgemeter.agent.base.number_text import ABSENT, printable
 
 TABLE_WIDTH = 100  # Wider tables of figures are hard to read.
 MARKDOWN_WIDTH = 400  # Markdown tables have no width: do not wrap.

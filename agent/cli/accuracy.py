@@ -10,7 +10,7 @@ from edgemeter.agent.base.cli.options import PATH, format_option
 from edgemeter.agent.base.cli.progress import warn
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.figures import ABSENT
+from edgemeter.agent.base.number_text import ABSENT
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options, case_settings
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from edgemeter.agent.base.cli.options import (
 )
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.console import Table
-from edgemeter.agent.base.figures import on_one_line
+from edgemeter.agent.base.number_text import on_one_line
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.cli.session_options import delivery_timeout_option, session_settings
 

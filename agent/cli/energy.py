@@ -206,7 +206,7 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
 
 
 def _print_log(path: Path, options: Mapping[str, Any]) -> None:
-    from edgemeter.agent.power_logs.power_log import energy_of, read_log
+    from edgemeter.agent.energy.power_log import energy_of, read_log
 
     logged = energy_of(
         read_log(path, options["time_column"], options["power_column"]), options["between"]

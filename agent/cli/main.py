@@ -196,7 +196,7 @@ def _print_usage_error(error: click.UsageError) -> None:
 
 
 def _print_error(message: str) -> None:
-    from edgemeter.agent.base.figures import printable  # Imported here: only an error needs it.
+    from edgemeter.agent.base.number_text import printable  # Imported here: only an error needs it.
 
     click.echo(f"edgemeter: {printable(' '.join(message.split()))}", err=True)
 

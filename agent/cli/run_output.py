@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from edgemeter.agent.base.console import Console
-from edgemeter.agent.base.figures import (
+from edgemeter.agent.base.number_text import (
     ABSENT,
     plain_digits,
     short_id,

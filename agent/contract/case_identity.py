@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.contract.model_formats import SERVED
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import RuntimeInfo

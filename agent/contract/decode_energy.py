@@ -10,7 +10,7 @@ from itertools import product
 import msgspec
 
 from edgemeter.agent.base.decision import MATTERS_RATIO
-from edgemeter.agent.base.figures import with_uncertainty
+from edgemeter.agent.base.number_text import with_uncertainty
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord

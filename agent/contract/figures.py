@@ -15,8 +15,8 @@ from functools import cache, cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from edgemeter.agent.base.figures import accuracy, plain_digits, share, significant, span, times
 from edgemeter.agent.base.flags import any_known
+from edgemeter.agent.base.number_text import accuracy, plain_digits, share, significant, span, times
 from edgemeter.agent.base.types import LEAST
 
 if TYPE_CHECKING:

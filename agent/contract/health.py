@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import printable
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
+from edgemeter.agent.base.number_text import printable
 from edgemeter.agent.base.types import Count, Int64, Ratio, TimeNs
 from edgemeter.agent.contract.messages import (
     Activity,

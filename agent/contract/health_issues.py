@@ -6,8 +6,8 @@ They are the same in the fleet's list, on the collector's page, and in InfluxDB.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgemeter.agent.base.figures import age, count, printable, size, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.number_text import age, count, printable, size, stamp
 from edgemeter.agent.contract.health import Clock, Health, recently_refused
 from edgemeter.agent.contract.record_time import off_by_text
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.base.types import (
     Celsius,
     Count,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.base.figures import count, significant
+from edgemeter.agent.base.number_text import count, significant
 from edgemeter.agent.base.types import (
     Celsius,
     Count,

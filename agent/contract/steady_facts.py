@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from edgemeter.agent.base.figures import duration, plain_digits, share, with_uncertainty
+from edgemeter.agent.base.number_text import duration, plain_digits, share, with_uncertainty
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy, Steady, Sustained

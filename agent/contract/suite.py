@@ -15,7 +15,7 @@ import msgspec
 
 from edgemeter.agent.base import python_target
 from edgemeter.agent.base.errors import ConfigError, utf8_text
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import operating_point

@@ -24,8 +24,8 @@ import msgspec
 from edgemeter.agent.base import broker_address, interrupts
 from edgemeter.agent.base import config as configuration
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.base.service_manager import notify_service_manager
 from edgemeter.agent.base.threads import ended_by_dead_threads
 from edgemeter.agent.daemon.handler import IDLE_S, Handler, HandlerContext, make_handlers

@@ -13,8 +13,8 @@ from pathlib import Path
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.broker_address import mqtt_version, parse_address
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox_file import dropped_count
 from edgemeter.agent.doctor.checks import Finding

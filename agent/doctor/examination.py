@@ -13,8 +13,8 @@ from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.console import Table, Text
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.foreign_text import decode_json
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.doctor.checks import Finding, FindingState, check_machine, check_software
 from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.operating.changed_board import restore_leftover

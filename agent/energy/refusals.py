@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.energy import idle_power
 from edgemeter.agent.energy.curve import Curve, equal_chance
 from edgemeter.agent.energy.queries import Array, Queries

@@ -22,10 +22,10 @@ from edgemeter.agent.base.plugins import find_plugin
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
-from edgemeter.agent.engine.confinement import grant_for, is_on_cpu, model_files
 from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.runtimes.adapter import LibraryCandidate
+from edgemeter.agent.sandbox.run_grant import grant_for, is_on_cpu, model_files
 
 # Larger models are not loaded for a check: that takes as long as in a run, and memory that another
 # run may need.

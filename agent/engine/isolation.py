@@ -21,11 +21,11 @@ from typing import IO, TypeVar
 import msgspec
 
 from edgemeter.agent.base import errors, interrupts
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.contract.model_formats import SERVED
 from edgemeter.agent.engine import job
-from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox import bubblewrap
+from edgemeter.agent.sandbox.run_grant import grant_for
 
 logger = logging.getLogger(__name__)
 Follow = Callable[[job.Event, int], None]

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent.base.figures import on_one_line
+from edgemeter.agent.base.number_text import on_one_line
 from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
 from edgemeter.agent.contract.orders import (
     FINAL,

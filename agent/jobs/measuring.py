@@ -13,7 +13,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.contract import order_suite
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.messages import Measuring

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base import config, figures
+from edgemeter.agent.base import config, number_text
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
@@ -81,7 +81,7 @@ class OwnRuns:
             self._store_waiting()
         if self._waiting and self.error is not None:
             self.error = UnavailableError(
-                f"not saved: {figures.count(len(self._waiting), 'run')}: {self.error}"
+                f"not saved: {number_text.count(len(self._waiting), 'run')}: {self.error}"
             )
         if not self._saved:
             return None

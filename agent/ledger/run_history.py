@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import stamp
+from edgemeter.agent.base.number_text import stamp
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed

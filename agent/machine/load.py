@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgemeter.agent.base.figures import on_one_line
+from edgemeter.agent.base.number_text import on_one_line
 from edgemeter.agent.machine.machine import Machine, whole_number
 
 # The kernel charges a whole clock tick (10 ms) to the process that runs at that moment, so a share

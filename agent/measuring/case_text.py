@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from edgemeter.agent.base.decision import MOST_FURTHER
-from edgemeter.agent.base.figures import (
+from edgemeter.agent.base.number_text import (
     ABSENT,
     count,
     duration,

@@ -14,7 +14,7 @@ import msgspec
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.figures import count, duration
+from edgemeter.agent.base.number_text import count, duration
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.suite import PATHS, SuiteFile, expand, set_keys
 from edgemeter.agent.ledger.own_runs import open_own_runs

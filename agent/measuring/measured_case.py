@@ -11,8 +11,8 @@ from edgemeter.agent.base.evidence import (
     mean_of,
     middle_of,
 )
-from edgemeter.agent.base.figures import ABSENT, plain_digits, significant, with_interval
 from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.base.number_text import ABSENT, plain_digits, significant, with_interval
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import (

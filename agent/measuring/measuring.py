@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgemeter.agent.base import config, interrupts
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Suite
 from edgemeter.agent.ledger.own_runs import OwnRuns, open_own_runs

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from edgemeter.agent.base.console import Console
-from edgemeter.agent.base.figures import duration
 from edgemeter.agent.base.live_lines import LiveLines
+from edgemeter.agent.base.number_text import duration
 from edgemeter.agent.base.progress import bar
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import job

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.console import Console, Table
-from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
+from edgemeter.agent.base.number_text import plain_digits
 from edgemeter.agent.base.terminal import print_lines, print_text
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.loading import LoadedModel

@@ -14,11 +14,11 @@ import msgspec
 from edgemeter.agent import runtimes
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import loading
-from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.engine.job import answer_one, failure
 from edgemeter.agent.profile.profiler import profiler_class, timed_calls
 from edgemeter.agent.profile.report import Profile, summarise
+from edgemeter.agent.sandbox.run_grant import grant_for
 
 # In turns, so that a machine that gets warmer or busier slows both equally.
 TURNS = 5

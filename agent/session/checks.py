@@ -10,7 +10,7 @@ import msgspec
 from edgemeter.agent import generators, runtimes, tasks
 from edgemeter.agent.base import durable_file, python_target
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.base.suggestions import did_you_mean, near
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_formats import PYTHON, is_model_file

@@ -21,7 +21,7 @@ from edgemeter.agent.datasets.coco import (
     shape_of,
 )
 from edgemeter.agent.datasets.foreign_names import ImageKey, match_image_ids
-from edgemeter.agent.tasks.coco_ap import ENOUGH, agreement, coco_accuracy
+from edgemeter.agent.tasks.coco_accuracy import ENOUGH, agreement, coco_accuracy
 from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, MASKS, CocoAp, ObjectKind
 from edgemeter.agent.tasks.shapes import scored_shapes, with_shapes
 from edgemeter.agent.tasks.similarity import Annotations, Compared, Floats

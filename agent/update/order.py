@@ -12,8 +12,8 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.file_lock import is_locked
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.contract.orders import Order, Update, version_key
 from edgemeter.agent.update.release import (
     RUNNING_RELEASE,

@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlencode, urlsplit
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.broker_url import DEFAULT_PORTS
 from edgemeter.agent.base.errors import ConfigError, TransientError, one_line
-from edgemeter.agent.base.figures import iso_stamp
 from edgemeter.agent.base.http_client import FAILURES, open_url
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile
+from edgemeter.agent.base.number_text import iso_stamp
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.collector.alerts.firing import Alert, common_facts, page_address
 from edgemeter.collector.alerts.rules import Channel

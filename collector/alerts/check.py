@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.number_text import count, stamp
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.alerts.channels import sent_messages

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_HOUR
+from edgemeter.agent.base.number_text import count, stamp
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
+from edgemeter.collector.compare.odd_boards import board_types
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend import trend_text, watch
 from edgemeter.collector.trend.events import (
@@ -22,7 +23,6 @@ from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
 from edgemeter.collector.trend.watch_file import Annotation
-from edgemeter.collector.units.odd_boards import board_types
 
 # An older step has become the level; it stays in the history.
 STEP_DAYS = 60

@@ -11,7 +11,7 @@ from edgemeter.agent.base.cli.options import PATH, format_option
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.console import Table, Text
 from edgemeter.agent.base.errors import FAILED
-from edgemeter.agent.base.figures import count, printable, stamp
+from edgemeter.agent.base.number_text import count, printable, stamp
 from edgemeter.collector.alerts.check import NEWEST_DAYS, alerts_of, check_alerts, undelivered_texts
 from edgemeter.collector.alerts.rules import USUAL, read_rules
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option

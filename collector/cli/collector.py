@@ -15,9 +15,9 @@ from edgemeter.agent.base.cli.options import PATH, FiniteRange, format_option
 from edgemeter.agent.base.cli.tables import Format, print_data
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.threads import until_stopped
 from edgemeter.agent.ledger.retention import Retention
@@ -206,7 +206,7 @@ def init_ledger(*, ledger: LedgerPlace, form: Format) -> None:
     Example: edgemeter collector init-ledger --ledger postgresql://owner@db.example/edgemeter
     """
     from edgemeter.agent.base.postgres_session import LedgerSession
-    from edgemeter.collector.postgresql.schema import init_ledger as initialise
+    from edgemeter.collector.ledgers.postgres_schema import init_ledger as initialise
     from edgemeter.collector.trend.watch_file import WATCH_FORMAT
 
     if isinstance(ledger, Path):

@@ -272,7 +272,7 @@ def _with_choice(
 
 def _notes(measured: "MeasuredSides", settings: "Settings") -> tuple[str, ...]:
     """Return the number of runs, and the command that compares their cases again."""
-    from edgemeter.agent.base.figures import count, duration, short_id
+    from edgemeter.agent.base.number_text import count, duration, short_id
     from edgemeter.agent.measuring.suites import data_options
     from edgemeter.collector.compare.measured_sides import MOST_SIDES
     from edgemeter.collector.runs.cases import grouped

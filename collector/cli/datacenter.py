@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.cli.options import PATH, FiniteRange, format_option
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.console import Console, Table, Text
@@ -133,7 +133,7 @@ def datacenter(
     if print_data(form, {**of_edge, "against": [asdict(part) for part in against], **of_setting}):
         return
     console = console_for(form)
-    speed = f"{figures.significant(rate_per_s or sides.edge.rate_per_s.value)} per s"
+    speed = f"{number_text.significant(rate_per_s or sides.edge.rate_per_s.value)} per s"
     net = f", net {_text(sides.edge.net_mj)} mJ" if sides.edge.net_mj else ""
     print_text(console, f"Edge: {sides.edge.name}, {sides.edge.scope}", "bold")
     print_text(
@@ -161,7 +161,7 @@ def _show(part: ServerAnalysis, console: Console) -> None:
     cells = {(cell.utilisation_ratio, cell.network): cell for cell in (*part.gross, *part.net)}
     networks = {cell.network: cell.network_mj for cell in part.gross}
     for name, sent_mj in networks.items():
-        table.add_column(f"{name}\n+{figures.significant(sent_mj)} mJ")
+        table.add_column(f"{name}\n+{number_text.significant(sent_mj)} mJ")
     for share in dict.fromkeys(share for share, _ in cells):
         row = [cells[share, name] for name in networks]
         energy = row[0].datacenter
@@ -174,7 +174,7 @@ def _show(part: ServerAnalysis, console: Console) -> None:
         texts = [Text(words, STYLES[cell.winner]) for words, cell in zip(winners, row, strict=True)]
         table.add_row(
             "net of idle" if share is None else f"{share:.0%}",
-            figures.span(energy.low, energy.high),
+            number_text.span(energy.low, energy.high),
             *texts,
         )
     console.print(table)
@@ -191,7 +191,7 @@ def _show(part: ServerAnalysis, console: Console) -> None:
             f"  {even.network}: utilisation {percent}%, {rate}, {_span(even.sent_bytes)} "
             "bytes a request",
         )
-    span = figures.span(
+    span = number_text.span(
         min(cell.carbon_g.low for cell in part.gross),
         max(cell.carbon_g.high for cell in part.gross),
     )
@@ -200,10 +200,11 @@ def _show(part: ServerAnalysis, console: Console) -> None:
 
 def _span(band: Band) -> str:
     ends = [
-        "never" if math.isinf(end) else figures.significant(end) for end in (band.low, band.high)
+        "never" if math.isinf(end) else number_text.significant(end)
+        for end in (band.low, band.high)
     ]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
 def _text(band: Band) -> str:
-    return f"{figures.significant(band.value)} ({figures.span(band.low, band.high)})"
+    return f"{number_text.significant(band.value)} ({number_text.span(band.low, band.high)})"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.cli.options import PATH, format_option
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data, print_table
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.contract.health_issues import needs_attention
 from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld
@@ -66,7 +66,7 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
     )  # fmt: skip
     columns = [
         TableColumn(
-            heading, ["" if row[name] is None else figures.printable(str(row[name])) for row in documents], "left", rank,
+            heading, ["" if row[name] is None else number_text.printable(str(row[name])) for row in documents], "left", rank,
             always=True, narrowed="folds" if name == "look_at" else "",
         )
         for heading, name, rank in columns_by_rank
@@ -75,7 +75,7 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
     console.print(fitted_table(columns, console.width))
     for device in now.devices:
         # A column for it would leave no room for the others.
-        console.print(figures.printable(f"{device.device} measures {device.text}"))
+        console.print(number_text.printable(f"{device.device} measures {device.text}"))
 
 
 def _devices_document(
@@ -86,18 +86,18 @@ def _devices_document(
 ) -> dict[str, object]:
     birth, health = (reported.birth, reported.health) if reported else (None, None)
     measuring = activity and {
-        **msgspec.to_builtins(activity.measuring), "reported": figures.iso_stamp(activity.received_ns), "is_stale": activity.is_stale,
+        **msgspec.to_builtins(activity.measuring), "reported": number_text.iso_stamp(activity.received_ns), "is_stale": activity.is_stale,
     }  # fmt: skip
     return {
         "fleet": name[0],
         "device": name[1],
         "state": reported.state if reported else None,
-        "since": figures.iso_stamp(reported.changed_ns) if reported else None,
+        "since": number_text.iso_stamp(reported.changed_ns) if reported else None,
         "board": birth.board if birth else None,
         "agent": birth.agent if birth else None,
         "records": sum(session.records for session in stored),
         "missing": sum(session.missing for session in stored),
-        "last_record": figures.iso_stamp(max(session.last_received_ns for session in stored))
+        "last_record": number_text.iso_stamp(max(session.last_received_ns for session in stored))
         if stored
         else None,
         "look_at": "; ".join(needs_attention(health, time.time_ns())) or None if health else None,
@@ -181,10 +181,11 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> 
                 f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: "
                 f"{next(iter(rejected.values()))}"
             )
-    rows = [asdict(change) | {"at": figures.stamp(change.started_at_ns)} for change in changes]
+    rows = [asdict(change) | {"at": number_text.stamp(change.started_at_ns)} for change in changes]
     print_table(form, "changes", rows, {"at": "time (UTC)", "device": "device", "text": "change"})
     click.echo(
-        f"{figures.count(len(changes), 'change')}" + (", written to InfluxDB" if influx else ""),
+        f"{number_text.count(len(changes), 'change')}"
+        + (", written to InfluxDB" if influx else ""),
         err=True,
     )
 
@@ -205,8 +206,8 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
             "topic": message.topic,
             "reason": message.reason,
             "times": message.times,
-            "first": figures.iso_stamp(message.received_ns),
-            "last": figures.iso_stamp(message.last_ns),
+            "first": number_text.iso_stamp(message.received_ns),
+            "last": number_text.iso_stamp(message.last_ns),
             "size_bytes": message.size_bytes,
             "payload": message.payload.decode("utf-8", "backslashreplace"),
         }
@@ -224,8 +225,8 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
     )
     if stats.first_received_ns is not None and stats.last_received_ns is not None:
         click.echo(
-            f"  received: {figures.iso_stamp(stats.first_received_ns)} to "
-            f"{figures.iso_stamp(stats.last_received_ns)}"
+            f"  received: {number_text.iso_stamp(stats.first_received_ns)} to "
+            f"{number_text.iso_stamp(stats.last_received_ns)}"
         )
     click.echo(f"  a record is acknowledged {stats.safety}")
     click.echo(
@@ -246,8 +247,8 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
     for message in rejected[:REJECTED_SHOWN]:
         times = f", {message.times} times" if message.times > 1 else ""
         click.echo(
-            figures.printable(
-                f"    {figures.iso_stamp(message.last_ns)} {message.topic}{times}: {message.reason}"
+            number_text.printable(
+                f"    {number_text.iso_stamp(message.last_ns)} {message.topic}{times}: {message.reason}"
             )
         )
     if len(rejected) > REJECTED_SHOWN:
@@ -289,7 +290,7 @@ def restore(file: Path, ledger: LedgerPlace | None) -> None:
     restored = copies.restore(file, path)
     click.echo("\n".join(map(str, restored.files)))
     newest = (
-        f", the newest of {figures.iso_stamp(restored.last_received_ns)}"
+        f", the newest of {number_text.iso_stamp(restored.last_received_ns)}"
         if restored.last_received_ns
         else ""
     )

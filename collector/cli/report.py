@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.cli.options import PATH, config_option
 from edgemeter.agent.base.cli.progress import note, progress_bar
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
@@ -119,7 +119,7 @@ def _write_page(
     store = opened_store(where)
     with progress_bar() as progress:
         size_bytes = write_file_of(store, output, FileChoice(case_filter), progress)
-    note(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
+    note(f"the report: {output.resolve()}, {number_text.significant(size_bytes / 1e6, 2)} MB")
 
 
 def _write_bundles(runs: Iterable[RunRecord], folder: Path, config: Path | None) -> None:
@@ -137,7 +137,7 @@ def _write_table(
     runs: Iterable[RunRecord], total: int | None, output: str, columns: str | None
 ) -> None:
     """Write runs to a file, as CSV or JSON by its suffix, or as CSV (`-`); raises UnavailableError if it cannot be written."""
-    from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv
+    from edgemeter.collector.runs.run_table import chosen_columns, every_column, write_csv
 
     run_columns = (
         every_column()
@@ -167,7 +167,7 @@ def _write_table(
                 finally:
                     part.unlink(missing_ok=True)
     note(
-        f"{figures.count(count, 'run')}{'' if output.lower().endswith('.json') else f', {len(run_columns)} columns'}"
+        f"{number_text.count(count, 'run')}{'' if output.lower().endswith('.json') else f', {len(run_columns)} columns'}"
     )
 
 

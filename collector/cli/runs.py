@@ -13,7 +13,7 @@ from edgemeter.agent.base.cli.command_group import DefaultGroup
 from edgemeter.agent.base.cli.options import format_option
 from edgemeter.agent.base.cli.progress import note
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data, print_table
-from edgemeter.agent.base.figures import ABSENT, count, plain_digits, short_id, stamp
+from edgemeter.agent.base.number_text import ABSENT, count, plain_digits, short_id, stamp
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, print_text, writable
 from edgemeter.agent.cli.bundle import bundle

@@ -213,7 +213,7 @@ def opened_store(stores: Sequence[str]) -> "RunStore":
 
 def warn_of_left_out(left_out: "Sequence[LeftOut]") -> None:
     """Count and name what a view leaves out, one line a reason."""
-    from edgemeter.agent.base.figures import count, printable
+    from edgemeter.agent.base.number_text import count, printable
     from edgemeter.collector.runs.cases import grouped
     from edgemeter.collector.show.words import listed
 

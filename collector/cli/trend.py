@@ -15,8 +15,8 @@ from edgemeter.agent.base.cli.options import format_option
 from edgemeter.agent.base.cli.progress import progress_bar
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import count, printable
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.number_text import count, printable
 from edgemeter.agent.contract.series import SeriesKey, series_of
 from edgemeter.collector.cli.stores import (
     FigureParam,
@@ -28,6 +28,7 @@ from edgemeter.collector.cli.stores import (
     store_option,
     warn_of_left_out,
 )
+from edgemeter.collector.compare.odd_boards import FEWEST, BoardType, board_types
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch
@@ -49,7 +50,6 @@ from edgemeter.collector.trend.watch_file import (
     read_annotations,
     remove_annotation,
 )
-from edgemeter.collector.units.odd_boards import FEWEST, BoardType, board_types
 
 _FOLLOWED = FigureParam(metric.figure for metric in METRICS.values())
 

@@ -8,7 +8,7 @@ may differ: the model's file, and the versions of runtime and agent.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.run_subject import RunSubject
@@ -50,7 +50,7 @@ def between(
     """
     ids = {run.id for run in baseline[1].runs}
     both = ids & {run.id for run in new[1].runs}
-    runs = figures.count(len(both), "run")
+    runs = number_text.count(len(both), "run")
     if both and both == ids:
         raise ConfigError(
             f"{baseline[0]!r} and {new[0]!r} are the same {runs}: give another file, selection "

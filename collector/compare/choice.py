@@ -13,8 +13,8 @@ from typing import Literal
 from edgemeter.agent.base.decision import ALPHA, MATTERS_RATIO, Decision, decide, holm
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.evidence import Evidence
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, MISSED, Figure

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import plain_digits
+from edgemeter.agent.base.number_text import plain_digits
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.case_identity import FIELD
 from edgemeter.agent.contract.figures import ACCURACY, Figure

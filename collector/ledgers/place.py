@@ -51,7 +51,7 @@ def open_ledger(address: LedgerPlace, access: "Access" = "write") -> "Ledger":
         from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger  # noqa: PLC0415 - a command that names a place may open none
 
         return SqliteLedger(address, access)
-    from edgemeter.collector.postgresql.postgres_ledger import PostgresLedger  # noqa: PLC0415 - most ledgers are files
+    from edgemeter.collector.ledgers.postgres_ledger import PostgresLedger  # noqa: PLC0415 - most ledgers are files
 
     return PostgresLedger(address, access)
 
@@ -59,7 +59,7 @@ def open_ledger(address: LedgerPlace, access: "Access" = "write") -> "Ledger":
 def ledger_version(address: LedgerPlace) -> str:
     """Return a text that changes with every commit; raises UnavailableError if the server does not answer."""
     if not isinstance(address, Path):
-        from edgemeter.collector.postgresql.postgres_ledger import PostgresLedger  # noqa: PLC0415 - as above
+        from edgemeter.collector.ledgers.postgres_ledger import PostgresLedger  # noqa: PLC0415 - as above
 
         with PostgresLedger(address, "read") as ledger:
             return ledger.version()

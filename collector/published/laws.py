@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.base.figures import significant
+from edgemeter.agent.base.number_text import significant
 from edgemeter.agent.contract.figures import ENERGY, THROUGHPUT, TOKEN_ENERGY, TPOT, TTFT
 from edgemeter.agent.machine.board_limits import BoardLimit, limits_named, plain_name
 from edgemeter.agent.machine.power_range import READING_RATIO, WALL_RATIO, PowerRange, board_ranges

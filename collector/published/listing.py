@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from edgemeter.agent.base.console import Console
-from edgemeter.agent.base.figures import count, printable, significant, times, with_interval
+from edgemeter.agent.base.number_text import count, printable, significant, times, with_interval
 from edgemeter.agent.base.terminal import ENTRY_WIDTH, EntryTable, print_lines, print_text
 from edgemeter.collector.published.laws import JudgedFigure, State
 from edgemeter.collector.published.own_runs import OwnRun

@@ -13,8 +13,8 @@ import msgspec
 
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError, one_line, os_error_as
-from edgemeter.agent.base.figures import printable
 from edgemeter.agent.base.foreign_text import decode_toml
+from edgemeter.agent.base.number_text import printable
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, MEMORY, THROUGHPUT, TOKEN_ENERGY, TPOT
 from edgemeter.collector.published.row import (
     KINDS,

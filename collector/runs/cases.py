@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from edgemeter.agent.base.figures import stamp
+from edgemeter.agent.base.number_text import stamp
 from edgemeter.agent.contract.case_identity import FIELD, CaseKey
 from edgemeter.agent.contract.energy_provenance import MEASURED, why_unranked
 from edgemeter.agent.contract.record_conditions import Verdict

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.foreign_text import decode_json
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.ledger.chunks import SkippedRecord
 from edgemeter.agent.ledger.ledger import Ledger

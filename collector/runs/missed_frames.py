@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgemeter.agent.base.console import Console
-from edgemeter.agent.base.figures import plain_digits, share, short_id
+from edgemeter.agent.base.number_text import plain_digits, share, short_id
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.contract.frame_times import FrameTimes
 from edgemeter.agent.contract.record import RunRecord

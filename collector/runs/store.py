@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.figures import short_id
+from edgemeter.agent.base.number_text import short_id
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import placed
@@ -35,7 +35,12 @@ from edgemeter.agent.ledger.run_row import (
     judge_siblings,
     row_of,
 )
-from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, ledger_version, open_ledger
+from edgemeter.collector.ledgers.place import (
+    LedgerPlace,
+    ledger_place,
+    ledger_version,
+    open_ledger,
+)
 from edgemeter.collector.runs.case_runs import (
     EVERY_COLUMN,
     CaseRuns,

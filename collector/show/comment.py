@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT
@@ -168,9 +168,9 @@ def _left_out(left_out: Sequence[LeftOut], *, is_open: bool) -> list[str]:
 
 
 def _code(text: str) -> str:
-    return figures.printable(text).replace("`", "'")
+    return number_text.printable(text).replace("`", "'")
 
 
 def _escaped(text: str) -> str:
     # An entity is text everywhere; a backslash is not, in a table of GitLab.
-    return figures.printable(text).translate(_ESCAPED)
+    return number_text.printable(text).translate(_ESCAPED)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import (
@@ -100,7 +100,7 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
     if len(reasons) > REASONS_SHOWN:
         print_text(
             console,
-            f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list "
+            f"       and {number_text.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list "
             "every run with --format json",
         )
     for answer in answers_of(comparison):
@@ -304,7 +304,7 @@ def _shared(rows: Sequence[ComparedCase]) -> str:
         words.only(f"on {case.key.device}" for case in cases),
         words.only(datasets),
         words.only(f"{case.key.scenario}{words.load_words(case.key)}" for case in cases),
-        words.only(figures.count(case.key.threads, "thread") for case in cases),
+        words.only(number_text.count(case.key.threads, "thread") for case in cases),
         words.only(f"energy at {case.energy.ranks_as}" for case in cases if case.energy),
     )
     return ", ".join(text for text in shared if text)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import CaseKey
@@ -155,7 +155,7 @@ def _facets(
 def _facet_title(rows: Sequence[ComparedCase]) -> str:
     key, dataset, load = rows[0].case.key, rows[0].case.subject.dataset, load_text(rows[0].case.key)
     return (
-        f"{dataset.name} ({figures.count(dataset.images, 'image')}), "
+        f"{dataset.name} ({number_text.count(dataset.images, 'image')}), "
         f"{key.scenario}{f', {load}' if load else ''}"
     )
 

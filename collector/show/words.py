@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.decision import MOST_FURTHER, Decision
 from edgemeter.agent.base.evidence import CONFIDENCE
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, Figure
@@ -281,12 +281,12 @@ def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
 def figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str:
     """Return a figure as `140 ms ± 4%` or `0.404 (0.331 to 0.480)`, without the unit if none is given; "-" without a value."""
     if figure is None:
-        return figures.ABSENT
+        return number_text.ABSENT
     value = f"{entry.shown(figure.value)} {unit}".rstrip()
     if figure.low is None or figure.high is None:
         return value
     if figure.scale == "ratio":
-        return figures.with_interval(value, figure.value, figure.low, figure.high)
+        return number_text.with_interval(value, figure.value, figure.low, figure.high)
     ends = entry.range_text(figure.low, figure.high)
     # An interval of no width means that all runs are equal.
     return f"{value} ({ends})" if " to " in ends else value
@@ -339,9 +339,9 @@ def change_parts(name: str, change: Decision, *limits: float) -> tuple[str, str]
     width = max(ends, default=value) - min(ends, default=value)
     decimals = 0 if change.scale == "ratio" and (abs(value) >= COARSE or width >= WIDE) else 1
     if ends:
-        decimals = figures.telling_decimals(ends, decimals, *told_apart, *map(convert, limits))
+        decimals = number_text.telling_decimals(ends, decimals, *told_apart, *map(convert, limits))
     amount, *texts = (
-        figures.with_decimals(number, decimals, "" if "times" in unit else "+")
+        number_text.with_decimals(number, decimals, "" if "times" in unit else "+")
         for number in (value, *sorted(ends))
     )
     return f"{amount}{unit}", f"{' to '.join(texts)}{'%' * (unit == '%')}" if len(
@@ -397,8 +397,8 @@ def what_decides(decision: Decision) -> str:
     # A further pair is a further run of each.
     option = f": measure with --repeats {decision.repeats}" if unit in ("run", "pair") else ""
     if decision.low is None:
-        return f"{figures.count(FEWEST, 'run' if option else unit)} give an interval{option}"
-    further_text = figures.count(further, "more run" if option else f"more {unit}")
+        return f"{number_text.count(FEWEST, 'run' if option else unit)} give an interval{option}"
+    further_text = number_text.count(further, "more run" if option else f"more {unit}")
     return f"about {further_text} would decide{option}"
 
 
@@ -419,7 +419,7 @@ def assumed_in_changes(decisions: Iterable[Decision]) -> Iterator[str]:
 def confidence_text(*confidences: float) -> str:
     """Return the confidence of intervals as `97.5%`, for several as `95% to 98.3%`; never as 100%."""
     ends = sorted({100 * confidence for confidence in (min(confidences), max(confidences))})
-    decimals = figures.telling_decimals(ends, 1, 100)
+    decimals = number_text.telling_decimals(ends, 1, 100)
     return " to ".join(f"{round(end, decimals):g}%" for end in ends)
 
 
@@ -454,7 +454,7 @@ def listed(texts: Sequence[str], limit: int = 4) -> str:
 def level_text(case: CaseSummary) -> str:
     """Return since when the runs of a case count, and the number of earlier ones; empty if all count."""
     return (
-        f"{case.segment.words}; {figures.count(case.segment.earlier, 'earlier run')} left out"
+        f"{case.segment.words}; {number_text.count(case.segment.earlier, 'earlier run')} left out"
         if case.segment
         else ""
     )
@@ -463,9 +463,9 @@ def level_text(case: CaseSummary) -> str:
 def level_of_boards(boards: Sequence[ComparedCase]) -> str:
     """Return since when the runs of boards of one type count, on how many of them, and the number of earlier ones; empty if all count."""
     segments = [board.case.segment for board in boards if board.case.segment]
-    days = sorted(figures.stamp(segment.since_ns)[:10] for segment in segments)
+    days = sorted(number_text.stamp(segment.since_ns)[:10] for segment in segments)
     period = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
-    earlier = figures.count(sum(segment.earlier for segment in segments), "earlier run")
+    earlier = number_text.count(sum(segment.earlier for segment in segments), "earlier run")
     return (
         f"{len(segments)} of {len(boards)} boards since {period}; {earlier} left out"
         if segments

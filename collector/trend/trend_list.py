@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edgemeter.agent.base.console import Table
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.base.terminal import (
     MARKDOWN_WIDTH,
     EntryTable,

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgemeter.agent.base.console import Table, Text
 from edgemeter.agent.base.documents import csv_document, json_document
-from edgemeter.agent.base.figures import count, printable, significant
+from edgemeter.agent.base.number_text import count, printable, significant
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.days import Days

@@ -156,7 +156,7 @@ def open_watch(ledger: LedgerPlace, access: sqlite_file.Access = "write") -> Wat
     """
     if isinstance(ledger, Path):
         return WatchFile(watch_file_beside(str(ledger)), access)
-    from edgemeter.collector.postgresql.postgres_ledger import PostgresWatch  # noqa: PLC0415 - most ledgers are files
+    from edgemeter.collector.ledgers.postgres_ledger import PostgresWatch  # noqa: PLC0415 - most ledgers are files
 
     return PostgresWatch(ledger, access)
 

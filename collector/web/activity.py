@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.messages import (
@@ -39,7 +39,7 @@ class DeviceActivity:
     @property
     def text(self) -> str:
         """The measurement and its start in words, by the time of receipt."""
-        since = figures.stamp(self.received_ns)
+        since = number_text.stamp(self.received_ns)
         report = (
             f"no report since {since} UTC: it may have ended"
             if self.is_stale

@@ -2,7 +2,7 @@
 
 from operator import attrgetter
 
-from edgemeter.agent.base.figures import count, stamp
+from edgemeter.agent.base.number_text import count, stamp
 from edgemeter.collector.alerts.check import undelivered_texts
 from edgemeter.collector.alerts.firing import Alert, page_address
 from edgemeter.collector.runs.cases import grouped

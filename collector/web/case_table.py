@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, TTFT, Figure
 from edgemeter.collector.compare.boards import worst_board
@@ -89,7 +89,7 @@ class CaseTable:
         models = list(dict.fromkeys(row.case.key.model for row in rows))
         key, dataset = rows[0].case.key, rows[0].case.subject.dataset
         text = (
-            f"{key.task}, {dataset.name} ({figures.count(dataset.images, 'image')}), "
+            f"{key.task}, {dataset.name} ({number_text.count(dataset.images, 'image')}), "
             f"{key.scenario}{load_words(key)}"
         )
         lines = [(row, *row.boards[:BOARDS_LISTED]) for row in rows]
@@ -194,7 +194,7 @@ def _cell(row: ComparedCase, entry: Figure) -> FigureCell:
             "energy": case.energy_reason or "not measured",
         }.get(entry.group)
         return FigureCell(
-            "none" if reason else figures.typeset(figures.ABSENT), absent_reason=reason
+            "none" if reason else number_text.typeset(number_text.ABSENT), absent_reason=reason
         )
     value, _, bounds = figure_text(entry, figure).partition(" (")
     energy = str(case.energy.ranks_as) if entry.name == ENERGY and case.energy else ""
@@ -207,7 +207,7 @@ def _cell(row: ComparedCase, entry: Figure) -> FigureCell:
         and decision.value == (1 if decision.scale == "ratio" else 0)
     )
     if decision and not is_equal:
-        amount, interval = map(figures.typeset, change_parts(entry.name, decision))
+        amount, interval = map(number_text.typeset, change_parts(entry.name, decision))
     return FigureCell(
         value,
         [text for text in (bounds.rstrip(")"), energy) if text],

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.collector.charts.chart import ViewTable
@@ -132,7 +132,7 @@ class ChoiceFilter:
             and not (row.reference is best.case and cheapest.name in row.decisions)
         ):
             change = change_with_interval(cheapest.name, candidate.against_best)
-            texts.append(figures.typeset(f"{cheapest.title} {change} against the recommended"))
+            texts.append(number_text.typeset(f"{cheapest.title} {change} against the recommended"))
         texts.append("similar" if self._is_similar(candidate) else "")
         return [text for text in texts if text]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.contract.figures import (
@@ -66,8 +66,8 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     )
     simulated = "" if newest.key.provenance == "measured" else f", {newest.key.provenance}"
     counted = (
-        f"{figures.count(sum(case.runs for case in device_cases), 'run')} of "
-        f"{figures.count(len(device_cases), 'case')}"
+        f"{number_text.count(sum(case.runs for case in device_cases), 'run')} of "
+        f"{number_text.count(len(device_cases), 'case')}"
     )
     lead = (
         f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {counted}."
@@ -86,7 +86,7 @@ def _machine(context: ViewContext, newest: BookedCase) -> dict[str, str | None]:
         None,
     )
     state = (
-        f"{presence.state or 'not reported'}, since {figures.stamp(presence.changed_ns)} UTC"
+        f"{presence.state or 'not reported'}, since {number_text.stamp(presence.changed_ns)} UTC"
         if presence
         else None
     )
@@ -135,7 +135,7 @@ def _runs(context: ViewContext, device_cases: Sequence[BookedCase]) -> ViewGrid[
             "started_at_ns",
             "Started (UTC)",
             attrgetter("started_at_ns"),
-            lambda run: figures.stamp(run.started_at_ns),
+            lambda run: number_text.stamp(run.started_at_ns),
         ),
         ViewColumn("verdict", "Verdict", attrgetter("verdict.state"), is_text=True),
         *(
@@ -146,7 +146,7 @@ def _runs(context: ViewContext, device_cases: Sequence[BookedCase]) -> ViewGrid[
             "runtime",
             "Runtime",
             attrgetter("subject.key.runtime"),
-            small=lambda run: figures.count(run.subject.key.threads, "thread"),
+            small=lambda run: number_text.count(run.subject.key.threads, "thread"),
             is_text=True,
         ),
         *(
@@ -169,7 +169,7 @@ def _figure_columns(entry: Figure) -> list[ViewColumn[RunFigures]]:
         value = run.value(entry.name)
         if entry.is_truth:
             return "not reported" if value is None else "yes" if value else "no"
-        return figures.typeset(entry.shown(value))
+        return number_text.typeset(entry.shown(value))
 
     def provenance(run: RunFigures) -> str | None:
         energy_provenance = run.subject.energy_provenance

@@ -11,6 +11,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.alerts.check import Notified, alerts_of
 from edgemeter.collector.alerts.firing import Alert
+from edgemeter.collector.compare.odd_boards import board_types
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import LedgerStore, RunStore
 from edgemeter.collector.trend.events import EventMember, TrendEvent, step_events
@@ -29,7 +30,6 @@ from edgemeter.collector.trend.trend_text import (
 )
 from edgemeter.collector.trend.watch import TrendResults, trends_of
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, watch_file_beside
-from edgemeter.collector.units.odd_boards import board_types
 
 # Metrics in which a device may differ, the lifetime of findings, and its minimum as a multiple of
 # the time that they took: steps take days.

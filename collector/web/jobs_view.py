@@ -2,7 +2,7 @@
 
 from operator import attrgetter
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.agent.contract.messages import ExecutionProgress
@@ -26,7 +26,9 @@ def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
     table = ViewGrid("jobs", _JOB_COLUMNS, [reported]).plain
     open_count = sum(activity.progress.state == "running" for activity in reported)
     title = (
-        f"{figures.count(len(reported), 'job')}, {open_count} running" if reported else "No jobs"
+        f"{number_text.count(len(reported), 'job')}, {open_count} running"
+        if reported
+        else "No jobs"
     )
     return View(title, context.render("jobs.html", reported=reported), "", (table,))
 
@@ -91,7 +93,7 @@ _RUN_COLUMNS: list[ViewColumn[RunFigures]] = [
         "started_at_ns",
         "Started (UTC)",
         attrgetter("started_at_ns"),
-        lambda run: figures.stamp(run.started_at_ns),
+        lambda run: number_text.stamp(run.started_at_ns),
         leads_to=("run", {"id": attrgetter("id")}),
     ),
     ViewColumn("id", "", attrgetter("id")),

@@ -7,8 +7,8 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from edgemeter.agent.base import figures
-from edgemeter.agent.base.figures import printable
+from edgemeter.agent.base import number_text
+from edgemeter.agent.base.number_text import printable
 from edgemeter.agent.base.plugins import import_extra
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _environment() -> "Environment":
         keep_trailing_newline=True,
         finalize=lambda value: value if hasattr(value, "__html__") else printable(str(value)),
     )
-    environment.globals["figures"] = figures
+    environment.globals["number_text"] = number_text
     environment.filters["attributes"] = _attributes
     environment.filters["prose"] = _prose
     return environment

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
@@ -85,8 +85,8 @@ def whole_page(
         progress("making views", count, len(addresses))
     left_out = f" Not in this file: {'; '.join(left_away)}." if left_away else ""
     remark = (
-        f"Written on {figures.stamp(time.time_ns())} UTC: "
-        f"{figures.count(len(written_views), 'view')} in one file.{left_out}"
+        f"Written on {number_text.stamp(time.time_ns())} UTC: "
+        f"{number_text.count(len(written_views), 'view')} in one file.{left_out}"
     )
     return one_file_page(
         written_views[0], [(text, inside) for text, inside, _ in written_views[1:]], remark
@@ -161,6 +161,6 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         (sum(case.runs for case in every_case) - len(newest), "run"),
     ]
     away = [
-        f"{figures.count(number, f'more {noun}')}" for number, noun in left_counts if number > 0
+        f"{number_text.count(number, f'more {noun}')}" for number, noun in left_counts if number > 0
     ]
     return [request.address for request in requests], away

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.documents import JOINT, Plain
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, figure
@@ -72,15 +72,15 @@ class _DeviceLine:
         """Why somebody should look at it."""
         reasons = {
             "its connection was lost": self.state == "lost",
-            f"no run since {figures.stamp(self.last_ns)[:10]}": self.is_silent,
+            f"no run since {number_text.stamp(self.last_ns)[:10]}": self.is_silent,
             **dict.fromkeys(
                 needs_attention(self.health, time.time_ns()) if self.health else (), True
             ),
             (
                 f"throttled in {self.throttled} of the "
-                f"{figures.count(self.throttling_known, 'run')} that reported it"
+                f"{number_text.count(self.throttling_known, 'run')} that reported it"
             ): self.throttled > 0,
-            figures.count(self.invalid, "invalid run"): self.invalid > 0,
+            number_text.count(self.invalid, "invalid run"): self.invalid > 0,
         }
         return [*self.outlying, *(text for text, is_so in reasons.items() if is_so)]
 
@@ -129,7 +129,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         **now,
         **totals,
         newest=newest,
-        age=figures.age(time.time_ns() - newest.newest_ns),
+        age=number_text.age(time.time_ns() - newest.newest_ns),
         cases=len(every_case),
         boards=boards,
         models=len(models),
@@ -157,12 +157,12 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         else ""
     )
     lead = (
-        f"{figures.count(totals['runs'], 'run')} of {figures.count(len(every_case), 'case')} on "
+        f"{number_text.count(totals['runs'], 'run')} of {number_text.count(len(every_case), 'case')} on "
         f"{listed(boards)};"
         f" {totals['usable']:,} of the runs may be compared. The newest is of "
-        f"{figures.stamp(newest.newest_ns)} UTC.{simulated}"
+        f"{number_text.stamp(newest.newest_ns)} UTC.{simulated}"
     )
-    title = f"{figures.count(len(lines), 'device')}, {figures.count(len(models), 'model')}"
+    title = f"{number_text.count(len(lines), 'device')}, {number_text.count(len(models), 'model')}"
     coverage = ViewTable("coverage", _Covered._fields[:-1], tuple(cell[:-1] for cell in covered))
     return View(title, body, lead, (devices.plain, coverage))
 
@@ -202,7 +202,7 @@ def _device_table(
             return (
                 figure_text(figure(name), with_figure[line.name].figures[name])
                 if is_there
-                else figures.typeset(figures.ABSENT)
+                else number_text.typeset(number_text.ABSENT)
             )
 
         def rank(line: _DeviceLine) -> str | None:
@@ -254,7 +254,7 @@ def _device_table(
             "last_started_at_ns",
             "Last run (UTC)",
             attrgetter("last_ns"),
-            lambda line: figures.stamp(line.last_ns)[:16],
+            lambda line: number_text.stamp(line.last_ns)[:16],
         ),
         ViewColumn("runs", "Runs", attrgetter("runs"), small=of_runs, needs_width=True),
         *(ViewColumn(count, "", attrgetter(count)) for count in ("disturbed", "invalid")),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from operator import attrgetter
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.published.laws import JudgedFigure, judge
@@ -74,7 +74,7 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
         _findings(judged),
     )
     return View(
-        figures.count(len(judged), "published figure"),
+        number_text.count(len(judged), "published figure"),
         body,
         LEAD,
         tables,

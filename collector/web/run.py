@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name, metric_words
@@ -80,9 +80,9 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         if provenance == "measured"
         else f" {provenance.capitalize()}: none of its figures was measured in this run."
     )
-    p50 = figures.significant(record.latency.p50_ms)
+    p50 = number_text.significant(record.latency.p50_ms)
     lead = (
-        f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} "
+        f"{number_text.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} "
         f"queries, {verdict.state}.{label}"
     )
     return View(f"Run {record.id}", body, lead, _tables(record))
@@ -192,14 +192,14 @@ def _latency(record: RunRecord) -> Facts:
     for name in LEVELS:
         value_ms = getattr(latency, f"{name}_ms")
         facts[name] = (
-            "too few queries" if value_ms is None else f"{figures.significant(value_ms)} ms"
+            "too few queries" if value_ms is None else f"{number_text.significant(value_ms)} ms"
         )
     facts |= {
-        "Mean": f"{figures.significant(latency.mean_ms)} ms",
-        "Highest": f"{figures.significant(latency.max_ms)} ms",
-        "Throughput": f"{figures.significant(record.throughput_per_s)} /s",
+        "Mean": f"{number_text.significant(latency.mean_ms)} ms",
+        "Highest": f"{number_text.significant(latency.max_ms)} ms",
+        "Throughput": f"{number_text.significant(record.throughput_per_s)} /s",
         "Warm-up": (
-            f"{figures.significant(record.warm_up.duration_ms / 1000)} s, "
+            f"{number_text.significant(record.warm_up.duration_ms / 1000)} s, "
             f"{'steady' if record.warm_up.steady else 'never steady'}"
         ),
     }
@@ -237,12 +237,12 @@ def _tokens(generation: Generation) -> Facts:
         "Tokens": f"{generation.lengths} (prompt + generated){shorter}",
         "Speculation": ": ".join(filter(None, (generation.speculative, drafted))) or None,
         **{
-            name: f"{figures.significant(rate)} t/s"
+            name: f"{number_text.significant(rate)} t/s"
             for name, rate in rates.items()
             if rate is not None
         },
         **{
-            name: f"{figures.significant(p50_ms)} ms"
+            name: f"{number_text.significant(p50_ms)} ms"
             for name, time in times.items()
             if time and (p50_ms := time.p50_ms) is not None
         },
@@ -255,22 +255,24 @@ def _accuracy(record: RunRecord) -> Facts | None:
         return None
     bounds = f", no bounds: {accuracy.interval_reason}" if accuracy.interval_reason else ""
     if accuracy.low is not None:
-        bounds = f", {figures.accuracy(accuracy.low)} to {figures.accuracy(accuracy.high)} (95%)"
+        bounds = (
+            f", {number_text.accuracy(accuracy.low)} to {number_text.accuracy(accuracy.high)} (95%)"
+        )
     facts: Facts = {
         metric_name(accuracy.metric): (
-            f"{figures.accuracy(accuracy.value)} over "
-            f"{figures.count(accuracy.images, 'image')}{bounds}"
+            f"{number_text.accuracy(accuracy.value)} over "
+            f"{number_text.count(accuracy.images, 'image')}{bounds}"
         )
     }
     facts |= {
-        metric_words(name): figures.accuracy(value)
+        metric_words(name): number_text.accuracy(value)
         for name, value in accuracy.detail.items()
         if value is not None
     }
     if accuracy.needed_value is not None:
         facts["Gate"] = (
             f"{'passed' if accuracy.passes_gate else 'not passed'}: needed "
-            f"{figures.accuracy(accuracy.needed_value)}"
+            f"{number_text.accuracy(accuracy.needed_value)}"
         )
     return facts
 
@@ -386,12 +388,12 @@ def _share(value: float) -> str:
 
 
 def _in(unit: str, per: float = 1.0) -> Callable[[float], str]:
-    return lambda value: f"{figures.significant(value / per)} {unit}"
+    return lambda value: f"{number_text.significant(value / per)} {unit}"
 
 
 def _each(unit: str = "") -> Callable[[Mapping[str, float]], str]:
     return lambda values: ", ".join(
-        f"{name} {figures.significant(value)}{unit}" for name, value in values.items()
+        f"{name} {number_text.significant(value)}{unit}" for name, value in values.items()
     )
 
 

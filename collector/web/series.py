@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.evidence import RunValue, interval_over_runs, middle_of
 from edgemeter.agent.base.metrics import metric_name
@@ -148,12 +148,12 @@ def _words(
         per_day = " A dot is a day with the 95% interval over its runs."
     if absent:
         apart = (
-            f" Not drawn: {figures.count(absent, 'run')} of another kind (sensor, scope, "
+            f" Not drawn: {number_text.count(absent, 'run')} of another kind (sensor, scope, "
             "provenance or data)."
         )
     if entry.group == "energy" and newest.subject.energy_provenance not in (None, MEASURED):
         of_energy = f" of {newest.subject.energy_provenance} energy"
-    return f"{figures.count(len(valued), 'run')}{of_energy}.{per_day}{apart}"
+    return f"{number_text.count(len(valued), 'run')}{of_energy}.{per_day}{apart}"
 
 
 def _title(key: CaseKey) -> str:
@@ -185,7 +185,7 @@ def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[di
         )
         low, high = (interval.low, interval.high) if interval else (None, None)
         at_ns = day * NS_PER_DAY + NS_PER_DAY // 2
-        words = figures.count(len(values), "run")
+        words = number_text.count(len(values), "run")
         rows.append(
             {
                 "started_at_ns": at_ns,
@@ -326,7 +326,9 @@ def _run_columns(figure: str, rows: Sequence[dict[str, Plain]]) -> list[RowColum
     return [
         column("run", leads_to=("run", {"id": itemgetter("run")}), is_text=True),
         column(
-            "started_at_ns", "Started (UTC)", cell=lambda row: figures.stamp(row["started_at_ns"])
+            "started_at_ns",
+            "Started (UTC)",
+            cell=lambda row: number_text.stamp(row["started_at_ns"]),
         ),
         *(column(name, is_text=True) for name in ("verdict", "device")),
         *(column(name, is_text=True, needs_width=name not in telling) for name in shown_names),

@@ -27,9 +27,9 @@ from edgemeter.agent.base.errors import (
     TransientError,
     UnavailableError,
 )
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.contract.figures import FigureView, in_view
 from edgemeter.collector.charts import vega
 from edgemeter.collector.compare.case_book import CaseBook

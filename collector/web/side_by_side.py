@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.figures import figure
 from edgemeter.agent.contract.mode_answer import ModeAnswer
@@ -124,7 +124,7 @@ def _title(comparison: Comparison) -> str:
     is_short = len(devices) <= NAMED
     subject = (
         f"{listed(models, NAMED)} on "
-        f"{listed(devices) if is_short else figures.count(len(devices), 'device')}"
+        f"{listed(devices) if is_short else number_text.count(len(devices), 'device')}"
     )
     return (
         f"{subject}, against {listed(references, NAMED)}"

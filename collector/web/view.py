@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.charts.chart import ViewTable
@@ -204,9 +204,9 @@ class ViewColumn(Generic[Item]):
             return str(self.cell(item))
         value = self.value(item)
         if value is None:
-            return figures.typeset(figures.ABSENT)
+            return number_text.typeset(number_text.ABSENT)
         if isinstance(value, float):
-            return figures.significant(value)
+            return number_text.significant(value)
         return (
             f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
         )

@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.plugins import install_command
 from edgemeter.agent.contract.model_formats import READERS, runtime_for
-from edgemeter.agent.engine.confinement import data_files, model_files
+from edgemeter.agent.sandbox.run_grant import data_files, model_files
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from edgemeter.models.cli.confined import confined
 from edgemeter.models.convert import formats

@@ -89,7 +89,7 @@ def convert(
     from edgemeter.agent.base.plugins import require_extra
     from edgemeter.agent.contract.model_formats import FORMATS
     from edgemeter.agent.datasets.dataset import open_folder
-    from edgemeter.agent.engine.confinement import data_files, model_files
+    from edgemeter.agent.sandbox.run_grant import data_files, model_files
     from edgemeter.models.cli.confined import run_confined
     from edgemeter.models.convert import conversion, formats
     from edgemeter.models.convert import source as sources

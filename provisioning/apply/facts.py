@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.figures import on_one_line
+from edgemeter.agent.base.number_text import on_one_line
 from edgemeter.provisioning.release.boards import OLDEST_GLIBC, OLDEST_PYTHON, numbers
 
 LOOK = Path(__file__).with_name("look.sh")

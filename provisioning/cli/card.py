@@ -9,7 +9,7 @@ import click
 
 from edgemeter.agent.base.cli.options import format_option
 from edgemeter.agent.base.cli.tables import Format, print_data
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.number_text import count
 from edgemeter.provisioning.cli.options import FILE, in_folder
 from edgemeter.provisioning.image.adapter_text import BootFormat
 

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from edgemeter.agent.base.cli.options import format_option
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.base.terminal import print_lines, print_text
 from edgemeter.provisioning.cli.options import in_folder, print_notes, selection_option
 from edgemeter.provisioning.health import overview

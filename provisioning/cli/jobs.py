@@ -20,7 +20,7 @@ from edgemeter.agent.base.cli.progress import passing_note
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.console import Console, Table, Text
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
-from edgemeter.agent.base.figures import count, on_one_line, short_id
+from edgemeter.agent.base.number_text import count, on_one_line, short_id
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract import suite as suites
 from edgemeter.agent.contract.orders import IntervalSeconds
@@ -30,7 +30,6 @@ from edgemeter.provisioning.cli.options import (
     rehearsed_options,
     selection_option,
 )
-from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -49,6 +48,7 @@ from edgemeter.provisioning.registry.jobs import (
     select_jobs,
 )
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve.content_store import ContentStore
 from edgemeter.provisioning.update.choice import Allowed, UpdateChoice, plan_update, update_job
 
 RUN_TIMEOUT_S = 3600.0

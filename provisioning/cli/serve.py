@@ -13,12 +13,12 @@ from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.threads import until_stopped
 from edgemeter.provisioning.cli.options import in_folder, print_notes
-from edgemeter.provisioning.https.fleet_server import FleetServer
 from edgemeter.provisioning.identity.enforcement import (
     process_issues,
     raise_limit,
     resumption_issues,
 )
+from edgemeter.provisioning.identity.fleet_server import FleetServer
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService

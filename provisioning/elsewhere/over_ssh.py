@@ -33,8 +33,8 @@ from edgemeter.agent.base.errors import (
     TransientError,
     UnavailableError,
 )
-from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.foreign_text import decode_json
+from edgemeter.agent.base.number_text import on_one_line
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.case_settings import Settings, is_video
@@ -46,11 +46,11 @@ from edgemeter.agent.session.checks import EXTRAS
 from edgemeter.provisioning.apply import bring
 from edgemeter.provisioning.apply.board import LOST, MB, Board, SshTarget, parse_target
 from edgemeter.provisioning.apply.on_device import INSTALL_S, last_line
-from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import SUITE_NAME
 from edgemeter.provisioning.release import install, release_file
 from edgemeter.provisioning.release.boards import numbers
+from edgemeter.provisioning.serve.content_store import ContentStore
 
 # In the home folder there.
 ROOT = ".cache/edgemeter"

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base import number_text
 from edgemeter.agent.base.console import Table
-from edgemeter.agent.base.figures import ABSENT, age, iso_stamp, on_one_line
+from edgemeter.agent.base.number_text import ABSENT, age, iso_stamp, on_one_line
 from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.contract.health_issues import health_facts, joined
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
@@ -88,7 +88,7 @@ def device_sheet(line: DeviceOverview, now_ns: int) -> list[str]:
         "Tags": joined(*device.tags),
         "Presence": line.since_ns
         and (
-            f"{line.state} since {figures.stamp(line.since_ns)} UTC ({age(now_ns - line.since_ns)})"
+            f"{line.state} since {number_text.stamp(line.since_ns)} UTC ({age(now_ns - line.since_ns)})"
         ),
         "Job": job and joined(job.job, job.state, job.doing or job.reason),
         "Measuring": line.heard.measuring

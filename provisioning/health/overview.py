@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from edgemeter.agent.base.figures import age, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
+from edgemeter.agent.base.number_text import age, stamp
 from edgemeter.agent.contract.health_issues import DeviceIssue, health_issues
 from edgemeter.provisioning.health.server_status import take_overs
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder

@@ -13,10 +13,10 @@ from dataclasses import replace
 from operator import itemgetter
 
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.number_text import count
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import DeviceState, Progress, Topic, parse_topic, topics_of
 from edgemeter.agent.contract.orders import (

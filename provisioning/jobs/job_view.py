@@ -13,9 +13,9 @@ from typing import Any
 
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.console import Console, Justify, Table, Text
-from edgemeter.agent.base.figures import ABSENT, count, iso_stamp, on_one_line
 from edgemeter.agent.base.live_lines import LiveLines
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.number_text import ABSENT, count, iso_stamp, on_one_line
 from edgemeter.agent.contract.health import recently_refused
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import find_presence

@@ -30,7 +30,7 @@ from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, M
 from edgemeter.agent.contract.suite import SuiteFile, expand, set_keys
 from edgemeter.agent.datasets import dataset, readers, yolo
 from edgemeter.agent.recognition.recognise import language_model_name, name_of
-from edgemeter.provisioning.content.store import ContentStore, pieces
+from edgemeter.provisioning.serve.content_store import ContentStore, pieces
 
 # The most that an archive needs for one file, besides its bytes and twice its name.
 _ENTRY_BYTES = 256

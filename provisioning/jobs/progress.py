@@ -6,8 +6,8 @@ The reports are for the collector and its page.
 import logging
 from collections.abc import Sequence
 
-from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
+from edgemeter.agent.base.number_text import on_one_line
 from edgemeter.agent.contract.messages import (
     JOB_STATE,
     ExecutionProgress,

@@ -6,8 +6,8 @@ from dataclasses import astuple, dataclass
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import age
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
+from edgemeter.agent.base.number_text import age
 from edgemeter.agent.base.statements import Statements
 from edgemeter.provisioning.registry.registry import Registry
 

@@ -13,7 +13,7 @@ HANDLERS: Mapping[str, str] = {
     "access": "edgemeter.provisioning.identity.enforcement:AccessHandler",
     "jobs": "edgemeter.provisioning.jobs.job_handler:JobHandler",
     "progress": "edgemeter.provisioning.jobs.progress:JobProgressHandler",
-    "content": "edgemeter.provisioning.content.store:ContentCollector",
+    "content": "edgemeter.provisioning.serve.content_store:ContentCollector",
     "health": "edgemeter.provisioning.health.health_handler:FleetHealthHandler",
     "status": "edgemeter.provisioning.health.server_status:StatusHandler",
 }

@@ -8,10 +8,10 @@ from dataclasses import astuple, dataclass
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.orders import version_key
-from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.release.release_file import ReleaseFile
+from edgemeter.provisioning.serve.content_store import ContentStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.export.run_table import RunColumn, chosen_columns
 from edgemeter.collector.runs.contents import oldest_first
+from edgemeter.collector.runs.run_table import RunColumn, chosen_columns
 from edgemeter.collector.runs.selection import parse_selection, selections_of
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.collector.compare.between import between
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
-from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.influx.points import tags_of
 from edgemeter.collector.runs.contents import StoreContents
+from edgemeter.collector.runs.run_table import chosen_columns, write_csv
 from edgemeter.collector.show.compare_table import show_comparison
 from edgemeter.collector.show.words import case_names
 from edgemeter.collector.web import side_by_side

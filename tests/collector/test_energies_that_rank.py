@@ -6,11 +6,11 @@ from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.differences import why_not_compared
+from edgemeter.collector.compare.odd_boards import board_types
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.runs.cases import EnergyClass
 from edgemeter.collector.show.comparison_charts import energy_against_accuracy
 from edgemeter.collector.show.series_style import assign_styles
-from edgemeter.collector.units.odd_boards import board_types
 from edgemeter.collector.web import queries
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import FOLLOWED, series

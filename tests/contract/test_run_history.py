@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import short_id
+from edgemeter.agent.base.number_text import short_id
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.ledgers.place import open_ledger

@@ -55,8 +55,8 @@ def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
         yield no_progress
         return
     from edgemeter.agent.base.console import Console
-    from edgemeter.agent.base.figures import duration, size
     from edgemeter.agent.base.live_lines import LiveLines
+    from edgemeter.agent.base.number_text import duration, size
 
     begun_s, drawn_s = time.monotonic(), -REDRAWN_S
     amount = str if of == "steps" else size

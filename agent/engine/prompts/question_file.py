@@ -17,7 +17,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.model_names import questions_path
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.items import json_lines, read_bytes
-from edgemeter.agent.quality.answer_key import AnswerKey
+from edgemeter.agent.engine.prompts.answer_key import AnswerKey
 from edgemeter.agent.tasks.parts import Share
 
 

@@ -2,7 +2,7 @@ import csv
 import io
 
 from edgemeter.agent.base.documents import csv_document
-from edgemeter.collector.export.run_table import chosen_columns, write_csv
+from edgemeter.collector.runs.run_table import chosen_columns, write_csv
 from tests.fixtures.comparison_factory import make_run
 
 FORMULAS = ("=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3", "\t=1", "\r=1")

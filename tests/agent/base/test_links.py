@@ -11,7 +11,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.links import links_out_of
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.agent.engine.confinement import data_files, model_files
+from edgemeter.agent.sandbox.run_grant import data_files, model_files
 from tests.fixtures.rows import table_row
 
 KEY = b"-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmU=\n"

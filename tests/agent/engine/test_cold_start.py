@@ -11,7 +11,7 @@ import pytest
 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import isolation
-from edgemeter.agent.engine.confinement import grant_for
+from edgemeter.agent.sandbox.run_grant import grant_for
 from edgemeter.agent.session import session
 from tests.fixtures.suite_files import read_suite
 

@@ -9,8 +9,8 @@ import pytest
 from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableError
 from edgemeter.agent.base.model_server import ModelServer
 from edgemeter.agent.base.server_address import ServerAddress
+from edgemeter.agent.engine.prompts.answer_key import AnswerKey
 from edgemeter.agent.generators import Chat, Limits, create
-from edgemeter.agent.quality.answer_key import AnswerKey
 from edgemeter.agent.runtimes import Options
 from tests.fixtures.in_process_http import InProcessNetwork
 from tests.fixtures.language_server import LanguageServer, Reply, events, llama_server

@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.suite import SuiteFile, expand
-from edgemeter.agent.engine.confinement import grant_for
+from edgemeter.agent.sandbox.run_grant import grant_for
 from edgemeter.agent.session import checks
 from tests.fixtures.archives import changed
 from tests.fixtures.rows import table_row

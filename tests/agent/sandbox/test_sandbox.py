@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, started
+from edgemeter.agent.sandbox.run_grant import grant_for
 from tests.fixtures import intruder
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import one_case

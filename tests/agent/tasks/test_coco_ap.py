@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.statistics import jackknife_error
-from edgemeter.agent.tasks import coco_ap
+from edgemeter.agent.tasks import coco_accuracy
 from edgemeter.agent.tasks.coco_matches import CocoAp
 from tests.fixtures.vision_factory import make_truth, perfect_detections
 
@@ -52,7 +52,7 @@ def test_a_class_without_objects_has_no_figure():
     truth = make_truth(2, ("cat", "dog", "emu"))
     truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] != 9]
     rows = perfect_detections(truth)
-    accuracy = coco_ap.coco_accuracy(CocoAp(truth, rows[rows[:, 6] == 7]), ids(truth), SHA256)
+    accuracy = coco_accuracy.coco_accuracy(CocoAp(truth, rows[rows[:, 6] == 7]), ids(truth), SHA256)
     assert accuracy.per_class == {"cat": pytest.approx(1), "dog": 0, "emu": None}
     assert accuracy.per_class_objects == {"cat": 2, "dog": 2, "emu": 0}
     assert accuracy.value == pytest.approx(0.5)
@@ -67,7 +67,7 @@ def test_bounds_hold_the_value_and_come_again():
     truth = make_truth(60, ("cat",))
     rows = perfect_detections(truth)[[number for number in range(60) if number < 30 or number % 2]]
     accuracy, repeated = (
-        coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256) for _ in range(2)
+        coco_accuracy.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256) for _ in range(2)
     )
     assert accuracy == repeated
     assert accuracy.low < accuracy.value < accuracy.high
@@ -97,6 +97,6 @@ def test_a_box_without_extent_counts_as_an_object_not_found():
         truth = make_truth(2, ("cat",))
         truth["annotations"][0] |= {"bbox": [20, 20, width, 16], "area": 256}
         rows = perfect_detections(make_truth(2, ("cat",)))[1:]
-        assert coco_ap.coco_accuracy(
+        assert coco_accuracy.coco_accuracy(
             CocoAp(truth, rows), ids(truth), SHA256
         ).value == pytest.approx(51 / 101)

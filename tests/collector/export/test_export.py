@@ -10,8 +10,8 @@ from edgemeter import load
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract.figures import FIGURES, field_name
-from edgemeter.collector.export import run_table
 from edgemeter.collector.influx import points
+from edgemeter.collector.runs import run_table
 from tests.fixtures.comparison_factory import document, document_at, make_run
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
 from tests.fixtures.random_records import random_record

@@ -11,7 +11,7 @@ from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.identity import joining
 from edgemeter.agent.identity.identity import IdentityFiles
 from edgemeter.agent.machine.machine import recorded
-from edgemeter.provisioning.https.fleet_server import FleetServer
+from edgemeter.provisioning.identity.fleet_server import FleetServer
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry

@@ -1,6 +1,6 @@
 import pytest
 
-from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.serve.content_store import ContentStore
 from tests.fixtures.job_bench import Bench
 
 

@@ -14,9 +14,9 @@ from edgemeter.agent.contract import data_archive
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.datasets import dataset
 from edgemeter.agent.jobs import measuring
-from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.serve.content_store import ContentStore
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_truth
 

@@ -7,7 +7,6 @@ import pytest
 
 from edgemeter.agent.base import errors
 from edgemeter.agent.contract.health import Health
-from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import job_view
 from edgemeter.provisioning.jobs.progress import JobProgressHandler
@@ -15,6 +14,7 @@ from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve.content_store import ContentStore
 from edgemeter.provisioning.update.releases import Release
 from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.fleet_key import give_service

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.engine.prompts.answer_key import AnswerKey
 from edgemeter.agent.engine.prompts.question_file import read_questions
-from edgemeter.agent.quality.answer_key import AnswerKey
 from tests.fixtures.questions import write_questions
 from tests.fixtures.rows import table_row
 

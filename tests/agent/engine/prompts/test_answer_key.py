@@ -1,6 +1,6 @@
 """Facts about right answers: texts, numbers and the letters of choices are found in what a model writes."""
 
-from edgemeter.agent.quality.answer_key import AnswerKey
+from edgemeter.agent.engine.prompts.answer_key import AnswerKey
 from tests.fixtures.rows import table_row
 
 

@@ -37,8 +37,8 @@ from edgemeter.agent.ledger.retention import (
     remember,
     remove_rows,
 )
-from edgemeter.collector.postgresql.schema import check_version
-from edgemeter.collector.postgresql.writer import (
+from edgemeter.collector.ledgers.postgres_schema import check_version
+from edgemeter.collector.ledgers.postgres_writer import (
     PostgresWriter,
     numbers_before,
     refuse_unsafe,

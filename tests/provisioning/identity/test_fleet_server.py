@@ -23,11 +23,11 @@ from edgemeter.agent.contract import identity
 from edgemeter.agent.contract.identity import CertificateRequest
 from edgemeter.agent.jobs import content as jobs_content
 from edgemeter.agent.jobs import fetch
-from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.https.fleet_server import FleetServer, RequestRefusedError
+from edgemeter.provisioning.identity.fleet_server import FleetServer, RequestRefusedError
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates
+from edgemeter.provisioning.serve.content_store import ContentStore
 from tests.fixtures.certificates import Authority
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK

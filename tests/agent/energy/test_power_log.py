@@ -1,9 +1,9 @@
-"""Facts about `edgemeter.agent.power_logs.power_log`; the energies are worked out by hand."""
+"""Facts about `edgemeter.agent.energy.power_log`; the energies are worked out by hand."""
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.power_logs.power_log import energy_of, read_log
+from edgemeter.agent.energy.power_log import energy_of, read_log
 from tests.fixtures.rows import table_row
 
 JETSON = (

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore
+from edgemeter.provisioning.serve.content_store import YOUNG_NS, ContentStore
 from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import small_disk
 

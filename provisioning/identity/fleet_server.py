@@ -28,13 +28,13 @@ from edgemeter.agent.contract.identity import (
     decode_request,
     encode_identity,
 )
-from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.identity.enrolment import Enrolment
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry, open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.serve.content_store import ContentStore
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from edgemeter.agent.ledger.chunks import ArrivedBatch, pack_chunk
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.run_row import RUN_COLUMNS
+from edgemeter.collector.ledgers import postgres_schema
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.postgresql import schema
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT
 from tests.fixtures.certificates import Authority
@@ -105,7 +105,7 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
 
     def prepare():
         session = LedgerSession(address)
-        stored.append(schema.init_ledger(session, WATCH_FORMAT.schema))
+        stored.append(postgres_schema.init_ledger(session, WATCH_FORMAT.schema))
         session.close()
 
     stored = []
@@ -115,9 +115,9 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
     for thread in threads:
         thread.join()
     assert sum("created the tables" in steps for steps in stored) == 1
-    for version in (schema.VERSION + 1, schema.VERSION - 1):
+    for version in (postgres_schema.VERSION + 1, postgres_schema.VERSION - 1):
         remedy = (
-            rf"of another version of edgemeter \({version}, not {schema.VERSION}\): .* "
+            rf"of another version of edgemeter \({version}, not {postgres_schema.VERSION}\): .* "
             r"`edgemeter collector init-ledger`"
         )
         with open_ledger(address) as ledger:
@@ -155,7 +155,7 @@ def test_figures_of_another_version_are_made_anew_from_the_records(lab):
             owner.execute("DELETE FROM subjects")
             owner.execute("UPDATE ledger SET version = 1")
         with closing(LedgerSession(lab)) as session:
-            schema.init_ledger(session, WATCH_FORMAT.schema)
+            postgres_schema.init_ledger(session, WATCH_FORMAT.schema)
         assert (ledger.query(content), ledger.query(subjects)) == before
         assert ledger.commit([arrival(make_record(session=5, seq=3))]).inserted == 1
 
@@ -174,7 +174,7 @@ def test_a_record_that_this_version_refuses_has_no_row_and_is_named(lab):
         with ledger._session.transaction() as owner:
             owner.execute("UPDATE ledger SET version = 1")
         with closing(LedgerSession(lab)) as session:
-            schema.init_ledger(session, WATCH_FORMAT.schema)
+            postgres_schema.init_ledger(session, WATCH_FORMAT.schema)
         assert (ledger.count(), ledger.left_out_count(), ledger.sessions()[0].missing) == (2, 1, 0)
     (entry,) = LedgerStore(lab).left_out()
     assert (entry.run, entry.device) == (endless.id, "pi-1")

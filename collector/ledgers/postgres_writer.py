@@ -25,7 +25,7 @@ from edgemeter.agent.ledger.run_row import (
     cases_in_sessions,
     judge_siblings,
 )
-from edgemeter.collector.postgresql.schema import check_version
+from edgemeter.collector.ledgers.postgres_schema import check_version
 
 _NEXT = """UPDATE ledger SET row = row + ?, chunk = chunk + ?, commits = commits + 1
 RETURNING row - ?, chunk - ?, version, current_setting('fsync'), current_setting('synchronous_commit')"""

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from edgemeter.collector.compare.odd_boards import board_types, scores
 from edgemeter.collector.trend import watch
-from edgemeter.collector.units.odd_boards import board_types, scores
 from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.series_factory import make_days, noisy
 

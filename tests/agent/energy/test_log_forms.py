@@ -1,11 +1,11 @@
-"""Facts about `edgemeter.agent.power_logs.power_log`: logs as others have them, each of 2, 4 and 2 W half a second apart, which are 3 J."""
+"""Facts about `edgemeter.agent.energy.power_log`: logs as others have them, each of 2, 4 and 2 W half a second apart, which are 3 J."""
 
 import re
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.power_logs.power_log import energy_of, read_log
+from edgemeter.agent.energy.power_log import energy_of, read_log
 from tests.fixtures.rows import table_row
 
 ORIN = (

@@ -3,17 +3,17 @@
 import time
 
 from edgemeter.agent.contract.orders import Doctor, Measure, Update
-from edgemeter.provisioning.content.store import (
-    COLLECT_NS,
-    YOUNG_NS,
-    ContentCollector,
-    ContentStore,
-)
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve.content_store import (
+    COLLECT_NS,
+    YOUNG_NS,
+    ContentCollector,
+    ContentStore,
+)
 
 
 def test_what_an_open_job_or_a_release_names_is_kept(tmp_path):

@@ -1,1 +1,0 @@
-"""Logs of finished runs, as other tools write them."""

@@ -1,1 +1,0 @@
-"""The ledger in PostgreSQL, which several collectors and readers share."""

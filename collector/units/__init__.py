@@ -1,1 +1,0 @@
-"""Boards of one type compared: which are odd."""

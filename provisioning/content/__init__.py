@@ -1,1 +1,0 @@
-"""Content for devices: models, suites, data sets and releases, named by their sha256."""

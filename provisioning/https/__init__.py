@@ -1,1 +1,0 @@
-"""The fleet's service over HTTPS: enrolment, renewal and content, for boards."""
