@@ -1,4 +1,8 @@
-"""GGUF files behind a server of their own: what is stated of them, what a ruined one scores, and what is left when a run is killed."""
+"""GGUF files behind a server of their own are described, scored and ended cleanly.
+
+The tests check what is stated of a file, what a ruined one scores, and what is left when a run is
+killed.
+"""
 
 import os
 import signal
@@ -52,7 +56,7 @@ def loaded():
 @pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_a_file_is_described_by_its_server(loaded):
-    """Lengths are exact."""
+    """The server states the file's facts, and its token counts are exact."""
     generator, facts = loaded
     assert (facts.package, facts.backend, facts.precision, facts.parameters) == (
         "xllamacpp",
@@ -83,7 +87,7 @@ def test_a_file_is_described_by_its_server(loaded):
 @pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_nobody_else_is_answered(loaded, tmp_path):
-    """The server wants a key that only the run has."""
+    """The server requires a key that only the run has."""
     generator, facts = loaded
     sockets = {str(path.readlink()) for path in Path(f"/proc/{facts.process}/fd").iterdir()}
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -102,7 +106,7 @@ def test_nobody_else_is_answered(loaded, tmp_path):
 @pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_the_server_ends_with_a_process_that_is_killed():
-    """Whatever it was doing."""
+    """The server ends when its process gets SIGKILL, and no child is left."""
     with subprocess.Popen(
         [sys.executable, "-c", WAITS, str(MODEL)], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -116,7 +120,11 @@ def test_the_server_ends_with_a_process_that_is_killed():
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Return what puts a llama-server on PATH that says something, serves nothing and does not end; it returns where its process is."""
+    """Return a function that puts a llama-server on PATH that neither serves nor ends.
+
+    The program prints what it is given and sleeps. The function returns a callable that gives the
+    /proc folder of its process.
+    """
 
     def put(says):
         program, number = tmp_path / "llama-server", tmp_path / "number"
@@ -133,7 +141,7 @@ def install(tmp_path, monkeypatch):
 
 @pytest.mark.services
 def test_an_installed_server_that_does_not_generate_is_ended(install):
-    """What fails is named with the file."""
+    """The error names the file, and the server's process is ended."""
     process = install("listening on http://127.0.0.1:9")
     with pytest.raises(ConfigError, match=r"does not generate from .*notes_q8_0\.gguf"):
         create("llama").load(MODEL, Options(), CONTEXT)
@@ -143,7 +151,7 @@ def test_an_installed_server_that_does_not_generate_is_ended(install):
 
 @pytest.mark.services
 def test_an_installed_server_ends_with_a_process_that_is_killed(install):
-    """It does not look whether its input has ended."""
+    """The server ends although it does not notice that its input has ended."""
     served = install("loading")
     with subprocess.Popen([sys.executable, "-c", WAITS, str(MODEL)]) as process:
         until(lambda: served().exists())
@@ -155,7 +163,7 @@ def test_an_installed_server_ends_with_a_process_that_is_killed(install):
 
 
 def test_a_file_that_memory_does_not_hold_is_refused(tmp_path):
-    """Before a server is started."""
+    """The file is refused before a server is started."""
     path = tmp_path / "large.gguf"
     path.write_bytes(b"GGUF")
     os.truncate(path, 1 << 42)
@@ -166,7 +174,7 @@ def test_a_file_that_memory_does_not_hold_is_refused(tmp_path):
 @pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_a_file_that_is_broken_or_a_setting_that_cannot_be_is_one_line(tmp_path):
-    """It is named, with llama.cpp's own reason."""
+    """The line names the file or setting and gives llama.cpp's own reason."""
     model_bytes = MODEL.read_bytes()
     for content, options, match in [
         (model_bytes[:100_000], Options(), "cannot load .*not within the file bounds"),
@@ -192,7 +200,7 @@ def test_a_file_that_is_broken_or_a_setting_that_cannot_be_is_one_line(tmp_path)
 @pytest.mark.needs(module="xllamacpp")
 @pytest.mark.needs(module="gguf")
 def test_a_quantisation_that_ruins_a_model_scores_lower(tmp_path):
-    """Every weight keeps its sign only; four bits a weight keep most answers."""
+    """A model that keeps only its weights' signs fails; with 4-bit weights most answers stay."""
     import gguf  # noqa: PLC0415 - at collection nothing optional is imported
     import numpy as np  # noqa: PLC0415
 

@@ -49,7 +49,10 @@ def stamps_of(
 
 
 def test_stamps_come_as_recorded_and_queries_take_turns(tmp_path):
-    """The first stamp is late by the prompt, steps repeat, and the second query is played after the first."""
+    """The first token comes after the prompt's time, and each query replays the next recording.
+
+    Recorded steps repeat when a query is longer than its recording.
+    """
     generator = opened(tmp_path)
     first, second = stamps_of(generator, 4, [1, 2]), stamps_of(generator, 4, [1, 2])
     assert [count for _, count in first] == [1, 1, 1, 1]
@@ -59,12 +62,12 @@ def test_stamps_come_as_recorded_and_queries_take_turns(tmp_path):
 
 
 def test_a_recorded_end_of_text_ends_a_query_early(tmp_path):
-    """What the recorded engine did not ignore is not ignored here."""
+    """The replay stops at an end of text at which the recorded engine stopped."""
     answer = opened(tmp_path, end_after_tokens=2).bind([1], Limits(5))(lambda _: None)
     assert (answer.output_tokens, answer.ended) == (2, "end_of_text")
 
 
 def test_a_wrong_key_is_named(tmp_path):
-    """A recording with a typing error is refused with the name of the key."""
+    """A recording with a misspelt key is refused, and the error names the key."""
     with pytest.raises(ConfigError, match="frist_ms"):
         opened(tmp_path, queries=[{"frist_ms": 1.0, "steps_ms": [1.0]}])

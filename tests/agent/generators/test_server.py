@@ -1,4 +1,7 @@
-"""The generator that asks a server: written streams of each kind in this process, and llama.cpp's own server."""
+"""The server generator is tested against scripted streams of each kind and llama.cpp's server.
+
+The streams are written in this process.
+"""
 
 import contextlib
 import ssl
@@ -80,7 +83,10 @@ def loaded(serve):
 
 
 def openai(stream, path="/v1/completions"):
-    """Return the routes of a server with OpenAI's interface that answers `stream` to all but the generator's own short questions."""
+    """Return the routes of a server with OpenAI's interface that answers queries with `stream`.
+
+    The generator's own short questions get a fixed answer.
+    """
     return {
         "/v1/models": lambda _: MODELS,
         path: lambda content: WHOLE if "Another" in str(content) else stream,
@@ -94,7 +100,10 @@ def ask(generator, output=3, prompt="the board"):
 
 
 def test_a_stream_is_stamped_and_counted_by_usage(loaded):
-    """Pings, empty lines, an empty piece and the usage in a chunk without choices are no tokens; all goes over one connection."""
+    """Pings, empty lines, an empty piece and the usage chunk without choices are no tokens.
+
+    All requests go over one connection.
+    """
     server, generator, facts = loaded(
         openai(events(text(""), text("a"), text("b"), text("c", "length"), USAGE))
     )
@@ -124,7 +133,7 @@ def test_a_stream_is_stamped_and_counted_by_usage(loaded):
 
 
 def test_another_prompt_drops_what_a_server_keeps(loaded):
-    """Before each query to a server without a switch comes a short one that shares no beginning with it."""
+    """Before each query, a server without a cache switch gets a short, unrelated prompt."""
     server, generator, _ = loaded(openai(WHOLE))
     ask(generator)
     ask(generator)
@@ -136,7 +145,7 @@ def test_another_prompt_drops_what_a_server_keeps(loaded):
 
 
 def test_a_query_finds_its_connection_open(loaded, network):
-    """A short request comes just before it, in which a connection that the server has ended is opened again."""
+    """A short request just before each query reopens a connection that the server has closed."""
     for routes, prompt, ping in (
         (llama_server(network), [1, 50], "/health"),
         (openai(WHOLE), "the board", "/v1/models"),
@@ -147,7 +156,7 @@ def test_a_query_finds_its_connection_open(loaded, network):
 
 
 def test_an_arrival_closes_its_connection(loaded, network):
-    """When it is answered, and when it is not."""
+    """The connection is closed whether the query is answered or fails."""
     server, generator, _ = loaded(llama_server(network))
     query = generator.bind_concurrent([1, 50], Limits(2))
     for _ in range(2):
@@ -160,7 +169,10 @@ def test_an_arrival_closes_its_connection(loaded, network):
 
 
 def test_extra_fields_fit_the_query(loaded):
-    """`true` is the tokens asked for, the limit has one name, and what ends with its text is not made to go on."""
+    """`true` stands for the number of tokens asked for, and only one field states the limit.
+
+    A query that may end with its text is not forced to go on.
+    """
     extra = (
         "extra = { ignore_eos = true, min_tokens = true, max_completion_tokens = true, seed = 1 }"
     )
@@ -180,7 +192,10 @@ def test_extra_fields_fit_the_query(loaded):
 
 
 def test_thoughts_and_answers_are_kept_apart(loaded):
-    """A server that parts the two has cut off the mark between them: a score needs it, and a thought alone is no answer."""
+    """The mark between thought and answer is restored where the server has removed it.
+
+    A score needs the mark, and a thought alone is no answer.
+    """
     for deltas, expected in [
         (
             [
@@ -220,9 +235,9 @@ def test_thoughts_and_answers_are_kept_apart(loaded):
 
 
 def test_reasoning_that_is_not_streamed_is_with_the_first_piece(loaded):
-    """Eight tokens of it came before any piece: the later ones are of the answer alone.
+    """Eight tokens came before any piece, so the later ones belong to the answer alone.
 
-    What is streamed is not hidden.
+    Reasoning that is streamed is not counted as hidden.
     """
     three = [{"content": "a"}, {"content": "bcd"}, {"content": "e"}]
     for completion, total, deltas, stamped, hidden in [
@@ -249,7 +264,7 @@ def test_reasoning_that_is_not_streamed_is_with_the_first_piece(loaded):
 
 
 def test_without_counts_pieces_are_counted_as_estimated(loaded):
-    """Of a server that never counts, and of proxies that state 0."""
+    """Pieces are counted for a server that never counts and for proxies that state 0 tokens."""
     none = {"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}
     for pieces, usage in (("a", [none]), ("abc", [none]), ("ab", [])):
         stream = events(*map(text, pieces), text("", "stop"), *usage)
@@ -271,7 +286,7 @@ def test_without_counts_pieces_are_counted_as_estimated(loaded):
 
 
 def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
-    """Two pieces and three tokens: the longer piece has two, at its own moment.
+    """Of three tokens in two pieces, the longer piece has two, both at its own moment.
 
     Cached tokens of the prompt are stated too.
     """
@@ -289,7 +304,7 @@ def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
 
 
 def test_an_answer_in_one_piece_has_no_times_of_tokens(loaded):
-    """But one step of a server that guesses gives several."""
+    """A piece with all tokens has no times unless one step of speculative decoding gave them."""
     for details, is_streamed in (
         ({}, False),
         ({"accepted_prediction_tokens": 2, "rejected_prediction_tokens": 1}, True),
@@ -300,7 +315,7 @@ def test_an_answer_in_one_piece_has_no_times_of_tokens(loaded):
 
 
 def test_llama_server_takes_tokens_and_reports_all(loaded, network):
-    """Prompts are tokens, the cache is off, the end of text ignored, and each line states its tokens."""
+    """The prompt is sent as tokens, without cache and end of text; each line states its tokens."""
     server, generator, facts = loaded(llama_server(network))
     answer, stamps = ask(generator, 4, [1, 50, 60])
     assert stamps == [1] * 4
@@ -335,7 +350,11 @@ def test_llama_server_takes_tokens_and_reports_all(loaded, network):
 
 @pytest.mark.parametrize("mark_tokens", [1, 6])
 def test_a_question_goes_as_a_chat_where_the_model_has_a_template(loaded, network, mark_tokens):
-    """llama.cpp states a template of a model without one: there its mark is several tokens, and the question goes as it is."""
+    """A template counts only if the model knows its mark as a single token.
+
+    llama.cpp also states a template for a model without one. There the mark is several tokens, and
+    a chat is refused.
+    """
     server = llama_server(network)
     props = server.routes["/props"](None).document | {"chat_template": "<|im_start|>{{ messages }}"}
     server.routes["/props"] = lambda _: Reply(props)
@@ -360,7 +379,7 @@ def test_a_question_goes_as_a_chat_where_the_model_has_a_template(loaded, networ
 
 
 def test_a_lost_connection_fails_a_query_and_not_the_run(loaded, network):
-    """Of a user, whose connection cannot be opened."""
+    """A user's query fails when its connection cannot be opened."""
     server, generator, _ = loaded(llama_server(network))
     server.close()
     query = generator.bind_concurrent([1, 50], Limits(2), 0)
@@ -369,7 +388,10 @@ def test_a_lost_connection_fails_a_query_and_not_the_run(loaded, network):
 
 
 def test_only_a_request_that_met_a_closed_connection_is_sent_again(network, monkeypatch):
-    """One on which the server worked and then ended the connection has failed: the server has seen each request once."""
+    """A request on which the server worked before it closed the connection has failed.
+
+    The server sees each request once.
+    """
     stop_time(monkeypatch)
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 14\r\n\r\ndata: [DONE]\n\n"
     for works, outcome in ((True, "broke off"), (False, [b"data: [DONE]"])):
@@ -397,7 +419,7 @@ def test_only_a_request_that_met_a_closed_connection_is_sent_again(network, monk
 
 
 def test_users_share_the_authorities_and_keep_their_connections(loaded, network, monkeypatch):
-    """Reading the certificates of authorities takes ms, which would be think time of each query."""
+    """Reading the certificate authorities takes milliseconds, which would delay each query."""
     read = []
     default = ssl.create_default_context
     monkeypatch.setattr(
@@ -414,7 +436,7 @@ def test_users_share_the_authorities_and_keep_their_connections(loaded, network,
 
 
 def test_a_bad_reply_is_one_line_and_the_next_query_works(loaded):
-    """A query that fails leaves nothing behind: the connection is opened anew."""
+    """A failed query leaves nothing behind, because the connection is opened again."""
     for reply, kind, match in [
         (Reply({"error": "no slot"}, status=429), "http 429", "no slot"),
         (
@@ -468,7 +490,10 @@ def test_a_bad_reply_is_one_line_and_the_next_query_works(loaded):
 
 
 def test_a_server_that_cannot_generate_is_unavailable(serve):
-    """It is asked for two tokens when it is loaded, so that a run does not begin; one that is gone refuses."""
+    """Loading asks for two tokens, so that no run starts on a server that cannot generate.
+
+    A server that does not reply is refused too.
+    """
     for routes, keys, match in [
         ({}, (), "lists no model under /v1/models"),
         (
@@ -495,7 +520,7 @@ def test_a_server_that_cannot_generate_is_unavailable(serve):
 
 
 def test_a_wrong_file_is_a_config_error(tmp_path):
-    """The wrong key or value is named."""
+    """The error names the wrong key or value."""
     for content, match in [
         ('url = "http://[::1"', "not the address of a server"),
         ('url = "http://x"\nendpoint = "talk"', "endpoint"),
@@ -509,7 +534,7 @@ def test_a_wrong_file_is_a_config_error(tmp_path):
 
 
 def test_a_key_is_sent_and_not_kept_in_the_record(loaded, network, tmp_path):
-    """It goes into the header only."""
+    """The key is sent in the header and appears nowhere else."""
     (tmp_path / "key").write_text("secret-of-mine\n")
     server, _, facts = loaded(llama_server(network), f'api_key_file = "{tmp_path / "key"}"')
     assert "secret-of-mine" not in str(facts)

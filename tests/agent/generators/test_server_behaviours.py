@@ -1,4 +1,7 @@
-"""Servers as they are met: what is stated of each is in its own log, and where nothing can be known there is a reason."""
+"""Figures of servers as they are met in practice equal what each server logs.
+
+Where nothing can be known there is a reason.
+"""
 
 import gc
 import statistics
@@ -28,7 +31,10 @@ OF_A_SERVER = {"cached-prompt", "failed-queries", "ended-early"}
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Return a function that measures a behaviour: the run, and the log of the answers to its timed queries."""
+    """Return a function that measures a behaviour and returns the run and the server's log.
+
+    The log has the answers to the timed queries.
+    """
     stop_time(monkeypatch, look_ns=1_000)
     # Before each timed part: most of what a run of milliseconds costs.
     monkeypatch.setattr(gc, "collect", lambda *_: 0)
@@ -70,7 +76,7 @@ def violated(run):
 
 @pytest.mark.parametrize("outcome", ["times", "failures"])
 def test_tokens_and_times_are_those_of_the_servers_log(measured, outcome):
-    """Whatever the form in which they come, and beside queries that fail."""
+    """The figures hold for every form of answer, and beside queries that fail."""
     for name, behaviour in behaviours(outcome):
         with table_row(name):
             run, log = measured(behaviour)
@@ -98,7 +104,7 @@ def test_tokens_and_times_are_those_of_the_servers_log(measured, outcome):
 
 
 def test_what_comes_at_once_has_no_times(measured):
-    """But a reason, and its tokens."""
+    """The run has a reason in place of times, and its tokens are counted."""
     for name, behaviour in behaviours("no times"):
         with table_row(name):
             run, _ = measured(behaviour)
@@ -114,13 +120,17 @@ def test_what_comes_at_once_has_no_times(measured):
 
 
 def test_a_server_that_sends_comments_and_never_a_token_is_given_up(measured):
-    """After `timeout_s`, however much comes."""
+    """The query is given up after `timeout_s`, however many comments arrive."""
     with pytest.raises(EdgemeterError, match=r"no token for 0\.4 s"):
         measured(BEHAVIOURS["comments, never a token"])
 
 
 def test_hidden_reasoning_is_in_the_time_to_first_token_and_not_in_that_of_the_others(measured):
-    """Six of twelve tokens are thoughts that nobody sees: the five steps behind the first piece are one token each, of 2 ms."""
+    """Hidden reasoning lengthens the time to first token, and no other token's time.
+
+    Six of twelve tokens are hidden thoughts; the five steps after the first piece are one token
+    each, of 2 ms.
+    """
     generation = measured(BEHAVIOURS["hidden reasoning"])[0].generation
     assert (generation.ttft.mean_ms, generation.tpot.mean_ms) == pytest.approx(
         (9 * STEP_MS, STEP_MS), abs=EXACT_MS

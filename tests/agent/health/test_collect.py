@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.health.collect`: what a device reports of its board and its outbox."""
+"""Facts about `edgemeter.agent.health.collect`, which reports on the board and its outbox."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ BLOCK = "sys/dev/block/179:2"
 
 
 def test_an_emmc_reports_its_wear_and_a_card_reports_nothing(tmp_path):
-    """A step of 10%, of the worse of its two kinds of cells; 0 means undefined."""
+    """Wear is given in steps of 10%, for the worse of the two kinds of cells; 0 means undefined."""
     for folder, files, expected in in_folders(
         tmp_path,
         [
@@ -43,14 +43,14 @@ def test_an_emmc_reports_its_wear_and_a_card_reports_nothing(tmp_path):
 
 
 def test_the_disk_of_a_folder_is_counted_and_one_that_is_gone_is_unknown(tmp_path):
-    """Free is never more than all."""
+    """Free space is never more than the total."""
     disk = collect.read_disk(tmp_path, THIS_MACHINE)
     assert 0 <= disk.free_bytes <= disk.size_bytes
     assert collect.read_disk(tmp_path / "gone", THIS_MACHINE).free_bytes is None
 
 
 def test_the_reason_of_the_restart_is_what_the_hardware_kept(tmp_path):
-    """A kernel's own last record goes before a bit of the watchdog."""
+    """The kernel's own record of a panic takes precedence over the watchdog's status bit."""
     for folder, files, expected in in_folders(
         tmp_path,
         [
@@ -81,7 +81,7 @@ def test_the_reason_of_the_restart_is_what_the_hardware_kept(tmp_path):
 
 @pytest.mark.needs("openssl")
 def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
-    """A real one; a damaged one and none are unknown."""
+    """A real certificate gives its end; a damaged or missing one gives unknown."""
     key, path = tmp_path / "key", tmp_path / "crt"
     command = [
         "openssl",
@@ -118,7 +118,7 @@ def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
 
 
 def test_the_release_before_is_the_other_one(tmp_path):
-    """Of an installation as a fleet makes it, and of no other."""
+    """Only an installation made by a fleet has an earlier release."""
     for name in ("1.0", "1.1"):
         (tmp_path / "releases" / name).mkdir(parents=True)
     assert collect.other_release(tmp_path / "releases" / "1.1") == "1.0"
@@ -137,7 +137,7 @@ ORDER = CollectOrder(
 
 @pytest.mark.services
 def test_the_process_that_collects_ends_without_a_word_once_its_agent_has_ended():
-    """Nobody reads what it wrote: no traceback in the journal of a board whose agent was killed."""
+    """Without a reader it leaves no traceback in the journal of a board whose agent was killed."""
     reading, writing = os.pipe()
     command = [
         sys.executable,
@@ -156,7 +156,7 @@ def test_the_process_that_collects_ends_without_a_word_once_its_agent_has_ended(
 
 @pytest.mark.services
 def test_the_process_that_collects_prints_the_health_of_this_machine(tmp_path, monkeypatch):
-    """As the agent begins it."""
+    """The process is started in the same way as the agent starts it."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     child = health_handler.begin_collecting(msgspec.json.encode(ORDER).decode())
     health = decode_health(child.communicate()[0])
@@ -176,7 +176,7 @@ def home(tmp_path, monkeypatch):
 
 
 def test_what_has_its_receipt_does_not_wait(home):
-    """It is only kept; and where there is no outbox yet nothing waits."""
+    """A confirmed record is kept but does not wait, and without an outbox nothing waits."""
     assert (
         read_health(ORDER, recorded(home)).waiting_records,
         read_health(ORDER, recorded(home)).outbox_trouble,
@@ -190,7 +190,7 @@ def test_what_has_its_receipt_does_not_wait(home):
 
 
 def test_an_outbox_that_cannot_be_read_is_unknown_and_never_empty(home):
-    """It is named."""
+    """The count is unknown, and the unreadable outbox is named."""
     (home / "outbox.sqlite").write_text("shopping list")
     health = decode_health(encode_health(read_health(ORDER, recorded(home))))
     assert isinstance(health, Health)

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.health.health_handler`: when health is reported, and how the agent before ended."""
+"""Facts about `edgemeter.agent.health.health_handler`, which decides when to report health.
+
+It also reports how the previous agent ended.
+"""
 
 import json
 import os
@@ -45,7 +48,7 @@ class Child:
 
 
 class Board:
-    """A handler with what it published, the processes that it began, and a clock that the test sets."""
+    """A handler with what it published, the processes it started and a clock the test sets."""
 
     def __init__(self, home):
         self.home = home
@@ -78,7 +81,10 @@ class Board:
         return True
 
     def at(self, now_s, status=0):
-        """Let the handler look at that time, and the process that it begins end; return how many it has begun and published."""
+        """Poll the handler at that time, and let the process it starts end.
+
+        Return how many processes it has started and how many messages it has published.
+        """
         self.now_s = now_s
         count = len(self.children)
         self.handler.poll()
@@ -103,7 +109,7 @@ def device(tmp_path):
 
 
 def test_the_status_is_reported_at_the_start_and_each_day_and_not_before(device):
-    """Retained, as its child has it, which is told who it is and how the last agent ended."""
+    """The message is retained, and the child learns who it is and how the last agent ended."""
     assert device.at(0.0) == (1, 1)
     assert device.messages == [("edgemeter/v1/lab/pi-1/health", HEALTH, 1, "retained")]
     order = device.children[0].order
@@ -119,7 +125,10 @@ def test_the_status_is_reported_at_the_start_and_each_day_and_not_before(device)
 
 
 def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(device, caplog):
-    """A child beside which all else starts takes too long: a minute later it has twice the time, and a day is not lost."""
+    """A child that takes too long is started again a minute later with twice the time.
+
+    A board that is busy at its start does not lose a day's report.
+    """
     for now_s, count in (
         (0.0, 1),
         (COLLECT_TIMEOUT_S - 1, 1),
@@ -146,7 +155,7 @@ def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(device,
 
 
 def test_a_disk_that_fills_up_is_reported_at_once(device, monkeypatch):
-    """Not in a day; but not every minute either while it goes back and forth."""
+    """The report does not wait a day, nor repeat every minute while the level fluctuates."""
     device.at(0.0)
     real = os.statvfs
     full = os.statvfs_result((4096, 4096, 1000, 10, 10, 0, 0, 0, 0, 255))
@@ -156,7 +165,7 @@ def test_a_disk_that_fills_up_is_reported_at_once(device, monkeypatch):
 
 
 def test_it_never_collects_beside_a_run(device):
-    """What collecting costs would be measured."""
+    """Collecting during a run would be measured with it."""
     device.is_busy = True
     assert device.at(1000.0) == (0, 0)
     device.is_busy = False
@@ -164,7 +173,7 @@ def test_it_never_collects_beside_a_run(device):
 
 
 def test_a_run_is_reported_without_a_child(device):
-    """The last verdict follows within minutes, and costs no process."""
+    """The last verdict is reported within minutes and needs no process."""
     device.at(0.0)
     delivery.note_verdict(device.home, 99, "disturbed")
     assert device.at(AT_MOST_EVERY_S - 1) == (1, 1)
@@ -173,7 +182,7 @@ def test_a_run_is_reported_without_a_child(device):
 
 
 def test_refused_orders_are_reported_within_a_minute(device):
-    """Their count and the last reason, without a child; a damaged note is none."""
+    """The count and the last reason are reported without a child; a damaged note is ignored."""
     device.at(0.0)
     refused = health.RefusedOrders(count=3, last_ns=5, reason="not signed")
     for payload, now_s in ((b"{", 1.0), (msgspec.json.encode(refused), 2.0)):
@@ -184,7 +193,7 @@ def test_refused_orders_are_reported_within_a_minute(device):
 
 
 def test_a_broker_that_forgot_gets_the_status_again(device):
-    """What it had retained may be gone."""
+    """A broker may have lost its retained messages."""
     device.handler.connected()
     assert device.messages == []
     device.at(0.0)
@@ -194,7 +203,7 @@ def test_a_broker_that_forgot_gets_the_status_again(device):
 
 
 def test_the_last_stop_is_reported_by_the_next_start(device, tmp_path):
-    """An error that nobody took is a crash, with its line."""
+    """An exception that nothing caught is a crash, reported with its line."""
     try:
         int("no spoon")
     except ValueError:
@@ -216,7 +225,7 @@ BOOT = "proc/sys/kernel/random/boot_id"
 
 @pytest.fixture
 def board(tmp_path):
-    """Return a function that gives the board as it is in a boot, with so many processes ended for want of memory."""
+    """Return a function that gives the board in a boot, with a count of out-of-memory kills."""
 
     def booted(name="a", oom=0):
         return recorded(
@@ -230,7 +239,10 @@ def board(tmp_path):
 
 
 def test_an_end_is_reported_by_the_next_start(tmp_path, board):
-    """A signal, also where the board has started anew since; an exception that nothing caught, by its type and message."""
+    """A signal is a clean end, also after a reboot; an uncaught exception is a crash.
+
+    A crash is reported with the exception's type and message.
+    """
     assert StopMarker(tmp_path, board()).last_words.kind == "first"
     StopMarker(tmp_path, board()).end(None)
     assert StopMarker(tmp_path, board("b")).last_words.kind == "clean"
@@ -240,7 +252,7 @@ def test_an_end_is_reported_by_the_next_start(tmp_path, board):
 
 
 def test_a_stop_without_a_marker_is_judged_by_the_boot_and_the_kernels_count(tmp_path, board):
-    """Another boot: the power. The same: memory, or somebody."""
+    """Another boot means a power cut; the same boot means lack of memory or a kill by somebody."""
     StopMarker(tmp_path, board())
     kinds = [
         StopMarker(tmp_path, board(boot, oom)).last_words.kind
@@ -250,7 +262,7 @@ def test_a_stop_without_a_marker_is_judged_by_the_boot_and_the_kernels_count(tmp
 
 
 def test_a_damaged_marker_is_an_unknown_stop(tmp_path, board):
-    """A power cut may leave anything."""
+    """A power cut may leave any bytes in the marker."""
     for content in [b"", b"{", b"\x00" * 40, b'{"boot_id": 5}']:
         (tmp_path / STOP_MARKER_FILE).write_bytes(content)
         assert StopMarker(tmp_path, board()).last_words.kind == "unknown", f"{content!r}"
@@ -259,7 +271,7 @@ def test_a_damaged_marker_is_an_unknown_stop(tmp_path, board):
 
 
 def test_the_floor_of_the_clock_only_rises(tmp_path, board):
-    """The latest time that was ever shown outlives a clock that is set back."""
+    """The latest time ever seen is kept when the clock is set back."""
     marker = StopMarker(tmp_path, board())
     text = (tmp_path / STOP_MARKER_FILE).read_text()
     later_ns = marker.floor_ns + 10**18

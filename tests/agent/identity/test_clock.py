@@ -30,7 +30,10 @@ def shake_hands(client, server, name="broker.example"):
 
 @pytest.fixture
 def fleet(tmp_path, monkeypatch):
-    """Return the TLS files of a device, and a broker's context whose certificate ran out long ago: what a wrong clock makes of any."""
+    """Return the TLS files of a device and a broker's context with an expired certificate.
+
+    To a device whose clock is wrong, any certificate may seem to have run out.
+    """
     pair = authority.make_authority("edgemeter fleet lab", datetime.now(timezone.utc))
     monkeypatch.setattr(authority, "AUTHORITY_DAYS", 1)
     broker = Authority(pair).issue("broker.example", LONG_AGO, ["broker.example"])
@@ -46,7 +49,7 @@ def fleet(tmp_path, monkeypatch):
 
 
 def test_dates_count_where_the_clock_was_set_and_not_before_2020(fleet, monkeypatch):
-    """The name and the authority are checked all the same."""
+    """The name and the authority are checked in either case."""
     files, server = fleet
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         shake_hands(tls.tls_context(files), server)
@@ -62,7 +65,7 @@ def test_dates_count_where_the_clock_was_set_and_not_before_2020(fleet, monkeypa
 
 
 def test_the_time_is_not_before_the_release_was_built_nor_before_the_fleet_was_last_heard(tmp_path):
-    """Whichever is later; what cannot be read counts for nothing."""
+    """The later of the two times counts, and an unreadable one is ignored."""
     assert identity.clock_floor_ns(None, tmp_path) == 0
     (tmp_path / "manifest.json").write_text('{"built_ns": 7, "name": "x"}')
     assert identity.clock_floor_ns(None, tmp_path) == 7
@@ -74,6 +77,6 @@ def test_the_time_is_not_before_the_release_was_built_nor_before_the_fleet_was_l
 
 
 def test_without_an_authority_of_our_own_dates_count_always(monkeypatch):
-    """The system's authorities are many, and their certificates short-lived for a reason."""
+    """The system's authorities are many, and their certificates are short-lived for a reason."""
     monkeypatch.setattr(tls.time, "time", lambda: IN_1970_S)
     assert not tls.tls_context(TlsFiles()).verify_flags & 0x200000

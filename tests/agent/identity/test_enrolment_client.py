@@ -18,7 +18,10 @@ ACCEPTED = EnrolmentAnswer(state="accepted", now_ns=1, device="pi-1", fleet="lab
 
 
 class Service:
-    """The service at the other end: it gives its `replies` in turn, and time passes as the client sleeps."""
+    """The service at the other end, which gives its `replies` in turn.
+
+    Time passes as the client sleeps.
+    """
 
     def __init__(self, monkeypatch):
         self.now_s, self.replies, self.asked, self.alive = 0.0, [], [], 0
@@ -74,7 +77,10 @@ def pending(reason="needs approval"):
 
 
 def test_a_board_that_waits_for_approval_asks_less_and_less_often(service, caplog):
-    """After five seconds, ten, ..., a minute at most; the watchdog hears of it each second, and the log once."""
+    """The pauses grow from five seconds to a minute at most.
+
+    The watchdog is notified each second, and the log has one line.
+    """
     caplog.set_level("INFO")
     service.replies = [*(pending() for _ in range(6)), Reply(ACCEPTED)]
     assert service.client().request("/enrol", QUESTION, 600.0) == ACCEPTED
@@ -87,7 +93,10 @@ def test_a_board_that_waits_for_approval_asks_less_and_less_often(service, caplo
 
 
 def test_a_service_that_is_away_is_asked_again_until_the_time_is_over(service, caplog):
-    """No connection, one that breaks, a busy server, and an answer that is none: the last reason is reported."""
+    """A failed connection, a busy server and a malformed reply are all tried again.
+
+    The last reason is reported.
+    """
     service.replies = [
         ConnectionRefusedError("refused"),
         ssl.SSLEOFError("cut"),
@@ -102,7 +111,7 @@ def test_a_service_that_is_away_is_asked_again_until_the_time_is_over(service, c
 
 
 def test_what_time_does_not_change_is_an_error_at_once(service):
-    """A refused request, a certificate of another authority, and one of ours that is not taken."""
+    """A refused request and a certificate that either side rejects are not tried again."""
     untrusted = ssl.SSLCertVerificationError("x")
     untrusted.verify_message = "self-signed"
     for reply, kind, words in (
@@ -123,7 +132,7 @@ def test_what_time_does_not_change_is_an_error_at_once(service):
 
 
 def test_a_key_that_came_with_a_copied_card_is_made_anew(tmp_path, monkeypatch):
-    """As often as the service says `again`, and at most three times."""
+    """A new key is made as often as the service replies `again`, at most three times."""
     files = IdentityFiles(tmp_path)
     files.folder.mkdir()
     keys = iter("abcd")

@@ -28,7 +28,10 @@ SD = {
 
 
 def test_the_surest_number_is_taken(tmp_path):
-    """What is soldered on before what is installed, a card's number never, nor what stands for none."""
+    """A soldered number is preferred to an installed one; a card's number never counts.
+
+    Numbers that are placeholders do not count either.
+    """
     for folder, files, expected in in_folders(
         tmp_path,
         [
@@ -70,7 +73,10 @@ def test_the_surest_number_is_taken(tmp_path):
 
 
 def test_another_board_is_recognised_by_the_source_of_the_number(tmp_path):
-    """The same number is the same board; another is another; a board without such a source is another."""
+    """The same number from the same source is the same board.
+
+    Another number is another board, and so is a board without such a source.
+    """
     board_serial = identity.read_board_serial(tree(tmp_path / "a", PI))
     assert not identity.differs_from_board(board_serial, tree(tmp_path / "a", {}))
     assert identity.differs_from_board(
@@ -81,7 +87,7 @@ def test_another_board_is_recognised_by_the_source_of_the_number(tmp_path):
 
 
 def test_an_unreadable_or_a_drawn_number_proves_nothing(tmp_path):
-    """Root joined by a number that the agent's user may not read: it is no copied card."""
+    """If root joined by a number that the agent's user may not read, the card is not copied."""
     board_serial = BoardSerial("03000200", "dmi", "sys/class/dmi/id/product_uuid")
     unreadable = tree(tmp_path / "a", {"sys/class/dmi/id/product_uuid": "", "etc/machine-id": "1"})
     assert not identity.differs_from_board(board_serial, unreadable)

@@ -42,7 +42,7 @@ def run(lab, path, *options):
 
 @pytest.mark.services
 def test_it_joins_once_and_reports_that_again_without_a_network(lab):
-    """The second time nothing is asked: there is no service any more.
+    """The second call asks nothing, because the service is gone by then.
 
     A service of another authority gets no token.
     """
@@ -67,7 +67,7 @@ def test_it_joins_once_and_reports_that_again_without_a_network(lab):
 
 @pytest.mark.nightly
 def test_it_waits_for_a_service_that_starts_later(lab):
-    """Boards get their power before the server does."""
+    """Boards may be powered before the server is."""
     path = lab.token("pi-1")
     lines = []
     thread = threading.Thread(target=lambda: lines.append(run(lab, path, "--timeout", "60")))
@@ -80,7 +80,10 @@ def test_it_waits_for_a_service_that_starts_later(lab):
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_it_joins_the_next_time(lab):
-    """SIGKILL after 0 to 1.2 seconds, twelve times; the token serves, one certificate is valid, and the card is clean."""
+    """A board killed twelve times, after 0 to 1.2 seconds, still joins with its token.
+
+    One certificate is valid, and the card is clean.
+    """
     lab.serve_boards()
     path = lab.token("pi-1")
     command = [
@@ -135,7 +138,10 @@ def join(tmp_path, **changes):
 
 
 def test_a_join_file_that_cannot_serve_is_reported_before_anything_is_sent(tmp_path):
-    """What is wrong stands in the file, and the token is kept for when it is mended; it travels over TLS only."""
+    """The mistake is found in the file, so the token is kept until it is corrected.
+
+    The token is sent over TLS only.
+    """
     for folder, changes, words in in_folders(
         tmp_path,
         [

@@ -57,7 +57,7 @@ def accepted(signing, key, device="pi-1"):
 
 @pytest.mark.needs("openssl")
 def test_key_and_certificate_change_together_whenever_the_power_goes(signing, files, monkeypatch):
-    """Cut off at each rename in turn: the next start finds the old pair or the new one, never a mixture."""
+    """After a power cut at any rename, the next start finds the old pair or the new one."""
     joining.take_certificate(
         files, accepted(signing, files.next_key), SERIAL, BROKER, SERVICE, "00"
     )
@@ -100,7 +100,7 @@ def test_key_and_certificate_change_together_whenever_the_power_goes(signing, fi
 
 @pytest.mark.needs("openssl")
 def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path):
-    """A certificate whose key is not the one that waits is refused, and the device has no identity as before."""
+    """A certificate that does not fit the pending key is refused, and no identity is stored."""
     identity_identity.make_key(tmp_path / "other.key")
     with pytest.raises(ConfigError, match="another key"):
         joining.take_certificate(
@@ -111,7 +111,10 @@ def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path)
 
 
 def test_what_arrived_is_put_in_place_with_its_note_last(tmp_path, monkeypatch):
-    """Key and certificate are on the disk before the note that says they are to be moved goes: until then it is done again."""
+    """The note of a pending move is removed only once key and certificate are on disk.
+
+    Until then the move is repeated.
+    """
     files = IdentityFiles(tmp_path)
     durable_file.make_folder(files.folder, 0o700)
     for name, content in (
@@ -156,7 +159,10 @@ def identity(**changes):
 
 
 def test_the_configuration_keeps_what_was_there(tmp_path):
-    """Our keys are set above the first table; a key of the same name in a table is another one; a second time changes nothing."""
+    """Our keys go above the first table, since a key inside a table is another key.
+
+    A second call changes nothing.
+    """
     path = tmp_path / "config.toml"
     path.write_text(
         '# mine\nbroker = "old"\npower = ["replay"]\n\n[sensors.replay]\npath = "trace.csv"\n'
@@ -181,7 +187,7 @@ def test_the_configuration_keeps_what_was_there(tmp_path):
 
 
 def test_a_configuration_may_be_absent_or_empty(tmp_path):
-    """Then it holds ours alone, and is one that the agent reads."""
+    """The file then holds only our keys, and the agent can read it."""
     for folder, before in in_folders(tmp_path, [None, "", "[sensors]\n", 'power = ["a"]']):
         path = folder / "etc/config.toml"
         if before is not None:
@@ -192,7 +198,10 @@ def test_a_configuration_may_be_absent_or_empty(tmp_path):
 
 
 def test_the_name_in_the_certificate_is_the_devices(tmp_path):
-    """A copied card got another name; its configuration, which the agent's user may not write, has the old one."""
+    """A copied card's certificate has the new name while its configuration has the old one.
+
+    The agent's user may not write the configuration.
+    """
     path = tmp_path / "config.toml"
     files = IdentityFiles(tmp_path / "home")
     joining.configure(files, path, identity())
@@ -204,14 +213,14 @@ def test_the_name_in_the_certificate_is_the_devices(tmp_path):
 
 
 def test_a_certificate_is_due_at_two_thirds_of_its_life():
-    """Not a second earlier."""
+    """The certificate is not due a second earlier."""
     joined = identity()
     assert not joined.is_due(299 * NS)
     assert joined.is_due(300 * NS)
 
 
 def test_an_identity_that_cannot_be_read_is_one_line(tmp_path):
-    """Cut off, or of somebody else."""
+    """The certificate may be truncated or belong to somebody else."""
     IdentityFiles(tmp_path).folder.mkdir()
     IdentityFiles(tmp_path).identity.write_text('{"device": "pi')
     with pytest.raises(ConfigError, match="agent join"):
@@ -221,7 +230,7 @@ def test_an_identity_that_cannot_be_read_is_one_line(tmp_path):
 @pytest.mark.needs("openssl")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_root_writes_belongs_to_the_agents_user(tmp_path):
-    """The first boot runs as root; the daemon, which renews the certificate, does not."""
+    """The first boot runs as root, but the daemon that renews the certificate does not."""
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, 65534, 65534)

@@ -1,4 +1,7 @@
-"""Renewal, and what the daemon makes of a copied card; the real mosquitto and the real service for what they show."""
+"""Certificates are renewed in time, and a copied card is recognised by the daemon.
+
+The tests use the real mosquitto and the real service where these matter.
+"""
 
 import json
 import os
@@ -153,7 +156,7 @@ ASKED, CONFIRMED = ("/renew", "device.key of pi-1"), ("/confirm", None)
 
 
 def test_a_certificate_that_is_not_due_is_confirmed_once(renewing):
-    """Until the service has it, every five minutes; one request at a time."""
+    """The request is repeated every five minutes, one at a time, until the service has it."""
     handler = renewing.start(time.time_ns() + YEAR_NS)
     renewing.answer, answer = None, renewing.answer
     for _ in range(2):
@@ -172,7 +175,10 @@ def test_a_certificate_that_is_not_due_is_confirmed_once(renewing):
 
 
 def test_a_certificate_is_renewed_when_it_is_due_and_again_when_no_answer_comes(renewing, caplog):
-    """At two thirds of its life; a refusal is reported, and the new certificate confirmed at once."""
+    """Renewal starts at two thirds of the certificate's life.
+
+    A refusal is reported, and the new certificate is confirmed at once.
+    """
     handler = renewing.start(time.time_ns() - YEAR_NS)
     renewing.answer, answer = None, renewing.answer
     for state in (None, "refused", "accepted"):
@@ -197,13 +203,16 @@ def test_a_certificate_is_renewed_when_it_is_due_and_again_when_no_answer_comes(
 
 
 def test_a_device_that_has_joined_no_fleet_renews_nothing(renewing):
-    """It asks nothing."""
+    """The device sends no request."""
     assert RenewalHandler(renewing.context()).poll() == POLL_S
 
 
 @pytest.mark.mosquitto
 def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
-    """The daemon waits, as pi-1 is another board, and goes on as pi-2 when it may; the first one's session is never touched."""
+    """The daemon waits, as pi-1 is another board, and goes on as pi-2 once it is approved.
+
+    The first board's session is never touched.
+    """
     copy = lab.board("copy", "100000002")
     shutil.copytree(board.home, copy.home, dirs_exist_ok=True)
     shutil.copy(board.config, copy.config)
@@ -231,7 +240,10 @@ def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
 
 @pytest.mark.mosquitto
 def test_a_renewal_ends_the_earlier_certificate_once_the_new_one_was_used(lab, board):
-    """While the session lasts, with the same key; not when it is issued, but a week after the device first comes with it."""
+    """The old certificate ends a week after the device first uses the new one.
+
+    The session goes on meanwhile, with the same key.
+    """
     before, key = age(lab, board), board.files.key.read_bytes()
     # The process reads the real serial number.
     change_identity(board, board=BoardSerial("100000001", "device-tree", None))

@@ -1,4 +1,4 @@
-"""Drives the handler of jobs in this process: the broker, the time and the process of a job are this object's."""
+"""A driver for the job handler that plays the broker, the clock and a job's process."""
 
 import contextlib
 import os
@@ -46,7 +46,10 @@ def records_in(home):
 
 
 class PlayedExecution:
-    """In the place of the process of a job: it writes what that would write, when the test lets it; until then it holds the run lock."""
+    """A stand-in for a job's process that writes its results when the test lets it.
+
+    Until then it holds the run lock.
+    """
 
     def __init__(self, task, _wake, begun, lock=None):
         self.task, self.place = task, task.place
@@ -93,7 +96,10 @@ class PlayedExecution:
 
 
 class FetchHere:
-    """In the place of the process that fetches a content: it does it at once, and `download` is its server."""
+    """A stand-in for the process that fetches content, with `download` as its server.
+
+    It fetches at once.
+    """
 
     def __init__(self, task, download):
         self._status, self._reason = fetch.outcome(task, download)
@@ -109,7 +115,10 @@ class FetchHere:
 
 
 class Driver(ServersEnd):
-    """One device whose broker is this object; `start` and `stop` as a reboot does; `plays` is what an execution does at its start."""
+    """A device whose broker is this object.
+
+    `start` and `stop` act as a reboot does, and `plays` is what an execution does at its start.
+    """
 
     def __init__(self, home, settings=None):
         self.home = home
@@ -170,7 +179,10 @@ class Driver(ServersEnd):
         return execution
 
     def _download(self, address, part, size_bytes, *_, **__):
-        """Append to `part` what `change` lets through of the rest; less than all of it is a cut connection."""
+        """Append to `part` what `change` lets through of the rest.
+
+        Less than all of it is a cut connection.
+        """
         sha256, arrived_bytes = address.rpartition("/")[2], part.stat().st_size
         self.downloads.append((sha256, arrived_bytes))
         if sha256 not in self.contents:
@@ -202,7 +214,7 @@ class Driver(ServersEnd):
         self.handler.received(Message(f"edgemeter/v1/lab/pi-1/{kind}", payload))
 
     def turn(self):
-        """Let the handler look once, and hear what is on the way; return after how long it wants to look again."""
+        """Poll the handler once, deliver pending messages, and return its next interval."""
         pause_s = self.handler.poll()
         while self._on_the_way:
             # The daemon logs what a handler rejects, and goes on.
@@ -219,7 +231,7 @@ class Driver(ServersEnd):
         return self.executions[-1]
 
     def final(self, job="job-1", attempt=1):
-        """Return the last report of a job, which ends within a few looks, at most as many pauses later."""
+        """Poll until a job has ended, at most 60 times, and return its last report."""
         for _ in range(60):
             pause_s = self.turn()
             if ended := self.ended(job, attempt):

@@ -1,4 +1,7 @@
-"""The server's end of jobs in tests: gives orders over a real broker, keeps what devices report, acknowledges, and serves content."""
+"""A fleet's server for tests: it gives orders over a real broker and serves content.
+
+It keeps what devices report, and acknowledges it.
+"""
 
 import functools
 import hashlib
@@ -22,7 +25,10 @@ def topic(kind):
 
 
 class ServersEnd:
-    """What a server of orders does over any line: `send(payload, kind)` is the line, `acknowledges` whether it answers reports."""
+    """The server of orders over any line.
+
+    `send(payload, kind)` is the line, and `acknowledges` tells whether it answers reports.
+    """
 
     def __init__(self, send, signer):
         self.signer = signer
@@ -46,7 +52,7 @@ class ServersEnd:
         self._command(self._orders[job, attempt])
 
     def challenged(self, challenge):
-        """Take the challenge of the device's state, and give the orders again that it has not answered."""
+        """Take the challenge from the device's state, and resend the unanswered orders."""
         self.signer.challenged(challenge)
         answered = {(report.job, report.attempt) for report in self.reports}
         for key, order in self._orders.items():

@@ -8,7 +8,7 @@ TOKEN = "Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4"
 
 
 def test_what_looks_like_a_secret_is_taken_out():
-    """And the line is still a line; hashes, addresses and paths stay, which a log is read for."""
+    """Only the secret is removed; hashes, addresses and paths stay, since a log needs them."""
     for line, secret in [
         ("password=hunter2", "hunter2"),
         ("Password: 'two words'", "two words"),

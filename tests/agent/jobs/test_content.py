@@ -1,4 +1,7 @@
-"""Data sets on the device: unpacked once and whole, in the place of their archive, and cleaned like other content."""
+"""Data sets on a device are unpacked once, replace their archive and are cleaned up.
+
+Cleaning follows the same limit as for other content.
+"""
 
 import os
 import shutil
@@ -34,7 +37,7 @@ def content(size_bytes, sha256=SHA256):
 
 
 def test_it_is_unpacked_once_and_takes_the_place_of_its_archive(archive, tmp_path):
-    """A second job finds it as the first left it; for the fetching it is here."""
+    """A second job finds it unpacked, and the fetching process takes it as present."""
     size_bytes = archive.stat().st_size
     assert DeviceContent(tmp_path, 10_000).is_here(content(size_bytes))
     data = measuring.open_data(archive)
@@ -49,7 +52,10 @@ def test_it_is_unpacked_once_and_takes_the_place_of_its_archive(archive, tmp_pat
 
 @pytest.mark.services
 def test_a_power_cut_leaves_nothing_that_passes_for_whole(archive, tmp_path, monkeypatch):
-    """Between any two files, before and after the folder gets its name: the next job has all of it."""
+    """After a cut between any two files, the next job still gets the whole data set.
+
+    Cuts before and after the folder gets its name are tested too.
+    """
     extracted = []
     take_out = unpacking._take_out
 
@@ -69,7 +75,7 @@ def test_a_power_cut_leaves_nothing_that_passes_for_whole(archive, tmp_path, mon
 
 
 def test_what_cannot_be_unpacked_leaves_nothing(archive, tmp_path):
-    """A text instead of an archive, an archive without photographs; the next order says the same."""
+    """A text file and an archive without photographs are refused, each time in the same words."""
     archive.write_bytes(b"no archive")
     for _ in range(2):
         with pytest.raises(ConfigError, match="cannot be read"):
@@ -86,7 +92,7 @@ def test_what_cannot_be_unpacked_leaves_nothing(archive, tmp_path):
 def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(
     archive, tmp_path, monkeypatch
 ):
-    """Somebody else has filled it meanwhile: one line, and with space again all of it."""
+    """A card that fills up gives a one-line error; with space again, all of it is unpacked."""
     with small_disk(tmp_path / "card", 1) as card:
         card_archive = card / SHA256
         card_archive.write_bytes(archive.read_bytes())
@@ -102,7 +108,10 @@ def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(
 
 
 def test_it_is_cleaned_by_the_same_limit(archive, tmp_path):
-    """It counts with what it takes, goes when it was used longest ago, whole, and never while an order names it."""
+    """It counts with its unpacked size and is removed whole, the least recently used first.
+
+    It is never removed while an order names it.
+    """
     measuring.open_data(archive)
     store = DeviceContent(tmp_path, 1000)
     ordered = content(700, "e" * 64)
@@ -116,7 +125,7 @@ def test_it_is_cleaned_by_the_same_limit(archive, tmp_path):
 
 
 def test_what_a_cut_left_while_it_was_removed_goes_too(archive, tmp_path):
-    """Half a data set has another name."""
+    """A partly removed data set has a different name, by which it is found."""
     part = tmp_path / CONTENT_FOLDER / f"{SHA256}.data.part"
     measuring.open_data(archive)
     archive.with_name(f"{SHA256}.data").rename(part)

@@ -19,7 +19,7 @@ def expanded(folder, keys, name="m.gguf"):
 
 
 def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
-    """Lengths are numbers, and name nothing on the board."""
+    """Lengths are numbers and refer to nothing on the board."""
     cases = expanded(tmp_path, "prompt_tokens = [128, 512]\noutput_tokens = 16")
     assert [(case.runtime, case.prompt_tokens, case.output_tokens) for case in cases] == [
         ("llama", 128, 16),
@@ -28,7 +28,7 @@ def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
 
 
 def test_an_order_may_bring_no_server(tmp_path):
-    """Its file would have the board send the contents of one of its files to any address."""
+    """A server's file could make the board send one of its own files to any address."""
     for folder, name, keys in in_folders(
         tmp_path, (("m.server", ""), ("m.unknown", 'runtime = "server"'))
     ):
@@ -37,7 +37,10 @@ def test_an_order_may_bring_no_server(tmp_path):
 
 
 def test_an_order_may_bring_no_code(tmp_path):
-    """By none of the ways in which a suite could name a factory; the line says where one is named instead."""
+    """Every way in which a suite could name a factory is refused.
+
+    The error says where a factory can be named instead.
+    """
     for model, keys in [
         ('"package.module:make"', ""), ('"net.py:make"', ""), ('"net.py"', ""), ('["m.gguf", "net.py"]', ""),
         ('"m.gguf"', 'runtime = "python"'),
@@ -55,7 +58,10 @@ def test_an_order_may_bring_no_code(tmp_path):
 
 
 def test_data_are_those_of_the_order(tmp_path):
-    """By the name of their archive, in which their annotations are; none names a file of the board."""
+    """Data are named by their archive, which holds the annotations.
+
+    An order cannot name a file of the board.
+    """
     for folder, keys, reason in in_folders(
         tmp_path,
         [
@@ -69,7 +75,7 @@ def test_data_are_those_of_the_order(tmp_path):
 
 
 def test_a_wrong_key_names_its_case():
-    """Of a thousand cases the author need not search."""
+    """The author need not search a thousand cases for the mistake."""
     cases = '[[case]]\nmodel = "m.gguf"\n' * 2
     for line, reason in (("treads = 2", "unknown field `treads`"), ('threads = "two"', "Expected")):
         with table_row(line), pytest.raises(ConfigError, match=f"case 3: .*{reason}"):

@@ -42,7 +42,10 @@ def task(tmp_path):
 def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(
     task, tmp_path, files
 ):
-    """A download that breaks leaves what came; another size is not read; another content is not kept."""
+    """A broken download keeps what arrived; a wrong size is not read.
+
+    Content with another hash is not kept.
+    """
     part = tmp_path / "x.part"
     served = msgspec.structs.replace(task, url=files.address + PATH)
     files.put(PATH, DATA, cuts=[5000])
@@ -76,7 +79,7 @@ def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(
 
 @pytest.mark.services
 def test_its_process_gives_status_and_reason(task, tmp_path, files):
-    """As the daemon reads them: whole, refused, and to be tried again."""
+    """The process reports content as whole, refused or to be tried again."""
     served = msgspec.structs.replace(task, url=files.address + PATH)
     for fetch_task, status, words in (
         (served, HERE, ""),
@@ -91,7 +94,7 @@ def test_its_process_gives_status_and_reason(task, tmp_path, files):
 
 @pytest.mark.parametrize("data", [DATA, DATA[:-1], DATA + b"x", b"?" * len(DATA)])
 def test_only_the_right_content_has_its_name(task, tmp_path, data):
-    """A part that is too long or wrong is fetched again from its beginning, a short one from its end."""
+    """A wrong or too long part is fetched from its beginning, a short one from its end."""
     offsets = []
 
     def download(_address, part, *_, **__):
@@ -108,7 +111,7 @@ def test_only_the_right_content_has_its_name(task, tmp_path, data):
 
 
 def test_a_content_is_on_the_disk_before_it_has_its_name(task, tmp_path, monkeypatch):
-    """A power cut leaves no file of the right name and size that is not whole."""
+    """A power cut leaves no incomplete file that has the right name and size."""
     (tmp_path / "x.part").write_bytes(DATA)
     synced = []
     monkeypatch.setattr(
@@ -121,7 +124,7 @@ def test_a_content_is_on_the_disk_before_it_has_its_name(task, tmp_path, monkeyp
 
 
 def test_two_processes_do_not_write_one_part(task, tmp_path):
-    """An agent that was killed leaves a child behind, which may bring the content to its end."""
+    """A killed agent leaves a child that may still complete the download."""
     with (tmp_path / "x.part").open("ab") as part:
         fcntl.flock(part, fcntl.LOCK_EX)
         with pytest.raises(TransientError, match="another process fetches it"):
@@ -132,7 +135,7 @@ def test_two_processes_do_not_write_one_part(task, tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_tried_again(task, tmp_path):
-    """It may be mounted later; the reason names the content."""
+    """The folder may be mounted later, and the reason names the content."""
     (tmp_path / SHA256).mkdir()
     (tmp_path / SHA256 / "x").touch()
     (tmp_path / "x.part").write_bytes(DATA)

@@ -1,4 +1,7 @@
-"""Facts about content on its way to a device: continued after a cut and a restart, refused with a reason, and never two at once."""
+"""Content on its way to a device is continued after a cut and refused with a reason.
+
+It is continued after a restart too, and never fetched twice at once.
+"""
 
 import os
 
@@ -28,7 +31,7 @@ def offsets(device, part):
 
 
 def test_a_cut_download_is_continued_after_a_pause_that_doubles(device, part):
-    """What has arrived stays; a server that is down for long is not asked again and again."""
+    """What has arrived is kept, and a server that is down is asked less and less often."""
     device.change = lambda data: (
         data[:100_000] if len(data) > 500_000 else b"" if len(data) == 500_000 else data
     )
@@ -51,7 +54,7 @@ def test_a_cut_download_is_continued_after_a_pause_that_doubles(device, part):
 
 
 def test_the_server_hears_how_far_it_is_what_hinders_it_and_when_all_is_here(device):
-    """Name and size of what is fetched; the last word on it is not that something is missing."""
+    """The report names the content and its size, and the last one says that nothing is missing."""
     device.order(device.measure())
     assert device.final().state == "done"
     assert (device.doings[0], device.doings[-1]) == (
@@ -72,7 +75,7 @@ def test_the_server_hears_how_far_it_is_what_hinders_it_and_when_all_is_here(dev
 
 
 def test_what_came_survives_a_restart(device, part):
-    """The next start asks for the rest."""
+    """The next start asks for the remaining bytes only."""
     device.change = lambda data: data[:200_000]
     ask(device)
     device.go_on()
@@ -86,7 +89,10 @@ def test_what_came_survives_a_restart(device, part):
 
 
 def test_a_wrong_hash_rejects_the_job_at_the_second_time(device, part):
-    """Nothing wrong is ever put in place, and nothing is measured; once may be a part that a power cut damaged."""
+    """Wrong content is never stored or measured.
+
+    The first mismatch may come from a part that a power cut damaged.
+    """
     device.change = lambda data: data[:-1] + bytes([data[-1] ^ 1])
     ask(device)
     final = device.final()
@@ -99,7 +105,7 @@ def test_a_wrong_hash_rejects_the_job_at_the_second_time(device, part):
 
 
 def test_a_device_that_knows_no_address_refuses(device):
-    """In words that name the key."""
+    """The reason names the key that holds the address."""
     device.stop()
     device.settings = config.Config()
     device.start()
@@ -141,7 +147,7 @@ def test_a_fetch_that_is_no_longer_needed_is_stopped(device):
 
 
 def test_what_is_used_least_goes_first_and_never_what_is_in_use(tmp_path):
-    """Room for new content is made by removing what was used longest ago, except what a job still needs."""
+    """The least recently used content makes room for new, except what a job still needs."""
     store = DeviceContent(tmp_path, 350)
     folder = tmp_path / CONTENT_FOLDER
     folder.mkdir()

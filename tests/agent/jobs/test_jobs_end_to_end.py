@@ -1,4 +1,4 @@
-"""Facts about orders carried out by an agent that stays, over a real broker, killed and started again."""
+"""Orders are carried out over a real broker by an agent that is killed and restarted."""
 
 import random
 import time
@@ -24,7 +24,10 @@ def measure(server, seconds=0, repeats=1):
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_each_job_is_done_once(server, agent):
-    """SIGKILL again and again, and every order that has not ended comes again: no job is measured twice, and none is forgotten."""
+    """No job is measured twice or forgotten when the agent is killed again and again.
+
+    Every order that has not ended is delivered again.
+    """
     draw = random.Random(7)  # noqa: S311 - the same every time
     works = {
         f"job-{number}": measure(server, seconds=draw.choice([0, 1])) for number in range(KILLS + 3)

@@ -1,4 +1,4 @@
-"""Facts about orders: journalled first, done once, in their turn, ended in time, refused with a reason."""
+"""Orders are journalled first, done once and in turn, ended in time, or refused with a reason."""
 
 import contextlib
 import random
@@ -38,7 +38,7 @@ def book(device):
 
 
 def test_an_order_is_carried_out_once_its_content_is_here_and_its_end_is_reported(device):
-    """The process gets the order and where its contents stand; the report names the runs that it kept."""
+    """The process gets the order and its contents' paths; the report names the stored runs."""
 
     def plays(execution):
         execution.measure(1, 2)
@@ -65,7 +65,7 @@ def test_an_order_is_carried_out_once_its_content_is_here_and_its_end_is_reporte
 
 
 def test_a_process_that_leaves_no_end_has_failed(device):
-    """Killed for memory, say: the report says how it ended."""
+    """The report says how the process ended, for example that it was killed for lack of memory."""
     device.plays = lambda execution: execution.leave(9)
     device.order(device.measure())
     final = device.final()
@@ -74,7 +74,7 @@ def test_a_process_that_leaves_no_end_has_failed(device):
 
 
 def test_how_far_a_job_is_is_reported_as_it_goes(device):
-    """What it does now, and the share that is done; none of it by a report that is acknowledged."""
+    """The present step and the share that is done are not sent as acknowledged reports."""
     device.plays = wait
     device.order(device.measure())
     execution = device.running()
@@ -88,7 +88,11 @@ def test_how_far_a_job_is_is_reported_as_it_goes(device):
 
 
 def test_a_connection_while_an_order_is_measured_brings_nothing_about_it(device):
-    """It may come while queries are timed; nor is a run that somebody started by hand called over."""
+    """A new connection does not change the activity that is shown for a run in progress.
+
+    It may come while queries are timed. Nor does it declare a run over that somebody started by
+    hand.
+    """
     device.plays = wait
     device.order(device.measure())
     device.running().measure(1)
@@ -108,7 +112,7 @@ def test_a_connection_while_an_order_is_measured_brings_nothing_about_it(device)
 
 
 def test_an_order_that_comes_again_is_acknowledged_and_not_done_again(device):
-    """Before, after its end, and after a restart of the agent."""
+    """The order may come again before or after its end, and after a restart of the agent."""
     work = device.measure()
     for _ in range(3):
         device.order(work)
@@ -125,7 +129,7 @@ def test_an_order_that_comes_again_is_acknowledged_and_not_done_again(device):
 
 
 def test_a_report_goes_again_until_it_is_acknowledged_and_with_a_connection(device):
-    """At growing intervals: the first was lost, or its answer."""
+    """The report is sent at growing intervals, because it or its acknowledgement may be lost."""
     device.acknowledges = False
     device.order(Logs())
     device.go_on()
@@ -147,7 +151,7 @@ def test_a_report_goes_again_until_it_is_acknowledged_and_with_a_connection(devi
 
 
 def test_orders_are_done_one_at_a_time_in_the_order_of_arrival(device):
-    """The second begins when the first has ended."""
+    """The second order begins when the first has ended."""
     device.plays = wait
     for job in ("first", "second", "third"):
         device.order(device.measure(), job=job)
@@ -160,7 +164,7 @@ def test_orders_are_done_one_at_a_time_in_the_order_of_arrival(device):
 
 
 def test_what_runs_at_a_restart_is_interrupted_and_publishes_nothing_more(device):
-    """And is not begun again, although the order comes again."""
+    """The job is not started again, although the order is delivered again."""
     device.plays = wait
     work = device.measure()
     device.order(work)
@@ -179,7 +183,7 @@ def test_what_runs_at_a_restart_is_interrupted_and_publishes_nothing_more(device
 
 @pytest.mark.parametrize(("runs", "state"), [(2, "failed"), (1, "done")])
 def test_what_was_measured_to_its_last_run_at_a_restart_is_done(device, runs, state):
-    """The end was not written any more; measured again, its results would be there twice."""
+    """If a job with all runs but no recorded end were repeated, its results would be doubled."""
     device.plays = wait
     device.order(device.measure())
     device.running().measure(1, runs)
@@ -194,7 +198,7 @@ def test_what_was_measured_to_its_last_run_at_a_restart_is_done(device, runs, st
 
 
 def test_what_waits_at_a_restart_is_done_after_it(device):
-    """It was accepted, and not begun."""
+    """The order was accepted before the restart but had not begun."""
     device.change = lambda _data: b""
     device.order(device.measure())
     device.go_on()
@@ -206,7 +210,7 @@ def test_what_waits_at_a_restart_is_done_after_it(device):
 
 
 def test_cancel_ends_the_process_and_the_next_order_begins(device):
-    """While it runs; that nothing is measured is reported."""
+    """A job is cancelled while it runs, and the report says that nothing is measured any more."""
     device.plays = wait
     device.order(device.measure())
     device.running().measure(1)
@@ -220,7 +224,7 @@ def test_cancel_ends_the_process_and_the_next_order_begins(device):
 
 
 def test_cancel_of_what_waits_has_ended_or_never_came(device):
-    """What waits is not begun; what is done stays done; what comes later is not done."""
+    """A waiting job is not begun, a finished one stays done, and a later order is not done."""
     device.plays = wait
     device.order(device.measure(), job="first")
     device.order(device.measure(), job="waits")
@@ -238,7 +242,7 @@ def test_cancel_of_what_waits_has_ended_or_never_came(device):
 
 
 def test_a_job_that_takes_too_long_is_ended(device):
-    """By the device's own clock, from the order's arrival on."""
+    """The time limit counts from the order's arrival, by the device's own clock."""
     device.plays = wait
     device.order(device.measure(), timeout_s=4.0)
     execution = device.running()
@@ -253,7 +257,7 @@ def test_a_job_that_takes_too_long_is_ended(device):
 
 
 def test_a_later_attempt_takes_the_place_of_an_earlier_one(device):
-    """And an earlier one that comes after it is not done."""
+    """An earlier attempt that arrives after it is not done."""
     device.plays = wait
     device.order(device.measure())
     device.running()
@@ -268,7 +272,7 @@ def test_a_later_attempt_takes_the_place_of_an_earlier_one(device):
 
 
 def test_a_job_waits_while_somebody_measures_by_hand(device):
-    """And names who that is."""
+    """The reason names who holds the run lock."""
     by_hand = RunLock(device.home)
     assert by_hand.take("edgemeter run")
     device.order(device.measure())
@@ -281,7 +285,7 @@ def test_a_job_waits_while_somebody_measures_by_hand(device):
 
 
 def test_what_cannot_be_done_here_is_rejected_with_a_reason(device, monkeypatch):
-    """Nothing of it is begun."""
+    """No part of a rejected order is begun."""
     for name in ("INVOCATION_ID", "NOTIFY_SOCKET"):
         monkeypatch.delenv(name, raising=False)
     for work, reason in [
@@ -303,7 +307,7 @@ def test_what_cannot_be_done_here_is_rejected_with_a_reason(device, monkeypatch)
 
 
 def test_too_many_orders_are_refused(device):
-    """Those that wait stay."""
+    """The orders that already wait are kept."""
     device.plays = wait
     for number in range(jobs_handler.MOST_WAITING + 1):
         device.order(Logs(), job=f"job-{number}")
@@ -313,7 +317,7 @@ def test_too_many_orders_are_refused(device):
 
 
 def test_a_restart_of_the_agent_is_done_when_it_is_back(device, monkeypatch):
-    """Once, although the order comes again."""
+    """The agent restarts once, although the order comes again."""
     monkeypatch.setenv("INVOCATION_ID", "x")
     device.order(Restart())
     device.go_on()
@@ -329,7 +333,10 @@ def test_a_restart_of_the_agent_is_done_when_it_is_back(device, monkeypatch):
 
 
 def test_a_restart_of_the_board_is_the_supervisors_and_done_in_the_next_boot(device):
-    """A start of the agent alone is not it; nobody measures meanwhile, and the lock is free for the supervisor."""
+    """A restart of the agent alone does not complete the order.
+
+    Nothing is measured meanwhile, and the run lock is free for the supervisor.
+    """
     (device.home / "update").mkdir()
     device.order(Restart(what="board"))
     device.go_on()
@@ -350,7 +357,7 @@ def test_a_restart_of_the_board_is_the_supervisors_and_done_in_the_next_boot(dev
 
 
 def test_a_board_that_is_not_started_anew_in_time_is_asked_no_more(device):
-    """The request goes with the order."""
+    """The restart request is removed when its order ends."""
     (device.home / "update").mkdir()
     device.order(Restart(what="board"), timeout_s=10.0)
     assert device.final().state == "timed_out"
@@ -358,7 +365,10 @@ def test_a_board_that_is_not_started_anew_in_time_is_asked_no_more(device):
 
 
 def test_a_repeated_order_needs_its_content_once_and_no_connection_after(device, book, monkeypatch):
-    """Set while connected, due while not: measured, and not reported to a server that ordered no such job. It ends when it is cancelled."""
+    """A repetition that is due while the device is offline is measured and ends when cancelled.
+
+    Its runs are not reported as jobs, since the server ordered no such jobs.
+    """
     monkeypatch.setattr(repeating.ClockTrust, "is_right", lambda _trust: True)
     device.order(msgspec.structs.replace(device.measure(), at="04:30"))
     device.go_on()
@@ -380,7 +390,7 @@ def test_a_repeated_order_needs_its_content_once_and_no_connection_after(device,
 
 
 def test_a_cancelled_repetition_ends_the_run_in_progress(device, book, monkeypatch):
-    """Nothing more is measured of it."""
+    """The run in progress ends at once, and no further run begins."""
     monkeypatch.setattr(repeating.ClockTrust, "is_right", lambda _trust: True)
     device.plays = wait
     device.order(msgspec.structs.replace(device.measure(), every_s=60))
@@ -392,7 +402,7 @@ def test_a_cancelled_repetition_ends_the_run_in_progress(device, book, monkeypat
 
 
 def test_a_malformed_order_is_refused_whole_and_reported_where_it_names_its_job(device, book):
-    """A path, an unknown field, a shell text: nothing of it stands in the journal."""
+    """Paths, unknown fields and shell text are refused, and none of it enters the journal."""
     order = {"job": "job-1", "attempt": 1, "version": 3, "timeout_s": 9, "work": {"type": "logs"}}
     for wrong in (
         {"shell": "reboot"},
@@ -406,7 +416,7 @@ def test_a_malformed_order_is_refused_whole_and_reported_where_it_names_its_job(
 
 
 def test_garbage_changes_nothing(device, book):
-    """Hundreds of random and half-right payloads, and large ones."""
+    """Hundreds of random, nearly correct and large payloads are ignored."""
     draw = random.Random(0)  # noqa: S311 - the same every time
     device.order(device.measure())
     right = device.signer.sealed(
@@ -427,7 +437,7 @@ def test_garbage_changes_nothing(device, book):
 
 
 def test_a_wrong_acknowledgement_is_mended_by_the_next_order(device, book):
-    """The report that it hid is sent when the server asks again."""
+    """A report that a wrong acknowledgement suppressed is sent when the server asks again."""
     device.acknowledges = False
     work = device.measure()
     device.order(work)
@@ -452,7 +462,10 @@ def test_a_wrong_acknowledgement_is_mended_by_the_next_order(device, book):
 
 
 def test_an_update_that_waits_for_its_supervisor_reports_that_until_it_ends(device, monkeypatch):
-    """Killed before it is noted, the request is made again; the server reads the reason while it lasts, and the end by who runs then."""
+    """The same update request is repeated when the agent is killed before it is noted.
+
+    The server reads the reason while the update waits, and the end from the release that runs then.
+    """
     state = {"outcome": None, "why": "waiting for edgemeter-supervisor.service, which does not run"}
     requests = []
 

@@ -1,4 +1,4 @@
-"""Facts about the journal: what the server was told stays told, and what is settled stays settled."""
+"""The journal keeps what the server was told and what has been settled."""
 
 import pytest
 
@@ -32,7 +32,10 @@ def acknowledge(book, version, job="job-1"):
 
 
 def test_a_report_is_the_same_bytes_until_it_is_acknowledged(book, path):
-    """What happened meanwhile, and a restart, change the next report, not this one: the server may hold it already."""
+    """Later events and a restart change only the next report.
+
+    The server may hold this one already.
+    """
     number = book.add(order())
     first = book.due(7)
     book.begins(number, "boot")
@@ -51,7 +54,7 @@ def test_a_report_is_the_same_bytes_until_it_is_acknowledged(book, path):
 
 
 def test_an_acknowledgement_of_an_earlier_version_is_none(book):
-    """Nor one of a job that nobody knows."""
+    """An acknowledgement of an unknown job does not count either."""
     book.add(order())
     due = book.due(7)
     acknowledge(book, 3)
@@ -62,7 +65,7 @@ def test_an_acknowledgement_of_an_earlier_version_is_none(book):
 
 
 def test_what_has_ended_stays_as_it_ended(book):
-    """Whoever comes first: the process of the job, or who gives it up."""
+    """The first end counts, whether the job's process or the device recorded it."""
     number = book.add(order())
     assert book.begins(number, "boot")
     assert not book.begins(number, "boot")
@@ -73,7 +76,7 @@ def test_what_has_ended_stays_as_it_ended(book):
 
 
 def test_runs_stand_in_the_report(book):
-    """Each run as it was kept, also of a job that failed afterwards."""
+    """The report lists each stored run, also of a job that failed afterwards."""
     number = book.add(order())
     book.begins(number, None)
     book.kept(number, "run-1")
@@ -86,7 +89,7 @@ def test_runs_stand_in_the_report(book):
 
 
 def test_only_what_ended_and_was_reported_is_forgotten(book, monkeypatch):
-    """The journal stays small; what is open or not reported stays."""
+    """The journal stays small, but open and unreported orders are kept."""
     monkeypatch.setattr(journal, "KEPT_EXECUTIONS", 3)
     open_one = book.add(order("open"))
     untold = book.add(order("untold"))
@@ -101,7 +104,7 @@ def test_only_what_ended_and_was_reported_is_forgotten(book, monkeypatch):
 
 
 def test_long_texts_are_kept_of_few_orders(book, monkeypatch):
-    """Once the server has them; one that it does not have stays."""
+    """An old text is dropped only once the server has received it."""
     monkeypatch.setattr(journal, "KEPT_TEXTS", 2)
     for index in range(6):
         job = f"doctor-{index}"

@@ -1,4 +1,4 @@
-"""What the process of a job does: measures, rejects what is not for this board, and ends with whoever started it."""
+"""A job's process measures, rejects what does not fit the board, and ends with its owner."""
 
 import io
 import subprocess
@@ -49,7 +49,10 @@ def board(tmp_path, configuration):  # noqa: ARG001 - it has to be there
 
 @pytest.mark.services
 def test_a_suite_is_measured_and_its_runs_are_named(board):
-    """The report names the records that are in the outbox, and nothing is left of the work; each run is reported as it begins."""
+    """The report names the records in the outbox, and each run is reported as it begins.
+
+    Nothing is left in the working folder.
+    """
     board.order(board.measure(suite(repeats=2)))
     final = board.final()
     assert final.state == "done", final
@@ -73,7 +76,7 @@ def test_a_suite_is_measured_and_its_runs_are_named(board):
 
 @pytest.mark.services
 def test_the_processes_of_a_job_end_when_it_is_cancelled_and_with_their_owner(board):
-    """SIGKILL of the agent: nothing of the job measures on."""
+    """No process of the job goes on measuring when the agent gets SIGKILL."""
     board.order(board.measure(suite(seconds=60)))
     assert board.until(lambda: board.activities[-1] is not None)
     board.order(Cancel())
@@ -97,7 +100,7 @@ def test_the_processes_of_a_job_end_when_it_is_cancelled_and_with_their_owner(bo
 
 @pytest.mark.services
 def test_the_log_and_the_doctors_findings_come_as_text(board):
-    """The text of the report holds the log without its secrets, or the findings of the doctor as JSON."""
+    """The report holds the log without its secrets, or the doctor's findings as JSON."""
     board.order(Logs(lines=5), job="logs")
     logs = board.final("logs")
     assert "agent of 'pi-1'" in logs.text
@@ -137,7 +140,7 @@ NOT_FOR_THIS_BOARD = [
 
 @pytest.mark.usefixtures("configuration")
 def test_an_order_that_is_not_for_this_board_is_rejected(device):
-    """Whole, with a reason, and nothing measured."""
+    """The whole order is rejected with a reason, and nothing is measured."""
     device.plays = lambda execution: [
         carry_out.carry_out(execution.task, io.BytesIO()),
         execution.leave(0),
@@ -164,7 +167,7 @@ def test_an_order_that_is_not_for_this_board_is_rejected(device):
 def test_a_device_without_a_sandbox_refuses_orders_unless_its_owner_allows_them(
     board, configuration, monkeypatch, tmp_path
 ):
-    """With bubblewrap absent; the reason names it, and both remedies."""
+    """The reason names the missing bubblewrap and both remedies."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     configuration.write_text("")

@@ -1,4 +1,7 @@
-"""Facts about which orders a device obeys, by a clock that the test moves; those with keys by signatures of the real openssl."""
+"""A device obeys only orders that its fleet's service signed and that answer its challenge.
+
+The test moves the clock; signatures with keys are made by the real openssl.
+"""
 
 import pytest
 
@@ -16,7 +19,10 @@ ORDER = encode_order(Order(job="job-1", attempt=1, version=1, work=Logs(), timeo
 
 
 class Checked:
-    """A device that checks orders, and the fleet's service; `signer` seals by a word in the place of a signature, or by real keys."""
+    """A device that checks orders, together with the fleet's service.
+
+    `signer` seals with a word in place of a signature, or with real keys.
+    """
 
     def __init__(self, path, signer=None):
         self.path = path
@@ -74,7 +80,10 @@ def keyed(tmp_path):
 
 @with_openssl
 def test_an_order_of_the_service_is_obeyed_and_one_byte_more_or_less_is_not(keyed):
-    """Wherever it is changed: in the order, the signature, the certificate; nor one by a key of a device, the broker or another fleet."""
+    """A changed byte in the order, the signature or the certificate is refused.
+
+    So are keys of a device, of the broker and of another fleet.
+    """
     payload = keyed.signer.sealed(ORDER)
     assert keyed.obeys(payload)
     for old, new in (
@@ -91,7 +100,7 @@ def test_an_order_of_the_service_is_obeyed_and_one_byte_more_or_less_is_not(keye
 
 
 def test_an_order_for_another_board_or_fleet_is_refused(device):
-    """It is signed by the true service."""
+    """The order is refused although the true service signed it."""
     for name, fleet in (("pi-2", "lab"), ("pi-1", "field"), ("pi-10", "lab")):
         signer = PlainSigner(fleet, name)
         signer.challenged(device.signer.challenge)
@@ -100,7 +109,10 @@ def test_an_order_for_another_board_or_fleet_is_refused(device):
 
 
 def test_a_recorded_order_is_refused_after_a_restart_and_after_two_hours(device):
-    """No clock and no file is needed: the board may come back with the card's image of last year."""
+    """The check needs no clock and no file.
+
+    The board may come back with last year's image of its card.
+    """
     recorded = device.signer.sealed(ORDER)
     device.pass_by(CHALLENGE_S)
     assert device.obeys(recorded)
@@ -122,7 +134,10 @@ def refused_count(device):
 
 @pytest.mark.parametrize("restarts", [1, 2])
 def test_an_order_that_was_on_its_way_while_the_agent_restarted_is_no_refusal(device, restarts):
-    """The broker kept it for the killed agent: it is not obeyed, and the service gets the new challenge and sends it again."""
+    """An order kept by the broker is not obeyed, but the service gets the new challenge.
+
+    The service then sends the order again.
+    """
     on_its_way = device.signer.sealed(ORDER)
     for _ in range(restarts):
         device.pass_by(1.0)
@@ -135,7 +150,7 @@ def test_an_order_that_was_on_its_way_while_the_agent_restarted_is_no_refusal(de
 
 
 def test_an_order_that_waited_while_the_board_was_offline_for_hours_is_no_refusal(device):
-    """It was published before the service knew that the board was gone."""
+    """The order was published before the service knew that the board was offline."""
     waiting = device.signer.sealed(ORDER)
     device.is_connected = False
     device.pass_by(2 * CHALLENGE_S)
@@ -146,7 +161,10 @@ def test_an_order_that_waited_while_the_board_was_offline_for_hours_is_no_refusa
 
 
 def test_a_replay_is_counted_after_a_restart_too(device):
-    """Once the service has had a minute to learn the new challenge, whoever cuts the line; a forged or a foreign one at once."""
+    """A replay counts once the service has had a minute to learn the new challenge.
+
+    Cutting the line does not change this. A forged order, or one of another fleet, counts at once.
+    """
     recorded = device.signer.sealed(ORDER)
     true_signature, device.signer.signature = device.signer.signature, b"by somebody"
     forged = device.signer.sealed(ORDER)
@@ -166,7 +184,10 @@ def test_a_replay_is_counted_after_a_restart_too(device):
 def test_a_service_without_the_challenge_gets_it_again_and_a_flood_of_requests_brings_it_once(
     device,
 ):
-    """A request without a challenge is refused by nobody, and an order that answers an earlier one brings the present one."""
+    """A request without a challenge is not refused but answered with the present one.
+
+    An order that answers an earlier challenge brings the present one too.
+    """
     device.signer.challenge = None
     request = device.signer.sealed(b"{}")
     for _ in range(5):
@@ -181,7 +202,7 @@ def test_a_service_without_the_challenge_gets_it_again_and_a_flood_of_requests_b
 
 
 def test_an_order_that_was_held_back_while_the_line_was_cut_is_refused(device):
-    """Whoever holds it back can cut the line, too."""
+    """Whoever holds an order back can also cut the line."""
     recorded = device.signer.sealed(ORDER)
     device.is_connected = False
     device.pass_by(CHALLENGE_S)
@@ -193,7 +214,7 @@ def test_an_order_that_was_held_back_while_the_line_was_cut_is_refused(device):
 
 @with_openssl
 def test_an_earlier_key_of_the_service_ends_with_the_first_order_of_the_next(keyed):
-    """Also after a restart; and a device of no fleet obeys nobody."""
+    """The earlier key stays invalid after a restart; a device of no fleet obeys nobody."""
     assert keyed.obeys(keyed.signer.sealed(ORDER))
     before = OrderSigner(keyed.path / "fleet", "lab", "pi-1")
     before.sealed(ORDER)
@@ -209,7 +230,10 @@ def test_an_earlier_key_of_the_service_ends_with_the_first_order_of_the_next(key
 
 
 def test_a_flood_of_wrong_signatures_is_checked_slowly_and_noted_once(device):
-    """Its count and the last reason are for `fleet list`; true orders are obeyed again a second later."""
+    """`fleet list` gets their count and the last reason.
+
+    True orders are obeyed again a second later.
+    """
     payload = device.signer.sealed(ORDER)
     device.signer.signature = b"by somebody"
     wrong = device.signer.sealed(ORDER)

@@ -1,4 +1,7 @@
-"""Facts about repeated orders: each time begins once, a missed one is made up once, and no wrong clock begins anything."""
+"""Repeated orders begin once each time, and a missed time is made up once.
+
+A wrong clock begins nothing.
+"""
 
 import time
 
@@ -66,7 +69,7 @@ def board(tmp_path, monkeypatch):
 
 
 def test_an_interval_begins_at_once_and_each_time_once(board):
-    """However often the board looks; with the work and the time limit of the order."""
+    """A repetition begins once however often it is polled, with its order's work and limit."""
     board.order(every_s=HOUR_S)
     for second in range(0, 300, 10):
         board.at(second)
@@ -86,7 +89,7 @@ def test_an_interval_begins_at_once_and_each_time_once(board):
 
 
 def test_a_time_of_day_comes_each_day(board):
-    """The first time when it next comes."""
+    """The first repetition begins when the time next comes."""
     board.order(at="13:00")
     board.at(HOUR_S - 1)
     assert board.begun() == []
@@ -100,7 +103,7 @@ def test_a_time_of_day_comes_each_day(board):
 
 
 def test_a_time_of_day_comes_once_where_summer_time_begins_and_ends(monkeypatch):
-    """Also if the clock skips it, or shows it twice: one time a day through a year."""
+    """Each day of a year has one repetition, also if the clock skips or repeats its time."""
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     work = msgspec.structs.replace(WORK, at="02:30")
@@ -118,7 +121,7 @@ def test_a_time_of_day_comes_once_where_summer_time_begins_and_ends(monkeypatch)
 
 
 def test_what_was_missed_without_power_is_made_up_once(board):
-    """Days later, after a restart: one run, then by the clock again."""
+    """After days without power there is one run, and then the clock decides again."""
     board.order(every_s=HOUR_S)
     board.at(0)
     board.end()
@@ -134,7 +137,10 @@ def test_what_was_missed_without_power_is_made_up_once(board):
 
 
 def test_a_time_that_comes_during_the_run_before_is_left_out_and_reported(board):
-    """Five due times during one run begin no second run; the reason is reported to the server until the next one begins."""
+    """Five due times during one run begin no second run.
+
+    The server reads the reason until the next run begins.
+    """
     board.order(every_s=60)
     for minute in range(6):
         board.at(60 * minute)
@@ -147,7 +153,7 @@ def test_a_time_that_comes_during_the_run_before_is_left_out_and_reported(board)
 
 
 def test_a_repetition_that_failed_is_reported_until_the_next_one(board):
-    """The server hears of it by the order that is repeated."""
+    """The report belongs to the order that is repeated."""
     board.order(every_s=HOUR_S)
     board.at(0)
     board.book.ends(board.begun()[0].place, "failed", "no such runtime")
@@ -159,7 +165,7 @@ def test_a_repetition_that_failed_is_reported_until_the_next_one(board):
 
 
 def test_a_clock_that_may_be_wrong_begins_nothing_and_is_reported(board):
-    """When it is right the missed time is made up."""
+    """The missed time is made up once the clock is right."""
     board.is_right = False
     board.order(every_s=HOUR_S)
     board.at(2 * HOUR_S)
@@ -173,7 +179,10 @@ def test_a_clock_that_may_be_wrong_begins_nothing_and_is_reported(board):
 
 
 def test_a_clock_is_trusted_when_something_set_it(tmp_path):
-    """A time server, a clock chip, or the host of a virtual machine; never one that shows a year before this release."""
+    """A time server, a clock chip or a virtual machine's host makes the clock trusted.
+
+    A year before this release is never trusted.
+    """
     synchronised = [False]
     trust = ClockTrust(lambda: synchronised[0], tmp_path / "rtc", arch="aarch64")
     assert not trust.is_right()

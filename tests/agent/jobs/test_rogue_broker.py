@@ -1,4 +1,7 @@
-"""Somebody has the broker, with its key and without its rules; the agent's real daemon obeys the fleet's service alone."""
+"""A real agent obeys only the fleet's service when an attacker has the broker and its key.
+
+The attacker's broker does not enforce the true broker's rules.
+"""
 
 import json
 import os
@@ -31,7 +34,10 @@ COMMAND = f"edgemeter/v1/{FLEET}/pi-1/command"
 
 
 class World:
-    """A fleet with two boards, and the daemon of the first; `seize` puts the attacker's broker in the place of the fleet's."""
+    """A fleet with two boards, and the daemon of the first.
+
+    `seize` puts the attacker's broker in the place of the fleet's.
+    """
 
     def __init__(self, path, stack):
         self.stack = stack
@@ -70,7 +76,10 @@ class World:
         self.stack.callback(self.agent.kill)
 
     def seize(self):
-        """Return the attacker's client at his own broker, which has the true one's key, and asks nobody for rights."""
+        """Replace the broker by the attacker's, and return the attacker's client.
+
+        That broker has the true one's key and checks no rights.
+        """
         self.lab.broker.kill()
         folder, port = self.lab.folder.broker, free_port()
         settings = self.lab.path / "rogue.conf"
@@ -93,7 +102,7 @@ class World:
         return rogue, peer
 
     def order(self):
-        """Order log lines as a command does, and return the job's name and state once it has ended."""
+        """Order log lines as a command does, and return the finished job's name and state."""
         with self.lab.registry.transaction() as connection:
             job = jobs.add(
                 connection,
@@ -123,7 +132,10 @@ def world(tmp_path):
 
 
 def forged(world, challenge):
-    """Return every kind of order, unsigned and signed by every key that somebody with the broker may have."""
+    """Return forged orders of every kind, unsigned and signed by every available key.
+
+    These are the keys that somebody with the broker may have.
+    """
     folder, other = world.lab.folder.broker, world.other.files
     own_key, own_certificate = order_forger.own_authority(world.lab.path, "edgemeter-fleet")
     keys = {
@@ -143,7 +155,10 @@ def forged(world, challenge):
 
 
 def test_a_board_obeys_the_service_and_not_the_broker(world):
-    """Forged orders of all kinds, altered and recorded ones change nothing; true ones are carried out before, meanwhile and after."""
+    """Forged, altered and recorded orders change nothing.
+
+    True orders are carried out before, during and after the attack.
+    """
     true_jobs = [world.order()]
     rogue, attacker = world.seize()
     # The service and the board come to the attacker's broker: nothing distinguishes it.

@@ -1,4 +1,4 @@
-"""Archives of photographs: the same bytes for the same files, and nothing of one that holds what it may not is written."""
+"""Archives of photographs have reproducible bytes, and a bad archive writes nothing."""
 
 import io
 import os
@@ -42,7 +42,7 @@ def everything(folder):
 
 
 def test_the_same_files_give_the_same_bytes(tmp_path):
-    """Whatever their dates and rights are, and in whatever order they come."""
+    """Dates, permissions and the order of the files do not change the archive."""
     (tmp_path / "a.jpg").write_bytes(b"A" * 1000)
     (tmp_path / "b.jpg").write_bytes(b"")
     names = {"images/x y/b.jpg": tmp_path / "b.jpg", "images/x y/straße/a.jpg": tmp_path / "a.jpg"}
@@ -55,7 +55,10 @@ def test_the_same_files_give_the_same_bytes(tmp_path):
 
 
 def test_what_was_put_in_comes_out(tmp_path, folder):
-    """Folders below, names in any script, an empty file; and where photographs and ground truth stand."""
+    """Folders, names in any script and empty files survive, and photographs are found.
+
+    The ground truth is found too.
+    """
     contents = {
         "images/set/a.jpg": b"A" * 5000,
         "images/set/below/ß 写.jpg": b"",
@@ -81,7 +84,7 @@ def test_what_was_put_in_comes_out(tmp_path, folder):
 
 
 def test_what_leads_elsewhere_refuses_all_of_it(tmp_path, folder):
-    """Before a byte is written, also of what stands before it."""
+    """The archive is refused before a byte is written, even of the entries before the bad one."""
     for name in [
         "../../evil",
         "/etc/passwd",
@@ -105,7 +108,7 @@ def test_what_leads_elsewhere_refuses_all_of_it(tmp_path, folder):
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_what_cannot_be_one_data_set_is_refused(tmp_path, folder):
-    """A name twice, a file that is a folder too, a small archive that says it is large."""
+    """Duplicate names, a file that is also a folder, and a false size are refused."""
     for entries, settings, reason in [
         ([("images/s/a", b"1"), ("images/s/a", b"2")], {}, "twice"),
         ([("images/s/a", b"1"), ("images/s/a/b", b"2")], {}, "in another file"),
@@ -126,7 +129,7 @@ def test_what_cannot_be_one_data_set_is_refused(tmp_path, folder):
 
 
 def test_more_files_than_a_card_bears_are_refused(tmp_path, folder, monkeypatch):
-    """However small they are."""
+    """The number of files is limited however small they are."""
     monkeypatch.setattr(unpacking, "MOST_FILES", 3)
     with pytest.raises(ConfigError, match="4 files, at most 3"):
         unpacking.unpack(
@@ -135,7 +138,7 @@ def test_more_files_than_a_card_bears_are_refused(tmp_path, folder, monkeypatch)
 
 
 def test_space_is_checked_first(tmp_path, folder, monkeypatch):
-    """What does not fit is not begun."""
+    """Unpacking does not begin if the content does not fit."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=8000))
     with pytest.raises(UnavailableError, match="no space"):
         unpacking.unpack(archive_of(tmp_path, [("images/s/a", b"1")]), folder)
@@ -143,7 +146,10 @@ def test_space_is_checked_first(tmp_path, folder, monkeypatch):
 
 
 def test_broken_archives_end_in_one_line(tmp_path, folder):
-    """Empty, cut at any place, any bytes changed: an error of ours, or what was put in; never a file outside."""
+    """An empty, truncated or changed archive gives our own error or the original files.
+
+    It never writes a file outside the folder.
+    """
     content = archive_of(
         tmp_path, [(f"images/s/{number}.jpg", bytes([number]) * 300) for number in range(8)]
     ).read_bytes()
@@ -163,7 +169,7 @@ def test_broken_archives_end_in_one_line(tmp_path, folder):
 
 
 def test_what_holds_no_one_data_set_is_refused(tmp_path):
-    """None, two, no photographs, two ground truths."""
+    """None or two data sets, no photographs, and two ground truths are refused."""
     kinds = (
         (),
         ("annotations/a",),
@@ -179,7 +185,7 @@ def test_what_holds_no_one_data_set_is_refused(tmp_path):
 
 
 def test_a_name_that_no_archive_can_hold_is_refused_where_it_is_packed(tmp_path):
-    """Bytes that are no UTF-8, a control character; and a file that cannot be read is named."""
+    """Invalid UTF-8 and control characters are refused, and an unreadable file is named."""
     for name in ("images/s/\udcff.jpg", "images/s/a\tb.jpg"):
         with pytest.raises(ConfigError, match="cannot be in an archive"):
             packing.write_archive({name: tmp_path / "a"}, io.BytesIO())

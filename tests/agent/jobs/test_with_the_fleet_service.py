@@ -1,4 +1,4 @@
-"""Facts about both ends together: `edgemeter fleet` commands, the real service, a real broker, and an agent that stays."""
+"""`edgemeter fleet` commands reach an agent through the real service and a real broker."""
 
 import json
 import time
@@ -71,7 +71,10 @@ def called(folder, *arguments):
 def test_a_suite_goes_from_a_command_to_the_device_and_its_result_back(
     folder, agent, broker, tmp_path
 ):
-    """`fleet run` waits for it; the runs that the job names, and no others, are in the collector's ledger."""
+    """`fleet run` waits for the result.
+
+    The runs that the job names, and no others, are in the collector's ledger.
+    """
     (tmp_path / "suite.toml").write_bytes(suite(repeats=2))
     (tmp_path / "m.replay.json").write_bytes(REPLAY)
     with collecting(address_of(broker), tmp_path / "ledger.sqlite"):
@@ -102,7 +105,7 @@ def test_a_suite_goes_from_a_command_to_the_device_and_its_result_back(
 def test_a_device_that_is_killed_while_it_measures_does_it_in_the_second_attempt(
     folder, agent, tmp_path
 ):
-    """The first is interrupted; the retry is a new attempt, and the only one that gives a run."""
+    """The first attempt is interrupted, and only the second gives a run."""
     (tmp_path / "suite.toml").write_bytes(suite(seconds=12))
     (tmp_path / "m.replay.json").write_bytes(REPLAY)
     agent.start()

@@ -1,4 +1,4 @@
-"""Facts about the runs that this machine stores itself: none is lost, none is counted twice, and they take a bounded space."""
+"""A machine loses none of its own runs, counts none twice and uses bounded space for them."""
 
 import multiprocessing
 import os
@@ -28,7 +28,7 @@ def stored_records(path):
 
 
 def test_a_run_is_in_the_default_ledger_with_its_samples_and_numbers(tmp_path, monkeypatch):
-    """Home is made where it is missing; what is returned is what is stored."""
+    """A missing home is created, and what is returned equals what is stored."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "new" / "home"))
     own_runs = open_own_runs(config.Config())
     runs = [own_runs.keep(unnumbered(samples=(make_series(),))) for _ in range(3)]
@@ -40,7 +40,7 @@ def test_a_run_is_in_the_default_ledger_with_its_samples_and_numbers(tmp_path, m
 
 
 def test_without_measurements_nothing_is_reported(tmp_path):
-    """No run, no line, and no file."""
+    """A command without runs prints no line and makes no file."""
     assert OwnRuns(tmp_path / "ledger.sqlite", PLENTY_BYTES).finish() is None
     assert list(tmp_path.iterdir()) == []
 
@@ -49,7 +49,10 @@ def test_without_measurements_nothing_is_reported(tmp_path):
 def test_a_run_that_a_collector_on_this_machine_receives_too_is_stored_once(
     tmp_path, is_received_first
 ):
-    """The outbox gave it its numbers, so the two are one record, and the collector still confirms it."""
+    """The outbox numbered the run, so that both copies are one record.
+
+    The collector still confirms it.
+    """
     path, record = tmp_path / "ledger.sqlite", make_record(session=7, seq=1)
     own_runs = OwnRuns(path, PLENTY_BYTES)
     with SqliteLedger(path) as ledger:
@@ -76,7 +79,7 @@ def _keep_some(path, count):
 
 @pytest.mark.services
 def test_two_processes_at_once_lose_nothing(tmp_path):
-    """Both make the file, and write in turn."""
+    """Two processes create the file and write to it in turn."""
     path, start = tmp_path / "ledger.sqlite", multiprocessing.get_context("spawn")
     writers = [start.Process(target=_keep_some, args=(path, 20)) for _ in range(2)]
     for writer in writers:
@@ -90,7 +93,10 @@ def test_two_processes_at_once_lose_nothing(tmp_path):
 def test_beyond_the_limit_old_samples_go_first_then_old_runs_and_never_what_a_collector_received(
     tmp_path,
 ):
-    """The newest run stays whole, and removed runs are not taken for new when they are delivered later."""
+    """The newest run stays whole.
+
+    Removed runs are not taken for new when they are delivered later.
+    """
     path = tmp_path / "ledger.sqlite"
     received = make_record(session=5, seq=1, samples=(random_series(20_000),))
     with SqliteLedger(path) as ledger:
@@ -113,7 +119,7 @@ def random_series(size_bytes):
 
 
 def test_a_locked_ledger_is_tried_again_at_the_end(tmp_path, monkeypatch):
-    """Nothing is lost to another process that holds the file for a while; meanwhile the runs go on."""
+    """A process that holds the file for a while neither loses a run nor delays the others."""
     monkeypatch.setattr("edgemeter.agent.base.sqlite_file.BUSY_TIMEOUT_S", 0.05)
     path = tmp_path / "ledger.sqlite"
     own_runs = OwnRuns(path, PLENTY_BYTES)
@@ -131,7 +137,7 @@ def test_a_locked_ledger_is_tried_again_at_the_end(tmp_path, monkeypatch):
 
 
 def test_a_damaged_ledger_is_one_line_and_left_alone(tmp_path):
-    """The run is returned all the same, and what is there is not overwritten."""
+    """The run is still returned, and the damaged file is not overwritten."""
     path = tmp_path / "ledger.sqlite"
     path.write_text("no ledger")
     own_runs, record = OwnRuns(path, PLENTY_BYTES), unnumbered()
@@ -151,7 +157,7 @@ def test_a_home_that_cannot_be_made_is_reported_before_anything_is_measured(tmp_
 
 @pytest.mark.needs("mount")
 def test_a_full_disk_is_one_line_with_the_remedy(tmp_path):
-    """The runs that fit are stored, those that do not are returned."""
+    """The runs that fit are stored, and those that do not are returned."""
     with small_disk(tmp_path / "home", 1) as disk:
         own_runs = OwnRuns(disk / "ledger.sqlite", PLENTY_BYTES)
         runs = [own_runs.keep(unnumbered(samples=(random_series(300_000),))) for _ in range(5)]

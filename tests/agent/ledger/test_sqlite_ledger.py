@@ -30,7 +30,7 @@ def ledger(tmp_path):
 
 
 def test_a_full_quarantine_costs_one_statement_and_not_at_every_commit(ledger, monkeypatch):
-    """A flood pays for the eviction together, not entry by entry: what stalled the collector for minutes."""
+    """A flood of entries is evicted at once; single evictions stalled a collector for minutes."""
     monkeypatch.setattr(quarantine, "ROWS_LIMIT", 200)
     ledger.commit([], flood("pi-1", 200))
     statements = []
@@ -45,7 +45,7 @@ def test_a_full_quarantine_costs_one_statement_and_not_at_every_commit(ledger, m
 
 
 def test_a_collector_keeps_the_name_that_its_ledger_gave_it(ledger, tmp_path):
-    """The name is random, of the file, and stays."""
+    """The name is random, is stored in the file and does not change."""
     with (
         SqliteLedger(tmp_path / "deep" / "ledger.sqlite") as reopened,
         SqliteLedger(tmp_path / "other.sqlite") as other,
@@ -55,7 +55,10 @@ def test_a_collector_keeps_the_name_that_its_ledger_gave_it(ledger, tmp_path):
 
 
 def test_a_store_that_is_not_ours_is_refused_in_one_line_and_left_as_it_was(tmp_path):
-    """Anybody else's file: a ConfigError, not a byte changed; a typo in a path leaves nothing behind."""
+    """A foreign file gives a ConfigError and stays unchanged to the byte.
+
+    A misspelt path creates no file.
+    """
     with pytest.raises(ConfigError, match=r"absent\.sqlite"):
         SqliteLedger(tmp_path / "absent.sqlite", "read")
     assert not list(tmp_path.iterdir())
@@ -78,7 +81,7 @@ def test_a_store_that_is_not_ours_is_refused_in_one_line_and_left_as_it_was(tmp_
 
 
 def test_a_damaged_ledger_is_refused_in_one_line(ledger, tmp_path):
-    """Garbled pages end in a ConfigError when they are read."""
+    """Garbled pages give a ConfigError when they are read."""
     path = tmp_path / "deep" / "ledger.sqlite"
     ledger.commit([arrival(make_record(session=5, seq=seq)) for seq in range(1, 200)])
     ledger.close()
@@ -90,7 +93,7 @@ def test_a_damaged_ledger_is_refused_in_one_line(ledger, tmp_path):
 
 
 def test_a_ledger_of_another_version_is_refused(tmp_path):
-    """Nothing guesses what it means."""
+    """The meaning of another version's data is not guessed."""
     path, present = tmp_path / "ledger.sqlite", LEDGER_FORMAT.version
     SqliteLedger(path).close()
     for version in (present + 1, present - 1):
@@ -116,7 +119,7 @@ def content_of(path):
 
 
 def test_figures_of_another_version_are_made_anew_from_the_records(tmp_path, caplog):
-    """By who writes; who reads says what to do.
+    """A writer rebuilds the figures, and a reader is told what to do.
 
     Each run keeps its row, and its verdict among its siblings.
     """
@@ -148,7 +151,7 @@ def test_figures_of_another_version_are_made_anew_from_the_records(tmp_path, cap
 
 
 def test_a_full_disk_keeps_nothing_of_the_batch_and_names_the_remedy(ledger):
-    """SQLite's own limit on pages stands for the full disk: same error, same path."""
+    """SQLite's limit on pages stands in for a full disk, with the same error on the same path."""
     ledger.commit([arrival(make_record(session=5, seq=1))])
     pages = ledger.connection.execute("PRAGMA page_count").fetchone()[0]
     ledger.connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -162,7 +165,10 @@ def test_a_full_disk_keeps_nothing_of_the_batch_and_names_the_remedy(ledger):
 
 @pytest.mark.services
 def test_a_reader_of_a_new_ledger_sees_all_of_it_or_nothing(tmp_path):
-    """`compare` during the start of a collector: never a half-made file that would pass for somebody else's."""
+    """A `compare` that runs while a collector starts never reads a half-made file.
+
+    Such a file would pass for somebody else's.
+    """
     for number in range(10):
         path = tmp_path / f"{number}" / "ledger.sqlite"
         maker = threading.Thread(target=lambda path=path: SqliteLedger(path).close())
@@ -178,7 +184,7 @@ def test_a_reader_of_a_new_ledger_sees_all_of_it_or_nothing(tmp_path):
 
 
 def test_a_subject_that_went_with_a_failed_commit_is_made_again(ledger):
-    """What the writer remembers is what the file has."""
+    """The writer's memory agrees with the file after a failed commit."""
     pages = ledger.connection.execute("PRAGMA page_count").fetchone()[0]
     ledger.connection.execute(f"PRAGMA max_page_count = {pages}")
     many = [make_record(session=5, seq=seq, model=make_model(name="new")) for seq in range(1, 400)]

@@ -4,7 +4,7 @@ from tests.fixtures import machine_trees
 
 
 def test_a_coral_on_usb_2_and_one_on_pcie_are_found(tmp_path):
-    """After its firmware is loaded the USB one has another id; the PCIe one is a device node."""
+    """A USB Coral changes its id when its firmware is loaded; a PCIe one is a device node."""
     device = "sys/bus/usb/devices/1-1"
     files = {
         f"{device}/idVendor": "18d1\n",
@@ -18,7 +18,7 @@ def test_a_coral_on_usb_2_and_one_on_pcie_are_found(tmp_path):
 
 
 def test_a_hailo_is_found_by_its_pci_numbers(tmp_path):
-    """Whatever driver it has; an unknown chip of the maker too, and no other PCI device."""
+    """The driver does not matter; the maker's unknown chips count, other PCI devices do not."""
     devices = {
         "0000:01:00.0": ("0x1e60", "0x2864"),
         "0001:01:00.0": ("0x1e60", "0x9999"),
@@ -36,7 +36,7 @@ def test_a_hailo_is_found_by_its_pci_numbers(tmp_path):
 
 
 def test_drives_and_hats_are_attached_and_no_accelerators(tmp_path):
-    """By the names that they give themselves, where they do."""
+    """They are listed by the names that they report, where they report one."""
     files = {
         "sys/class/nvme/nvme0/model": "KIOXIA EXCERIA   \n",
         "sys/class/nvme/nvme1/state": "live\n",

@@ -14,7 +14,10 @@ def _detect(root, files, arch="x86_64"):
 
 
 def test_a_virtual_machine_is_distinguished_from_a_bare_one(tmp_path):
-    """By the processor's flag, the maker's name and the clocks; bare metal of a cloud or of Microsoft is none."""
+    """The processor's flag, the maker's name and the clocks identify a virtual machine.
+
+    Bare metal of a cloud or of Microsoft is none.
+    """
     for folder, files, expected in in_folders(
         tmp_path,
         [
@@ -64,7 +67,7 @@ def test_a_virtual_machine_is_distinguished_from_a_bare_one(tmp_path):
 
 
 def test_an_arm_guest_shows_in_its_device_tree_or_dmi(tmp_path):
-    """ARM processors have no flag for it."""
+    """ARM processors have no flag for virtual machines."""
     assert (
         _detect(
             tmp_path / "a", {"proc/device-tree/hypervisor/compatible": b"linux,kvm\0"}, "aarch64"
@@ -82,7 +85,7 @@ def test_an_arm_guest_shows_in_its_device_tree_or_dmi(tmp_path):
 
 
 def test_a_container_is_distinguished_from_a_host(tmp_path):
-    """By the marks that container engines leave, and by the control group."""
+    """Marks that container engines leave, and the control group, identify a container."""
     for folder, files, expected in in_folders(
         tmp_path,
         [
@@ -107,7 +110,10 @@ def test_a_container_is_distinguished_from_a_host(tmp_path):
 
 
 def test_the_last_level_of_caches_counts_each_of_its_parts_once(tmp_path):
-    """Two clusters of two cores with 4 MiB each; instructions, lower levels and unreadable sizes count for nothing."""
+    """Two clusters of two cores have 4 MiB of last-level cache each.
+
+    Instruction caches, lower levels and unreadable sizes do not count.
+    """
     files = {}
     for core, cluster in enumerate(("0-1", "0-1", "2-3", "2-3")):
         for index, (level, kind, size, shared) in enumerate(

@@ -5,14 +5,14 @@ from tests.fixtures.rows import table_row
 
 
 def test_no_word_belongs_to_two_entries():
-    """Else a name would have the bound that comes first."""
+    """With a word in two entries, a name would get the bound that comes first."""
     words = [word for limit in board_limits() for word in limit.words]
     assert len(set(words)) == len(words)
     assert [word for word in words if plain_name(word) not in {word, f"raspberry pi {word}"}] == []
 
 
 def test_a_device_is_recognised_with_what_is_added_to_it():
-    """As people write it."""
+    """Device names are recognised as people write them."""
     for device, board, added in [
         ("Raspberry Pi 5 with AI HAT+ 2", "Raspberry Pi 5", "AI HAT+ 2 (Hailo-10H)"),
         ("Raspberry Pi 5 (8GB) + Hailo-8L M.2", "Raspberry Pi 5", "Hailo-8L"),
@@ -32,7 +32,7 @@ def test_a_device_is_recognised_with_what_is_added_to_it():
 
 
 def test_a_name_with_further_words_is_incomplete():
-    """Several devices, or a part without bounds on record, may do the work."""
+    """Several devices, or a part without known bounds, may do the work."""
     for device in (
         "Raspberry Pi 5 with AMD RX 6700 XT", "PC with RTX 4070", "Raspberry Pi 5 with AI accelerator", "RTX 4090 + RTX 3090",
         "8x H200-SXM-141GB", "Four Raspberry Pi 5", "Raspberry Pi 5 cluster", "RTX 4090 x 2", "Raspberry Pi 5 connected to a server",
@@ -41,7 +41,7 @@ def test_a_name_with_further_words_is_incomplete():
 
 
 def test_whole_numbers_are_no_bound_of_others():
-    """An accelerator for 8 bit has none in floating point; a card has one by type."""
+    """An 8-bit accelerator has no bound in floating point, and a card has one for each type."""
     coral, card, orin = (limits_named(name).added for name in ("Coral", "RTX 4090", "H100"))
     assert [coral.gop_per_s(bits) for bits in (None, 8, 16, 32)] == [4e3, 4e3, None, None]
     assert [card.gop_per_s(bits) for bits in (None, 4.5, 6.5625, 8, 16, 32)] == [
@@ -56,7 +56,7 @@ def test_whole_numbers_are_no_bound_of_others():
 
 
 def test_a_wider_type_is_never_faster_than_a_narrower_one():
-    """Cores and engines; what a maker states for 8 bit bounds 16 bit too."""
+    """This holds for cores and engines: a maker's figure for 8 bits also bounds 16 bits."""
     for limit in board_limits():
         rates = [rate for bits in (4, 8, 16, 32) if (rate := limit.gop_per_s(bits)) is not None]
         assert rates == sorted(rates, reverse=True), limit.name

@@ -25,7 +25,7 @@ STEPPING = """
 
 
 def test_a_stamp_is_by_the_clock_as_it_is_now(monkeypatch):
-    """Ten years wrong at the start, right at the end: the stamp is right."""
+    """A stamp is right once the clock is, even if it was ten years wrong at the start."""
     stop_time(monkeypatch)
     began_ns = time.monotonic_ns() - 5 * 10**9
     right_ns = time.time_ns() - 5 * 10**9
@@ -36,7 +36,10 @@ def test_a_stamp_is_by_the_clock_as_it_is_now(monkeypatch):
 
 @pytest.mark.services
 def test_a_wall_clock_that_jumps_changes_no_duration(tmp_path):
-    """A whole run under a clock that goes back an hour at every look: latencies, windows and cold start are what they were."""
+    """A clock that goes back an hour at every look changes no figure of a run.
+
+    Latencies, windows and the cold start stay the same.
+    """
     (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(STEPPING))
     replay_model(tmp_path, 2.0)
     options = "m.replay.json --repeats 1 --mode rapid --power none --format json"

@@ -19,7 +19,7 @@ FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
 
 
 def test_a_cool_raspberry_pi_5_has_nothing_to_report(tmp_path):
-    """Temperature, clock and four flags, all clear."""
+    """The temperature, the clock and four clear flags are read."""
     condition = conditions.inspect("before", recorded(machine_trees.raspberry_pi_5(tmp_path)))
     assert condition.temperatures_c == {"cpu-thermal": 47.7}
     assert (condition.clock_hz, condition.clock_max_hz) == (1.5e9, 2.4e9)
@@ -38,7 +38,7 @@ def test_a_cool_raspberry_pi_5_has_nothing_to_report(tmp_path):
 
 
 def test_throttle_flags_are_hexadecimal_with_or_without_0x():
-    """Sysfs leaves the 0x out: read as decimal, 50005 is another set of flags."""
+    """sysfs omits the 0x, and 50005 read as decimal is another set of flags."""
     for printed, flags in [
         ("50005", 0x50005),
         ("throttled=0x50005\n", 0x50005),
@@ -52,7 +52,11 @@ def test_throttle_flags_are_hexadecimal_with_or_without_0x():
 
 
 def test_the_flags_of_a_throttled_pi_are_distinguished(tmp_path):
-    """0x50005: under-voltage and throttled, now and since boot; 0x20000: the clock was capped once; 0x8: the soft limit, now."""
+    """The present and the past state of each flag are told apart.
+
+    0x50005 is under-voltage and throttling, now and since boot. 0x20000 is a clock that was capped
+    once, and 0x8 is the soft limit now.
+    """
     machine = recorded(tmp_path)
     write(tmp_path, {FIRMWARE: "50005\n"})
     assert throttling.read(machine) == throttling.Throttling(
@@ -78,7 +82,10 @@ def test_the_flags_of_a_throttled_pi_are_distinguished(tmp_path):
 
 
 def test_a_jetson_counts_over_current_events(tmp_path):
-    """Two events since boot throttle flags; oc1 counts under-voltage; the throttle alert shows the present."""
+    """Two events since boot set the throttle flags, and oc1 counts under-voltage.
+
+    The throttle alert shows the present.
+    """
     machine = recorded(machine_trees.jetson_orin_nano(tmp_path))
     assert throttling.read(machine) == throttling.Throttling(
         throttled_now=False,
@@ -102,7 +109,7 @@ def test_a_jetson_counts_over_current_events(tmp_path):
 
 
 def test_conditions_before_and_after_also_hold_what_takes_longer(tmp_path):
-    """Governor and power mode (id and name); during a run they are not read."""
+    """The governor and the power mode (id and name) are not read during a run."""
     pi = recorded(machine_trees.raspberry_pi_5(tmp_path / "pi"))
     before = conditions.inspect("before", pi)
     assert (before.governor, before.power_mode) == ("ondemand", None)
@@ -118,13 +125,19 @@ def test_conditions_before_and_after_also_hold_what_takes_longer(tmp_path):
 
 
 def test_thermometers_that_are_off_or_fake_are_left_out(tmp_path):
-    """-256 C, a constant 100 C of the PMIC and a zone without a value go; the second zone of a name gets a number."""
+    """Zones of -256 C, of a PMIC's constant 100 C or without a value are left out.
+
+    The second zone of a name gets a number.
+    """
     read_c = temperatures.read(recorded(machine_trees.jetson_orin_nano(tmp_path)))
     assert read_c == {"cpu-thermal": 63.625, "cpu-thermal-2": 61.0}
 
 
 def test_processors_without_a_thermal_zone_show_their_hottest_core(tmp_path):
-    """Coretemp by hwmon; a Coral by its own class; other hwmon chips are not the processor's business."""
+    """hwmon's coretemp gives a processor's temperature, and an own class gives a Coral's.
+
+    Other hwmon chips do not concern the processor.
+    """
     machine_trees.intel_pc(tmp_path)
     write(tmp_path, {"sys/class/apex/apex_0/temp": "41500\n"})
     write(
@@ -135,7 +148,7 @@ def test_processors_without_a_thermal_zone_show_their_hottest_core(tmp_path):
 
 
 def test_the_clock_is_that_of_the_core_in_use(tmp_path):
-    """With a process its core's, else the fastest of all policies."""
+    """With a process it is its core's clock, otherwise the fastest of all policies."""
     machine = recorded(machine_trees.intel_pc(tmp_path))
     assert throttling.cpu_clocks_hz(machine, 0) == (0.8e9, 3.6e9)
     assert throttling.cpu_clocks_hz(machine, 7) == (None, None)
@@ -162,7 +175,11 @@ def _stat(pid, user, system, core=0, waited=0, started=0):
 
 
 def test_the_measured_process_and_the_agent_are_none_of_the_others(tmp_path):
-    """Of 60 busy ticks in 105, 5 of them stolen, 20 are the measured process's, 15 the agent's and its commands'."""
+    """The measured process and the agent with its commands do not count as others' load.
+
+    Of 60 busy ticks in 105, of which 5 are stolen, 20 are the measured process's and 15 the agent's
+    and its commands'.
+    """
     tree = {
         "proc/stat": "cpu 100 0 100 700 100 0 0 0\n",
         "proc/7/stat": _stat(7, 50, 50),
@@ -183,7 +200,10 @@ def test_the_measured_process_and_the_agent_are_none_of_the_others(tmp_path):
 
 
 def test_the_server_of_the_model_is_not_one_of_the_others(tmp_path):
-    """Of 80 busy ticks in 100 the server and its worker, which began meanwhile, used 60; the busiest other is not the server.
+    """A server and its worker do not count as others' load.
+
+    They used 60 of 80 busy ticks in 100, though the worker began meanwhile; the busiest other
+    process is not the server.
 
     A model that is measured at the same time is none of the others either; once it has gone,
     nothing is known of them.
@@ -219,7 +239,7 @@ def test_the_server_of_the_model_is_not_one_of_the_others(tmp_path):
 
 
 def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
-    """The latest mark that is far enough away counts; none is: unknown."""
+    """The latest mark that is far enough away counts; without one the load is unknown."""
     marks = [
         load.ProcessorUsage(0, 0, 0, 0),
         load.ProcessorUsage(100, 50, 0, 0),
@@ -251,7 +271,11 @@ def _table(total, busy, watching, command, job):
 
 
 def test_another_job_beside_a_watched_block_counts_against_what_the_block_used():
-    """4% of the cores are half of what a small block used, and named; the same share all the time changes no net energy."""
+    """The others' load is compared with the load of the block, and they are named.
+
+    Here 4% of the cores are half of what a small block used. The same share all the time changes no
+    net energy.
+    """
     quiet = [_table(0, 0, (0, 0), (0, 0), 0), _table(1000, 0, (0, 0), (0, 0), 0)]
     for job, work, doubts in ((40, 40, 1), (40, 900, 0), (300, 600, 1), (0, 900, 0)):
         end = _table(2000, job + work, (0, work // 2), (work // 2, 0), job)
@@ -277,7 +301,10 @@ def test_another_job_beside_a_watched_block_counts_against_what_the_block_used()
 
 
 def test_the_busiest_of_the_others_is_named(tmp_path):
-    """All of a name count together; our own are left out, a pid that was used again starts from nothing, brackets belong to the name."""
+    """Processes of one name count together, and our own are left out.
+
+    A reused pid starts from nothing, and brackets belong to the name.
+    """
     machine = recorded(write(tmp_path, {"proc/stat": machine_trees.STAT}))
     write(tmp_path, {f"proc/{pid}/stat": _stat(pid, 100, 0) for pid in (5, 6, 7)})
     write(tmp_path, {"proc/8/stat": _stat(8, 100, 0).replace("(a) b (c)", "(one)")})
@@ -301,7 +328,7 @@ def test_the_busiest_of_the_others_is_named(tmp_path):
 
 
 def test_a_process_that_is_gone_makes_the_load_of_others_unknown(tmp_path):
-    """The steal of the hypervisor is still known."""
+    """The time stolen by the hypervisor is still known."""
     machine = recorded(write(tmp_path, {"proc/stat": "cpu 0 0 0 100 0 0 0 0\n"}))
     first = load.read_usage(machine, 7)
     write(tmp_path, {"proc/stat": "cpu 50 0 0 150 0 0 0 0\n"})
@@ -310,7 +337,10 @@ def test_a_process_that_is_gone_makes_the_load_of_others_unknown(tmp_path):
 
 
 def test_a_watcher_sums_up_its_worst_conditions():
-    """Highest temperature, median clock, any flag, mean load, and a rising event counter is throttling."""
+    """It keeps the highest temperature, the median clock, any flag and the mean load.
+
+    A rising event counter is throttling.
+    """
     looks = [
         Condition(
             when="during",
@@ -359,7 +389,7 @@ def test_a_watcher_sums_up_its_worst_conditions():
 
 @pytest.mark.alone
 def test_the_real_kernel_separates_our_load_from_that_of_others():
-    """A process that spins is no load of others when it is the measured one, and is when it is not."""
+    """A process that spins counts as others' load only if it is not the measured one."""
     spin = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         own_watcher, other_watcher = (
@@ -387,7 +417,7 @@ def test_the_real_kernel_separates_our_load_from_that_of_others():
 
 @pytest.mark.captures
 def test_captured_throttle_flags_and_trees_are_read(captures):
-    """What a real Pi and a real Orin Nano printed."""
+    """The input is the output of a real Raspberry Pi and a real Orin Nano."""
     assert (
         throttling.flags_of((captures / "pi/sysfs_get_throttled_hex_without_0x.txt").read_text())
         == 0x50005

@@ -21,7 +21,7 @@ def _answering(machine, answers):
 
 
 def test_a_raspberry_pi_5_is_known_by_its_device_tree(tmp_path):
-    """Board, chip, core design and firmware, although its cpuinfo has no model name."""
+    """Board, chip, core design and firmware are known although cpuinfo has no model name."""
     machine = recorded(machine_trees.raspberry_pi_5(tmp_path), arch="aarch64")
     machine = _answering(machine, {"vcgencmd version": VCGENCMD_VERSION})
     environment = fingerprint.read(machine)
@@ -43,7 +43,7 @@ def test_a_raspberry_pi_5_is_known_by_its_device_tree(tmp_path):
 
 
 def test_a_jetson_names_its_release_and_power_mode(tmp_path):
-    """L4T release from its file, mode id and name from nvpmodel."""
+    """Its L4T release comes from a file, the mode's id and name from nvpmodel."""
     machine = recorded(machine_trees.jetson_orin_nano(tmp_path), arch="aarch64")
     machine = _answering(machine, {"nvpmodel -q": "NV Power Mode: MAXN_SUPER\n2\n"})
     environment = fingerprint.read(machine)
@@ -63,7 +63,7 @@ def test_a_jetson_names_its_release_and_power_mode(tmp_path):
 
 
 def test_a_pc_is_known_by_its_dmi_table(tmp_path):
-    """Maker and product, BIOS as firmware, ACPI's profile as power mode."""
+    """DMI gives maker, product and BIOS; ACPI's profile is the power mode."""
     environment = fingerprint.read(recorded(machine_trees.intel_pc(tmp_path), arch="x86_64"))
     assert environment.board == "LENOVO 20L7S00000"
     assert environment.cpu == "Intel(R) Core(TM) i5-8350U CPU @ 1.70GHz"
@@ -73,7 +73,7 @@ def test_a_pc_is_known_by_its_dmi_table(tmp_path):
 
 
 def test_clusters_of_different_cores_are_counted(tmp_path):
-    """An Odroid N2 has two A53 and four A73; an unknown part keeps its numbers."""
+    """An Odroid N2 has two A53 and four A73 cores, and an unknown part keeps its numbers."""
     cores = "".join(
         f"processor : {n}\nCPU implementer : 0x41\nCPU part : {part}\n"
         for n, part in enumerate(["0xd03"] * 2 + ["0xd09"] * 4)
@@ -90,7 +90,7 @@ def test_clusters_of_different_cores_are_counted(tmp_path):
 
 
 def test_garbled_files_raise_nothing(tmp_path):
-    """Every file that is read, filled with bytes that mean nothing."""
+    """Every file that is read is filled with meaningless bytes."""
     machine_trees.jetson_orin_nano(tmp_path)
     machine_trees.intel_pc(tmp_path)
     for path in tmp_path.rglob("*"):
@@ -102,7 +102,7 @@ def test_garbled_files_raise_nothing(tmp_path):
 
 
 def test_this_machine_fits_the_record():
-    """The real machine gives a fingerprint that survives the wire."""
+    """The fingerprint of this machine can be encoded and decoded."""
     environment = fingerprint.read()
     assert msgspec.json.decode(msgspec.json.encode(environment), type=Environment) == environment
     assert environment.arch == platform.machine()
@@ -111,7 +111,10 @@ def test_this_machine_fits_the_record():
 
 
 def test_the_kernels_own_error_bound_decides_about_the_clock(tmp_path):
-    """Below the kernel's limit of 16 s: synchronised; at it: not; without a kernel's word only timesyncd's mark counts."""
+    """The clock is synchronised if the kernel's error bound is below its limit of 16 s.
+
+    Without the kernel's word only timesyncd's mark counts.
+    """
     machine = recorded(tmp_path)
     assert clock.synchronised(machine, lambda _: clock.KernelClock(0.0, 250.0)) is True
     assert (
@@ -125,7 +128,7 @@ def test_the_kernels_own_error_bound_decides_about_the_clock(tmp_path):
 
 @pytest.mark.captures
 def test_captured_identities_are_read(tmp_path, captures):
-    """What real boards printed gives their names, and a Jetson's release and power mode."""
+    """The output of real boards gives their names, and a Jetson's release and power mode."""
     ids = captures / "ids"
     for file, named in (
         ("devicetree_model_coral_dev_board_mainline.bin", "Google i.MX8MQ Phanbell"),

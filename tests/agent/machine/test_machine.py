@@ -6,14 +6,18 @@ from tests.fixtures.machine_trees import write
 
 
 def test_text_comes_without_its_nul_and_new_line(tmp_path):
-    """Device-tree strings end with a NUL, sysfs attributes with a new line."""
+    """Device-tree strings end with a NUL, and sysfs attributes with a newline."""
     machine = recorded(write(tmp_path, {"a": b"Raspberry Pi\0", "b": "12\n"}))
     assert machine.text("a") == "Raspberry Pi"
     assert machine.number("b") == 12
 
 
 def test_what_cannot_be_read_is_none(tmp_path):
-    """Absent, empty, a folder, a dangling link, a pipe without a writer, not a number: None, never an exception."""
+    """A path that cannot be read as asked gives None and never raises.
+
+    Such are a missing or empty file, a folder, a dangling link, a pipe without a writer and what is
+    not a number.
+    """
     machine = recorded(write(tmp_path, {"empty": "", "folder/file": "1", "words": "many words"}))
     (tmp_path / "dangling").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
@@ -24,7 +28,7 @@ def test_what_cannot_be_read_is_none(tmp_path):
 
 
 def test_a_driver_that_would_block_gives_none():
-    """A read that would block (EAGAIN), as of a switched-off part of a chip, gives None."""
+    """A read that would block (EAGAIN), as of a part that is switched off, gives None."""
     reader, writer = os.pipe()
     try:
         assert Machine(Path("/proc/self/fd")).text(str(reader)) is None

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.machine.power_range`: what no machine draws, and what some machine does."""
+"""Facts about `edgemeter.agent.machine.power_range`, the range of power a machine can draw."""
 
 from edgemeter.agent.machine.power_range import board_ranges
 from tests.fixtures.rows import table_row
@@ -27,7 +27,10 @@ def _allows(draws, scope, power_w):
 
 
 def test_what_a_machine_really_draws_is_in_its_range():
-    """Idle and at most, as seen on boards, with hats, drives, accelerators and a small monitor."""
+    """Idle and peak power of real boards fit.
+
+    The boards are seen with hats, drives, accelerators and a small monitor.
+    """
     for board, scope, powers_w in [
         (PI_5, "board-input", (2.4, 12.0, 27.0, 35.0)),
         (PI_4, "board-input", (1.6, 7.0, 25.5)),
@@ -45,7 +48,10 @@ def test_what_a_machine_really_draws_is_in_its_range():
 
 
 def test_a_factor_of_ten_is_none_that_a_listed_board_draws():
-    """Idle or under load, its usual power times or over ten leaves the range: a shunt of 0.01 Ohm taken for 0.1."""
+    """Ten times or a tenth of a board's usual power leaves its range, idle or under load.
+
+    Such an error comes from a shunt of 0.01 Ohm that is taken for 0.1 Ohm.
+    """
     for board, idle_w, load_w in [
         (PI_5, 3.0, 8.0), (PI_4, 2.8, 6.0), (PI_ZERO, 0.5, 2.0), (NANO, 1.5, 8.0), (ORIN_NANO, 4.5, 15.0), (AGX_ORIN, 8.0, 40.0),
         (THOR, 30.0, 90.0), (CORAL, 2.8, 5.0),

@@ -1,4 +1,7 @@
-"""Facts about the memory of a server on this machine: whose it is, of which address, and what a record has where it is not seen."""
+"""The memory of a server on this machine is found by the address of its model.
+
+A record has a reason where the memory cannot be seen.
+"""
 
 import subprocess
 import sys
@@ -30,7 +33,7 @@ sys.stdin.read()
 
 @contextmanager
 def served(worker_mb: int) -> Iterator[str]:
-    """Yield the address of a server that once needed so much memory, with a process that works for it."""
+    """Yield the address of a server that once needed much memory, with a worker process."""
     command = [sys.executable, "-c", SERVE, str(BALLAST_MB), str(worker_mb)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -56,9 +59,9 @@ def measured(folder: Path, url: str) -> RunRecord:
 
 @pytest.mark.services
 def test_the_memory_of_a_served_run_is_the_highest_of_its_server(tmp_path):
-    """Memory that it gave back before the run counts, and so does a process that works for it; the client's does not.
+    """The peak before the run and the memory of worker processes count; the client's does not.
 
-    Nor does another server at the same port of 127.0.0.2, which is this machine too.
+    Nor does that of another server at the same port of 127.0.0.2, which is this machine too.
     """
     listen = (
         "import socket, sys; server = socket.create_server(('127.0.0.2', int(sys.argv[1]))); "
@@ -82,7 +85,10 @@ def test_the_memory_of_a_served_run_is_the_highest_of_its_server(tmp_path):
 
 
 def recorded(folder: Path, port: int, **files: str) -> str:
-    """Write the tree of a machine whose process 17 listens at 127.0.0.1 and `port`, as far as it is seen."""
+    """Write the tree of a machine whose process 17 listens at 127.0.0.1 and `port`.
+
+    The tree holds only what is seen.
+    """
     (folder / "net").mkdir()
     (folder / "net/tcp").write_text(
         f"header\n 0: 0100007F:{port:04X} 00000000:0000 0A 0:0 00:0 0 1000 0 4242 1 x\n"
@@ -95,7 +101,7 @@ def recorded(folder: Path, port: int, **files: str) -> str:
 
 @pytest.mark.services
 def test_the_memory_of_what_passes_connections_on_is_no_servers(tmp_path):
-    """A tunnel or the proxy of a container has a few MB, whatever model is behind it."""
+    """A tunnel or a container's proxy has a few MB, whatever model is behind it."""
     proc = recorded(tmp_path, 8080, comm="docker-proxy\n", status="VmHWM:\t4000 kB\n")
     (tmp_path / "17/fd/3").symlink_to("socket:[4242]")
     memory, reason = served_memory("http://127.0.0.1:8080", proc)

@@ -1,4 +1,7 @@
-"""The module that `fleet apply` sends to devices: power modes and governors with the standard library alone."""
+"""`fleet apply` sends a module to devices that sets power modes and governors.
+
+The module needs the standard library alone.
+"""
 
 import subprocess
 
@@ -10,7 +13,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_mode_has_a_name_and_a_number(board, tmp_path):
-    """An unknown one is refused with those that there are; a board without nvpmodel.conf has none."""
+    """An unknown mode is refused with the known ones; without nvpmodel.conf there are none."""
     assert board_settings.power_mode_of("MAXN_SUPER", board.root) == "2"
     assert board_settings.power_mode_of("2", board.root) == "2"
     with pytest.raises(SettingError, match="'30W': there are 15W, 25W, MAXN_SUPER, 7W"):
@@ -24,7 +27,7 @@ SET_15W = "NV Power Mode: 15W\n0\n"
 
 
 def test_a_mode_that_does_not_change_is_refused(monkeypatch):
-    """With what nvpmodel printed last, and what to do."""
+    """The error gives nvpmodel's last output and the remedy."""
     for query, status, printed, words in [
         # In a container it notes the mode, and changes nothing.
         (SET_15W, 0, "Running in chroot, ignoring request", "outside of a container"),
@@ -57,7 +60,10 @@ def test_a_mode_that_does_not_change_is_refused(monkeypatch):
 
 @pytest.mark.services
 def test_a_command_is_run_to_its_end(tmp_path, monkeypatch):
-    """What it printed and how it ended; a command that is not there is an error, and so is one that takes too long."""
+    """The output and the exit status are returned.
+
+    A missing command and one that takes too long are errors.
+    """
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     (tmp_path / "odd").write_text("#!/bin/sh\necho out; echo err >&2; kill -9 $$\n")
     (tmp_path / "odd").chmod(0o755)
@@ -70,7 +76,7 @@ def test_a_command_is_run_to_its_end(tmp_path, monkeypatch):
 
 
 def test_a_file_of_the_kernel_is_written_and_never_made(tmp_path):
-    """What is not there is no setting."""
+    """A file that does not exist is no setting."""
     with pytest.raises(SettingError, match="No such file"):
         board_settings.write(tmp_path / "scaling_governor", "performance")
     assert list(tmp_path.iterdir()) == []

@@ -28,7 +28,10 @@ SLOWED = {
 
 
 def test_each_setting_is_set_and_put_back(board):
-    """The mode by name or number, the governor by name; nothing is written twice, and nothing is left when the block ends."""
+    """Modes are set by name or number, governors by name, and nothing is written twice.
+
+    Nothing is left when the block ends.
+    """
     before = board.settings()
     both = OperatingPoint(power_mode="15W", governor="performance")
     with changed_board(board.home, MODES, board.machine) as changed:
@@ -48,7 +51,7 @@ def test_each_setting_is_set_and_put_back(board):
 
 
 def test_a_mode_brings_its_own_clocks_and_a_point_leaves_the_rest_as_it_was(board):
-    """In another mode the clocks are that mode's, not those that the user had set in the first, which come back with it."""
+    """Another mode has its own clocks, and the user's clocks return with the first mode."""
     with changed_board(board.home, MODES, board.machine) as changed:
         changed.set(OperatingPoint(governor="powersave"))
         changed.set(OperatingPoint(power_mode="15W"))
@@ -58,7 +61,7 @@ def test_a_mode_brings_its_own_clocks_and_a_point_leaves_the_rest_as_it_was(boar
 
 
 def test_the_record_is_on_the_disk_before_the_first_write(board, monkeypatch):
-    """With what was found, and synchronised."""
+    """The record holds the settings that were found, and is synchronised to disk."""
     synchronised, records = [], []
     fsync, write_file = os.fsync, board_settings.write
     monkeypatch.setattr(
@@ -83,7 +86,10 @@ def test_the_record_is_on_the_disk_before_the_first_write(board, monkeypatch):
 
 
 def test_a_setting_that_the_board_does_not_have_is_refused(board, tmp_path):
-    """In one line with those that it has, before anything is changed; a Raspberry Pi has no power modes, a virtual machine no governors."""
+    """The error is one line that lists the available settings; nothing is changed.
+
+    A Raspberry Pi has no power modes, a virtual machine no governors.
+    """
     before, pi, virtual = (
         board.settings(),
         Machine(raspberry_pi_5(tmp_path / "pi")),
@@ -112,7 +118,10 @@ def test_a_setting_that_the_board_does_not_have_is_refused(board, tmp_path):
 
 
 def test_files_that_may_not_be_written_are_refused_before_the_session(board, monkeypatch):
-    """As in a container, where sysfs is read-only for root too; the mode that the board is in needs no right."""
+    """In a container sysfs is read-only for root too.
+
+    The mode that the board is in already needs no right.
+    """
     denied = {board.root / GOVERNOR, board.root / "var/lib/nvpmodel/status"}
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: path not in denied and access(path, mode))
@@ -155,7 +164,7 @@ def test_a_file_that_refuses_is_stated_and_the_record_stays(board, caplog, monke
 
 
 def test_a_mode_that_asks_for_a_reboot_changes_nothing(board):
-    """It asks, and nobody answers; the block goes on."""
+    """nvpmodel's question is left unanswered, and the block goes on."""
     before = board.settings()
     with changed_board(board.home, MODES, board.machine) as changed:
         with pytest.raises(
@@ -170,7 +179,7 @@ def test_a_mode_that_asks_for_a_reboot_changes_nothing(board):
 
 
 def test_the_kernel_caps_clocks_to_cool_the_chip_so_they_are_not_recorded(board):
-    """What it reports then is not what was set, and would be put back for ever."""
+    """A capped clock is not the setting; if recorded, it would be restored for ever."""
     write(board.root, SLOWED)
     with (
         pytest.raises(UnavailableError, match="let the board cool"),
@@ -184,7 +193,10 @@ def test_the_kernel_caps_clocks_to_cool_the_chip_so_they_are_not_recorded(board)
     ("fault", "words"), [("half way", "Error writing 0 to "), ("silent", "(status 1: no message)")]
 )
 def test_a_mode_that_was_entered_half_way_is_left_again(board, fault, words):
-    """What nvpmodel reports is the mode before, though CPUs are off and clocks lower: the mode that was found is set anew."""
+    """nvpmodel still reports the old mode although CPUs are off and clocks are lower.
+
+    The mode that was found is therefore set again.
+    """
     before = board.settings()
     board.fault(fault)
     with changed_board(board.home, MODES, board.machine) as changed:
@@ -196,7 +208,7 @@ def test_a_mode_that_was_entered_half_way_is_left_again(board, fault, words):
 
 
 def test_what_somebody_else_sets_meanwhile_is_set_again_and_put_back(board):
-    """The next run is in its own point all the same, and the board is put back as it was found."""
+    """The next run has its own operating point, and the board ends as it was found."""
     before = board.settings()
     point = OperatingPoint(power_mode="15W", governor="performance")
     with changed_board(board.home, MODES, board.machine) as changed:
@@ -212,7 +224,10 @@ def test_what_somebody_else_sets_meanwhile_is_set_again_and_put_back(board):
 
 
 def test_a_clock_that_is_held_back_at_the_end_is_put_back_all_the_same(board, monkeypatch):
-    """What is asked for is as it was once the chip is cool; a cap at the clock that was found hides that it is not."""
+    """The requested clock takes effect once the chip is cool.
+
+    A cap at the clock that was found hides that it is not restored.
+    """
     requests = FrequencyRequests(board, monkeypatch)
     before, requested = board.settings(), dict(requests.requested)
     with changed_board(board.home, MODES, board.machine) as changed:
@@ -224,7 +239,7 @@ def test_a_clock_that_is_held_back_at_the_end_is_put_back_all_the_same(board, mo
 
 
 def test_the_clock_of_userspace_is_put_back_within_its_limits(board, monkeypatch):
-    """After them: the kernel holds it below a highest clock."""
+    """The limits are restored first, because the kernel holds the clock below the highest one."""
     for cpu in (0, 4):
         write(
             board.root / CPUFREQ / f"policy{cpu}",
@@ -243,7 +258,10 @@ def test_the_clock_of_userspace_is_put_back_within_its_limits(board, monkeypatch
 def test_a_kernel_that_refuses_a_highest_clock_below_the_lowest_gets_it_once_more(
     board, monkeypatch
 ):
-    """As kernels before 5.4 do: in the mode that is left the lowest was above the highest that was found."""
+    """Kernels before 5.4 refuse a highest clock that is below the lowest.
+
+    In the mode that is left, the lowest clock was above the highest that was found.
+    """
     before, write_file = board.settings(), board_settings.write
 
     def refuse(path, text):
@@ -261,7 +279,7 @@ def test_a_kernel_that_refuses_a_highest_clock_below_the_lowest_gets_it_once_mor
 
 
 def test_a_sweep_of_governors_writes_nothing_else(board):
-    """Neither clocks nor the power mode, which somebody may set meanwhile, with its clocks."""
+    """It writes neither clocks nor the power mode, which somebody may set meanwhile."""
     before = board.settings()
     with changed_board(board.home, GOVERNORS, board.machine) as changed:
         changed.set(*GOVERNORS)
@@ -274,7 +292,7 @@ def test_a_sweep_of_governors_writes_nothing_else(board):
 
 
 def test_a_board_whose_mode_is_not_reported_is_not_changed(board):
-    """It could not be put back."""
+    """A mode that is not reported could not be restored."""
     (board.root / "var/lib/nvpmodel/status").write_text("pmode:0009")
     board.program.unlink()
     with (

@@ -1,4 +1,4 @@
-"""A sweep over settings of a board that is killed at every step: the next start puts the board back."""
+"""A board is restored by the next start when a sweep over its settings is killed."""
 
 import subprocess
 import sys
@@ -103,7 +103,10 @@ def start(folder, script, measures_s=0.02):
     [pytest.param(20, marks=pytest.mark.services), pytest.param(1, marks=pytest.mark.nightly)],
 )
 def test_a_sweep_that_is_killed_before_any_of_its_writes_is_put_back(tmp_path, monkeypatch, stride):
-    """Between record and write, between two writes, within nvpmodel, on the way back; and the start that puts it back is killed too."""
+    """The sweep is killed before each write, within nvpmodel and on the way back.
+
+    The start that restores the board is killed too.
+    """
     monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))
     with start(tmp_path, SWEEP + STEPS, stride) as process:
         out, err = process.communicate()
@@ -115,7 +118,7 @@ def test_a_sweep_that_is_killed_before_any_of_its_writes_is_put_back(tmp_path, m
 
 @pytest.mark.services
 def test_a_sweep_that_is_killed_with_nvpmodel_at_work_is_put_back(board, capsys):
-    """At any moment: nvpmodel, which outlives it, holds the run lock until it ends."""
+    """nvpmodel outlives the sweep and holds the run lock until it ends."""
     before = board.settings()
     for delay_s in (0.0, 0.03, 0.08, 0.2, 0.35, 0.5):
         with start(board.home.parent, SWEEP + "sweep()") as process:
@@ -134,7 +137,7 @@ def test_a_sweep_that_is_killed_with_nvpmodel_at_work_is_put_back(board, capsys)
 
 @pytest.mark.services
 def test_two_sweeps_at_once_do_not_put_each_other_back(board):
-    """The second waits for the first, and other commands leave the board alone meanwhile."""
+    """The second sweep waits for the first, and other commands leave the board alone meanwhile."""
     before = board.settings()
     with start(board.home.parent, SWEEP + "sweep()", 1.0) as first:
         assert first.stdout.readline() == "measuring\n"

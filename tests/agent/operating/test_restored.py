@@ -55,7 +55,7 @@ def test_the_next_that_changes_the_board_puts_it_back_first(board, caplog):
 def test_after_a_reboot_only_the_power_mode_is_put_back(board, tmp_path, caplog):
     """Governor and clocks are the kernel's own then.
 
-    Every home finds root's record: that of a lost connection is gone.
+    Root's record is found from every home, and is removed afterwards.
     """
     board.leave_changed()
     shutil.rmtree(board.root / "run/lock")
@@ -160,7 +160,7 @@ def left_changed(tmp_path, monkeypatch):
     "command", ["run A --mode rapid --no-save", "doctor", "agent up", "models list", "config rules"]
 )
 def test_every_command_puts_the_board_back_first(left_changed, tmp_path, caplog, command):
-    """The settings are as they were, the record is gone, and the line is there once."""
+    """The settings are restored, the record is gone, and the line is printed once."""
     before = left_changed.settings()
     left_changed.leave_changed()
     ended = edgemeter(
@@ -172,7 +172,7 @@ def test_every_command_puts_the_board_back_first(left_changed, tmp_path, caplog,
 
 @pytest.mark.services
 def test_the_doctor_names_what_is_not_put_back(left_changed):
-    """As a warning, with the reason; a command that does not measure says nothing of it."""
+    """The doctor warns with the reason; a command that does not measure does not mention it."""
     left_changed.leave_changed()
     left_changed.fault("killed")
     assert edgemeter("config", "rules").stderr == ""
