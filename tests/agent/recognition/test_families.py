@@ -19,7 +19,7 @@ def described(labels=0, task=None):
 
 
 def family_from(outputs, size, name, words):
-    """Return the family of a model with these outputs, an input of this size, and a file of this name that states this."""
+    """Return the family of a model with these outputs, input size, file name and metadata."""
     return recognised_family(
         UnknownModel(
             name, (), outputs, size, family_in(name, words), words.labels, task_of(name, words)
@@ -28,7 +28,7 @@ def family_from(outputs, size, name, words):
 
 
 def test_shapes_determine_the_family():
-    """Fixed and open dimensions, either axis order, other strides."""
+    """Fixed and open dimensions, either axis order and other strides are recognised."""
     for shape, size, name, words, family, classes in [
         ((1, 84, 8400), SIZE, "m.onnx", SILENT, "yolov8", 80),
         ((1, 7, 84), (64, 64), "m.onnx", described(3), "yolov8", 3),
@@ -60,7 +60,10 @@ def test_shapes_determine_the_family():
 
 
 def test_several_outputs_determine_the_family():
-    """Sets, lists and maps, in any order; what the file does not name is reported, with the key of the card."""
+    """Sets, lists and maps are recognised in any order.
+
+    What the file does not name is reported, with the key of the card.
+    """
     for shapes, name, words, family, classes in [
         (
             [(1, 25200, 85), *((1, 3, side, side, 85) for side in (80, 40, 20))],
@@ -92,7 +95,10 @@ def test_several_outputs_determine_the_family():
 
 
 def test_what_a_file_declares_of_its_head_counts_more_than_its_name():
-    """As Ultralytics 8.4 writes them: dynamic exports show no size at all, YOLO26 comes with and without suppression."""
+    """Ultralytics 8.4 declares whether a head suppresses, and YOLO26 comes in both forms.
+
+    Its dynamic exports show no size at all.
+    """
     for shape, name, end_to_end, head, family in [
         ((1, 84, 2100), "yolo26n.onnx", False, "Detect", "yolov8"),
         ((1, 300, 6), "yolo26n.onnx", True, "Detect", "yolo26"),
@@ -113,7 +119,10 @@ def test_what_a_file_declares_of_its_head_counts_more_than_its_name():
 
 
 def test_look_alikes_are_doubted_with_the_key_that_settles_it():
-    """The shape fits more than one family: what was assumed is reported, and where to set it otherwise."""
+    """A shape that fits several families gives a report of what was assumed.
+
+    The report says which key settles it.
+    """
     for shape, key in [
         ((1, 8400, 84), "`family`"),
         ((1, 8400, 85), "input.colour"),
@@ -130,7 +139,10 @@ def test_look_alikes_are_doubted_with_the_key_that_settles_it():
 
 
 def test_four_outputs_are_a_postprocess_model():
-    """In any order, and before the first call, when shapes read []; a label file of 91 lines begins with the background."""
+    """The outputs may be in any order, and their shapes read [] before the first call.
+
+    A label file of 91 lines begins with the background.
+    """
     for shapes, words, classes in [
         ([(1, 10, 4), (1, 10), (1, 10), (1,)], SILENT, 90),
         ([(1, 25), (1, 25, 4), (1,), (1, 25)], described(90), 90),
@@ -150,7 +162,10 @@ def test_four_outputs_are_a_postprocess_model():
 
 
 def test_tensorflows_own_graphs_count_classes_from_one():
-    """What tf2onnx makes of a saved model: class 1 is COCO's id 1, class 0 is nothing; TFLite's operator takes 1 off."""
+    """In a saved model converted by tf2onnx, class 1 is COCO's id 1 and class 0 is nothing.
+
+    TFLite's operator subtracts 1.
+    """
     for name, classes in [("ssd.onnx", 91), ("ssd.tflite", 90)]:
         shapes = {
             "num_detections:0": (None,),
@@ -171,7 +186,10 @@ def test_tensorflows_own_graphs_count_classes_from_one():
 
 
 def test_without_outputs_the_file_name_determines_the_family():
-    """TorchScript declares no outputs: family and classes come from the file name, with a doubt where no classes are named."""
+    """TorchScript declares no outputs, so its file name gives the family and the classes.
+
+    Without named classes there is a doubt.
+    """
     for name, family in [
         ("yolov5n_640.torchscript.pt", "yolov5"),
         ("yolov5nu.pt", "yolov8"),
@@ -191,7 +209,7 @@ def test_without_outputs_the_file_name_determines_the_family():
 
 
 def test_what_only_resembles_a_family_is_refused():
-    """End-to-end heads, masks, poses, features, other inputs: no guess."""
+    """End-to-end heads, masks, poses, features and other inputs lead to no guess."""
     for shapes, size, name, words, why in [
         ([(1, 116, 8400), (1, 32, 160, 160)], SIZE, "m.onnx", SILENT, "no known family"),
         (
@@ -228,7 +246,10 @@ def test_what_only_resembles_a_family_is_refused():
 
 
 def test_a_head_for_another_task_is_not_taken_for_a_detector_without_a_question_mark():
-    """Poses, oriented boxes, masks, landmarks: more columns in the same rows, and no metadata that names classes or task."""
+    """Heads of poses, oriented boxes, masks and landmarks have more columns in the same rows.
+
+    No metadata names their classes or task.
+    """
     for shape, name, said_of_it in [
         ((1, 56, 8400), "m.onnx", "yolov8 with 52 classes, or one class and 17 keypoints?"),
         ((1, 20, 8400), "m.onnx", "yolov8 with 16 classes?"),
@@ -247,7 +268,7 @@ def test_a_head_for_another_task_is_not_taken_for_a_detector_without_a_question_
 
 
 def test_named_classes_a_stated_task_or_cocos_80_leave_no_question():
-    """The file confirms what it is."""
+    """Each of these confirms what the file is."""
     for shape, words in [
         ((1, 84, 8400), SILENT),
         ((1, 25200, 85), SILENT),
@@ -271,7 +292,10 @@ def outputs_of(names, shapes=LISTS, integers=(0, 3)):
 
 
 def test_lists_with_an_integer_count_are_labelled_lists():
-    """Labels may be declared as floats; TensorFlow's own graphs, with y first, are known by their names."""
+    """Labels may be declared as floats.
+
+    TensorFlow's own graphs, with y first, are recognised by their names.
+    """
     for names, integers, family in [
         (OF_EXPORTERS, (0, 3), "detr-lists"),
         (("a", "b", "c", "d"), (0,), "detr-lists"),
@@ -290,7 +314,7 @@ def test_lists_with_an_integer_count_are_labelled_lists():
 
 
 def test_other_lists_stay_what_they_are():
-    """Without a count, or with floats throughout."""
+    """Lists without a count, or with floats throughout, are not labelled lists."""
     for outputs, family in [
         (
             outputs_of(("boxes", "labels", "scores"), ((100, 4), (100,), (100,)), integers=(1,)),
@@ -318,7 +342,10 @@ def test_other_lists_stay_what_they_are():
 
 
 def test_heads_for_other_tasks_are_known_by_metadata_or_name():
-    """The columns beside the classes are those of the task; classes that nothing names are a doubt, people are not."""
+    """Columns beside the classes belong to the task.
+
+    Classes that nothing names are doubted; those of people are not.
+    """
     for shapes, name, words, expected in [
         (
             [(1, 116, 8400), (1, 32, 160, 160)],

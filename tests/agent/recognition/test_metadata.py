@@ -6,7 +6,7 @@ from edgemeter.agent.recognition.metadata import read_self_description
 
 
 def test_names_are_read_in_every_form():
-    """A Python dict, JSON, a list, out of order."""
+    """A Python dict, JSON and a list are read, also out of order."""
     for names in [
         "{0: 'cat', 1: 'dog'}",
         '{"0": "cat", "1": "dog"}',
@@ -18,7 +18,10 @@ def test_names_are_read_in_every_form():
 
 
 def test_what_ultralytics_writes_beside_a_model_is_read():
-    """A Python literal in TFLite; for TorchScript JSON, where YOLOv5 writes shape, Ultralytics imgsz."""
+    """TFLite files hold a Python literal, and TorchScript files hold JSON.
+
+    YOLOv5 calls the size shape, and Ultralytics calls it imgsz.
+    """
     description = read_self_description(
         {
             "temp_meta.txt": (
@@ -41,7 +44,7 @@ def test_what_ultralytics_writes_beside_a_model_is_read():
 
 
 def test_the_size_is_read_in_every_form():
-    """One number, two, or nothing that is a size."""
+    """The size may be one number, two numbers or something that is no size."""
     for text, size in [
         ("640", (640, 640)),
         ("[320, 640]", (320, 640)),
@@ -53,9 +56,9 @@ def test_the_size_is_read_in_every_form():
 
 
 def test_a_label_file_is_read():
-    """One name a line; the other text of the zip is none.
+    """A label file has one name a line, and other texts in the zip are none.
 
-    Coral writes the class before the name and leaves out what is not used.
+    Coral writes the class before the name and leaves out unused classes.
     """
     assert read_self_description(
         {"notes.txt": "hello", "labelmap.txt": "cat\n???\ndog\n"}
@@ -68,7 +71,7 @@ def test_a_label_file_is_read():
 
 
 def test_mean_and_sd_are_read():
-    """One number for all channels, or one for each."""
+    """There may be one number for all channels or one for each."""
     assert read_self_description({"input_mean": "127.5", "input_sd": "1, 2, 3"}).mean == (
         127.5,
         127.5,
@@ -79,7 +82,7 @@ def test_mean_and_sd_are_read():
 
 
 def test_what_cannot_be_made_out_is_left_out():
-    """No error, no guess, and never code that runs."""
+    """Unclear metadata gives no error and no guess, and never runs code."""
     for metadata in [
         {},
         {"names": "__import__('os')"},

@@ -26,7 +26,10 @@ def recognised(name, inputs, outputs, metadata=None):
 
 
 def test_a_card_beside_the_model_wins_and_one_of_another_file_is_reported(tmp_path):
-    """Nothing is guessed then, whatever the shapes; a model exported anew over the old one keeps its card, which may be wrong now."""
+    """With a card nothing is guessed, whatever the shapes.
+
+    A model exported over the old one keeps its card, which may now be wrong.
+    """
     (tmp_path / "m.onnx.toml").write_text(
         'name = "mine"\ntask = "detection"\nfamily = "yolov8"\nprecision = "fp32"\nsha256 = '
         f'"{sha256(b"the model").hexdigest()}"\n'
@@ -42,14 +45,17 @@ def test_a_card_beside_the_model_wins_and_one_of_another_file_is_reported(tmp_pa
 
 
 def test_a_wrong_card_is_not_passed_over(tmp_path):
-    """A typing error in it is an error, not a reason to guess."""
+    """A typing error in a card is an error and no reason to guess."""
     (tmp_path / "m.onnx.toml").write_text('name = "mine"\ntusk = "detection"\n')
     with pytest.raises(ConfigError, match=r"m\.onnx\.toml"):
         recognise.card_for(tmp_path / "m.onnx", make_loaded(YOLO, tensors((1, 3, 640, 640))))
 
 
 def test_yolov8_in_onnx():
-    """Letterbox, RGB, 0..1, its own names, and as many detections a photograph as Ultralytics keeps; of a batch of 8 too."""
+    """The card has letterbox, RGB, 0..1, the file's names and Ultralytics's detection limit.
+
+    A batch of 8 is recognised too.
+    """
     assert (
         recognised("m.onnx", tensors((8, 3, 640, 640)), tensors((8, 84, 8400)))[0].family
         == "yolov8"
@@ -70,7 +76,10 @@ def test_yolov8_in_onnx():
 
 
 def test_open_sides_come_from_the_metadata():
-    """A dynamic ONNX file names its size; else the output's grid or the usual one says it, which is a reported guess."""
+    """A dynamic ONNX file names its size.
+
+    Otherwise the output's grid or the usual size gives it, which is a reported guess.
+    """
     inputs = tensors((None, 3, None, None))
     card, _ = recognised(
         "yolov8n.onnx", inputs, tensors((1, 84, None)), {**NAMES, "imgsz": "[320, 416]"}
@@ -86,7 +95,10 @@ def test_open_sides_come_from_the_metadata():
 
 
 def test_a_yolo_with_its_normalisation_in_the_graph_takes_pixels():
-    """0..1 in an input of whole numbers, or of steps of 1, would be a black picture; what holds 0..1 gets it, in half its steps too."""
+    """0..1 in an input of whole numbers, or of steps of 1, would be a black picture.
+
+    An input that can hold 0..1 gets it, even in half as many steps.
+    """
     for info, mean, sd in [
         (TensorInfo("x", (1, 640, 640, 3), "uint8"), 0, 1),
         (TensorInfo("x", (1, 640, 640, 3), "uint8", 1.0, 0), 0, 1),
@@ -101,7 +113,10 @@ def test_a_yolo_with_its_normalisation_in_the_graph_takes_pixels():
 
 
 def test_an_integer_input_too_narrow_for_0_to_255_takes_the_pixel_as_its_value():
-    """YOLOX takes 0..255; quantised for 0..1 it normalises inside, and 254 of 256 values would be cut to one."""
+    """YOLOX takes 0..255, but one quantised for 0..1 normalises inside the graph.
+
+    Otherwise 254 of 256 values would be cut to one.
+    """
     card, guesses = recognised(
         "yolox_nano.tflite",
         [TensorInfo("x", (1, 416, 416, 3), "uint8", 1 / 255, 0)],
@@ -112,7 +127,7 @@ def test_an_integer_input_too_narrow_for_0_to_255_takes_the_pixel_as_its_value()
 
 
 def test_yolox_takes_blue_first_and_pixels():
-    """Top-left letterbox, BGR, 0..255."""
+    """YOLOX has a top-left letterbox, BGR and values of 0..255."""
     card, _ = recognised("yolox_nano.onnx", tensors((1, 3, 416, 416)), tensors((1, 3549, 85)))
     assert (card.input.colour, card.input.resize, card.input.sd[0]) == (
         "BGR",
@@ -123,7 +138,7 @@ def test_yolox_takes_blue_first_and_pixels():
 
 
 def test_torchscript_is_recognised_by_name():
-    """Nothing is declared; every assumption is reported."""
+    """The file declares nothing, so every assumption is reported."""
     card, guesses = recognised("yolov5n_320.torchscript.pt", (), ())
     assert (card.name, card.family, card.input.height, card.output.classes) == (
         "yolov5n_320",
@@ -135,7 +150,10 @@ def test_torchscript_is_recognised_by_name():
 
 
 def test_torchscript_of_ultralytics_is_recognised_by_its_metadata():
-    """The file may be called `best`: architecture, task, classes and whether it suppresses by itself stand in it."""
+    """A file called `best` states its architecture, task and classes.
+
+    It also states whether it suppresses by itself.
+    """
     about = {
         "description": "Ultralytics {} model trained on /data/yolox/a.yaml",
         "names": '["a", "b"]',
@@ -161,7 +179,7 @@ def test_torchscript_of_ultralytics_is_recognised_by_its_metadata():
 
 
 def test_an_ssd_takes_pixels_by_its_quantisation():
-    """uint8 with scale 1/128 and zero 128: the quantised value is the pixel."""
+    """With uint8, scale 1/128 and zero point 128, the quantised value is the pixel."""
     infos = tensors(
         (),
         (),
@@ -178,7 +196,7 @@ def test_an_ssd_takes_pixels_by_its_quantisation():
 
 
 def test_a_label_file_with_background_is_shifted():
-    """91 lines for 90 classes: the label of class k stands one further."""
+    """With 91 lines for 90 classes, the label of class k is one line further."""
     infos = tensors((1, 10, 4), (1, 10), (1, 10), (1,))
     card, _ = recognised(
         "ssd.tflite",
@@ -190,7 +208,10 @@ def test_a_label_file_with_background_is_shifted():
 
 
 def test_a_classifier_with_background_is_shifted_back():
-    """1001 scores are 1000 classes: score k is class k - 1, and the label list loses its first line."""
+    """1001 scores are 1000 classes: score k is class k - 1.
+
+    The label list loses its first line.
+    """
     lines = "\n".join(["background", *(f"l{i}" for i in range(1000))])
     card, _ = recognised(
         "m_quant.tflite",
@@ -211,7 +232,10 @@ def test_a_classifier_with_background_is_shifted_back():
 
 
 def test_a_classifier_is_resized_as_its_trainer_does():
-    """TensorFlow's trainers shrink the whole photograph; ImageNet's evaluation and PyTorch's recipes crop; EfficientNet-Lite 32 pixels."""
+    """TensorFlow's trainers shrink the whole photograph, and PyTorch's recipes crop it.
+
+    ImageNet's evaluation crops too, and EfficientNet-Lite crops 32 pixels.
+    """
     for classes, shape, metadata, resize in [
         (2, (1, 96, 96, 3), {}, "stretch-smooth"),
         (10, (1, 3, 32, 32), {}, "centre-crop"),
@@ -228,7 +252,7 @@ def test_a_classifier_is_resized_as_its_trainer_does():
 
 
 def test_a_float_classifiers_range_is_read_or_guessed_aloud():
-    """What the file says; else what is usual for its framework, with a warning."""
+    """The file's statement counts, otherwise the framework's usual range with a warning."""
     for name, metadata, mean, sd, guessed in [
         ("m.tflite", {}, 127.5, 127.5, True),
         ("m.onnx", {}, 123.675, 58.395, True),
@@ -247,7 +271,7 @@ def test_a_float_classifiers_range_is_read_or_guessed_aloud():
 
 
 def test_endings_determine_precision_and_the_shared_name():
-    """All files of one model have one name, which fits a topic and a tag."""
+    """All files of one model share a name that fits a topic and a tag."""
     for file, name, precision in [
         ("yolov8n_float16.tflite", "yolov8n", "fp16"),
         ("yolov8n_dynamic_range_quant.tflite", "yolov8n", "int8-dynamic"),
@@ -266,7 +290,7 @@ def test_endings_determine_precision_and_the_shared_name():
 
 
 def test_what_is_not_recognised_names_what_to_write():
-    """The reason, the file to write, and the keys that it needs."""
+    """The error gives the reason, the file to write and the keys it needs."""
     for inputs, outputs, why in [
         (
             tensors((1, 1, 28, 28)),
@@ -307,7 +331,7 @@ def test_what_is_not_recognised_names_what_to_write():
 
 
 def test_end_to_end_models_suppress_nothing():
-    """YOLO26 and torchvision's have done it themselves; DETR needs none."""
+    """YOLO26 and torchvision's models have suppressed already, and DETR needs no suppression."""
     card, _ = recognised("yolo26n.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 6)), NAMES)
     assert (card.family, card.input.resize, card.input.sd[0], card.output.nms_iou) == (
         "yolo26",
@@ -329,7 +353,10 @@ def test_end_to_end_models_suppress_nothing():
 
 
 def test_torchvisions_detectors_take_one_picture_without_a_batch():
-    """Three axes, all sides open: they resize by themselves, so photographs keep their size, and that is said to be a guess."""
+    """Three axes with open sides mean that the model resizes by itself.
+
+    Photographs keep their size, which is reported as a guess.
+    """
     card, guesses = recognised(
         "fasterrcnn.onnx", tensors((3, None, None)), tensors((None, 4), (None,), (None,))
     )
@@ -346,7 +373,10 @@ def test_torchvisions_detectors_take_one_picture_without_a_batch():
 
 
 def test_a_script_that_takes_pictures_of_any_size_is_a_detector_of_torchvisions_kind():
-    """It declares no outputs; its input shows what it is, whatever its file is called, and Mask R-CNN's name that it segments."""
+    """The input's type shows the kind of a script without outputs, whatever its file's name.
+
+    Mask R-CNN's name shows that it segments.
+    """
     for name, task in (
         ("best.pt", "detection"),
         ("resnet50_of_mine.pt", "detection"),
@@ -365,7 +395,7 @@ def test_a_script_that_takes_pictures_of_any_size_is_a_detector_of_torchvisions_
 
 
 def test_a_card_that_was_guessed_keeps_the_doubt_about_its_family(tmp_path):
-    """`models add` and `models convert` write down what they guessed; only the user settles it."""
+    """`models add` and `models convert` write their guesses, which only the user settles."""
     loaded = make_loaded(tensors((1, 56, 8400)), tensors((1, 3, 640, 640)))
     card, guesses = recognise.recognise(tmp_path / "pose.onnx", loaded)
     written = made_by_guessing(guesses)
@@ -382,9 +412,9 @@ def test_a_card_that_was_guessed_keeps_the_doubt_about_its_family(tmp_path):
 
 
 def test_boxes_and_scores_are_a_set_or_a_row_for_each_anchor():
-    """Few rows are DETR's queries; many, or the cells of a grid, are anchors.
+    """Few rows are DETR's queries; many rows, or the cells of a grid, are anchors.
 
-    Labels count classes, else annotations do.
+    Labels give the number of classes, otherwise annotations do.
     """
     for shapes, name, labels, categories, family, classes in [
         ([(1, 100, 92), (1, 100, 4)], "detr-r50.onnx", 0, None, "detr", 91),
@@ -412,7 +442,10 @@ def test_boxes_and_scores_are_a_set_or_a_row_for_each_anchor():
 
 
 def test_annotations_of_their_own_count_classes_that_outputs_do_not_show():
-    """Lists hold any number of classes: COCO's where the annotations are, or where there are none."""
+    """Lists may hold any number of classes.
+
+    They are COCO's if the annotations are, or if there are none.
+    """
     for shapes, name, usual in [
         ([(None, 4), (None,), (None,)], "m.onnx", 90),
         ([(1, 300, 6)], "m.onnx", 80),

@@ -60,7 +60,10 @@ def runtime(request):
 
 @pytest.fixture
 def opened(models):
-    """Return a function that loads a model, of the fixtures unless its path is given, in the runtime of that name."""
+    """Return a function that loads a model in the runtime of that name.
+
+    The model is a fixture unless its path is given.
+    """
     with ExitStack() as stack:
 
         def load(name, model, **options):

@@ -1,4 +1,4 @@
-"""The import of a runtime's library, the check of options and inputs, and Ultralytics's metadata."""
+"""A runtime's library is imported, and options, inputs and metadata are checked."""
 
 import sys
 from importlib.metadata import version
@@ -30,7 +30,10 @@ def make_module(tmp_path, monkeypatch):
 
 
 def test_the_first_candidate_that_is_there_is_taken(make_module):
-    """An absent library is passed over for the next one; a vendor's wheel may carry no distribution that we know."""
+    """An absent library is passed over for the next one.
+
+    A vendor's wheel may carry no distribution that we know.
+    """
     present = make_module("present_library", "x = 1")
     library = adapter.load_library(
         [
@@ -58,7 +61,10 @@ def test_an_import_is_timed_and_a_second_one_costs_nothing(make_module, monkeypa
 
 
 def test_a_library_that_cannot_be_used_is_one_line(make_module):
-    """What to install; of one that is there but broken why, also where a shared object is missing, which pip does not bring."""
+    """The line says what to install, or why an installed library is broken.
+
+    The reason may be a missing shared object, which pip does not bring.
+    """
     for source, extra, words in [
         (
             None,
@@ -82,7 +88,7 @@ def test_a_library_that_cannot_be_used_is_one_line(make_module):
 
 
 def test_floats_in_the_precision_that_an_accelerator_chooses_are_not_called_the_files(make_module):
-    """They would be compared with fp32 as their like; integers stay integers."""
+    """Such a run must not be compared with fp32; integers stay integers."""
     library = adapter.load_library(
         [LibraryCandidate(make_module("chooses", ""), ("numpy",))], "litert"
     )
@@ -117,7 +123,7 @@ args:
 
 
 def test_what_ultralytics_writes_is_understood(tmp_path):
-    """Task, size and names reach the recognition of models in the form that the other formats have."""
+    """Task, size and names are recognised in the same form as in other formats."""
     (tmp_path / "metadata.yaml").write_text(ULTRALYTICS)
     texts = adapter.read_metadata(tmp_path, "ncnn")
     assert texts["description"] == "Ultralytics YOLOv8n model trained on coco.yaml"
@@ -133,7 +139,7 @@ def test_what_ultralytics_writes_is_understood(tmp_path):
 
 
 def test_what_is_not_understood_is_nothing(tmp_path):
-    """It is what a file says of itself, not what it needs."""
+    """Metadata is a file's description of itself, and no model needs it to run."""
     for content in [
         b"",
         b"\xff\xfe\x00",
@@ -147,7 +153,10 @@ def test_what_is_not_understood_is_nothing(tmp_path):
 
 
 def test_of_two_packages_that_bring_a_module_the_one_of_its_version_is_named(monkeypatch):
-    """The one installed last has overwritten it: onnxruntime-genai brings onnxruntime beside a vendor's build."""
+    """The package installed last has overwritten the module.
+
+    onnxruntime-genai, for example, brings onnxruntime beside a vendor's build.
+    """
     versions = {"onnxruntime": "1.31.1", "onnxruntime-openvino": "1.24.1"}
     monkeypatch.setattr("importlib.metadata.version", versions.__getitem__)
     monkeypatch.setattr(

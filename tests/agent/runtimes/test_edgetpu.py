@@ -1,4 +1,7 @@
-"""The Edge TPU runtime against a delegate library that is compiled here, and against machines that lack one thing or another."""
+"""The Edge TPU runtime is tested with a delegate library that is compiled here.
+
+Machines that lack one thing or another are played.
+"""
 
 import ctypes
 import subprocess
@@ -19,7 +22,10 @@ USB = {"idVendor": "1a6e\n", "idProduct": "089a\n", "speed": "5000\n"}
 
 
 def built(folder: Path, source: Path, *flags: str) -> Path:
-    """Return libedgetpu.so.1 in the folder: a link to the compiled libedgetpu.so.1.0, as Debian has it."""
+    """Return libedgetpu.so.1 in the folder, a link to the compiled library.
+
+    The target is libedgetpu.so.1.0, as in Debian.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(
         ["gcc", "-shared", "-fPIC", *flags, "-o", folder / "libedgetpu.so.1.0", source], check=True
@@ -62,7 +68,7 @@ def requested_settings(library: Path) -> str:
 
 
 def test_the_delegate_takes_the_compiled_operators_and_the_cpu_the_rest(opened, x):
-    """2x comes from the delegate's kernel, + 1 from LiteRT's."""
+    """The delegate's kernel computes 2x, and LiteRT's computes + 1."""
     runtime, loaded = opened()
     runtime.bind([x])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
@@ -81,7 +87,10 @@ def test_close_gives_the_device_back(opened, delegate):
 
 
 def test_device_and_performance_reach_the_library_as_it_reads_them(opened, delegate):
-    """It heeds `Performance` only for a device with a number, and would only say that it found none of another name."""
+    """The library heeds `Performance` only for a device with a number.
+
+    Of another device name it would only say that it found none.
+    """
     for backend, performance, settings in [
         (None, None, ""),
         ("usb", None, "device=usb;"),
@@ -96,7 +105,10 @@ def test_device_and_performance_reach_the_library_as_it_reads_them(opened, deleg
 
 
 def test_what_is_plugged_in_is_recorded_and_names_the_backend(opened, tmp_path):
-    """One USB Coral on a USB 3 link, whose firmware is not loaded yet; which of two was opened is not known unless it was chosen."""
+    """A USB Coral on a USB 3 link is recorded even before its firmware is loaded.
+
+    Of two devices it is unknown which was opened, unless one was chosen.
+    """
     plug(tmp_path, "2-1", USB)
     _, loaded = opened()
     assert loaded.backend == "usb,max"
@@ -148,7 +160,10 @@ def described(library: Path, root: Path) -> str:
 
 
 def test_the_build_shows_the_clock(models, tmp_path):
-    """Copied by hand, without package: only the throttled build holds the sentence; one without texts shows nothing."""
+    """Only the throttled build of a library holds the sentence about the clock.
+
+    A build without texts shows nothing. The library was copied by hand, without a package.
+    """
     (tmp_path / "a.c").write_text("void *tflite_plugin_create_delegate(void) { return 0; }\n")
     for folder, source, flags, clock in [
         ("max", models / "edgetpu_delegate.c", (), "'max'"),
@@ -161,7 +176,7 @@ def test_the_build_shows_the_clock(models, tmp_path):
 
 
 def test_the_debian_package_shows_clock_and_version(models, tmp_path):
-    """The package that installed this very file, whatever the file holds."""
+    """The package that installed this file counts, whatever the file holds."""
     library = built(tmp_path / "usr/lib", models / "edgetpu_delegate.c")
     info = tmp_path / "var/lib/dpkg/info"
     info.mkdir(parents=True)

@@ -1,4 +1,7 @@
-"""ExecuTorch: repeated executions, what was delegated, threads, broken files and what a program was exported for."""
+"""ExecuTorch runs repeatedly and reports its delegates; broken files are refused.
+
+Threads, and what a program was exported for, are tested too.
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +15,10 @@ RUNTIME = ExecuTorch
 
 
 def test_a_second_execution_computes_on_the_same_inputs(runtime, models, x):
-    """The program puts values of its own where its input lies: without new inputs the second execution gives 7, 15, 23, 31."""
+    """The program overwrites its input, so each execution gets its inputs again.
+
+    Without new inputs the second execution gives 7, 15, 23, 31.
+    """
     runtime.load(models / "executorch_reuses_input.pte", Options())
     call = runtime.bind([x])
     for _ in range(3):
@@ -25,7 +31,10 @@ def test_a_second_execution_computes_on_the_same_inputs(runtime, models, x):
 
 
 def test_the_backend_is_what_the_program_was_exported_for(runtime, models):
-    """A program without a partitioner is slow, and nothing else would show it; another backend than the file's is refused."""
+    """A backend that differs from the file's is refused.
+
+    A program without a partitioner is slow, and nothing else would show it.
+    """
     assert runtime.load(models / "executorch.pte", Options(backend="xnnpack")).backend == "xnnpack"
     runtime.close()
     assert runtime.load(models / "executorch_portable.pte", Options()).backend == "portable"
@@ -35,7 +44,7 @@ def test_the_backend_is_what_the_program_was_exported_for(runtime, models):
 
 
 def test_what_this_build_cannot_load_is_refused(runtime, models, tmp_path):
-    """A program for another backend, as a phone's GPU, and one that is cut off."""
+    """A program for another backend, such as a phone's GPU, and a truncated one are tested."""
     content = (models / "executorch.pte").read_bytes()
     for name, changed in (
         ("other", content.replace(b"XnnpackBackend", b"AnotherBackend")),
@@ -47,7 +56,7 @@ def test_what_this_build_cannot_load_is_refused(runtime, models, tmp_path):
 
 
 def test_a_method_that_is_not_there_is_refused_with_those_that_are(runtime, models):
-    """By its name in the program."""
+    """Methods are named as in the program."""
     with pytest.raises(
         ConfigError, match=r"has no method 'encode': choose one of forward \(setting method\)"
     ):
@@ -55,7 +64,7 @@ def test_a_method_that_is_not_there_is_refused_with_those_that_are(runtime, mode
 
 
 def test_threads_are_set_and_not_under_a_running_program(runtime, models):
-    """A pool that is replaced under a loaded program is memory that XNNPACK still uses."""
+    """Replacing the pool under a loaded program would free memory that XNNPACK still uses."""
     loaded = runtime.load(models / "executorch.pte", Options(threads=2))
     other = ExecuTorch()
     with pytest.raises(UnavailableError, match="on 2 threads, not 1: close that one first"):

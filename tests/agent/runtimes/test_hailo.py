@@ -1,4 +1,7 @@
-"""Facts about Hailo's runtime, with a stand-in for HailoRT: what the adapter gives, and says where HailoRT refuses."""
+"""Facts about Hailo's runtime, with a stand-in for HailoRT.
+
+The tests check what the adapter gives, and what it says where HailoRT refuses.
+"""
 
 import json
 import struct
@@ -49,7 +52,7 @@ def test_formats_and_quantisation_are_the_files(runtime):
 
 
 def test_a_stream_of_several_scales_is_refused(runtime, tmp_path):
-    """One scale would decode the other channels wrongly; equal ones are one."""
+    """One scale would decode the other channels wrongly, but equal scales count as one."""
     inputs = [{"name": "x", "shape": [1, 1, 4]}]
     output = {"name": "y", "shape": [1, 1, 2], "zero": 3}
     equal = written(
@@ -65,7 +68,7 @@ def test_a_stream_of_several_scales_is_refused(runtime, tmp_path):
 
 
 def test_boxes_of_the_runtimes_own_suppression_are_one_array(runtime, tmp_path):
-    """By class: [1, classes, 5, boxes]; sorted by score they are refused."""
+    """Boxes come by class as [1, classes, 5, boxes]; boxes sorted by score are refused."""
     boxes = {
         "name": "boxes",
         "shape": [30],
@@ -87,7 +90,7 @@ def test_boxes_of_the_runtimes_own_suppression_are_one_array(runtime, tmp_path):
 
 
 def test_a_device_that_is_in_use_or_absent_is_unavailable(runtime, monkeypatch):
-    """One line each, with what to try."""
+    """Each gives one line with what to try."""
     other = hailo_stand_in.VDevice()
     with pytest.raises(
         UnavailableError, match=r"74 \(HAILO_OUT_OF_PHYSICAL_DEVICES\); end what uses it"

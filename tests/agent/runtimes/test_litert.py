@@ -1,4 +1,7 @@
-"""LiteRT: what it says of a model, which backend ran it, and that nothing stands around the call."""
+"""LiteRT describes its model and names the backend that ran it.
+
+Nothing of ours stands around the timed call.
+"""
 
 from importlib.metadata import version
 
@@ -13,7 +16,7 @@ RUNTIME = LiteRt
 
 
 def test_the_bare_call_is_invoke_itself(runtime, models, x):
-    """Between two clock reads stands the library's own method, not one of ours around it."""
+    """The clock times the library's own method, with none of ours around it."""
     runtime.load(models / "litert.tflite", Options())
     call = runtime.bind([x])
     assert call.__self__ is runtime._interpreter
@@ -34,7 +37,10 @@ def test_the_backend_is_named_for_what_ran_and_both_compute_the_same(runtime, mo
 
 
 def test_a_model_that_xnnpack_does_not_take_is_labelled_builtin(runtime, models, x):
-    """XNNPACK has no int32 arithmetic: the default must not claim it, and asked for by name it is never replaced in silence."""
+    """XNNPACK has no int32 arithmetic, so the default must not claim it.
+
+    If it is asked for by name, it is never replaced in silence.
+    """
     loaded = runtime.load(models / "litert_int32.tflite", Options())
     assert loaded.backend == "builtin"
     runtime.bind([x.astype(np.int32)])()
@@ -44,7 +50,7 @@ def test_a_model_that_xnnpack_does_not_take_is_labelled_builtin(runtime, models,
 
 
 def test_a_quantised_model_holds_scale_and_zero_point(runtime, models):
-    """Input and output carry the model's own quantisation, and real values come out."""
+    """Inputs and outputs carry the model's own quantisation, and outputs become real values."""
     loaded = runtime.load(models / "litert_int8.tflite", Options())
     assert (loaded.inputs[0].dtype, loaded.inputs[0].scale, loaded.inputs[0].zero_point) == (
         "int8",
@@ -61,7 +67,10 @@ def test_a_quantised_model_holds_scale_and_zero_point(runtime, models):
 
 
 def test_what_a_signature_and_metadata_state_is_read(runtime, models, x):
-    """Names instead of a converter's, labels, normalisation; a scale left on a tensor that holds real values again is not applied."""
+    """A signature's names replace the converter's, and labels and normalisation are read.
+
+    A scale left on a tensor that holds real values again is not applied.
+    """
     loaded = runtime.load(models / "litert_signed.tflite", Options())
     assert (loaded.inputs[0].name, loaded.outputs[0].name) == ("x", "y")
     assert (loaded.outputs[0].scale, loaded.outputs[0].zero_point) == (None, None)
@@ -78,7 +87,10 @@ def test_what_a_signature_and_metadata_state_is_read(runtime, models, x):
 
 
 def test_a_model_with_operators_that_nobody_has_is_named(runtime, models):
-    """At load, in one line: one for the Edge TPU with what to run instead, another by its operator."""
+    """Loading fails in one line that names the missing operator.
+
+    A model for the Edge TPU gets the runtime to use instead.
+    """
     for name, words in (
         ("edgetpu", r"compiled for the Edge TPU \(custom op edgetpu-custom-op\)"),
         ("custom", "nobody-has-this"),

@@ -1,4 +1,7 @@
-"""Facts about LiteRT's CompiledModel: the same outputs as the interpreter's, and nothing on the CPU that was asked for on a GPU or NPU."""
+"""LiteRT's CompiledModel gives the interpreter's outputs.
+
+Nothing that was asked for on a GPU or NPU runs on the CPU.
+"""
 
 import os
 import subprocess
@@ -59,7 +62,7 @@ def outputs_of(opened, model, values=None, **options):
 
 
 def test_on_the_cpu_outputs_and_tensors_are_those_of_the_interpreter(opened, models):
-    """In its order, with its names, dtypes and quantisation; the backend is in the record."""
+    """Order, names, dtypes and quantisation are equal, and the record has the backend."""
     for model in models_of(models):
         loaded, values, outputs = outputs_of(opened, model, backend="cpu-compiled")
         plain, _, expected = outputs_of(opened, model, values)
@@ -75,7 +78,7 @@ def test_on_the_cpu_outputs_and_tensors_are_those_of_the_interpreter(opened, mod
 
 
 def test_another_shape_is_taken_where_the_model_leaves_it_open(runtime, models):
-    """The buffers follow, and come back to the first shape."""
+    """The buffers follow each shape and return to the first one."""
     runtime.load(models / "litert_open.tflite", Options(backend="cpu-compiled"))
     for rows in (3, 1):
         runtime.bind([np.full((rows, 4), 2, np.float32)])()
@@ -83,7 +86,10 @@ def test_another_shape_is_taken_where_the_model_leaves_it_open(runtime, models):
 
 
 def test_an_npu_that_nobody_brings_is_no_cpu(runtime, models):
-    """Whether the CPU is allowed or not: the library would run all of it there, and counts it as accelerated in some releases."""
+    """A model for an absent NPU is refused whether or not the CPU is allowed.
+
+    The library would run all of it on the CPU, and in some releases counts it as accelerated.
+    """
     for backend in ("npu", "npu,cpu"):
         with pytest.raises(
             UnavailableError, match=r"no NPU takes any of .*: install the package of its vendor"
@@ -94,7 +100,10 @@ def test_an_npu_that_nobody_brings_is_no_cpu(runtime, models):
 
 @pytest.mark.services
 def test_a_gpu_that_is_not_there_is_refused_in_one_line(models):
-    """Not run on the CPU, even where that was allowed; in a process of its own, for the library looks for a GPU once."""
+    """The model does not run on the CPU, even if that is allowed.
+
+    The test has its own process, because the library looks for a GPU only once.
+    """
     code = (
         "import sys; from pathlib import Path; from edgemeter.agent.runtimes "
         "import Options, litert\n"
@@ -114,7 +123,7 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(models):
 
 
 def test_settings_of_a_gpu_are_the_gpus(runtime, models):
-    """They would have no effect elsewhere."""
+    """The settings would have no effect on another device."""
     with pytest.raises(ConfigError, match="has no setting 'precision'"):
         runtime.load(
             models / "litert.tflite", Options(backend="cpu-compiled", extra={"precision": "f32"})
@@ -122,7 +131,10 @@ def test_settings_of_a_gpu_are_the_gpus(runtime, models):
 
 
 def test_a_gpu_computes_in_f32_unless_the_record_states_otherwise():
-    """The library's own choice is fp16 where a GPU can: fp16 is never published as fp32; an NPU chooses by itself."""
+    """The library prefers fp16 on a GPU, which is never published as fp32.
+
+    An NPU chooses its precision by itself.
+    """
     module = import_module("ai_edge_litert.compiled_model")
     for backend, precision, recorded, enforces_f32 in [
         ("gpu", None, "gpu", True),
@@ -143,7 +155,11 @@ def test_a_gpu_computes_in_f32_unless_the_record_states_otherwise():
 @pytest.mark.software_gpu
 @pytest.mark.usefixtures("gpu")
 def test_a_model_that_a_gpu_takes_whole_gives_what_the_interpreter_gives(opened, models):
-    """On a software GPU: in f32 to rounding, and in 8 bits to what its arithmetic in floats changes; a count is the library's."""
+    """On a software GPU, f32 outputs agree to rounding.
+
+    8-bit outputs agree to what arithmetic in floats changes. The count of operators is the
+    library's.
+    """
     for model in models_of(models):
         loaded, values, outputs = outputs_of(opened, model, backend="gpu")
         _, _, expected = outputs_of(opened, model, values)
@@ -167,7 +183,10 @@ def test_a_model_that_a_gpu_takes_whole_gives_what_the_interpreter_gives(opened,
 @pytest.mark.software_gpu
 @pytest.mark.usefixtures("gpu")
 def test_a_model_that_a_gpu_takes_in_part_is_refused_or_counted(opened, models, x):
-    """Without the CPU as second choice it is not run; with it the record has the numbers and the operator."""
+    """Without the CPU as second choice the model is refused.
+
+    With it the record has the numbers and the operator.
+    """
     with pytest.raises(
         ConfigError,
         match=r"1 of 3 operators of .* would run on the CPU \(RELU_0_TO_1\): "
@@ -192,27 +211,27 @@ def test_a_model_that_a_gpu_takes_in_part_is_refused_or_counted(opened, models, 
 @pytest.mark.software_gpu
 @pytest.mark.usefixtures("gpu")
 def test_a_model_that_a_gpu_does_not_take_at_all_is_an_error(runtime, models):
-    """Even where the CPU was allowed: nothing would be measured of the GPU."""
+    """Even if the CPU is allowed, nothing of the GPU would be measured."""
     with pytest.raises(UnavailableError, match="the gpu takes no operator of"):
         runtime.load(models / "litert_beyond_gpu.tflite", Options(backend="gpu,cpu"))
 
 
 @pytest.mark.software_gpu
 def test_a_processor_that_plays_a_gpu_is_marked(monkeypatch):
-    """By the type that the driver states, whatever its name."""
+    """The type that the driver states decides, whatever the name."""
     monkeypatch.setenv("VK_ICD_FILENAMES", str(software_gpu()))
     (name,) = gpu_names()
     assert name.endswith(" (software)")
 
 
 def test_without_a_driver_there_is_no_gpu(monkeypatch):
-    """Nor without Vulkan: no error, no name."""
+    """Without Vulkan there is none either, which gives neither an error nor a name."""
     monkeypatch.setenv("VK_ICD_FILENAMES", "/nowhere.json")
     assert (gpu_names(), gpu_facts()) == ([], {})
 
 
 def test_of_several_gpus_none_is_named_as_the_one_that_computes(monkeypatch):
-    """The library that computes does not name its choice; software beside hardware may be it."""
+    """The library does not name its choice, and software beside hardware may be it."""
     for names, facts in (
         (["Mali"], {"gpu": "Mali"}),
         (["Mali", "llvmpipe (software)"], {"gpus_present": "Mali; llvmpipe (software)"}),

@@ -22,7 +22,7 @@ def test_a_path_that_cannot_be_one_is_no_traceback():
 
 
 def test_texts_are_read_and_the_rest_is_left_out(tmp_path):
-    """Only UTF-8 of a size that a label file can have."""
+    """Only UTF-8 of a label file's size is read."""
     path = tmp_path / "model"
     path.write_bytes(b"the model itself")
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -40,7 +40,7 @@ def test_texts_are_read_and_the_rest_is_left_out(tmp_path):
 
 
 def test_a_member_larger_than_declared_is_left_out(tmp_path):
-    """A zip can lie about sizes; no more than the limit is ever unpacked."""
+    """A zip can lie about sizes, so no more than the limit is ever unpacked."""
     path = tmp_path / "model"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("liar.txt", "a" * (3 << 20))
@@ -50,7 +50,7 @@ def test_a_member_larger_than_declared_is_left_out(tmp_path):
 
 
 def test_no_zip_and_a_garbled_one_hold_no_texts(tmp_path):
-    """Texts are never a reason to fail."""
+    """A file's texts are never a reason to fail."""
     for content in [b"", b"no zip", b"PK\x05\x06" + bytes(18), b"PK\x05\x06" + b"\xff" * 18]:
         path = tmp_path / "model"
         path.write_bytes(content)
@@ -58,7 +58,7 @@ def test_no_zip_and_a_garbled_one_hold_no_texts(tmp_path):
 
 
 def test_weights_in_a_second_file_belong_to_the_model(models, tmp_path):
-    """Other weights are another model: the hash is that of both, one after the other."""
+    """The hash covers both files in turn, since other weights are another model."""
     for file in ("ncnn.param", "openvino.xml"):
         content, weights = (models / file).read_bytes(), (models / file).with_suffix(".bin")
         assert model_file.parts(models / file) == (models / file, weights)
@@ -71,7 +71,7 @@ def test_weights_in_a_second_file_belong_to_the_model(models, tmp_path):
 
 
 def test_every_fixture_is_read_by_its_runtime(models):
-    """A suite finds the runtime by the suffix, or takes it where it is named."""
+    """A suite finds the runtime by the suffix, or takes the named one."""
     for name in RUNTIMES:
         (fixture,) = (path for path in models.glob(f"{name}.*") if path.suffix != ".bin")
         if fixture.suffix == ".py":
@@ -87,7 +87,7 @@ def case_of(model, sha256=None):
 
 @pytest.mark.needs("gcc")
 def test_an_engine_is_opened_by_the_hash_of_the_suite_or_of_its_card(models, tmp_path, monkeypatch):
-    """And by nothing else."""
+    """An engine without a matching hash is not opened."""
     stand_ins.tensorrt(tmp_path / "cuda", monkeypatch)
     engine = tmp_path / "model.engine"
     engine.write_bytes((models / "tensorrt.engine").read_bytes())

@@ -26,7 +26,10 @@ def cuda(tmp_path, monkeypatch) -> ctypes.CDLL:
 
 @pytest.fixture
 def opened(cuda, tmp_path):
-    """Return a function that loads an engine of these tensors, given as (name, mode, shape, dtype) and more."""
+    """Return a function that loads an engine of these tensors and properties.
+
+    A tensor is given as (name, mode, shape, dtype).
+    """
     assert cuda
     runtimes = []
 
@@ -55,7 +58,7 @@ Y = ("y", "OUTPUT", [1, 4], "FLOAT")
 
 
 def test_an_open_dimension_takes_what_the_profile_has(opened, x):
-    """Memory grows and shrinks with it; beyond the profile it is an error."""
+    """Memory grows and shrinks with the shape, and a shape beyond the profile is an error."""
     runtime, loaded = opened(
         ("x", "INPUT", [-1, 4], "FLOAT", {"most": 3}), ("y", "OUTPUT", [-1, 4], "FLOAT")
     )
@@ -68,7 +71,10 @@ def test_an_open_dimension_takes_what_the_profile_has(opened, x):
 
 
 def test_outputs_come_in_the_engines_order(opened, x):
-    """Also where an output stands before an input, or an input is a shape on the host: its address is one of ours, not of the device."""
+    """The order holds if an output precedes an input or an input is a shape on the host.
+
+    Such an input's address is one of ours, not of the device.
+    """
     host = ("x", "INPUT", [1, 4], "FLOAT", {"location": "HOST"})
     runtime, loaded = opened(
         ("b", "OUTPUT", [1, 4], "FLOAT"), host, ("a", "OUTPUT", [1, 4], "INT32")
@@ -80,7 +86,11 @@ def test_outputs_come_in_the_engines_order(opened, x):
 
 
 def test_tensors_without_an_array_are_refused(opened, x):
-    """Numpy has no bfloat16, a packed layout no known order, and what depends on what is found no size before the call."""
+    """bfloat16, packed layouts and outputs of unknown size are refused.
+
+    NumPy has no bfloat16, a packed layout has no known order, and an output that depends on what is
+    found has no size before the call.
+    """
     for tensor in (
         ("y", "OUTPUT", [1, 4], "BF16"),
         ("y", "OUTPUT", [1, 4], "HALF", {"format": "CHW4"}),
@@ -93,7 +103,7 @@ def test_tensors_without_an_array_are_refused(opened, x):
 
 
 def test_what_ultralytics_writes_in_front_is_taken_off_and_read(opened, x):
-    """The length of a JSON document, the document, the engine."""
+    """The file holds the length of a JSON document, the document and the engine."""
     metadata = json.dumps(
         {"task": "detect", "imgsz": [640, 640], "names": {"0": "person"}}
     ).encode()
@@ -108,7 +118,7 @@ def test_what_ultralytics_writes_in_front_is_taken_off_and_read(opened, x):
 
 
 def test_close_gives_all_memory_back(opened, cuda, x):
-    """Also what earlier shapes had."""
+    """Memory of earlier shapes is freed too."""
     before = cuda.allocations_alive()
     runtime, _ = opened(("x", "INPUT", [-1, 4], "FLOAT"), ("y", "OUTPUT", [-1, 4], "FLOAT"))
     for rows in (1, 3):
@@ -129,7 +139,7 @@ def test_a_query_that_fails_is_an_error_at_once(opened, cuda, x):
 
 
 def test_an_engine_of_another_version_is_reported_in_tensorrts_words(cuda, tmp_path):
-    """It writes them to a logger only."""
+    """TensorRT writes the reason to a logger only."""
     assert cuda
     path = tmp_path / "model.plan"
     path.write_bytes(b"ftrt" + bytes(100))
@@ -141,7 +151,7 @@ def test_an_engine_of_another_version_is_reported_in_tensorrts_words(cuda, tmp_p
 
 
 def test_a_machine_without_a_device_is_reported(cuda, models):
-    """The library may be there and the GPU not."""
+    """The library may be installed while the GPU is absent."""
     cuda.set_devices(0)
     sha256 = hashlib.sha256((models / "tensorrt.engine").read_bytes()).hexdigest()
     with pytest.raises(

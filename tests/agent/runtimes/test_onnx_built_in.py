@@ -1,4 +1,7 @@
-"""Facts about ONNX Runtime's built-in providers: their threads are those of the record, and what they compute in is in the backend."""
+"""ONNX Runtime's built-in providers use the record's threads.
+
+The backend names the precision in which they compute.
+"""
 
 import pytest
 
@@ -16,7 +19,10 @@ def settings_of(name, of_user):
 
 
 def test_a_provider_with_threads_of_its_own_gets_those_of_the_record():
-    """OpenVINO took 8 whatever was asked for, XNNPACK 1; left to itself CUDA multiplies in TF32."""
+    """OpenVINO took 8 threads and XNNPACK 1, whatever was asked for.
+
+    CUDA multiplies in TF32 unless it is told otherwise.
+    """
     for name, of_user, settings in [
         ("openvino", {}, {"num_of_threads": "3"}),
         ("openvino", {"device_type": "GPU"}, {"device_type": "GPU"}),
@@ -35,7 +41,7 @@ def test_a_provider_with_threads_of_its_own_gets_those_of_the_record():
 
 
 def test_other_threads_than_those_of_the_record_are_refused():
-    """They would run under the name of those; a load_config can hold them."""
+    """They would run under the recorded number; a load_config can hold them too."""
     for setting, value in (
         ("num_of_threads", "2"),
         ("load_config", '{"CPU": {"INFERENCE_NUM_THREADS": "8"}}'),
@@ -45,7 +51,7 @@ def test_other_threads_than_those_of_the_record_are_refused():
 
 
 def test_what_a_provider_computes_in_follows_from_its_settings():
-    """By its documentation: a model of fp32 that runs in fp16 is not published as fp32."""
+    """By its documentation, a model of fp32 that runs in fp16 is not published as fp32."""
     for name, settings, computed in [
         ("cpu", {}, "f32"),
         ("openvino", {}, "f32"),

@@ -11,7 +11,7 @@ SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
 
 
 def test_scale_and_zero_point_are_those_of_the_quantising_nodes(models):
-    """Raw bytes, packed floats and (negative) packed integers are all ways to write a constant."""
+    """Constants may be raw bytes, packed floats or packed integers, also negative."""
     for name, x_zero, y_zero in (("uint8", 2, 4), ("int8", -1, -5)):
         assert read_onnx(models / f"onnx_{name}.onnx").quantised == {
             "x": (0.5, x_zero),
@@ -20,7 +20,7 @@ def test_scale_and_zero_point_are_those_of_the_quantising_nodes(models):
 
 
 def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
-    """What cannot be followed is not found; it never raises."""
+    """Reading never raises, and what cannot be followed is not found."""
     content = (models / "onnx_int8.onnx").read_bytes()
     path = tmp_path / "cut.onnx"
     for length in range(1, len(content), 11):
@@ -32,9 +32,9 @@ def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
 
 
 def test_operators_and_weights_determine_the_precision(models):
-    """A file quantised inside may take and give floats: its ends show nothing.
+    """A file quantised inside may have float inputs and outputs, which show nothing.
 
-    The shipped int8 one does.
+    The shipped int8 file shows its quantisation at its ends.
     """
     for name, precision in [
         ("onnx", "fp32"),
@@ -49,7 +49,7 @@ def test_operators_and_weights_determine_the_precision(models):
 
 @pytest.mark.needs(module="onnx")
 def test_the_type_of_weights_determines_the_precision_of_floats(tmp_path):
-    """A single number in fp64 beside weights in fp32 does not."""
+    """A single fp64 number beside fp32 weights does not change the precision."""
     onnx = importlib.import_module("onnx")
     for kinds, precision in [
         ((1,), "fp32"),

@@ -20,7 +20,7 @@ RUNTIME = OnnxRuntime
 
 
 def test_package_backend_and_metadata_are_reported(runtime, models):
-    """The record names the library; metadata_props come as they are."""
+    """The record names the library, and metadata_props are passed on unchanged."""
     loaded = runtime.load(models / "onnx.onnx", Options())
     assert loaded.package.startswith("onnxruntime")
     assert loaded.version == importlib.metadata.version(loaded.package)
@@ -30,7 +30,10 @@ def test_package_backend_and_metadata_are_reported(runtime, models):
 
 @pytest.mark.services
 def test_the_library_keeps_and_sends_no_telemetry(models, tmp_path):
-    """Version 1.31 would keep a database in the home, and its uploader would wake in the process that is measured."""
+    """Version 1.31 would keep a database in the home and run an uploader.
+
+    The uploader would wake in the process that is measured.
+    """
     code = (
         "from pathlib import Path; import sys; from edgemeter.agent import runtimes\n"
         "runtimes.create('onnx').load(Path(sys.argv[1]), runtimes.Options())"
@@ -44,7 +47,10 @@ def test_the_library_keeps_and_sends_no_telemetry(models, tmp_path):
 
 
 def test_settings_reach_the_session(runtime, models, x):
-    """One pool of threads, no second one between operators; `session.*`, and every level of optimisation, which changes no value."""
+    """There is one thread pool, without a second one between operators.
+
+    `session.*` settings and every optimisation level are set, which changes no value.
+    """
     runtime.load(
         models / "onnx.onnx", Options(threads=2, extra={"session.intra_op.allow_spinning": "0"})
     )
@@ -67,7 +73,7 @@ def test_settings_reach_the_session(runtime, models, x):
 
 
 def test_an_array_of_the_other_byte_order_is_read_by_its_values(runtime, models, x):
-    """It is of the model's type, and may be the first whose memory later ones are copied to."""
+    """The array has the model's type, and later ones may be copied to its memory."""
     runtime.load(models / "onnx.onnx", Options())
     for array in (x.astype(x.dtype.newbyteorder()), x):
         runtime.bind([array])()
@@ -75,7 +81,7 @@ def test_an_array_of_the_other_byte_order_is_read_by_its_values(runtime, models,
 
 
 def test_an_absent_provider_is_unavailable_and_those_here_are_named(runtime, models, monkeypatch):
-    """ONNX Runtime alone would warn and take the CPU."""
+    """ONNX Runtime alone would warn and use the CPU."""
     monkeypatch.setattr(
         onnxruntime,
         "get_available_providers",
@@ -92,7 +98,7 @@ def test_an_absent_provider_is_unavailable_and_those_here_are_named(runtime, mod
 
 
 def test_a_provider_that_drops_out_is_an_error(runtime, models, monkeypatch):
-    """A provider of the build that cannot start here leaves only the CPU in the session: that is no measurement of it."""
+    """A provider that cannot start leaves only the CPU, which does not measure the provider."""
     monkeypatch.setattr(onnxruntime.InferenceSession, "get_providers", lambda _: ["SomethingElse"])
     with pytest.raises(UnavailableError, match="dropped CPUExecutionProvider"):
         runtime.load(models / "onnx.onnx", Options())
@@ -107,7 +113,7 @@ def test_outputs_may_change_their_size_from_call_to_call(runtime, models, x):
 
 
 def test_what_the_library_cannot_run_is_one_line(runtime, models):
-    """The reason stands in the message, the library's noise around it does not."""
+    """The message holds the reason without the library's noise around it."""
     for name, words in [
         ("onnx_opset99", "it needs opset 99, this version knows up to"),
         ("onnx_ir99", "Unsupported model IR version: 99"),
@@ -122,9 +128,10 @@ def test_what_the_library_cannot_run_is_one_line(runtime, models):
 
 
 def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
-    """Azure's provider is in every build and computes nothing itself: all would run on the CPU under its name.
+    """Azure's provider is in every build and computes nothing itself.
 
-    The last version for Python 3.10 reports no operators.
+    All of it would run on the CPU under the provider's name. The last version for Python 3.10
+    reports no operators.
     """
     azure = Options(backend="AzureExecutionProvider,cpu")
     if hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info"):
@@ -169,7 +176,10 @@ def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
 
 
 def test_a_version_that_reports_nothing_is_not_taken_for_a_clean_one():
-    """Before 1.24 an accelerator that took nothing would look like one that took all; refusing the CPU settles it."""
+    """Before 1.24 an accelerator that took nothing would look like one that took all.
+
+    Refusing the CPU settles it.
+    """
     for provider, has_fallback, facts in [
         ("CUDA", True, {"fully_accelerated": "not reported"}),
         ("CUDA", False, {"fully_accelerated": "yes"}),
@@ -185,7 +195,7 @@ def test_a_version_that_reports_nothing_is_not_taken_for_a_clean_one():
 
 
 def test_an_option_of_a_provider_that_was_not_asked_for_is_refused(runtime, models):
-    """It would have no effect."""
+    """The option would have no effect."""
     for setting in ["cuda.arena_extend_strategy", "tensorrt.trt_fp16_enable", "nobody.knows"]:
         with table_row(setting), pytest.raises(ConfigError, match=setting):
             runtime.load(models / "onnx.onnx", Options(extra={setting: "1"}))

@@ -15,7 +15,7 @@ RUNTIME = OpenVino
 
 
 def test_both_formats_give_the_same(runtime, models, x):
-    """OpenVINO's own and ONNX, whose properties come along."""
+    """OpenVINO's own format and ONNX agree, and ONNX's properties are kept."""
     for file, metadata in (
         ("openvino.xml", {"labels": "cat dog"}),
         ("onnx.onnx", {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"}),
@@ -31,7 +31,10 @@ def test_both_formats_give_the_same(runtime, models, x):
 
 
 def test_it_computes_in_the_precision_of_the_file_unless_configured(runtime, models):
-    """Left to itself OpenVINO takes bfloat16 where the processor has it: `auto` is named for what it took."""
+    """By default OpenVINO would take bfloat16 where the processor has it.
+
+    `auto` is named for the precision that it took.
+    """
     loaded = runtime.load(models / "openvino.xml", Options())
     assert (loaded.backend, loaded.facts) == ("cpu", {"computed_in": "f32"})
     compiled = (
@@ -48,7 +51,7 @@ def test_it_computes_in_the_precision_of_the_file_unless_configured(runtime, mod
 
 
 def test_a_precision_that_the_processor_lacks_is_an_error(runtime, models):
-    """OpenVINO would take another and not say so."""
+    """OpenVINO would take another precision without saying so."""
     for precision in ("f16", "bf16"):
         try:
             assert (
@@ -62,7 +65,10 @@ def test_a_precision_that_the_processor_lacks_is_an_error(runtime, models):
 
 
 def test_threads_and_properties_reach_the_library(runtime, models):
-    """One stream has all threads; properties go by their own names, and one that is unknown is an error."""
+    """One stream has all threads, and properties go by their own names.
+
+    An unknown property is an error.
+    """
     runtime.load(models / "openvino.xml", Options(threads=2, extra={"ENABLE_CPU_PINNING": "NO"}))
     properties = ("INFERENCE_NUM_THREADS", "NUM_STREAMS", "ENABLE_CPU_PINNING")
     assert [runtime._request.get_compiled_model().get_property(name) for name in properties] == [
@@ -76,14 +82,14 @@ def test_threads_and_properties_reach_the_library(runtime, models):
 
 
 def test_a_device_that_is_not_here_is_unavailable_and_those_here_are_named(runtime, models):
-    """With AUTO nobody knows what ran."""
+    """AUTO is refused, since nobody would know which device ran."""
     for backend in ("npu.7", "auto", "hetero:gpu.7,cpu"):
         with table_row(backend), pytest.raises(UnavailableError, match="it has cpu"):
             runtime.load(models / "openvino.xml", Options(backend=backend))
 
 
 def test_other_types_go_in_and_come_out(runtime, models, x):
-    """As the model declares them."""
+    """Inputs and outputs have the types that the model declares."""
     for file, dtype in (("openvino_int32.xml", "int32"), ("onnx_float16.onnx", "float16")):
         loaded = runtime.load(models / file, Options())
         assert (loaded.inputs[0].dtype, loaded.outputs[0].dtype) == (dtype, dtype)
@@ -92,7 +98,10 @@ def test_other_types_go_in_and_come_out(runtime, models, x):
 
 
 def test_what_the_library_cannot_run_is_one_line(runtime, models, tmp_path):
-    """Weights in a second file that are absent or cut, operators: the reason stands in the message, the library's chain of places not."""
+    """The message holds the reason without the library's chain of source locations.
+
+    Missing or cut weights in a second file, and unknown operators, are tested.
+    """
     for name, content in (("absent", None), ("cut", (models / "openvino.bin").read_bytes()[:4])):
         (tmp_path / f"{name}.xml").write_bytes((models / "openvino.xml").read_bytes())
         if content is not None:

@@ -1,4 +1,7 @@
-"""Facts about models that a factory in Python returns: what it may return, what is recorded, and what is wrong in one line."""
+"""Facts about models that a Python factory returns, and about what is recorded of them.
+
+What a factory may return is tested; each mistake is one line.
+"""
 
 import _io
 import hashlib
@@ -31,7 +34,10 @@ MODEL = (
 
 @pytest.fixture
 def load(tmp_path):
-    """Return what loads the factory `make` of a source; it returns the runtime and what it found."""
+    """Return a function that loads the factory `make` of a source.
+
+    It returns the runtime and the loaded model's description.
+    """
     runtimes = []
 
     def loaded(source, options=None, name="net"):
@@ -50,7 +56,7 @@ def outputs_of(runtime, *inputs):
 
 
 def test_a_factory_returns_one_of_two_forms(load):
-    """Each is run, and its outputs are learnt from the first call."""
+    """Each form is run, and its outputs are learnt from the first call."""
     for source in (
         f"def make(): return (lambda x: 2 * x), {INPUTS}",
         (
@@ -66,7 +72,7 @@ def test_a_factory_returns_one_of_two_forms(load):
 
 
 def test_what_is_wrong_with_a_factory_is_one_line(load):
-    """It names the address, and what to do."""
+    """The line names the factory's address and the remedy."""
     for source, error, text in [
         (
             "def make():\n 1 / 0",
@@ -101,7 +107,11 @@ def test_what_is_wrong_with_a_factory_is_one_line(load):
 
 
 def test_an_output_that_changes_its_form_is_refused(load):
-    """In another type, of other axes, or in a size that two first calls showed to be fixed; what a model declares to vary may."""
+    """Another type, other axes or a change in a fixed size is refused.
+
+    A size is fixed if two first calls showed the same one. A size that the model declares to vary
+    may change.
+    """
     grows = "def f(x):\n n.append(0)\n return x[:, : 2 if len(n) < 4 else 3]\nn = []\n"
     runtime, _ = load(f"{grows}def make(): return f, {INPUTS}")
     assert outputs_of(runtime)[0].shape == (1, 2)
@@ -119,7 +129,7 @@ def test_an_output_that_changes_its_form_is_refused(load):
 
 
 def test_options_are_the_factorys_keywords(load):
-    """Texts as they are; threads and backend where it has parameters of these names."""
+    """Texts are passed unchanged; threads and backend go to parameters of these names."""
     source = (
         "def make(scale, threads, backend='cpu'): return (lambda x: x * float(scale) + "
         f"threads), {INPUTS}"
@@ -130,7 +140,7 @@ def test_options_are_the_factorys_keywords(load):
 
 
 def test_what_a_factory_does_not_take_is_refused(load):
-    """A record never claims what was not set."""
+    """A record never claims a setting that was not applied."""
     for options, text in [
         (Options(extra={"scales": "1"}), "takes no option 'scales'"),
         (Options(threads=4), "has no parameter `threads`, so 4 cannot be set"),
@@ -142,7 +152,10 @@ def test_what_a_factory_does_not_take_is_refused(load):
 
 
 def test_the_identity_is_of_source_and_weights(load, tmp_path):
-    """Other weights or another source are another model; one without weights has the hash of its source."""
+    """Other weights or another source are another model.
+
+    A model without weights has the hash of its source.
+    """
     source = (
         f"{MODEL}def make(): return PythonModel(call=lambda x: x, inputs=(TensorInfo('x', (1, "
         "4), 'float32'),), weights=WEIGHTS)"
@@ -164,7 +177,7 @@ def test_the_identity_is_of_source_and_weights(load, tmp_path):
 def test_files_that_options_name_are_part_of_the_identity(load, tmp_path):
     """A factory that returns a pair cannot name its weights.
 
-    Each file counts once; other texts do not.
+    Each file counts once, and other texts do not count.
     """
     source, file = f"def make(file='', text=''): return (lambda x: x), {INPUTS}", tmp_path / "w.bin"
     file.write_bytes(b"1")
@@ -181,7 +194,10 @@ def test_files_that_options_name_are_part_of_the_identity(load, tmp_path):
 
 
 def test_a_folder_that_an_option_names_counts_without_what_differs_between_copies(load, tmp_path):
-    """Hidden files (of Git, of downloads) and Python's caches; as in a folder of weights."""
+    """Hidden files (of Git, of downloads) and Python's caches do not count.
+
+    The same holds for a folder of weights.
+    """
     folder = tmp_path / "weights"
     for name in (
         ".git/HEAD",
@@ -204,7 +220,10 @@ def test_a_folder_that_an_option_names_counts_without_what_differs_between_copie
 
 
 def test_a_folder_that_is_no_model_is_not_hashed(load, tmp_path):
-    """A data set would be read anew in each process: where weights are stated it is left out, else the line says to state them."""
+    """A data set would be read again in each process.
+
+    If weights are stated the folder is left out, otherwise the error says to state them.
+    """
     (tmp_path / "data").mkdir()
     source = (
         f"{MODEL}def make(data): return PythonModel(call=lambda x: x, inputs={INPUTS}, "
@@ -227,7 +246,10 @@ def test_a_folder_that_is_no_model_is_not_hashed(load, tmp_path):
 
 
 def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_path):
-    """Weights by a name in the code, when the module is run, the factory called or the first call made; no others."""
+    """Weights that the code names itself count, and other files do not.
+
+    They count whether they are read at import, in the factory or in the first call.
+    """
     read = "np.load(Path(__file__).with_name('w.npy'))"
     for source in (
         f"W = {read}\ndef make(): return (lambda x: x * W), {INPUTS}",
@@ -249,7 +271,7 @@ def test_files_that_the_code_reads_beside_it_are_part_of_the_identity(load, tmp_
 
 
 def test_files_that_a_run_writes_are_no_part_of_the_identity(load, tmp_path, monkeypatch):
-    """In a scratch folder below the code's, read and imported."""
+    """Files in a scratch folder below the code's are read and imported but do not count."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
     source = (
@@ -267,7 +289,7 @@ def test_files_that_a_run_writes_are_no_part_of_the_identity(load, tmp_path, mon
 
 
 def test_modules_beside_the_code_are_part_of_the_identity(load, tmp_path, monkeypatch):
-    """Those that it imported; neither others nor a library that is installed there."""
+    """Only imported modules count, and no library that is installed there."""
     hashes = []
     packages = tmp_path / ".venv" / "site-packages"
     packages.mkdir(parents=True)
@@ -287,7 +309,7 @@ def test_modules_beside_the_code_are_part_of_the_identity(load, tmp_path, monkey
 
 
 def test_the_name_is_that_of_texts_weights_or_code(load, tmp_path):
-    """Two networks from one general factory are not called alike."""
+    """Two networks from one general factory have different names."""
     (tmp_path / "tiny").mkdir()
     for file in ("w8.pt", "tiny/model.safetensors"):
         (tmp_path / file).write_bytes(b"0")
@@ -305,7 +327,7 @@ def test_the_name_is_that_of_texts_weights_or_code(load, tmp_path):
 
 
 def test_the_first_call_is_timed_where_it_is_made(load, monkeypatch):
-    """What compiles in it is in no later call; sizes that are open leave it to the engine."""
+    """Compilation in the first call is in no later one; with open sizes the engine makes it."""
     stop_time(monkeypatch)
     slow = "import time\nn = []\ndef f(x):\n n or time.sleep(0.1)\n n.append(0)\n return x\n"
     _, loaded = load(f"{slow}def make(): return f, {INPUTS}")
@@ -316,7 +338,7 @@ def test_the_first_call_is_timed_where_it_is_made(load, monkeypatch):
 
 
 def test_a_first_call_compiles_where_the_model_states_it(load):
-    """A first call is longer for other reasons too, as pages of memory that it touches first."""
+    """A first call is also longer for other reasons, such as the memory pages it touches first."""
     for fields, compiles in (("", False), ("backend='jit,cpu'", True), ("compiles=True", True)):
         model = f"PythonModel(call=lambda x: x, inputs={INPUTS}, {fields})"
         assert load(f"{MODEL}def make(): return {model}")[1].compiles_at_call == compiles, fields
@@ -340,7 +362,10 @@ class Graph(Lazy):
 
 
 def test_a_result_that_may_not_be_computed_yet_is_refused(load):
-    """MLX, dask and others return before they compute: who reads the result would wait, and the query seem to take no time."""
+    """MLX, dask and others return before they compute.
+
+    Whoever reads the result would wait, and the query would seem to take no time.
+    """
     for result, text in [
         ("Lazy()", r"cannot tell when net\.Lazy is computed: .* PythonModel\(wait=\.\.\.\)"),
         ("{'y': Graph()}", r"lazy Graph, .* end it with `\.compute\(\)`"),
@@ -351,7 +376,10 @@ def test_a_result_that_may_not_be_computed_yet_is_refused(load):
 
 
 def test_an_object_whose_arrays_only_the_model_reads_needs_its_wait(load):
-    """The arrays of JAX within it would not be waited for; with texts and numbers alone there is nothing to wait for."""
+    """JAX arrays inside such an object would not be waited for.
+
+    With texts and numbers alone there is nothing to wait for.
+    """
     model = (
         "PythonModel(call=lambda x: RESULT, inputs={'x': ('float32', (1, 4))}, arrays=lambda r: "
         "[np.ones(4)], wait=WAIT)"
@@ -366,7 +394,7 @@ def test_an_object_whose_arrays_only_the_model_reads_needs_its_wait(load):
 
 
 def test_inputs_are_where_the_model_reads_them_before_the_call(load, monkeypatch):
-    """JAX copies after `device_put` returned: its time is none of the query's."""
+    """JAX goes on copying after `device_put` returns, which must not count for the query."""
     stop_time(monkeypatch)
     copy = "import time\nclass Copy:\n def __init__(self, x): self.x, self.is_there = x, False\n"
     copy += (
@@ -381,7 +409,10 @@ def test_inputs_are_where_the_model_reads_them_before_the_call(load, monkeypatch
 
 
 def test_results_that_are_computed_later_are_waited_for(load, monkeypatch):
-    """The call returns when `block_until_ready` has; so it does where only the first call can show how to wait."""
+    """The call returns when `block_until_ready` has returned.
+
+    This also holds where only the first call can show how to wait.
+    """
     stop_time(monkeypatch)
     source = (
         "import time\nclass Later:\n dtype = 'float32'\n shape = (1, 4)\n def __init__(self, x): "
@@ -401,7 +432,7 @@ def test_results_that_are_computed_later_are_waited_for(load, monkeypatch):
 
 
 def test_a_models_own_functions_are_used(load, caplog):
-    """To place inputs, wait, read results, report facts and close."""
+    """They place inputs, wait, read results, report facts and close."""
     source = MODEL + (
         "log = []\ndef make(): return PythonModel(call=lambda x: x + 1, inputs=(TensorInfo('x', "
         "(1, 4), 'float32'),), "
@@ -442,7 +473,10 @@ Placed.__module__ = "jaxlib.array"
 
 
 def test_the_device_that_results_show_is_recorded(load):
-    """Runs on a GPU and on the processor are two cases; one on another device than was asked for is refused."""
+    """Runs on a GPU and on the processor are two cases.
+
+    A device other than the one asked for is refused.
+    """
     for platform, size, backend, recorded in [
         ("cpu", 4, None, "callable,cpu"),
         ("gpu", None, None, "callable,gpu:1"),
@@ -468,9 +502,9 @@ def test_the_device_that_results_show_is_recorded(load):
 
 
 def test_the_framework_is_that_of_the_results(load, monkeypatch):
-    """Of several that are imported; none is named where the results are of none.
+    """Of several imported frameworks none is named if the results belong to none.
 
-    The versions of all are facts.
+    The versions of all are recorded as facts.
     """
     for name in ("jax", "tensorflow"):
         monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(__version__="1.5"))
@@ -487,7 +521,10 @@ def test_the_framework_is_that_of_the_results(load, monkeypatch):
 
 @pytest.mark.torch
 def test_the_precision_is_that_of_parameters_that_can_be_seen(load):
-    """In the variables around the function, as of results before they are read: numpy has no bfloat16."""
+    """Parameters are found in the variables around the function.
+
+    Results count before they are read, because NumPy has no bfloat16.
+    """
     for module, call, precision in [
         (
             "torch.nn.Linear(4, 2, dtype=torch.bfloat16)",
@@ -501,7 +538,7 @@ def test_the_precision_is_that_of_parameters_that_can_be_seen(load):
 
 
 def test_a_check_runs_nothing(tmp_path):
-    """What is no Python is refused; what would go wrong when it runs is left to the run."""
+    """Invalid Python is refused, and errors at run time are left to the run."""
     (tmp_path / "net.py").write_text("raise SystemExit('this was run')")
     runtime = create("python")
     runtime.check(tmp_path / "net.py:make", Options())
@@ -519,7 +556,7 @@ class Answer:
 
 
 def test_results_are_read_in_any_nesting():
-    """Tuples, lists, mappings and dataclasses, in order; what is None is left out."""
+    """Tuples, lists, mappings and dataclasses are read in order, and None is left out."""
     result = Answer(OrderedDict(a=X, b=[2 * X, (3.0, True)]), None)
     arrays = arrays_of(result)
     assert [array.tolist() for array in arrays] == [X.tolist(), (2 * X).tolist(), 3.0, True]
@@ -530,7 +567,7 @@ def test_results_are_read_in_any_nesting():
 
 @pytest.mark.torch
 def test_tensors_of_pytorch_are_read():
-    """Also those of types that numpy lacks, or with a gradient."""
+    """Tensors with a gradient or of a type that NumPy lacks are read too."""
     torch = importlib.import_module("torch")
     arrays = arrays_of(
         [torch.tensor([1.5], dtype=torch.bfloat16), torch.ones(2, requires_grad=True)]
@@ -542,7 +579,7 @@ def test_tensors_of_pytorch_are_read():
 
 
 def test_a_library_of_the_files_name_is_not_replaced(load):
-    """A factory in types.py leaves `types` as it is."""
+    """A factory in types.py leaves the module `types` as it is."""
     runtime, _ = load(f"def make(): return (lambda x: x), {INPUTS}", name="types")
     assert sys.modules["types"] is types
     np.testing.assert_array_equal(outputs_of(runtime), [X])

@@ -1,4 +1,7 @@
-"""PyTorch: both formats, nested outputs, inference mode left again, and no code of a stranger run."""
+"""PyTorch runs both formats in inference mode, and no code of a stranger.
+
+Nested outputs are flattened, and inference mode is left again.
+"""
 
 import importlib.util
 import io
@@ -25,7 +28,10 @@ def torch():
 
 
 def test_an_exported_program_holds_its_tensors_and_texts(runtime, models, x):
-    """Names, shapes and dtypes come from the graph's signature, labels from the archive; PyTorch 2.5 to 2.7 wrote another one."""
+    """The graph's signature gives names, shapes and dtypes, and the archive gives labels.
+
+    PyTorch 2.5 to 2.7 wrote another kind of archive.
+    """
     loaded = runtime.load(models / "pytorch.pt2", named(models / "pytorch.pt2"))
     assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [
         ("x", (1, 4), "float32")
@@ -43,7 +49,7 @@ def test_an_exported_program_holds_its_tensors_and_texts(runtime, models, x):
 
 
 def test_torchscript_with_a_config_declares_its_input(runtime, models, x):
-    """Ultralytics writes the shape into config.txt; then the input is checked."""
+    """Ultralytics writes the shape into config.txt, against which the input is checked."""
     loaded = runtime.load(
         models / "pytorch_config.torchscript", named(models / "pytorch_config.torchscript")
     )
@@ -56,7 +62,7 @@ def test_torchscript_with_a_config_declares_its_input(runtime, models, x):
 
 
 def test_torchscript_without_one_takes_what_is_bound(runtime, models, x):
-    """TorchScript itself declares no shapes; nested outputs come flat, in order."""
+    """TorchScript itself declares no shapes; nested outputs are flattened in order."""
     loaded = runtime.load(models / "pytorch_nested.pt", named(models / "pytorch_nested.pt"))
     assert (loaded.inputs, loaded.outputs) == ((), ())
     runtime.bind([np.repeat(x, 2, axis=0)])()
@@ -66,7 +72,7 @@ def test_torchscript_without_one_takes_what_is_bound(runtime, models, x):
 
 
 def test_dictionaries_and_other_dtypes_come_flat(runtime, models, x):
-    """Numpy has no bfloat16: it comes as float32; uint8 stays."""
+    """NumPy has no bfloat16, so it becomes float32; uint8 stays."""
     loaded = runtime.load(models / "pytorch_nested.pt2", named(models / "pytorch_nested.pt2"))
     assert [info.dtype for info in loaded.outputs] == ["float32", "bfloat16", "uint8"]
     runtime.bind([x])()
@@ -77,7 +83,7 @@ def test_dictionaries_and_other_dtypes_come_flat(runtime, models, x):
 
 
 def test_the_call_runs_in_inference_mode_and_close_leaves_it(runtime, models, x, torch):
-    """No graph of gradients is kept while timing, and nothing of the mode is left behind."""
+    """No gradient graph is kept while timing, and the mode is left afterwards."""
     runtime.load(models / "pytorch.pt2", named(models / "pytorch.pt2"))
     runtime.bind([x])()
     assert runtime._last.is_inference()
@@ -86,7 +92,7 @@ def test_the_call_runs_in_inference_mode_and_close_leaves_it(runtime, models, x,
 
 
 def test_threads_and_device_are_those_that_were_asked_for(runtime, models, torch):
-    """Both pools are set; CUDA asked for is never replaced by the CPU."""
+    """Both thread pools are set, and CUDA is never replaced by the CPU."""
     for threads in (2, 1):
         runtime.load(models / "pytorch.pt2", named(models / "pytorch.pt2", threads=threads))
         assert torch.get_num_threads() == threads
@@ -97,7 +103,7 @@ def test_threads_and_device_are_those_that_were_asked_for(runtime, models, torch
 
 
 def test_a_pickle_is_refused_with_the_way_out(runtime, torch, tmp_path):
-    """A module saved with torch.save is code; the message says how to export it."""
+    """A module saved with torch.save is code, so the message says how to export it."""
     for is_zip in (True, False):
         torch.save(
             torch.nn.Linear(2, 2), tmp_path / "model.pt", _use_new_zipfile_serialization=is_zip
@@ -114,7 +120,10 @@ class _Bomb:
 
 
 def test_a_pickle_inside_a_program_holds_tensors_only(runtime, models, torch, tmp_path):
-    """torch.export.load would unpickle the example inputs without restriction after a first, restricted try."""
+    """Example inputs are unpickled with restrictions only.
+
+    torch.export.load would unpickle them without restriction after a first, restricted try.
+    """
     bomb = io.BytesIO()
     torch.save(((_Bomb(),), {}), bomb)
     path = changed(
@@ -129,7 +138,10 @@ def test_a_pickle_inside_a_program_holds_tensors_only(runtime, models, torch, tm
 def test_a_file_that_holds_code_is_opened_in_the_sandbox_or_by_its_hash(
     runtime, models, monkeypatch
 ):
-    """Both formats; a process that was started where there is no sandbox is in none, and another hash opens nothing."""
+    """Both formats are opened only in a sandbox or with a matching hash.
+
+    A process that was started where there is no sandbox is in none.
+    """
     for name in ("pytorch.pt2", "pytorch_nested.pt"):
         sha256 = model_file.sha256(models / name)
         for mark in ("", "no"):
@@ -148,7 +160,7 @@ def test_a_file_that_holds_code_is_opened_in_the_sandbox_or_by_its_hash(
 
 
 def test_a_torchvision_that_does_not_fit_is_named(runtime, models, monkeypatch, tmp_path):
-    """PyPI's, built for CUDA, beside a PyTorch for the CPU: importing it ends in a RuntimeError."""
+    """PyPI's build for CUDA beside a PyTorch for the CPU raises a RuntimeError on import."""
     (tmp_path / "torchvision.py").write_text(
         "raise RuntimeError('operator torchvision::nms does not exist')"
     )

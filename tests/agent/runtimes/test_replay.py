@@ -1,4 +1,7 @@
-"""Replay: lasts as long as recorded, gives what was recorded, and says what is wrong with a recording."""
+"""A replay lasts as long as recorded and gives the recorded outputs.
+
+Mistakes in a recording are named.
+"""
 
 import json
 import time
@@ -46,7 +49,7 @@ def played(path, count, **extra):
 
 
 def test_calls_last_as_recorded_in_turn(recording):
-    """After the last comes the first; whether they spin before the end or sleep until it."""
+    """The first call follows the last, whether calls spin before their end or sleep until it."""
     for wait in ("spin", "sleep"):
         assert played(recording(latencies_ms=[1, 2, 3]), 7, wait=wait) == pytest.approx(
             [1, 2, 3, 1, 2, 3, 1], abs=0.01
@@ -54,7 +57,10 @@ def test_calls_last_as_recorded_in_turn(recording):
 
 
 def test_before_its_end_a_call_sleeps_no_more_unless_it_may_not_spin(recording, monkeypatch):
-    """The last half millisecond, for a sleep may end late; hundreds of simulated devices share a processor, and only sleep."""
+    """A call spins in its last half millisecond, since a sleep may end late.
+
+    Hundreds of simulated devices share a processor, and only sleep.
+    """
     slept, sleep = [], time.sleep
     monkeypatch.setattr(
         time, "sleep", lambda seconds: (slept.append(seconds * 1e3), sleep(seconds))
@@ -66,7 +72,7 @@ def test_before_its_end_a_call_sleeps_no_more_unless_it_may_not_spin(recording, 
 
 
 def test_a_seed_shuffles_each_round_and_always_the_same_way(recording):
-    """Every round holds every latency; the same seed gives the same order, another seed another."""
+    """Every round holds every latency, and each seed gives its own fixed order."""
     latencies_ms = list(range(1, 21))
     seeded, repeated, other = (
         [
@@ -88,7 +94,7 @@ def test_loading_and_the_first_call_last_as_recorded(recording):
 
 
 def test_outputs_are_recorded_values_or_zeros(recording):
-    """Values have the dtype and shape that was recorded."""
+    """Values have the recorded dtype and shape."""
     path = recording(
         outputs=[
             {
@@ -114,7 +120,7 @@ def test_outputs_are_recorded_values_or_zeros(recording):
 
 
 def test_what_is_wrong_with_a_recording_is_named(recording):
-    """The message leads to the key, or to the setting."""
+    """The message leads to the key or to the setting."""
     with pytest.raises(ConfigError, match="choose spin or sleep"):
         ReplayRuntime().load(recording(), Options(extra={"wait": "pray"}))
     for change, words in [

@@ -1,4 +1,7 @@
-"""TorchScript whose forward takes a list of pictures, as scripted detectors of torchvision and D2Go: recognised by its schema."""
+"""TorchScript whose forward takes a list of pictures is recognised by its schema.
+
+Scripted detectors of torchvision and D2Go are of this kind.
+"""
 
 import importlib
 import re
@@ -95,7 +98,10 @@ def test_a_picture_goes_in_as_a_list_and_detections_come_out(runtime, scripted):
 
 
 def test_photographs_of_several_sizes_are_found_in_and_timed(scripted, tmp_path):
-    """Each keeps its size; the run says which were timed, and where there is nothing, nothing is found."""
+    """Each photograph keeps its size, and the run says which were timed.
+
+    In an empty photograph nothing is found.
+    """
     data = write_photographs(
         tmp_path,
         [

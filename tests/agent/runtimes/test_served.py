@@ -1,4 +1,7 @@
-"""A model behind a server: what is sent and read by protocol and form, what the server states, and what goes wrong."""
+"""A model behind a server is described, queried and read by protocol and form.
+
+The server's facts and its failures are tested too.
+"""
 
 import json
 import math
@@ -29,7 +32,10 @@ def network(monkeypatch):
 
 @pytest.fixture
 def served(tmp_path, network):
-    """Return a function that serves a model and loads it: the runtime, what was loaded, the script."""
+    """Return a function that serves a model and loads it.
+
+    It returns the runtime, what was loaded and the script.
+    """
     with ExitStack() as stack:
 
         def load(script=None, keys='protocol = "oip"', **changes):
@@ -53,7 +59,10 @@ def outputs_for(runtime, *inputs):
 
 
 def test_a_served_model_is_described_and_run(served):
-    """Inputs and outputs as the server declares them, the batch open, the outputs in their order."""
+    """Inputs and outputs are as the server declares them, with an open batch.
+
+    The outputs keep their order.
+    """
     every_form = ("binary_tensor_data", "model_repository")
     for keys, extensions, form in (
         ('protocol = "oip"', every_form, "oip,binary"),
@@ -72,14 +81,14 @@ def test_a_served_model_is_described_and_run(served):
 
 
 def test_a_version_in_the_file_is_a_part_of_each_path(served):
-    """Of a query's too."""
+    """A query's path has the version too."""
     runtime, _, script = served(keys='protocol = "oip"\nversion = "3"\nmodel = "double"')
     outputs_for(runtime, X)
     assert script.requests[-1][0] == "/v2/models/double/versions/3/infer"
 
 
 def test_several_inputs_and_outputs_go_by_name(served):
-    """Whatever their order in the answer."""
+    """The order of outputs in the answer does not matter."""
     script = ServedModelScript(
         inputs=[("a", "FP32", [1, 2]), ("b", "INT32", [1])],
         outputs=[("sum", "FP32", [1, 2]), ("b", "INT32", [1])],
@@ -93,7 +102,7 @@ def test_several_inputs_and_outputs_go_by_name(served):
 
 
 def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served, network):
-    """A user's connection stays open, and connects in no query."""
+    """A user's connection stays open, so that no query of a user connects."""
     runtime, loaded, _ = served()
     arrival, user = runtime.bind_concurrent([X]), runtime.bind_concurrent([X], 0)
     user().end()
@@ -106,7 +115,7 @@ def test_an_arrival_connects_within_its_latency_and_is_closed_outside(served, ne
 
 
 def test_a_server_that_closes_after_each_answer_is_named_and_not_pinged(served):
-    """Each query connects within the clock: a ping before it would open nothing."""
+    """Each query connects within its timed latency, so that a ping before it would be of no use."""
     runtime, loaded, script = served(ServedModelScript(closes=True))
     outputs_for(runtime, X)
     before = len(script.requests)
@@ -130,7 +139,7 @@ def output(**changes):
 
 
 def test_an_answer_that_is_not_as_declared_is_one_line(served):
-    """Where outputs are read; the next query of a run that reads none ends the run too."""
+    """Reading the outputs raises it; without reading, the next query ends the run."""
     for answer, message in [
         (
             output(shape=[1, 2, 2]),
@@ -156,7 +165,10 @@ def test_an_answer_that_is_not_as_declared_is_one_line(served):
 
 
 def test_an_answer_unlike_those_before_it_has_to_be_read(served):
-    """Of the same request: the first, one of another size, and an error with a status of 200; the rest are as they were."""
+    """The first answer, one of another size and an error with status 200 have to be read.
+
+    Others to the same request are as before.
+    """
     runtime, _, script = served(keys='protocol = "oip"\ntransport = "json"')
     script.instead = reply(output())
     user = runtime.bind_concurrent([X], 0)
@@ -172,7 +184,7 @@ def test_an_answer_unlike_those_before_it_has_to_be_read(served):
 
 
 def test_who_asks_alone_has_the_only_connection(served, network):
-    """Those of users take places in some servers."""
+    """Connections of users take places in some servers, so they are closed."""
     runtime, _, _ = served()
     for user in range(2):
         runtime.bind_concurrent([X], user)().end()
@@ -182,7 +194,7 @@ def test_who_asks_alone_has_the_only_connection(served, network):
 
 
 def test_inputs_that_the_server_does_not_declare_are_not_sent(served):
-    """They are refused with what it takes."""
+    """The error says which inputs the server takes."""
     runtime, _, script = served()
     before = len(script.requests)
     with pytest.raises(ConfigError, match=r"'x' takes float32 \[\?, 4\]"):
@@ -191,7 +203,7 @@ def test_inputs_that_the_server_does_not_declare_are_not_sent(served):
 
 
 def test_a_model_that_is_not_ready_is_not_loaded(served):
-    """With the server's reason."""
+    """The error gives the server's reason."""
     script = ServedModelScript(
         instead=lambda _, path: (
             (503, {}, b'{"error": "loading"}') if path.endswith("double/ready") else None
@@ -202,7 +214,7 @@ def test_a_model_that_is_not_ready_is_not_loaded(served):
 
 
 def test_an_arrival_that_is_refused_closes_its_connection(served, network):
-    """Some servers have few places for them."""
+    """Some servers have few places for connections."""
     runtime, _, script = served()
     script.instead = reply({"error": "busy"}, 503)
     with pytest.raises(AnswerError):
@@ -211,9 +223,9 @@ def test_an_arrival_that_is_refused_closes_its_connection(served, network):
 
 
 def test_what_is_no_number_is_nan(served):
-    """JSON has no NaN: some servers write it nevertheless, others null.
+    """JSON has no NaN, so some servers write it nevertheless and others write null.
 
-    It is not sent, for there it would be null.
+    A NaN input is not sent, since in JSON it would be null.
     """
     for value in (b"NaN", b"null"):
         runtime, _, script = served()
@@ -230,7 +242,7 @@ def test_what_is_no_number_is_nan(served):
 
 
 def test_a_refused_query_names_its_status_and_what_to_do(served):
-    """As one failed query: the connection is of use for the next."""
+    """It counts as one failed query, and the next one uses the same connection."""
     runtime, _, script = served()
     for status, headers, wait_s, message in [
         (429, {"Retry-After": "2"}, 2.0, "answers 429"),
@@ -248,7 +260,7 @@ def test_a_refused_query_names_its_status_and_what_to_do(served):
 
 @pytest.mark.services
 def test_a_slow_server_is_given_up_after_timeout_s(tmp_path):
-    """The next query has a connection of its own, not the late answer."""
+    """The next query has a connection of its own and does not get the late answer."""
     script = ServedModelScript(compute_s=0.6)
     with oip_server(script) as url, closing(create("served")) as runtime:
         runtime.load(server_file(tmp_path, url, 'protocol = "oip"\ntimeout_s = 0.2'), Options())
@@ -260,7 +272,7 @@ def test_a_slow_server_is_given_up_after_timeout_s(tmp_path):
 
 
 def test_a_server_that_is_gone_is_named(tmp_path, network):
-    """Before it is loaded, and in the middle."""
+    """The server may be gone before the model is loaded or during the run."""
     with closing(create("served")) as runtime:
         with oip_server(ServedModelScript(closes=True), network=network) as url:
             path = server_file(tmp_path, url)
@@ -290,7 +302,7 @@ INDEX = [{"name": f"m{number}", "version": "1", "state": "READY", "reason": ""} 
 
 
 def test_of_what_triton_lists_the_ready_models_are_those_it_has(served):
-    """It lists what did not load too, with the reason, and what it did not try to load."""
+    """Triton also lists models that failed to load, with the reason, and those it did not try."""
     listed = {"/v2/repository/index": (200, {}, json.dumps(INDEX).encode())}
     for keys, message in [
         (
@@ -309,7 +321,7 @@ def test_of_what_triton_lists_the_ready_models_are_those_it_has(served):
 
 
 def test_a_server_that_does_not_describe_its_model_has_the_remedy_of_its_status(served):
-    """It may want a key, have moved, or be another: a name of a model mends none of these."""
+    """A model's name does not help if the server wants a key, has moved or is another one."""
     moved = {"Location": "https://a.example/v2/models/double"}
     for keys, status, headers, content, remedy in [
         ("", 301, moved, b"", "it moved to 'https://a.example/v2/models/double': correct url"),
@@ -338,7 +350,7 @@ def test_a_server_that_does_not_describe_its_model_has_the_remedy_of_its_status(
 
 
 def test_a_header_that_cannot_be_sent_is_named(tmp_path):
-    """Before anything is."""
+    """The error comes before anything is sent."""
     for headers in ('"X-Key\\n" = "a"', '"X-Key" = "a\\r\\nb"', '"X-Key" = "\u2713"'):
         path = server_file(
             tmp_path, "http://127.0.0.1:9", f'protocol = "oip"\nheaders = {{{headers}}}'
@@ -349,7 +361,7 @@ def test_a_header_that_cannot_be_sent_is_named(tmp_path):
 
 @pytest.mark.needs("openssl")
 def test_an_unknown_authority_names_ca_file(tmp_path):
-    """With it the server is spoken to."""
+    """With `ca_file` the server is trusted."""
     authority = Authority(tmp_path / "ca")
     pair = authority.signed("localhost", "DNS:localhost,IP:127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -367,14 +379,14 @@ def test_an_unknown_authority_names_ca_file(tmp_path):
 
 
 def test_the_file_shows_which_runtime_reads_it(models):
-    """A protocol is of a served model; without it is a language model's server."""
+    """A file with a protocol is a served model's; without one it is a language model server's."""
     assert runtime_for(models / "served.server") == "served"
     assert runtime_for(models.parent / "generators" / "server.server") == "server"
     assert runtime_for(Path("absent.server")) == "server"
 
 
 def test_a_model_that_changes_in_a_run_ends_it(served):
-    """Figures of two versions are of none."""
+    """Figures of two versions would belong to neither."""
     runtime, _, script = served()
     outputs_for(runtime, X)
     script.version = "4"

@@ -26,7 +26,7 @@ def server_file(folder, url, keys=""):
 
 
 def test_mlserver_answers_what_its_model_computes(mlserver, tmp_path):
-    """By its metadata, in batches; the version is that of its answers."""
+    """Batches follow its metadata, and the version is that of its answers."""
     with closing(create("served")) as runtime:
         loaded = runtime.load(server_file(tmp_path, mlserver, 'model = "double"'), Options())
         assert (loaded.package, loaded.version, loaded.backend) == ("mlserver", "1.7.1", "oip,json")
@@ -39,7 +39,7 @@ def test_mlserver_answers_what_its_model_computes(mlserver, tmp_path):
 
 
 def test_binary_tensors_that_mlserver_refuses_are_one_line(mlserver, tmp_path):
-    """HTTP 422 or 500, by what its JSON reader makes of the bytes."""
+    """The status is 422 or 500, depending on how its JSON reader takes the bytes."""
     with closing(create("served")) as runtime:
         runtime.load(server_file(tmp_path, mlserver, 'transport = "binary"'), Options())
         with pytest.raises(

@@ -1,4 +1,4 @@
-"""Tensors of an answer as JSON or bytes: what is taken, and what is refused rather than converted."""
+"""Tensors of an answer are read from JSON or bytes, and refused rather than converted."""
 
 import math
 from itertools import product
@@ -26,7 +26,10 @@ def test_bfloat16_is_rounded_to_the_nearest_and_read_exactly():
 
 
 def test_an_empty_output_has_its_declared_type_and_sizes():
-    """A list without elements does not show them: `[[]]` of [1, ?, 6] are no boxes of six numbers."""
+    """A list without elements does not show its type and sizes.
+
+    `[[]]` of [1, ?, 6] is no boxes of six numbers.
+    """
     for dtype in ("bool", "int64", "float16"):
         info = TensorInfo("o", (1, None, 6), dtype)
         for values, shape in ([[]], (1, 0, 6)), ([], (0, 6)), ([], (0,)):
@@ -35,7 +38,7 @@ def test_an_empty_output_has_its_declared_type_and_sizes():
 
 
 def test_an_array_of_bytes_may_be_written_to():
-    """It is of the machine's byte order, and shares nothing with the answer."""
+    """The array has the machine's byte order and shares nothing with the answer."""
     for datatype, shape in product(
         ["BOOL", "INT8", "FP16", "FP32", "UINT64", "BF16"], [(), (0, 6), (2, 3)]
     ):
@@ -50,7 +53,10 @@ def test_an_array_of_bytes_may_be_written_to():
 
 
 def test_what_a_type_cannot_hold_is_refused():
-    """In one line, alone and beside another number: converted silently 300 would be 44."""
+    """The error is one line, as silently converted 300 would be 44.
+
+    The value is tested alone and beside another number.
+    """
     for dtype, value in [
         ("uint8", 300), ("uint8", -1), ("int8", 128), ("bool", 2), ("int64", 1 << 63), ("int64", 1 << 70), ("uint64", -1), ("uint64", 1.5),
         ("int32", 1.0), ("int32", None), ("int32", "1"), ("float32", "1.5"), ("float32", "NaN"), ("float16", 1e5), ("float32", 1e39),
@@ -68,7 +74,7 @@ def test_what_a_type_cannot_hold_is_refused():
 
 
 def test_the_largest_integers_are_exact():
-    """Beside small ones too, where NumPy alone would make floats of them."""
+    """They are exact beside small ones too, where NumPy alone would make floats of them."""
     for dtype, values in (
         ("uint64", [2**64 - 1, 5]),
         ("int64", [-(2**63), 2**63 - 1]),
@@ -78,7 +84,7 @@ def test_the_largest_integers_are_exact():
 
 
 def test_negative_sizes_are_refused():
-    """In an answer, whose product may be right."""
+    """The product of two negative sizes in an answer may be right."""
     tensor = served_tensor("o", "FP32", [-1, -1])
     for read in (
         lambda: from_list([1.0, 2.0], tensor.info, [-1, -2]),

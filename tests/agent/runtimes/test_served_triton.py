@@ -60,7 +60,7 @@ def loaded(described, opened):
 
 @pytest.mark.parametrize("transport", ["auto", "json", "binary"])
 def test_triton_answers_what_its_model_computes(loaded, transport):
-    """By its metadata, in batches; by itself it chooses bytes."""
+    """Batches follow its metadata, and binary tensors are chosen automatically."""
     runtime, facts = loaded("double", transport)
     assert (facts.package, facts.version) == ("triton", "2.51.0")
     assert facts.backend == f"oip,{'binary' if transport == 'auto' else transport}"
@@ -73,7 +73,7 @@ def test_triton_answers_what_its_model_computes(loaded, transport):
 
 
 def test_datatypes_of_its_own_come_back_as_they_were_sent(loaded):
-    """The largest and smallest values too, as bytes."""
+    """The largest and smallest values are sent as bytes too."""
     runtime, facts = loaded("bf16", "binary")
     array = np.array([[-(2.0**127), 2.0**127, 0], [1, 0, 1]], np.float32)
     assert facts.inputs[0].dtype == "float32"
@@ -84,7 +84,7 @@ def test_datatypes_of_its_own_come_back_as_they_were_sent(loaded):
 
 
 def test_a_refused_query_is_one_clear_line(loaded):
-    """With what to do."""
+    """The line says what to do."""
     for model, batch, message in [
         (
             "decoupled",

@@ -24,7 +24,7 @@ def rows(*cases):
     ),
 )
 def test_an_open_dimension_takes_any_size(opened, x, name, model):
-    """It is None in the declaration, and a batch may change from query to query."""
+    """The dimension is declared as None, and a batch may change from query to query."""
     runtime, loaded = opened(name, model)
     assert loaded.inputs[0].shape == (None, 4)
     for count in (3, 1, 2):
@@ -35,7 +35,10 @@ def test_an_open_dimension_takes_any_size(opened, x, name, model):
 
 @pytest.mark.parametrize("name", rows(("onnx",), ("openvino",)))
 def test_quantised_inputs_and_outputs_carry_their_scale(opened, name):
-    """The scale and zero point of the quantising nodes at both ends make real values of integers."""
+    """The quantising nodes at both ends give the scale and zero point.
+
+    With them integers become real values.
+    """
     for dtype, x_zero, y_zero in (("uint8", 2, 4), ("int8", -1, -5)):
         runtime, loaded = opened(name, f"onnx_{dtype}.onnx")
         (image,), (output,) = loaded.inputs, loaded.outputs

@@ -1,4 +1,7 @@
-"""ncnn: shapes from wherever something tells them, precisions as asked, outputs in the model's order."""
+"""ncnn gets its shapes from wherever they are stated, and computes as asked.
+
+Outputs are in the model's order.
+"""
 
 import importlib
 import shutil
@@ -16,7 +19,7 @@ RUNTIME = Ncnn
 
 
 def test_outputs_come_in_the_order_of_their_numbers(runtime, models, x):
-    """out1 is computed first."""
+    """The output out1 is computed first."""
     runtime.load(models / "ncnn_open.param", Options())
     runtime.bind([x])()
     np.testing.assert_array_equal(
@@ -35,7 +38,7 @@ def test_channels_rows_and_columns_keep_their_places(runtime, models):
 
 
 def test_a_model_without_a_shape_takes_any_array(runtime, models, x):
-    """As pnnx writes it; `input_shape` sets it."""
+    """pnnx writes models without a shape, and `input_shape` sets it."""
     loaded = runtime.load(models / "ncnn_open.param", Options())
     assert (loaded.inputs, loaded.outputs) == ((), ())
     loaded = runtime.load(models / "ncnn_open.param", Options(extra={"input_shape": "1x4"}))
@@ -48,7 +51,7 @@ def test_a_model_without_a_shape_takes_any_array(runtime, models, x):
 
 
 def test_the_metadata_beside_it_holds_the_shape(runtime, models, tmp_path):
-    """As in the folder that Ultralytics exports."""
+    """Ultralytics exports a folder with such metadata."""
     for suffix in ("param", "bin"):
         shutil.copy(models / f"ncnn_open.{suffix}", tmp_path / f"model.ncnn.{suffix}")
     (tmp_path / "metadata.yaml").write_text(
@@ -60,7 +63,10 @@ def test_the_metadata_beside_it_holds_the_shape(runtime, models, tmp_path):
 
 
 def test_it_computes_in_the_precision_that_is_asked_for(runtime, models):
-    """fp32 unless configured otherwise: ncnn alone would take what is fastest, which `auto` leaves as it is. Threads are what was asked."""
+    """The precision is fp32 unless configured otherwise, and `auto` leaves it to ncnn.
+
+    ncnn takes what is fastest. The number of threads is the one asked for.
+    """
     for precision, halves, backend in [
         (None, [], "cpu"),
         ("fp32", [], "cpu"),
@@ -88,21 +94,21 @@ def test_it_computes_in_the_precision_that_is_asked_for(runtime, models):
 
 
 def test_half_precision_where_the_processor_has_none_is_unavailable(runtime, models, monkeypatch):
-    """It would go on in fp32 and not say so."""
+    """ncnn would go on in fp32 without saying so."""
     monkeypatch.setattr(importlib.import_module("ncnn"), "cpu_support_arm_asimdhp", lambda: 0)
     with pytest.raises(UnavailableError, match="choose fp32 or bf16"):
         runtime.load(models / "ncnn.param", Options(extra={"precision": "fp16"}))
 
 
 def test_a_vulkan_device_that_is_not_here_is_unavailable(runtime, models, capfd):
-    """And the library's own complaints do not reach the terminal."""
+    """The library's own complaints do not reach the terminal."""
     with pytest.raises(UnavailableError, match="'vulkan:7' is none of them"):
         runtime.load(models / "ncnn.param", Options(backend="vulkan:7"))
     assert capfd.readouterr().err == ""
 
 
 def test_missing_or_short_weights_are_reported(runtime, models, tmp_path, capfd):
-    """They lie in a second file; what ncnn prints becomes the reason."""
+    """The weights are in a second file, and ncnn's output becomes the reason."""
     shutil.copy(models / "ncnn.param", tmp_path / "m.param")
     for size, words in (
         (None, "the weights of .* are not there"),
@@ -118,7 +124,7 @@ def test_missing_or_short_weights_are_reported(runtime, models, tmp_path, capfd)
 
 
 def test_only_one_item_at_a_time_is_taken(runtime, models, x):
-    """There are no batches here."""
+    """The runtime has no batches."""
     runtime.load(models / "ncnn_open.param", Options())
     with pytest.raises(ConfigError, match=r"float32 \[1, ...\]"):
         runtime.bind([np.repeat(x, 2, axis=0)])

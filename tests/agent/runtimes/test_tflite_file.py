@@ -10,7 +10,7 @@ from edgemeter.agent.runtimes import tflite_file
 
 
 def test_every_truncation_is_found(models, tmp_path):
-    """At whichever byte a file ends early (here every 17th), one line says so."""
+    """One line reports a file that ends early at any byte (here every 17th)."""
     path = tmp_path / "cut.tflite"
     for name in ("litert", "litert_int8"):
         content = (models / f"{name}.tflite").read_bytes()
@@ -31,9 +31,9 @@ def test_a_garbled_file_never_raises_anything_else(models, tmp_path):
 
 
 def test_tensors_determine_the_precision(models):
-    """Integers count only with a scale: indices are not quantised.
+    """Integers count only with a scale, because indices are not quantised.
 
-    The shipped files are what they are called.
+    The shipped files have the precision in their names.
     """
     shipped = Path(__file__).resolve().parents[3] / "models" / "shipped"
     for path, precision in [

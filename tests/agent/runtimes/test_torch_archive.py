@@ -25,7 +25,7 @@ def test_what_pytorch_writes_is_recognised_by_its_members(models):
 
 
 def test_what_is_no_model_of_pytorch_is_one_line(tmp_path):
-    """data.pkl without code, which torch.save writes; any other zip, and what is none."""
+    """Files of torch.save (data.pkl without code), other zips and other files are refused."""
     for member, words in (
         ("model/data.pkl", "is a pickle of weights or objects: export"),
         ("photos/one.jpg", "neither TorchScript nor an"),
@@ -44,7 +44,7 @@ def test_what_is_no_model_of_pytorch_is_one_line(tmp_path):
 
 
 def test_calls_of_torchvision_are_seen_in_both_forms(models, tmp_path):
-    """In the text of a script, and among the operators of a program."""
+    """They are found in a script's text and among a program's operators."""
 
     def call(name, content):
         return (

@@ -1,4 +1,4 @@
-"""torchvision's detectors, scripted, by the normal commands: equal to what torchvision itself finds."""
+"""Scripted torchvision detectors find by the normal commands what torchvision finds."""
 
 import json
 import subprocess
@@ -15,7 +15,10 @@ pytestmark = [pytest.mark.torchvision, pytest.mark.nightly]
 
 @pytest.fixture(scope="module")
 def detectors(tmp_path_factory):
-    """Return the folder of the models' files, an environment in which they run, and what differs from ours, by model."""
+    """Return the folder of the models' files, an environment to run them, and differences.
+
+    The differences from our own results are by model.
+    """
     folder, libraries = tmp_path_factory.mktemp("detectors"), tmp_path_factory.mktemp("libraries")
     torchvision_detectors.write_photographs(folder / "photographs")
     environment = torchvision_detectors.environment(requirements.torchvision_folder(), libraries)
@@ -29,7 +32,10 @@ def detectors(tmp_path_factory):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_scripted_detector_finds_what_torchvision_finds(detectors, name):
-    """Boxes, scores, labels, and masks or keypoints where there are any, to rounding: bit by bit where the same kernels run."""
+    """Boxes, scores, labels, masks and keypoints agree to rounding.
+
+    They agree bit by bit where the same kernels run.
+    """
     difference = detectors[2][name]
     assert difference["objects"] > 20 * len(PHOTOGRAPHS)
     assert difference == {

@@ -1,11 +1,14 @@
-"""Facts about right answers: texts, numbers and the letters of choices are found in what a model writes."""
+"""Right answers are found in what a model writes: texts, numbers and letters of choices."""
 
 from edgemeter.agent.engine.prompts.answer_key import AnswerKey
 from tests.fixtures.rows import table_row
 
 
 def test_a_short_text_has_to_match_by_squads_rule():
-    """The first line counts, without case, articles and punctuation; none of the answers right means that nothing is."""
+    """The first line counts, without case, articles and punctuation.
+
+    If no answer is right, nothing is the right answer.
+    """
     for answers, answer, is_right in [
         (("Paris",), "Paris.", True),
         (("Paris",), " the paris\nIt lies on the Seine.", True),
@@ -25,7 +28,10 @@ def test_a_short_text_has_to_match_by_squads_rule():
 
 
 def test_of_numbers_the_last_counts():
-    """As in arithmetic with its steps; thousands may have commas, and zeros behind the point change nothing."""
+    """The last number counts, since arithmetic comes with its steps.
+
+    Thousands may have commas, and zeros after the point change nothing.
+    """
     for right, answer, is_right in [
         ("42", "6 times 7 is 42.", True),
         ("42", "42 is 6 times 7", False),
@@ -42,7 +48,10 @@ def test_of_numbers_the_last_counts():
 
 
 def test_of_choices_the_letter_is_found():
-    """The first that stands by itself, behind the word answer if it is there; an article is no letter, nor is one without a choice."""
+    """The first letter that stands alone counts, after the word "answer" if that is present.
+
+    An article is no letter, nor is a letter that has no choice.
+    """
     key = AnswerKey(("B",), choices=4)
     assert key.rule == "letter"
     for answer in (
