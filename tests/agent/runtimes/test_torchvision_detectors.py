@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.torchvision, pytest.mark.nightly]
 
 @pytest.fixture(scope="module")
 def detectors(tmp_path_factory):
-    """Return the folder of the models' files, an environment to run them, and differences.
+    """Return the models' folder, an environment to run them in and the differences.
 
-    The differences from our own results are by model.
+    A model's difference is the one between torchvision and our runtime.
     """
     folder, libraries = tmp_path_factory.mktemp("detectors"), tmp_path_factory.mktemp("libraries")
     torchvision_detectors.write_photographs(folder / "photographs")

@@ -1,4 +1,7 @@
-"""Files that attack whoever opens them, run as a user would: none writes beside the run, shows a key, or ends in a trace."""
+"""Files that attack whoever opens them are run as a user would run them.
+
+None writes beside the run, shows a key, or ends in a traceback.
+"""
 
 import os
 import subprocess
@@ -88,7 +91,10 @@ def attacks(folder, key):
 
 @pytest.mark.nightly
 def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
-    """External data, code, sizes and pictures; each is measured, or refused in one line."""
+    """Attacks use external data, code, sizes and pictures.
+
+    Each file is measured, or refused in one line.
+    """
     home, folder = tmp_path / "home", tmp_path / "models"
     (home / ".ssh").mkdir(parents=True)
     folder.mkdir()
@@ -123,7 +129,7 @@ def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
 
 
 def test_a_model_opens_its_own_folder_only(tmp_path):
-    """External data that lies above the model, or anywhere else, is no part of what its run may read."""
+    """External data above the model, or anywhere else, may not be read by its run."""
     home, folder = tmp_path / "home", tmp_path / "models"
     (home / ".ssh").mkdir(parents=True)
     folder.mkdir()
@@ -137,7 +143,10 @@ def test_a_model_opens_its_own_folder_only(tmp_path):
 
 
 def test_an_option_that_is_too_long_for_a_name_is_no_file(tmp_path):
-    """As the inputs of a model that has many; the system answers with an error where it is asked for such a file."""
+    """The system gives an error if it is asked for a file with so long a name.
+
+    The inputs of a model that has many are such an option.
+    """
     (tmp_path / "net.py").write_text("def make(): pass")
     for text in ("x=1x4," * 60, "/".join(["y" * 100] * 60)):
         (case,) = expand(
@@ -152,7 +161,10 @@ def test_an_option_that_is_too_long_for_a_name_is_no_file(tmp_path):
 
 @pytest.mark.services
 def test_a_card_is_read_in_the_sandbox(tmp_path, monkeypatch):
-    """It may come from where the model comes from: what measures does not parse it, whose process would end with a parser's mistake."""
+    """A card may come from the same source as its model, so the agent does not parse it.
+
+    A parser's mistake would end the process that measures.
+    """
 
     def parse(*_):
         raise AssertionError("the card was read by the session")

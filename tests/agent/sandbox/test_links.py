@@ -1,4 +1,7 @@
-"""Facts about runs over links, in a real sandbox: their targets are there one by one, and nothing that lies beside these."""
+"""Runs over links see each link's target, and nothing that lies beside it.
+
+The tests use a real sandbox.
+"""
 
 import json
 import os
@@ -65,7 +68,10 @@ def run(folder, *words, **variables):
 
 @pytest.fixture
 def arrays(tmp_path):
-    """Return a folder of a home with a key, and 210 arrays to which a selection links; the model that spies lies elsewhere."""
+    """Return a folder with a key and 210 arrays to which a selection links.
+
+    The folder is in a home; the model that spies lies elsewhere.
+    """
     private = tmp_path / "home" / "private"
     private.mkdir(parents=True)
     (private / "id_rsa").write_text(SECRET)
@@ -82,7 +88,10 @@ def arrays(tmp_path):
 
 @pytest.mark.bwrap
 def test_a_model_cannot_read_beside_the_targets_of_many_links(tmp_path, arrays):
-    """The run sees all 210 arrays, says how many links it followed, and its code finds neither the key nor an array without a link."""
+    """The run sees all 210 arrays and reports how many links it followed.
+
+    Its code finds neither the key nor an array without a link.
+    """
     hidden = [str(arrays / "id_rsa"), str(arrays / "of nobody.npy")]
     ended = run(
         tmp_path, "spy.py:make", "--data", "selection", "--option", f"paths={':'.join(hidden)}"
@@ -104,7 +113,10 @@ def test_a_model_cannot_read_beside_the_targets_of_many_links(tmp_path, arrays):
 @pytest.mark.needs(module="onnxruntime")
 @pytest.mark.parametrize("has_sandbox", [pytest.param(True, marks=pytest.mark.bwrap), False])
 def test_a_link_to_a_key_ends_in_one_line_with_and_without_a_sandbox(tmp_path, arrays, has_sandbox):
-    """In the data, and beside the model as its card or its weights; the line names the link, and holds nothing of the key."""
+    """The line names the link and holds nothing of the key.
+
+    The link is in the data, or is the model's card or weights.
+    """
     (models := tmp_path / "models").mkdir()
     (models / "net.onnx").write_bytes((FIXTURES / "onnx_external.onnx").read_bytes())
     variables = {} if has_sandbox else {"PATH": str(tmp_path / "no programs")}
@@ -129,7 +141,10 @@ def test_a_link_to_a_key_ends_in_one_line_with_and_without_a_sandbox(tmp_path, a
 @pytest.mark.bwrap
 @pytest.mark.needs(module="onnxruntime")
 def test_models_in_a_cache_of_hugging_face_run(tmp_path):
-    """Model, external data and card are links to files that are named by their hash, in a folder beside that of the links."""
+    """Model, external data and card are links to files named by their hash.
+
+    The files are in a folder beside that of the links.
+    """
     (snapshot := tmp_path / "models--x" / "snapshots" / "1").mkdir(parents=True)
     (blobs := tmp_path / "models--x" / "blobs").mkdir()
     (blobs / "secret").write_text(SECRET)
@@ -148,7 +163,10 @@ def test_models_in_a_cache_of_hugging_face_run(tmp_path):
 
 @pytest.mark.bwrap
 def test_more_links_than_the_sandbox_can_show_end_in_one_line_whose_remedy_works(tmp_path, arrays):
-    """Bubblewrap's time grows with the square of their number; a copy of links of the file system takes no space."""
+    """Bubblewrap's time grows with the square of the number of links.
+
+    The remedy, a copy made of hard links, takes no space.
+    """
     for number in range(210, 1100):
         (tmp_path / "selection" / f"{number}.npy").symlink_to(arrays / "000.npy")
     words = ("spy.py:make", "--option", "paths=x", "--data")

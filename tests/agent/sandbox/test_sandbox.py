@@ -1,4 +1,7 @@
-"""Facts about the sandbox of the processes that open what others made: they reach no file, process or network but what they need."""
+"""Sandboxed processes reach no file, process or network but what they need.
+
+They are the processes that open files made by others.
+"""
 
 import json
 import os
@@ -41,7 +44,7 @@ def printed_by(code, *words, site, user=(sys.executable,), **variables):
 
 @pytest.fixture(scope="module")
 def user(request):
-    """Return the beginning of a command: the Python of the user of the test, who is confined here."""
+    """Return the beginning of a command that runs Python as the confined test user."""
     with tempfile.TemporaryDirectory(prefix="edgemeter-tests-of-users-") as name:
         Path(name).chmod(0o755)
         command = (sys.executable,)
@@ -60,7 +63,10 @@ def user(request):
 
 
 def base_python(prefix):
-    """Return a Python of this version that the user of a prefix may start, for which their shell is asked."""
+    """Return a Python of this version that the user of a command prefix may start.
+
+    The user's shell is asked.
+    """
     for name in (
         Path(sys.executable).resolve(),
         f"/usr/bin/{VERSION}",
@@ -77,7 +83,7 @@ def base_python(prefix):
 
 
 def venv(folder, base, base_folder=None):
-    """Make a virtual environment of links by hand, with the packages of this one; return its Python."""
+    """Make a virtual environment of links with this one's packages; return its Python."""
     (packages := folder / "lib" / VERSION / "site-packages").mkdir(parents=True, exist_ok=True)
     (python := folder / "bin" / "python").parent.mkdir()
     python.symlink_to(base)
@@ -110,7 +116,11 @@ def give(folder, user):
 
 @pytest.fixture
 def targets(folder, user):
-    """Return a made-up home with a key, a folder with the model, and a process of the same user with servers, shared memory and a key."""
+    """Return the paths and process that an attack tries to reach.
+
+    They are a made-up home with a key, a folder with the model, and a process of the same user with
+    servers, shared memory and a key.
+    """
     home, models = folder / "home", folder / "models"
     (home / ".ssh").mkdir(parents=True)
     models.mkdir()
@@ -152,7 +162,10 @@ PRIVATE = {
 @by_each_user
 @pytest.mark.parametrize("kind", ["run", "conversion"])
 def test_native_code_reaches_nothing_outside_its_sandbox(folder, targets, user, kind):
-    """Attempts on keys, files, sockets, processes and the kernel fail, or touch what is the sandbox's own; what a model needs works."""
+    """Attempts on keys, files, sockets, processes and the kernel fail.
+
+    Some only touch what is the sandbox's own. What a model needs works.
+    """
     before = {process.pid for process in psutil.process_iter()}
     (site := folder / "site").mkdir()
     (site / "sandbox_attacker.py").write_text(Path(intruder.__file__).read_text())
@@ -214,7 +227,7 @@ def make(targets):
 @pytest.mark.bwrap
 @by_each_user
 def test_a_python_factory_is_confined_like_the_rest(folder, targets, user):
-    """Its command succeeds only if all its attacks fail."""
+    """The factory's command succeeds only if all its attacks fail."""
     models = Path(targets["model"]).parent
     (models / "sandbox_attacker.py").write_text(Path(intruder.__file__).read_text())
     (models / "net.py").write_text(FACTORY)
@@ -241,7 +254,10 @@ def test_a_python_factory_is_confined_like_the_rest(folder, targets, user):
 @pytest.mark.bwrap
 @by_each_user
 def test_the_attempts_succeed_without_a_sandbox(folder, targets, user):
-    """A test whose attacks fail anyway would prove nothing: those that harm nobody succeed in a process of the same user."""
+    """Attacks that fail anyway would prove nothing.
+
+    Those that harm nobody succeed in a process of the same user.
+    """
     harmless = [
         "read the key", "read the key by the root of another process", "read the key by the root of any process",
         "read the variables of another process", "read /etc/passwd", "list the home", "find a secret among its variables",
@@ -274,7 +290,10 @@ def test_the_attempts_succeed_without_a_sandbox(folder, targets, user):
 
 
 def test_a_run_on_the_cpu_opens_no_accelerator(tmp_path):
-    """Neither by its runtime or backend nor by a library that an option names; a plug-in's runtime may. A Coral needs the USB bus."""
+    """Only a run whose backend, library or runtime needs an accelerator may open one.
+
+    A plug-in's runtime may open one too. A Coral also needs the USB bus.
+    """
     settings = {
         False: [{"model": "m.tflite"}, {"model": "m.onnx", "backend": "cpu"}, {"model": "m.pt2"}, {"model": "m.param"},
                 {"model": "m.tflite", "backend": "cpu-compiled"}],
@@ -311,7 +330,10 @@ print(json.dumps(reached))
 @pytest.mark.bwrap
 @by_each_user
 def test_granted_paths_have_the_names_they_have_outside(folder, user):
-    """Links to links, spaces in names, a file of a folder, a folder to write in one to read; nothing beside them, and no absent path."""
+    """Links to links, spaces in names and nested folders with other rights work.
+
+    Nothing beside the granted paths is visible, and no absent path.
+    """
     real, links, out = folder / "real data", folder / "links", folder / "real data" / "out"
     (real / "inner").mkdir(parents=True)
     out.mkdir()
@@ -377,7 +399,10 @@ def make(weights, targets):
 @pytest.mark.bwrap
 @by_each_user
 def test_a_virtual_environment_and_a_model_in_a_home_run_and_show_nothing_else_of_it(folder, user):
-    """Its interpreter lies in the home too, also behind a link with the short version, as uv's; files beside them are hidden."""
+    """The interpreter lies in the home too, and the files beside it are hidden.
+
+    It may lie behind a link with the short version, as uv's does.
+    """
     home, base = folder / "home", base_python(user[:-1])
     interpreter = home / ".local" / f"{VERSION}.0"
     files = {
@@ -433,7 +458,10 @@ thread.join()
 
 @pytest.mark.bwrap
 def test_devices_are_there_by_grant(tmp_path):
-    """The nodes that this machine has: of accelerators, and the USB bus with what describes it; Coral's library by its package."""
+    """A grant shows the accelerator nodes that this machine has, or the USB bus.
+
+    What describes the bus is visible too, and Coral's library by its package.
+    """
     (tmp_path / "sandbox_devices.py").write_text(DEVICES)
     present = [
         path
@@ -475,7 +503,7 @@ print(is_filtered, ctypes.CDLL(None).unshare(0x10000000) == 0)
 @pytest.mark.bwrap
 @by_each_user
 def test_system_calls_are_not_filtered_and_only_root_makes_user_namespaces_inside(folder, user):
-    """As docs/install.md says; bubblewrap before 0.8 cannot refuse them."""
+    """docs/install.md says so, and bubblewrap before 0.8 cannot refuse them."""
     if (
         b"--disable-userns"
         not in subprocess.run(["bwrap", "--help"], capture_output=True, check=True).stdout
@@ -502,7 +530,10 @@ except OSError:
 
 @pytest.mark.bwrap
 def test_a_client_of_a_server_has_the_network_and_a_run_has_none(tmp_path):
-    """By a name, which has to be looked up; the grant of a model at an address is that of the host's network."""
+    """The server is given by a name, which has to be looked up.
+
+    The grant of a model at an address is that of the host's network.
+    """
     (tmp_path / "sandbox_client.py").write_text(CLIENT)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -535,7 +566,10 @@ if __name__ == "__main__" and not __import__("os").environ.get("PYTHON_NESTED"):
 @pytest.mark.bwrap
 @by_each_user
 def test_what_a_sandboxed_process_starts_in_a_sandbox_is_in_its_own(folder, user):
-    """As a conversion that inspects what it wrote; there is nothing to say about it, and code may be opened."""
+    """A conversion that inspects its output is an example of such a process.
+
+    There is nothing to report, and code may be opened.
+    """
     (folder / "sandbox_nested.py").write_text(NESTED)
     printed = printed_by(STARTER, "", "{}", "sandbox_nested", site=folder, user=user)
     assert [json.loads(line) for line in printed.splitlines()] == [[True, None]] * 2
@@ -543,7 +577,10 @@ def test_what_a_sandboxed_process_starts_in_a_sandbox_is_in_its_own(folder, user
 
 @pytest.mark.bwrap
 def test_a_death_inside_is_seen_outside_as_it_was(tmp_path, monkeypatch):
-    """Exit status and signal; the number of the process, by which its memory is read, is that outside."""
+    """The exit status and the signal are passed on.
+
+    The process's number is the one outside, by which its memory is read.
+    """
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     (tmp_path / "sandbox_dying.py").write_text(
         "import os, sys; print(1, flush=True); sys.stdin.read(); exec(sys.argv[1])\n"
@@ -573,7 +610,7 @@ def test_a_death_inside_is_seen_outside_as_it_was(tmp_path, monkeypatch):
 @pytest.mark.bwrap
 @by_each_user
 def test_a_sandboxed_process_ends_with_the_process_that_started_it(folder, monkeypatch, user):
-    """Also when that is killed, and so cannot end it: no model runs on."""
+    """No model runs on, even if its starter is killed and cannot end it."""
     (folder / "sandbox_sleeper.py").write_text(
         "import time\nprint(1, flush=True)\ntime.sleep(600)\n"
     )
@@ -608,7 +645,10 @@ NO_NAMESPACES = (
     "lack", ["bubblewrap", pytest.param("namespaces", marks=pytest.mark.bwrap)]
 )
 def test_a_machine_that_confines_nothing_runs_models_and_says_so(tmp_path, lack):
-    """One line in the command's errors and in the record; `doctor` has the remedy; no unconfined conversion without the owner's word."""
+    """The command prints one line, which the record holds too.
+
+    `doctor` has the remedy. Without the owner's consent there is no unconfined conversion.
+    """
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("choom", "prlimit", "sh"):
@@ -666,7 +706,7 @@ def test_a_machine_that_confines_nothing_runs_models_and_says_so(tmp_path, lack)
 
 @pytest.mark.services
 def test_a_kernel_that_refuses_namespaces_has_its_own_words_and_remedy(tmp_path):
-    """As in a container, and on Ubuntu 24.04: bubblewrap is there, and says what failed."""
+    """In a container, and on Ubuntu 24.04, bubblewrap is present and reports what failed."""
     (tmp_path / "bwrap").write_text(
         "#!/bin/sh\necho bwrap: setting up uid map: Permission denied >&2\nexit 1\n"
     )
@@ -682,7 +722,10 @@ def test_a_kernel_that_refuses_namespaces_has_its_own_words_and_remedy(tmp_path)
 
 @pytest.mark.services
 def test_an_interrupt_while_a_sandbox_starts_leaves_no_process(tmp_path):
-    """The signal comes when bubblewrap has started and its caller does not know of it: it waits for its map of ids."""
+    """The signal comes after bubblewrap has started but before its caller knows of it.
+
+    Bubblewrap is then waiting for its map of ids.
+    """
     code = """if True:
         import signal
         from edgemeter.agent.base import interrupts

@@ -1,4 +1,7 @@
-"""Facts about cases that cannot be measured here: refused once, before the first run, and the others are measured."""
+"""Cases that cannot be measured here are refused once, before the first run.
+
+The other cases are measured.
+"""
 
 import os
 from pathlib import Path
@@ -34,7 +37,10 @@ def case_of(folder, name, **settings):
 
 
 def test_a_case_that_cannot_be_measured_is_refused_before_the_first_process(tmp_path):
-    """With the remedy, before a run lock is waited for; so is an empty model, as a download that was cut leaves one."""
+    """The refusal names the remedy and comes before the run lock is waited for.
+
+    An empty model, as a cut download leaves it, is refused too.
+    """
     for name, settings, kind, says in [
         ("m.onnx", {"runtime": "onxn"}, ConfigError, "did you mean onnx"),
         ("m_edgetpu.tflite", {"runtime": "litert"}, ConfigError, "--runtime edgetpu"),
@@ -48,7 +54,7 @@ def test_a_case_that_cannot_be_measured_is_refused_before_the_first_process(tmp_
 
 
 def test_a_refused_case_leaves_the_others(tmp_path):
-    """What this machine can measure is measured."""
+    """The cases that this machine can measure are measured."""
     cases = (
         case_of(tmp_path, "m_edgetpu.tflite", runtime="edgetpu"),
         case_of(tmp_path, "m.replay.json"),
@@ -61,7 +67,10 @@ def test_a_refused_case_leaves_the_others(tmp_path):
 
 
 def test_more_threads_than_cores_are_refused(tmp_path):
-    """More than the machine has, or than `cpus` leaves; a replay and a server compute elsewhere, and a power mode may switch cores on."""
+    """The limit is the number of the machine's cores, or of those that `cpus` leaves.
+
+    A replay and a server compute elsewhere, and a power mode may switch cores on.
+    """
     cores = sorted(os.sched_getaffinity(0))
     of_machine = {"threads": len(cores) + 1}
     for name, settings, refused in [
@@ -79,7 +88,10 @@ def test_more_threads_than_cores_are_refused(tmp_path):
 
 
 def test_a_case_with_too_many_threads_leaves_the_others(tmp_path):
-    """As in an order that was written for a larger board; alone, it ends the command with its line."""
+    """An order may have been written for a larger board.
+
+    If the case is the only one, its line ends the command.
+    """
     cases = (case_of(tmp_path, "m.onnx", threads=500), case_of(tmp_path, "m.replay.json"))
     suite, reasons = checks.runnable(Suite("s", cases))
     assert suite.cases == cases[1:]
@@ -102,7 +114,10 @@ def test_an_attached_coral_makes_the_case_possible(tmp_path):
 
 
 def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch):
-    """After a mistake or with what is absent every repeat would end with the same line; what may pass is tried twice."""
+    """A mistake or something absent would end every repeat with the same line.
+
+    A failure that may pass is tried twice.
+    """
     for kind, runs in [(ConfigError, 1), (UnavailableError, 1), (MeasurementError, 2)]:
         with table_row(kind):
 
@@ -123,7 +138,7 @@ def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch):
 
 
 def test_a_model_that_is_worth_nothing_is_not_measured_again(tmp_path, monkeypatch):
-    """The first run alone is scored, and its repeats would be sound."""
+    """Only the first run is scored, so its repeats would seem sound."""
     case = msgspec.structs.replace(case_of(tmp_path, "m.replay.json"), repeats=3)
     without_waiting(monkeypatch)
     for rule, runs in [("accuracy-gate", 1), ("failed-queries", 3)]:
@@ -139,7 +154,7 @@ def test_a_model_that_is_worth_nothing_is_not_measured_again(tmp_path, monkeypat
 
 @pytest.mark.services
 def test_what_can_be_known_is_refused_before_the_run_lock_is_asked_for(tmp_path, monkeypatch):
-    """The command ends with one line, and announces nothing."""
+    """The command ends with one line and announces nothing."""
     monkeypatch.setattr(RunLock, "wait", lambda *_: pytest.fail("the run lock is asked for"))
     environment = os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}
     (tmp_path / "cut.tflite").write_bytes((MODELS / "litert.tflite").read_bytes()[:200])
@@ -159,7 +174,10 @@ def test_what_can_be_known_is_refused_before_the_run_lock_is_asked_for(tmp_path,
 
 
 def test_cases_that_open_the_same_are_opened_once(tmp_path, monkeypatch):
-    """A sweep of threads has one model and one mistake: one process, and one line that names all of them."""
+    """A sweep of threads has one model, so that one mistake gives one line.
+
+    One process opens the model, and the line names all cases.
+    """
     opened = []
     garbled = ConfigError("it is garbled")
     monkeypatch.setattr(

@@ -10,7 +10,10 @@ from tests.fixtures.power_traces import PlayedSensor, make_trace
 
 
 class Bench:
-    """A machine whose time passes where somebody sleeps, and whose sensors read `power` all that time; `periods_ms` by their names."""
+    """A machine whose time passes in sleep and whose sensors read `power` all that time.
+
+    `periods_ms` has the sensors' periods by their names.
+    """
 
     def __init__(self, patch, power, **periods_ms):
         self.now_s, self.slept_s, self.notes = 0.0, [], []
@@ -56,7 +59,10 @@ class Bench:
 
 
 def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(monkeypatch):
-    """30 s at 5 W between two idle stretches of 20 s at 2 W, for one piece of work and for three."""
+    """A block of 30 s at 5 W lies between two idle stretches of 20 s at 2 W.
+
+    It is tested with one piece of work and with three.
+    """
     for units in (1, 3):
         bench = Bench(monkeypatch, lambda t: 5.0 if 20 <= t < 50 else 2.0)
         with bench.watch(idle_s=20.0, units=units) as watching:
@@ -70,7 +76,7 @@ def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(monkeypatch):
 
 
 def test_a_short_block_has_a_wide_interval_and_one_of_few_readings_none(monkeypatch):
-    """1.5 s at 5 W read ten times a second are not known to 1%, and half a second not at all."""
+    """1.5 s at 5 W, read ten times a second, is not known to 1%, and half a second not at all."""
     bench = Bench(monkeypatch, lambda t: (5.0 if 10 <= t < 11.5 else 2.0) + 0.01 * math.sin(7 * t))
     with bench.watch(idle_s=10.0) as watching:
         bench.sleep(1.5)
@@ -85,7 +91,7 @@ def test_a_short_block_has_a_wide_interval_and_one_of_few_readings_none(monkeypa
 
 
 def test_a_block_that_raises_is_not_hidden(monkeypatch):
-    """Its error is the caller's; nothing was seen."""
+    """The caller gets the error, and there is no result."""
     watching = Bench(monkeypatch, lambda _: 2.0).watch()
     with pytest.raises(ZeroDivisionError), watching:
         _ = 1 / 0
@@ -93,7 +99,10 @@ def test_a_block_that_raises_is_not_hidden(monkeypatch):
 
 
 def test_idle_lasts_as_long_as_the_slowest_sensor_needs_and_this_is_known_before(monkeypatch):
-    """A meter of 0.5 Hz needs 14 s: by the function that refuses shorter ones; a faster one leaves the usual 10 s."""
+    """A meter of 0.5 Hz needs 14 s of idle, and a faster one the usual 10 s.
+
+    The same function refuses stretches that are shorter.
+    """
     for periods_ms, idle_s, needs in (
         ({"slow": 2000.0, "fast": 100.0}, 14.0, ("slow", "2,000 ms", "20 s", "14 s")),
         ({"fast": 100.0}, 10.0, ("fast", "100 ms", "1 s", "0.7 s")),

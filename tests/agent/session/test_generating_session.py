@@ -56,7 +56,7 @@ def played(monkeypatch):
 
 @pytest.mark.usefixtures("played")
 def test_every_figure_of_a_run_follows_from_its_raw_samples(tmp_path):
-    """The statistics and rates are recomputed from the moments of the tokens."""
+    """The statistics and rates are recomputed from the times of the tokens."""
     record = contract_record.decode(contract_record.encode(measured(tmp_path)))
     assert record.generation is not None
     checked, differences = recompute(record)
@@ -72,7 +72,7 @@ def test_every_figure_of_a_run_follows_from_its_raw_samples(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_a_replayed_run_is_marked_and_a_short_one_noted(tmp_path):
-    """Provenance is that of the recording, and an output cut short is named."""
+    """The provenance is the recording's, and a truncated output is named."""
     record = measured(tmp_path, {"end_after_tokens": 5})
     assert record.provenance["latency"] == "replayed"
     assert record.runtime.name == "replay"

@@ -1,4 +1,7 @@
-"""Facts about the energy per token: of every request by its output tokens, and of a prompt token where each query has one output token."""
+"""Facts about the energy per token, which divides a request's energy by its output tokens.
+
+A prompt token has an energy where each query has one output token.
+"""
 
 from statistics import NormalDist
 
@@ -25,7 +28,10 @@ LONG = {"prefill_s": 4.0, "decode_s": 8.0, "timed_s": 120.0}
 
 
 def test_a_request_has_its_energy_by_its_output_tokens():
-    """6.2 J of 31 tokens are 200 mJ each, of answers of several lengths by their mean; what is unknown stays unknown."""
+    """6.2 J for 31 tokens are 200 mJ each; answers of several lengths count by their mean.
+
+    What is unknown stays unknown.
+    """
     tokens, reasons = generation_energy(REQUEST, make_generation(output_tokens=31))
     assert (tokens.output_token_gross_mj, tokens.output_token_gross_u_mj) == pytest.approx(
         (200.0, 2.0)
@@ -45,7 +51,7 @@ def test_a_request_has_its_energy_by_its_output_tokens():
 
 
 def test_a_run_of_one_token_is_all_prefill():
-    """Its requests by their prompt tokens."""
+    """The energy of its requests is divided by their prompt tokens."""
     tokens, reasons = generation_energy(
         REQUEST, make_generation(prompt_tokens=100, output_tokens=1)
     )
@@ -57,7 +63,10 @@ def test_a_run_of_one_token_is_all_prefill():
 
 
 def test_a_prompt_from_a_cache_or_of_unknown_length_has_no_energy_per_token():
-    """Of a template's cached tokens the others would seem to take a third less; hidden thoughts would count as the prompt's."""
+    """With a template's tokens cached, the others would seem to take a third less energy.
+
+    Hidden thoughts would count as the prompt's.
+    """
     for changes, word in (
         ({"cached_tokens": 1}, ""),
         ({"cached_tokens": None}, ""),
@@ -74,7 +83,7 @@ def test_a_prompt_from_a_cache_or_of_unknown_length_has_no_energy_per_token():
 
 
 def test_decoding_is_the_difference_of_two_runs_whatever_the_sensor_shows_late():
-    """1.2 s of prefill and 3 s of decoding, by sensors that could cut neither out of one run."""
+    """1.2 s of prefill and 3 s of decoding cannot be separated within one run by such sensors."""
     for late in ({}, {"lag_s": 0.5}, {"window_s": 1.0}, {"pause_s": 0.1, "lag_s": 0.5}):
         with table_row(late):
             draw, world = (
@@ -92,7 +101,10 @@ def test_decoding_is_the_difference_of_two_runs_whatever_the_sensor_shows_late()
     "requests", [{}, LONG, LONG | {"pause_s": 0.6}, LONG | {"pause_s": 0.02}], ids=str
 )
 def test_intervals_of_requests_and_of_decoding_hold_the_truth(requests, late):
-    """Of 100 intervals of 92% fewer than 87 hold it in one of twenty cells."""
+    """At least 87 of 100 intervals at a level of 92% hold the true value.
+
+    By chance fewer than 87 hold it in one of twenty cells.
+    """
     draw, world, trials = np.random.default_rng(1), GenerationWorld(**requests, **late), 100
     gross, net, decode = [], [], []
     for gain_z in [
@@ -110,7 +122,7 @@ def test_intervals_of_requests_and_of_decoding_hold_the_truth(requests, late):
 
 
 def test_a_server_on_another_machine_has_no_energy_here():
-    """Its joules are drawn elsewhere."""
+    """The server's energy is drawn on the other machine."""
     for url, is_seen in [
         ("http://127.0.0.1:8080", True),
         ("http://localhost/v1", True),

@@ -8,7 +8,7 @@ from tests.fixtures import machine_trees
 
 
 def test_a_run_that_breaks_off_leaves_no_thread_behind(tmp_path):
-    """The process died while queries were timed: the watcher ends with the observation."""
+    """The watcher ends with the observation if the process dies while queries are timed."""
     threads = threading.active_count()
     observation = Observation({}, recorded(machine_trees.raspberry_pi_5(tmp_path)))
     observation.inspect_before()

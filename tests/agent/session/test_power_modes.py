@@ -22,7 +22,10 @@ WHO = session.DeviceIdentity("bench", "lab")
 
 
 class PlayedBoard:
-    """A board in the mode 15W with the governor schedutil; `stuck` are the values that it does not take."""
+    """A board in the mode 15W with the governor schedutil.
+
+    `stuck` has the values that it does not take.
+    """
 
     def __init__(self) -> None:
         self.found = {"power_mode": "15W", "governor": "schedutil"}
@@ -100,7 +103,7 @@ def measure(suite, events=None):
 
 
 def test_the_record_is_of_the_mode_that_its_run_was_in(monkeypatch, board, tmp_path):
-    """Environment and operating point are those of the run, and afterwards the board is as it was."""
+    """Environment and operating point are the run's, and afterwards the board is restored."""
     in_this_process(monkeypatch)
     play_time(monkeypatch)
     records = measure(cases(tmp_path, governor="powersave"))
@@ -118,7 +121,7 @@ def test_the_record_is_of_the_mode_that_its_run_was_in(monkeypatch, board, tmp_p
 
 @pytest.mark.usefixtures("quick_runs")
 def test_the_board_is_set_once_for_runs_that_follow_each_other(board, tmp_path):
-    """The wait until it settles is a part of the run that comes after it."""
+    """The wait until the board settles is a part of the next run."""
     events: list[object] = []
     measure(cases(tmp_path, ("25W",), repeats=3), events)
     assert board.visits == ["25W"]
@@ -134,7 +137,7 @@ def test_the_board_is_set_once_for_runs_that_follow_each_other(board, tmp_path):
 
 @pytest.mark.usefixtures("quick_runs")
 def test_a_mode_that_does_not_take_fails_its_runs_and_no_others(board, tmp_path):
-    """One error, which names the mode; it is not tried again."""
+    """One error names the mode, which is not tried again."""
     board.stuck = {"25W"}
     outcomes = measure(cases(tmp_path, repeats=3))
     assert [str(error) for error in outcomes if isinstance(error, UnavailableError)] == [
@@ -147,7 +150,7 @@ def test_a_mode_that_does_not_take_fails_its_runs_and_no_others(board, tmp_path)
 
 @pytest.mark.usefixtures("quick_runs")
 def test_cases_without_a_setting_run_on_the_board_as_it_was(board, tmp_path):
-    """Beside others that set it; and alone they do not touch it."""
+    """They may be beside cases that set the board; alone they leave it untouched."""
     with_and_without = cases(tmp_path, (None, "25W"), repeats=1)
     records = measure(with_and_without)
     assert sorted((run.environment.power_mode, run.operating_point is None) for run in records) == [
@@ -161,7 +164,7 @@ def test_cases_without_a_setting_run_on_the_board_as_it_was(board, tmp_path):
 
 @pytest.mark.usefixtures("quick_runs")
 def test_the_board_is_put_back_whatever_ends_the_session(board, tmp_path):
-    """Ctrl-C, and a session that nobody reads to its end."""
+    """Ctrl-C may end it, or a caller that does not read the session to its end."""
 
     def end(event):
         if isinstance(event, job.Phase) and event.name == "timed":

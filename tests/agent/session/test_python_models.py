@@ -1,4 +1,7 @@
-"""Facts about runs of a factory in Python, from the command to the record: in a process and a sandbox of their own."""
+"""A Python factory is measured from the command to the record.
+
+It runs in a process and a sandbox of its own.
+"""
 
 import hashlib
 import json
@@ -92,7 +95,10 @@ def failure(tmp_path, source, *arguments):
 
 
 def test_a_factory_is_measured_as_a_file_is(run, tmp_path):
-    """The first call stands apart from those that are timed, and the identity is that of source and weights."""
+    """The first call is separate from the timed ones.
+
+    The identity is that of the source and the weights.
+    """
     record = run("net.py:make")
     assert record["runtime"]["name"] == PYTHON
     assert record["runtime"]["threads_reason"]
@@ -114,7 +120,7 @@ def test_a_factory_is_measured_as_a_file_is(run, tmp_path):
 
 
 def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path):
-    """Before the first run where it can be seen, as what the sandbox forbids, else in it."""
+    """The line comes before the first run where possible, as for what the sandbox forbids."""
     for source, text in [
         (
             "def make(): open('/etc/shadow')",
@@ -133,7 +139,10 @@ def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path):
 
 
 def test_a_model_that_takes_all_memory_ends_by_its_own_limit(tmp_path):
-    """A tenth of the machine's memory, without its swap, stays with the agent and the system: the line says what a run may take."""
+    """A tenth of the memory, without swap, is reserved for the agent and the system.
+
+    The error says how much a run may take.
+    """
     total_bytes = psutil.virtual_memory().total
     line = failure(
         tmp_path, f"import numpy as np\ndef make(): np.empty({total_bytes * 91 // 100}, np.uint8)"
@@ -146,7 +155,7 @@ def test_a_model_that_takes_all_memory_ends_by_its_own_limit(tmp_path):
 
 
 def test_a_model_that_keeps_its_results_has_a_note(run, tmp_path):
-    """Its memory grows while it is timed."""
+    """The model's memory grows while it is timed."""
     source = "import numpy as np\nkept = []\ndef f(x):\n kept.append(np.ones(100_000))\n return x\n"
     (tmp_path / "leak.py").write_text(
         f"{source}def make(): return f, {{'x': ('float32', (1, 4))}}\n"
@@ -157,7 +166,10 @@ def test_a_model_that_keeps_its_results_has_a_note(run, tmp_path):
 
 
 def test_code_reads_its_folder_and_what_options_name_and_no_more(run, tmp_path):
-    """A sandbox of the kernel keeps it from the rest, and lets it start programs, as compilers of frameworks are."""
+    """The kernel's sandbox keeps it from all other files.
+
+    It may start programs, such as the compilers of frameworks.
+    """
     source = (
         "import os, subprocess\nimport helper\n"
         "def make(extra):\n assert os.listdir(extra) == ['a.txt']\n subprocess.run(['true'], "

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.session.quiet`: a run waits for other processes, for a while, and for a steady temperature."""
+"""Facts about `edgemeter.agent.session.quiet`, which waits for a quiet machine.
+
+A run waits a while for other processes, and for a steady temperature.
+"""
 
 import pytest
 
@@ -9,7 +12,10 @@ from edgemeter.agent.session.quiet import QuietMoment, settle
 
 
 class PlayedLoad:
-    """A machine of two cores whose other processes use `busy` of them until `quiet_s`; sleeping moves its clock."""
+    """A machine of two cores whose other processes use `busy` of them until `quiet_s`.
+
+    Sleeping moves its clock.
+    """
 
     def __init__(self, quiet_s, monkeypatch):
         self.now_s, self.busy_ticks, self.quiet_s = 0.0, 0, quiet_s
@@ -27,7 +33,7 @@ class PlayedLoad:
 
 @pytest.mark.parametrize(("quiet_s", "waited_s"), [(0.0, 0.5), (3.0, 3.5), (1e9, 20.0)])
 def test_a_run_begins_in_a_quiet_moment_or_after_20_seconds(monkeypatch, quiet_s, waited_s):
-    """A moment is half a second; only a wait is an event."""
+    """A moment lasts half a second, and only a wait is an event."""
     played, events = PlayedLoad(quiet_s, monkeypatch), []
     QuietMoment(None, lambda: played.now_s, played.sleep).wait(events.append)
     assert played.now_s == pytest.approx(waited_s)
@@ -35,7 +41,7 @@ def test_a_run_begins_in_a_quiet_moment_or_after_20_seconds(monkeypatch, quiet_s
 
 
 def test_after_a_wait_in_vain_the_next_is_half_as_long(monkeypatch):
-    """Somebody who stays does not cost every run 20 s; once it was quiet, patience is back."""
+    """A lasting load does not cost every run 20 s; after a quiet moment the wait is full again."""
     played = PlayedLoad(32.0, monkeypatch)
     moment = QuietMoment(None, lambda: played.now_s, played.sleep)
     ends = []
@@ -48,7 +54,7 @@ def test_after_a_wait_in_vain_the_next_is_half_as_long(monkeypatch):
 
 
 def test_a_machine_that_does_not_show_its_load_is_not_waited_for(monkeypatch):
-    """As in a container without /proc/stat."""
+    """A container may have no /proc/stat."""
     played = PlayedLoad(1e9, monkeypatch)
     monkeypatch.setattr(quiet, "read_usage", lambda *_: None)
     QuietMoment(None, lambda: played.now_s, played.sleep).wait(pytest.fail)
@@ -66,7 +72,7 @@ def test_a_machine_that_does_not_show_its_load_is_not_waited_for(monkeypatch):
 def test_the_board_has_settled_when_its_temperature_stays(
     tmp_path, course_c, shortest_s, longest_s
 ):
-    """Within 1 C for five readings, or after a minute at the latest; the wait is an event."""
+    """It stays within 1 C for five readings, for a minute at most; the wait is an event."""
     zone, events, now_s = tmp_path / "sys/class/thermal/thermal_zone0", [], [0.0]
     zone.mkdir(parents=True)
     (zone / "type").write_text("cpu")

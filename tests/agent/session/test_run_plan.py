@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.session.run_plan`: which run comes next, when a case has enough of them, and how many are foreseen."""
+"""Facts about `edgemeter.agent.session.run_plan`, which chooses the next run.
+
+It also decides when a case has enough runs and how many are foreseen.
+"""
 
 import math
 import random
@@ -38,7 +41,10 @@ def run_of(p50_ms, **changes):
 
 
 def played(plan, outcome_of, length_s=1.0):
-    """Return the runs of a plan as (name, number), each with what `outcome_of` returns for its case and number."""
+    """Return the runs of a plan as (name, number).
+
+    Each run has the outcome that `outcome_of` returns for its case and number.
+    """
     runs = []
     for case, number in plan:
         runs.append((case.model[-6], number))
@@ -47,7 +53,7 @@ def played(plan, outcome_of, length_s=1.0):
 
 
 def test_a_case_is_measured_until_its_figures_are_precise():
-    """Three runs that agree are enough; those that scatter by 4% take more."""
+    """Three runs that agree are enough, and runs that scatter by 4% need more."""
     draw = random.Random(1)  # noqa: S311
     assert len(played(RunPlan([case_of()]), lambda *_: run_of(10.0))) == 3
     plan = RunPlan([case_of()])
@@ -62,7 +68,10 @@ def test_a_case_is_measured_until_its_figures_are_precise():
 
 
 def test_more_runs_are_no_remedy_for_sessions_that_differ():
-    """On a virtual machine sessions are taken to differ by 6%, so that none is known to ± 5%: half of it is asked of the runs."""
+    """Sessions on a virtual machine are taken to differ by 6%, more than a goal of ± 5%.
+
+    Half of the goal is asked of the runs.
+    """
     values = [10.0, 10.2, 9.9, 10.1, 10.0, 9.9, 10.0]
     assert further_runs([values], 0.05, GUEST_SESSION_SD) == 0
     assert further_runs([[10.0, 10.5, 9.6]], 0.05, GUEST_SESSION_SD) > 0
@@ -74,7 +83,7 @@ def test_more_runs_are_no_remedy_for_sessions_that_differ():
 
 
 def test_each_figure_that_is_shown_has_to_be_precise():
-    """An energy that scatters keeps the runs coming, as long as there is time."""
+    """An energy that scatters asks for further runs while there is time."""
     energies = iter(make_energy(gross_mj=gross_mj) for gross_mj in (10.0, 14.0) * 20)
     runs = played(
         RunPlan([case_of(time_s=12.0)]),
@@ -95,7 +104,10 @@ def test_each_figure_that_is_shown_has_to_be_precise():
     ],
 )
 def test_the_speed_of_a_case_decides_how_long_it_is_measured(changes, runs):
-    """The latency of calls, the throughput of an offline load, of text the times to the first and to each further token."""
+    """The speed is the latency of calls or the throughput of an offline load.
+
+    For text it is the times to the first and to each further token.
+    """
 
     def run(_case, number):
         scattered = 10.0 if number % 2 else 14.0
@@ -116,7 +128,7 @@ def test_the_speed_of_a_case_decides_how_long_it_is_measured(changes, runs):
 
 
 def test_only_the_runs_that_count_decide():
-    """A run that lies apart from its siblings is disturbed; the three others agree."""
+    """A run that lies apart from its siblings is disturbed, and the three others agree."""
     values = iter((10.0, 10.0, 20.0, 10.0, 10.0))
     runs = played(
         RunPlan([case_of()]),
@@ -129,7 +141,7 @@ def test_only_the_runs_that_count_decide():
     ("disturbed", "runs"), [({1}, 4), ({0, 2}, 5), (set(range(12)), 3), ({0, 1, *range(3, 12)}, 12)]
 )
 def test_a_case_is_measured_until_three_runs_are_ok(disturbed, runs):
-    """Where one is, so that a machine that is always busy is not measured for all of the time."""
+    """This holds once one run is ok, so that a busy machine does not use all of the time."""
     states = [Verdict(state="disturbed" if number in disturbed else "ok") for number in range(12)]
     assert (
         len(
@@ -146,7 +158,7 @@ def test_a_case_is_measured_until_three_runs_are_ok(disturbed, runs):
     ("time_s", "length_s", "runs"), [(120.0, 50.0, 3), (10.0, 2.0, 5), (10.0, 2.6, 3)]
 )
 def test_no_run_begins_that_would_exceed_the_time_of_the_case(time_s, length_s, runs):
-    """But there are at least three."""
+    """At least three runs begin all the same."""
     values = iter((1.0, 2.0) * 10)
     assert (
         len(played(RunPlan([case_of(time_s=time_s)]), lambda *_: run_of(next(values)), length_s))
@@ -155,7 +167,7 @@ def test_no_run_begins_that_would_exceed_the_time_of_the_case(time_s, length_s, 
 
 
 def test_a_number_of_repeats_switches_time_and_precision_off():
-    """As a sustained run, which is one."""
+    """A sustained run, which is a single run, does the same."""
     values = iter((1.0, 2.0) * 10)
     assert (
         len(played(RunPlan([case_of(repeats=7, time_s=2.0)]), lambda *_: run_of(next(values)))) == 7
@@ -165,7 +177,7 @@ def test_a_number_of_repeats_switches_time_and_precision_off():
 
 
 def test_rounds_are_interleaved_and_hold_the_cases_that_are_not_precise_yet():
-    """AB BA BA; then B alone."""
+    """The order is AB BA BA, and then B alone."""
     scattered = iter((10.0, 12.0, 10.0, 12.0, 10.0, 12.0))
     runs = played(
         RunPlan([case_of("a"), case_of("b", time_s=5.0)]),
@@ -185,7 +197,10 @@ def test_rounds_are_interleaved_and_hold_the_cases_that_are_not_precise_yet():
 
 
 def rounds_played(ratios, **changes):
-    """Return how many rounds two cases take that are compared at 3%; b takes so many times as long as a, round by round."""
+    """Return how many rounds two cases take that are compared at 3%.
+
+    In each round b takes as many times as long as a as `ratios` says.
+    """
     plan = RunPlan([case_of("a", **changes), case_of("b", **changes)], 0.03)
     runs = played(
         plan,
@@ -211,7 +226,10 @@ def rounds_played(ratios, **changes):
     ],
 )
 def test_cases_that_are_compared_are_measured_until_their_difference_is_decided(ratios, rounds):
-    """Or until their time is used; however both scatter from round to round, each run has its pair."""
+    """They are measured until it is decided or their time is used.
+
+    Each run has its pair, however both scatter from round to round.
+    """
     assert rounds_played(ratios, time_s=20.0) == rounds
 
 
@@ -221,14 +239,14 @@ def test_figures_of_a_comparison_become_precise_where_that_is_asked_for():
 
 
 def test_one_case_that_is_compared_with_stored_runs_is_measured_until_it_is_precise():
-    """Its difference from them is not known here."""
+    """Its difference from the stored runs is not known in the plan."""
     values = iter((10.0, 12.0) * 9)
     assert len(played(RunPlan([case_of(time_s=7.0)], 0.03), lambda *_: run_of(next(values)))) == 7
     assert len(played(RunPlan([case_of(time_s=7.0)], 0.03), lambda *_: run_of(10.0))) == 3
 
 
 def test_each_case_of_a_comparison_has_as_many_runs_as_the_first_but_for_one_that_fails():
-    """Two of them may be the same case; the time of the one that has least is that of all."""
+    """Two cases may be the same, and the shortest time of a case is that of all."""
     plan = RunPlan([case_of("a", repeats=4), case_of("a", repeats=4)], 0.03)
     assert [name for name, _ in played(plan, lambda *_: run_of(10.0))] == ["a"] * 8
     assert [len(of_case.outcomes) for of_case in plan.cases] == [4, 4]
@@ -251,7 +269,7 @@ def test_each_case_of_a_comparison_has_as_many_runs_as_the_first_but_for_one_tha
 
 
 def test_as_many_runs_are_foreseen_of_each_case_that_is_compared():
-    """A number of repeats of one is that of all; the run that goes on is one of them."""
+    """One case's number of repeats is that of all, and the run in progress is one of them."""
     for repeats, expected in ((9, [18, 18, 18]), (None, [6, 6, 6])):
         plan, foreseen = (
             RunPlan([case_of("a", time_s=60.0), case_of("b", repeats=repeats, time_s=60.0)], 0.03),
@@ -264,7 +282,7 @@ def test_as_many_runs_are_foreseen_of_each_case_that_is_compared():
 
 
 def test_invalid_runs_do_not_count_and_a_case_that_fails_is_left():
-    """An error that stays ends a case at once, another after its second run."""
+    """A lasting error ends a case at once, and another error after its second run."""
     invalid = Verdict(state="invalid")
     assert (
         len(
@@ -294,7 +312,7 @@ def test_a_round_sets_the_board_to_each_mode_once():
 
 
 def test_runs_are_foreseen_from_their_spread():
-    """Before the third run three are expected; after it the spread says how many are enough.
+    """Three runs are expected at first; after the third, the spread says how many are enough.
 
     Their seconds are those of the settings.
     """

@@ -21,7 +21,10 @@ from tests.fixtures.rows import table_row
 
 
 def id_of(tmp_path, generation=None, settings=None, **facts):
-    """Return the id of the case of a run, which generated text where there is a `generation`, whatever its file."""
+    """Return the id of the case of a run, whatever its file.
+
+    The run generated text if there is a `generation`.
+    """
     (case,) = expand(
         SuiteFile(name="s", case=[Settings(model="chat.server", **(settings or {}))]), tmp_path
     ).cases
@@ -50,7 +53,7 @@ def test_the_id_of_a_case_holds_what_a_server_states(tmp_path):
 
 
 def test_the_order_of_options_makes_no_other_case(tmp_path):
-    """A suite and a command give the same ones as they like."""
+    """A suite and a command give the same options in any order."""
     ids = {
         id_of(tmp_path, make_generation(), settings={"options": options})
         for options in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"})
@@ -59,7 +62,7 @@ def test_the_order_of_options_makes_no_other_case(tmp_path):
 
 
 def test_the_id_of_a_case_holds_the_threads_that_are_recorded(tmp_path):
-    """A server chooses its own: what `--threads` asks for changes nothing, and is one case, as its identity is."""
+    """A server chooses its own threads, so `--threads` does not change the case."""
     runtime = measured().runtime
     recorded = {
         reason: [
@@ -81,7 +84,10 @@ def test_the_id_of_a_case_holds_the_threads_that_are_recorded(tmp_path):
 
 
 def test_a_run_with_a_figure_that_no_reader_accepts_gives_no_record(tmp_path):
-    """Such as an accuracy of a task that is no share: it would be lost at the collector, where nobody could measure again."""
+    """An accuracy that is not a ratio, for example, would be lost at the collector.
+
+    Nobody could measure it again there.
+    """
     for value, better, refusal in (
         (32.5, "lower", None),
         (32.5, "higher", "coco_ap exceeds 1"),

@@ -1,4 +1,4 @@
-"""Facts about sessions on a served model: what its server counted, and who else used the machine."""
+"""Sessions on a served model record what its server counted and who used the machine."""
 
 from itertools import count
 
@@ -14,7 +14,7 @@ from tests.fixtures.oip_server import ServedModelScript, oip_server, served_file
 
 @pytest.mark.services
 def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
-    """With failures, waits, ramp-up and tail."""
+    """The record has failures, waits, the ramp-up and the tail."""
     numbers = count()
 
     def refuse_some(_, path):

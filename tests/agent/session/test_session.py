@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.session.session`: whole runs on the replay runtime, in this process by a played clock, and in real ones."""
+"""Facts about `edgemeter.agent.session.session`, with whole runs on the replay runtime.
+
+The runs use this process and a played clock, or real processes.
+"""
 
 import os
 import signal
@@ -59,7 +62,7 @@ def measure(cases: contract_suite.Suite, **changes) -> list[RunRecord | Edgemete
 
 @pytest.mark.usefixtures("played")
 def test_a_run_becomes_a_complete_record(tmp_path):
-    """What was replayed is what is recorded, with everything around it."""
+    """What was replayed is recorded, with everything around it."""
     write_replay(tmp_path, load_ms=30.0, first_ms=20.0)
     events: list[object] = []
     cases = suite(tmp_path, 'model = "m.replay.json"')
@@ -109,7 +112,7 @@ def workers() -> list[psutil.Process]:
 
 @pytest.mark.usefixtures("played")
 def test_a_suite_that_compares_its_cases_measures_them_in_rounds(tmp_path):
-    """Each has its pair, whatever its own number of repeats."""
+    """Each run has its pair, whatever its case's own number of repeats."""
     for name in "mn":
         write_replay(tmp_path, name)
     path = tmp_path / "suite.toml"
@@ -125,7 +128,7 @@ def test_a_suite_that_compares_its_cases_measures_them_in_rounds(tmp_path):
 
 @pytest.mark.services
 def test_a_process_that_dies_is_an_error_that_names_the_cause(tmp_path):
-    """SIGILL, as some runtimes' wheels give on some boards, names the signal and the remedy."""
+    """SIGILL, which some runtimes' wheels raise on some boards, is named with the remedy."""
     write_replay(tmp_path, latencies_ms=[50.0])
 
     def kill(event):
@@ -143,7 +146,7 @@ def test_a_process_that_dies_is_an_error_that_names_the_cause(tmp_path):
 
 
 def test_what_a_suite_asks_for_is_checked_before_anything_runs(tmp_path):
-    """A model with another hash, and cores that are not there."""
+    """A model with another hash and cores that do not exist are refused."""
     write_replay(tmp_path)
     for line, words in (
         (f'sha256 = "{"0" * 64}"', f"not {'0' * 64}"),
@@ -165,7 +168,10 @@ def series(record: RunRecord, name: str):
 
 @pytest.mark.usefixtures("played")
 def test_offline_fills_the_batch_that_the_model_leaves_open(tmp_path):
-    """Four samples a call; throughput counts samples over the whole window, and the record holds the inputs."""
+    """With four samples a call, throughput counts samples over the whole window.
+
+    The record holds the inputs.
+    """
     write_replay(tmp_path, inputs=[{"name": "x", "shape": [None, 4], "dtype": "float32"}])
     record = single_run(tmp_path, 'scenario = "offline"', "batch = 4")
     assert record.batch == 4
@@ -179,7 +185,7 @@ def test_offline_fills_the_batch_that_the_model_leaves_open(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_the_latency_of_an_open_loop_counts_from_the_arrival(tmp_path):
-    """It is the wait and the call, which the raw samples keep apart."""
+    """It is the sum of the wait and the call, which the raw samples keep apart."""
     write_replay(tmp_path)
     record = single_run(tmp_path, 'scenario = "poisson"', "rate_per_s = 50.0")
     load = record.load
@@ -194,7 +200,7 @@ def test_the_latency_of_an_open_loop_counts_from_the_arrival(tmp_path):
 
 @pytest.mark.services
 def test_a_run_keeps_to_its_cores_and_records_them(tmp_path):
-    """The child sets its affinity; the record holds what the kernel reported there."""
+    """The child sets its affinity, and the record holds what the kernel reported there."""
     write_replay(tmp_path)
     core = max(os.sched_getaffinity(0))
     cores: list[set[int]] = []
@@ -223,7 +229,10 @@ def events(case, outcomes):
 
 
 def test_only_the_beginning_of_a_run_is_reported():
-    """Nothing while it is warmed up, timed, idles or is scored; which run of how many, and how many failed before."""
+    """The report has the run's number, the number of runs and of those that failed before.
+
+    Nothing is reported during warm-up, timing, idling and scoring.
+    """
     (case,) = expand(
         SuiteFile(name="s", case=[Settings(model=["/m/tiny.tflite"], runtime=["litert"])]),
         Path("/m"),
@@ -242,7 +251,7 @@ def test_only_the_beginning_of_a_run_is_reported():
 
 
 def test_names_of_any_length_make_a_message_that_is_accepted():
-    """A suite and a file may be called anything."""
+    """A suite and a file may have any name."""
     settings = Settings(model=["/m/tiny.tflite"], runtime=["litert"], name="m" * 5000)
     (case,) = expand(SuiteFile(name="s", case=[settings]), Path("/m")).cases
     sent = []

@@ -19,7 +19,10 @@ QUERY_NS = 50_000_000
 
 
 def half_an_hour(slower_after_s=None, ratio=1.25):
-    """Return a run of 30 minutes whose queries take 50 ms, longer by `ratio` after a time; a compressed clock."""
+    """Return a run of 30 minutes of 50 ms queries on a compressed clock.
+
+    After `slower_after_s` the queries take `ratio` times as long.
+    """
     latency, starts, now = [], [], 0
     while now < 1_800_000_000_000:
         starts.append(now)
@@ -56,7 +59,7 @@ def looks(clock_hz, temperature_c):
 
 
 def test_a_steady_run_never_throttles():
-    """180 points of 10 s, each with its median; no sensor, no clock: null."""
+    """The curve has 180 points of 10 s, each with its median; no sensor and no clock give null."""
     curve = curve_of(half_an_hour(), [], [])
     assert (len(curve.points), curve.interval_s) == (180, pytest.approx(10.0, rel=1e-3))
     assert {point.p50_ms for point in curve.points} == {50.0}
@@ -69,14 +72,17 @@ def test_a_steady_run_never_throttles():
 
 
 def test_a_latency_that_steps_up_is_dated():
-    """A quarter slower after 700 s: found there, with the numbers."""
+    """A step of a quarter after 700 s is found there, with its numbers."""
     curve = curve_of(half_an_hour(700), [], [])
     assert curve.throttled_after_s == pytest.approx(700, abs=10)
     assert curve.throttled_by == ("latency",)
 
 
 def test_a_clock_that_falls_is_dated_and_temperature_is_the_hottest_sensor():
-    """The clock drops from 2.4 to 1.8 GHz after 500 s while latency holds (for example, it waits for memory)."""
+    """The clock drops from 2.4 to 1.8 GHz after 500 s while the latency stays.
+
+    The latency may stay because, for example, the model waits for memory.
+    """
     conditions = looks(lambda t_s: 2.4e9 if t_s < 500 else 1.8e9, lambda t_s: 40 + t_s / 60)
     curve = curve_of(half_an_hour(), conditions, [])
     assert curve.throttled_after_s == pytest.approx(500, abs=10)
@@ -85,7 +91,7 @@ def test_a_clock_that_falls_is_dated_and_temperature_is_the_hottest_sensor():
 
 
 def test_power_is_that_of_the_widest_sensor_by_interval():
-    """Of a package and a wall meter the wall's trace is shown: 5 W, then 8 W."""
+    """The trace is the wall meter's and not the package's: 5 W, then 8 W."""
     readings = tuple(
         Reading(START_NS + s * 1_000_000_000, power_w=5.0 if s < 900 else 8.0) for s in range(1801)
     )
@@ -99,7 +105,7 @@ def test_power_is_that_of_the_widest_sensor_by_interval():
 
 
 def test_a_short_slowness_is_no_throttling():
-    """Two slow intervals in a row are not three; an interval without a query is skipped."""
+    """Two slow intervals in a row are too few, and an interval without a query is skipped."""
     values = [5.0] * 20 + [9.0, 9.0] + [5.0] * 10 + [9.0, None, 9.0] + [5.0] * 10
     points = tuple(CurvePoint(p50_ms=value) for value in values)
     assert sustained.judged(points, 10.0).throttled_after_s is None
@@ -118,7 +124,7 @@ def test_a_short_slowness_is_no_throttling():
 def test_false_alarms_are_rare_and_a_fifth_slower_is_found(
     scatter_ratio, false_alarms, detections, series
 ):
-    """The rates of the docstring, on 400 seeded series each."""
+    """The rates of the docstring hold on 400 seeded series each."""
     draw = np.random.default_rng(21)
 
     def throttles(level):
@@ -132,7 +138,10 @@ def test_false_alarms_are_rare_and_a_fifth_slower_is_found(
 
 
 def test_a_language_model_has_its_tpot_by_interval():
-    """Ten minutes of queries of 1 s: 100 ms to the first token, then 9 steps that take 50% longer from half-time on."""
+    """Queries of 1 s, for ten minutes, have 100 ms to the first token and then 9 steps.
+
+    The steps take 50% longer from half-time on.
+    """
     steps_ns = np.repeat([100_000_000, 150_000_000], 300)
     token = (100_000_000 + steps_ns[:, None] * np.arange(10)).ravel()
     latency = 100_000_000 + 9 * steps_ns
@@ -155,7 +164,10 @@ def test_a_language_model_has_its_tpot_by_interval():
 
 
 def frames_run(script, **changes):
-    """Return a run of frames that was played: 15 a second for ten minutes, calls as in the script (ns, by their number)."""
+    """Return a run of frames that was played: 15 a second for ten minutes.
+
+    Calls take the nanoseconds that the script gives by their number.
+    """
     world = World(script)
     settings = {
         "queries": 1,
@@ -176,7 +188,10 @@ def frames_run(script, **changes):
 
 
 def test_frames_that_are_missed_after_throttling_are_dated():
-    """40 ms until 300 s, then 50 ms, and from 400 s on 70 ms: throttled at 300 s, and frames are missed from the interval of 400 s on."""
+    """Calls of 50 ms from 300 s on throttle; calls of 70 ms from 400 s on miss frames.
+
+    Until 300 s calls take 40 ms. Frames are missed from the interval of 400 s on.
+    """
     _, run = frames_run(lambda call: (40 if call < 4500 else 50 if call < 6000 else 70) * 1_000_000)
     curve = curve_of(run, [], [])
     assert run.is_long_schedule
@@ -201,7 +216,10 @@ def test_frames_that_are_missed_after_throttling_are_dated():
 
 
 def test_less_than_a_minute_of_frames_has_no_curve():
-    """899 frames at 15 a second are short of it by one; other loads have one in mode sustained only."""
+    """899 frames at 15 a second are one short of a minute.
+
+    Other loads have a curve in mode sustained only.
+    """
     assert not frames_run(lambda _: 1_000_000, seconds=899 / 15)[1].is_long_schedule
     assert frames_run(lambda _: 1_000_000, seconds=60.0)[1].is_long_schedule
     assert not half_an_hour().is_long_schedule

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.session.together`: runs at the same time that are played, and real processes on replays."""
+"""Facts about `edgemeter.agent.session.together`, which runs models at the same time.
+
+The runs are played, or are real processes on replays.
+"""
 
 import json
 import multiprocessing
@@ -72,7 +75,7 @@ def workers() -> list[psutil.Process]:
 
 
 def test_a_round_has_each_alone_each_pair_and_all():
-    """Of two models the pair is all of them."""
+    """For two models the pair is the block of all."""
     assert together.blocks_of(2) == [(0,), (1,), (0, 1)]
     assert together.blocks_of(3) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 
@@ -83,11 +86,11 @@ NO_PID = 1 << 30
 
 @pytest.fixture
 def played(monkeypatch):
-    """Let runs take no time: a query of a model takes as many ms as its name says, twice as many beside another.
+    """Let runs take no time, with queries that are twice as slow beside another model.
 
-    Of each second that is agreed on the first model of a block is timed from 10 ms on, the others
-    until 20 ms before its end. `played` returns what fails the next run beside others, if it is
-    given.
+    A query of a model alone takes as many ms as its name says. In each second that is agreed on,
+    the first model of a block is timed from 10 ms on, and the others until 20 ms before its end.
+    `played` is a function that takes an error, by which the next run beside others fails.
     """
     failures = []
     without_waiting(monkeypatch)
@@ -128,7 +131,7 @@ def files(folder: Path, *latencies_ms: int) -> list[str]:
 
 @pytest.mark.usefixtures("played")
 def test_a_run_beside_others_is_slowed_against_its_own_alone(tmp_path):
-    """Each alone, then both, and the other way round, where the record waits for its round."""
+    """Each runs alone, then both, and in reverse order, where the record waits for its round."""
     outcomes = measure(suite(tmp_path, *files(tmp_path, 4, 9), repeats=2))
     assert [run.together is None for run in outcomes] == [
         True,
@@ -158,7 +161,7 @@ def test_a_run_beside_others_is_slowed_against_its_own_alone(tmp_path):
 
 
 def test_a_run_that_fails_beside_others_leaves_the_runs_alone(played, tmp_path):
-    """The block does not count; the next round has it again."""
+    """The block does not count, and the next round has it again."""
     played(MeasurementError("it died"))
     outcomes = measure(suite(tmp_path, *files(tmp_path, 4, 9), repeats=2))
     errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
@@ -175,7 +178,7 @@ def test_a_run_that_fails_beside_others_leaves_the_runs_alone(played, tmp_path):
 
 @pytest.mark.services
 def test_one_that_dies_in_the_middle_is_one_line_and_the_runs_alone_remain(tmp_path):
-    """The block does not count; what was measured alone does, and no process is left."""
+    """The block does not count, the runs alone do, and no process is left."""
     is_killed: list[int] = []
 
     def kill(event):
@@ -213,7 +216,7 @@ def interrupt_a_block(folder):
 
 @pytest.mark.services
 def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
-    """None goes on alone.
+    """No process goes on alone.
 
     A real signal gets a process of its own, not one in which other tests loaded a dozen native
     libraries.
@@ -228,7 +231,7 @@ def test_ctrl_c_ends_all_processes_of_a_block(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
-    """They wait for the runs alone; without these they have no slow-down."""
+    """They wait for the runs alone, without which they have no slow-down."""
     records: list[RunRecord] = []
 
     def interrupt(event):
@@ -249,7 +252,7 @@ def test_a_round_that_is_cut_short_keeps_its_runs_at_the_same_time(tmp_path):
 
 
 def test_a_group_in_which_one_sets_the_board_is_refused(tmp_path):
-    """Before anything is measured."""
+    """The group is refused before anything is measured."""
     first, second = files(tmp_path, 4, 9)
     with pytest.raises(ConfigError, match="power mode and governor are not changed"):
         suite(tmp_path, first, f'{second}\ngovernor = "performance"')
@@ -257,7 +260,7 @@ def test_a_group_in_which_one_sets_the_board_is_refused(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_two_files_of_one_content_and_name_are_refused(tmp_path):
-    """Their records would be one case: the runs of one would be divided by those of the other."""
+    """Their records would be one case, and each one's runs would be divided by the other's."""
     (case,) = files(tmp_path, 4)
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -272,7 +275,10 @@ def test_two_files_of_one_content_and_name_are_refused(tmp_path):
 
 @pytest.mark.usefixtures("played")
 def test_a_model_that_is_left_of_a_group_runs_alone(tmp_path):
-    """The one that cannot be measured is named once; two that are left of three still run together."""
+    """A model that cannot be measured is named once.
+
+    Two that are left of three still run together.
+    """
     cases = suite(tmp_path, *files(tmp_path, 4, 9, 7)).cases
     (tmp_path / "7ms.hef").write_bytes(b"x")
     absent = msgspec.structs.replace(cases[2], model=str(tmp_path / "7ms.hef"), runtime="hailo")
@@ -286,7 +292,7 @@ def test_a_model_that_is_left_of_a_group_runs_alone(tmp_path):
 
 
 def test_models_that_do_not_fit_into_the_memory_are_one_line(tmp_path):
-    """What they took alone is compared with what is available now."""
+    """The memory that they took alone is compared with what is available now."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable: 500000 kB\n")
     together.check_memory({"a": 200.0, "b": 300.0}, Machine(tmp_path))

@@ -1,4 +1,4 @@
-"""Facts about the files that people write: every sample loads, and every mistake of a file is named at once."""
+"""Files that people write: each sample loads, and all mistakes are named at once."""
 
 import msgspec
 import pytest
@@ -27,7 +27,7 @@ def switched_on(kind):
 
 
 def test_a_sample_is_of_its_kind_and_without_mistakes(tmp_path):
-    """As it is printed; only what a suite refers to is not here."""
+    """The sample is checked as it is printed; only the files that a suite names are missing."""
     for kind in files.FILES:
         path = tmp_path / "sample.toml"
         path.write_text(files.sample(kind))
@@ -42,7 +42,10 @@ def test_a_sample_is_of_its_kind_and_without_mistakes(tmp_path):
 
 
 def test_a_sample_shows_every_key_and_loads_with_all_of_them_switched_on():
-    """The suite's has keys that exclude each other; its own test switches them on one after the other."""
+    """The suite's sample has keys that exclude each other.
+
+    Its own test switches them on one after the other.
+    """
     for kind in ["agent", "alerts", "fleet"]:
         content = msgspec.toml.decode(switched_on(kind))
         assert mistakes(content, DOCUMENTS[kind]) == [], f"{kind!r}"
@@ -50,7 +53,7 @@ def test_a_sample_shows_every_key_and_loads_with_all_of_them_switched_on():
 
 
 def test_the_sample_has_a_table_for_every_sensor_with_settings(tmp_path):
-    """Out of its data sheet, with every key, and the sensor takes what stands there."""
+    """The table comes from the data sheet with every key, and the sensor takes its values."""
     path = tmp_path / "config.toml"
     path.write_text(switched_on("agent"))
     assert files.check_file(path) == ("agent", [])
@@ -61,7 +64,7 @@ def test_the_sample_has_a_table_for_every_sensor_with_settings(tmp_path):
 
 
 def test_every_mistake_in_a_configuration_is_named_at_once(tmp_path):
-    """Keys, values, sensors that there are not, their keys and their values."""
+    """Wrong keys and values, unknown sensors, and sensors' wrong keys and values are named."""
     path = tmp_path / "config.toml"
     path.write_text(
         'devise = "pi"\noutbox_limit_mb = 0\npower = ["nmvl"]\n[sensors.hwmon]\nshunt = "0.1"\n'
@@ -80,7 +83,7 @@ def test_every_mistake_in_a_configuration_is_named_at_once(tmp_path):
 
 
 def test_every_case_of_a_suite_is_checked(tmp_path):
-    """Missing files, a runtime that there is not, a file without a runtime, keys that exclude each other."""
+    """Missing files, unknown runtimes, unreadable files and conflicting keys are named."""
     (tmp_path / "here.onnx").touch()
     path = tmp_path / "suite.toml"
     path.write_text(
@@ -98,7 +101,10 @@ def test_every_case_of_a_suite_is_checked(tmp_path):
 
 
 def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
-    """The case with the typo and the one without its file; two devices of one serial, one of them with a key too many."""
+    """A case with a misspelt key and one without its file are both named.
+
+    So are two devices of one serial, one of which has an unknown key.
+    """
     path = tmp_path / "suite.toml"
     path.write_text(
         'name = "s"\n[[case]]\nmodel = "gone.onnx"\nthread = 2\n[[case]]\nmodel = "too.onnx"\n'
@@ -118,7 +124,7 @@ def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
 
 
 def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):
-    """So is one that is not there, and a kind of file that there is not."""
+    """A missing file and an unknown kind of file are refused too."""
     path = tmp_path / "broken.toml"
     path.write_text('device = "pi"\nfleet = \n')
     with pytest.raises(ConfigError, match=r"not valid TOML.*line 2.*correct that line"):
@@ -130,7 +136,7 @@ def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):
 
 
 def test_a_certificate_names_the_device_whatever_the_file_states(tmp_path):
-    """As the broker knows it."""
+    """The device has the name by which the broker knows it."""
     (tmp_path / "identity.json").write_text('{"device": "certified", "fleet": "lab"}')
     path = tmp_path / "config.toml"
     path.write_text(

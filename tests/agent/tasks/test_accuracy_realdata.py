@@ -1,4 +1,6 @@
-"""Accuracy of real models on real photographs: detectors against pycocotools, classifiers against an independent runner's figures.
+"""The accuracy of real models on real photographs equals that of independent references.
+
+Detectors are compared with pycocotools, and classifiers with an independent runner's figures.
 
 Eleven trained detectors run on 80 photographs of COCO. The reference is what pycocotools says of
 what other code decoded, of the 300 best detections of a photograph, which Ultralytics and we keep,
@@ -45,7 +47,10 @@ FROZEN_CARD = Card(
 
 @dataclass(frozen=True, slots=True)
 class Detector:
-    """A model file, the runtime that we run it by, its independent decoding, and the format that it is converted to before, if any."""
+    """A model file, the runtime that runs it and its independent decoding.
+
+    It may name the format to which the file is converted before.
+    """
 
     file: str
     runtime: str
@@ -122,7 +127,10 @@ def file_of_detector(detector, realdata, folder):
 
 
 def scored(model, runtime_name, data, card=None):
-    """Return the accuracy of a model on a data set, run as a session runs it, by a card that is recognised if none is given."""
+    """Return the accuracy of a model on a data set, run as a session runs it.
+
+    The card is recognised if none is given.
+    """
     runtime = runtimes.create(runtime_name)
     try:
         loaded = runtime.load(model, runtimes.Options(threads=2))
@@ -138,7 +146,10 @@ def scored(model, runtime_name, data, card=None):
 
 @functools.cache
 def reference(path, find, photos, annotations):
-    """Return AP, AP50 and AR (100 detections) by pycocotools: of the 300 best of each photograph, and of all."""
+    """Return AP, AP50 and AR (100 detections) by pycocotools.
+
+    They are given for the 300 best detections of each photograph and for all.
+    """
     call = _RUN[path.suffix](path)
     detections = list(plain.results(lambda photo: find(call, photo), photos, annotations))
     return plain.figures(plain.best_of(detections, KEPT), annotations), plain.figures(
@@ -179,7 +190,11 @@ def catalogued(path):
 
 @pytest.mark.parametrize("detector", [_parameter(detector) for detector in DETECTORS])
 def test_detectors_score_as_pycocotools_does(detector, realdata, tmp_path):
-    """To 0.001 on what other code decoded, 300 a photograph: AP, AP50 and AR (100 detections); AP to 0.002 without any cut."""
+    """AP, AP50 and AR (100 detections) agree with pycocotools to 0.001.
+
+    The reference scores what other code decoded, 300 detections a photograph. Without any cut AP
+    agrees to 0.002.
+    """
     path, card = file_of_detector(detector, realdata, tmp_path), None
     expected, uncut = reference(path, detector.find, *photographs(realdata))
     catalogued_ap, model = catalogued(path), path
@@ -208,7 +223,7 @@ def test_detectors_score_as_pycocotools_does(detector, realdata, tmp_path):
     ],
 )
 def test_classifiers_score_as_published(realdata, name, top1, apart):
-    """Sixty photographs of sixty classes; the background class of the model is taken off."""
+    """There are sixty photographs of sixty classes; the model's background class is removed."""
     data = open_folder(
         realdata / "images" / "imagenet_60", realdata / "annotations" / "imagenet_60_index.json"
     )

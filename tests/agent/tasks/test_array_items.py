@@ -1,4 +1,4 @@
-"""What a model gets of an item: arrays from files in its shape and type, and inputs by name in its order."""
+"""A model gets an item's arrays from files, in its shape, type and order of inputs."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,10 @@ STORED = np.rint(VALUES / 0.02).astype(np.int8) + np.int8(10)
 
 
 def test_an_array_is_shaped_and_quantised_as_the_model_declares(tmp_path):
-    """From .npy, .npz, raw float32 or raw values of the input's own type, or out of a file with others."""
+    """Arrays come from .npy, .npz, raw float32 or raw values of the input's own type.
+
+    An array may also be one of several in a file.
+    """
     np.save(tmp_path / "a.npy", VALUES)
     np.savez(tmp_path / "a.npz", anything=VALUES)
     (tmp_path / "a.bin").write_bytes(VALUES.tobytes())
@@ -40,7 +43,7 @@ def test_an_array_is_shaped_and_quantised_as_the_model_declares(tmp_path):
 
 
 def test_an_open_dimension_takes_what_is_left(tmp_path):
-    """The first, a batch, is 1; a model that declares nothing gets a batch of one."""
+    """An open first dimension, the batch, is 1; a model without declarations gets a batch of 1."""
     np.save(tmp_path / "a.npy", VALUES)
     item = item_of_file(tmp_path, "a.npy")
     for shape, expected in (
@@ -57,7 +60,7 @@ def test_an_open_dimension_takes_what_is_left(tmp_path):
 
 
 def test_a_model_of_several_inputs_takes_them_by_name(tmp_path):
-    """As a tokenizer's ids and mask."""
+    """A tokenizer's ids and mask are such inputs."""
     np.savez(tmp_path / "a.npz", mask=np.ones(4, np.int64), ids=np.arange(4))
     infos = [TensorInfo(name, (1, None), "int64") for name in ("ids", "mask")]
     inputs = array_inputs(item_of_file(tmp_path, "a.npz"), make_loaded([], infos))
@@ -76,7 +79,7 @@ def test_a_model_of_several_inputs_takes_them_by_name(tmp_path):
 
 
 def test_what_does_not_fit_ends_in_one_line(tmp_path):
-    """Another size, no array, nothing at all."""
+    """Another size, a file without an array and an empty item are refused."""
     np.save(tmp_path / "long.npy", np.zeros(7, np.float32))
     (tmp_path / "text.npy").write_text("text")
     (tmp_path / "odd.bin").write_bytes(b"123")
@@ -95,7 +98,7 @@ TASK = SimpleNamespace(prepare=lambda _index: [NAMED])
 
 
 def test_inputs_come_in_the_order_of_the_model():
-    """By their names; a model that declares none takes them as they are given."""
+    """Inputs are ordered by name; a model that declares none takes them as given."""
     declared = make_loaded(inputs=tensors((3,), (2,), names=("tokens", "mask")))
     assert [len(array) for array in prepared(TASK, 0, declared)[0]] == [3, 2]
     assert [len(array) for array in prepared(TASK, 0, make_loaded())[0]] == [2, 3]
@@ -117,7 +120,7 @@ def test_inputs_come_in_the_order_of_the_model():
 
 
 def test_an_item_may_take_several_calls_and_takes_one_at_least():
-    """Each in the order of the model; a task that prepares none has misunderstood its data."""
+    """Each call is in the model's order; a task that prepares none misunderstands its data."""
     declared = make_loaded(inputs=tensors((3,), (2,), names=("tokens", "mask")))
     twice = SimpleNamespace(prepare=lambda _index: [NAMED, NAMED])
     assert [[len(array) for array in call] for call in prepared(twice, 0, declared)] == [

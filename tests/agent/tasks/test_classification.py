@@ -41,7 +41,7 @@ def scores(*best):
 
 
 def test_top1_and_top5_are_shares_of_the_photographs(folder):
-    """Right at once, right among five, wrong: 1/3 and 2/3; the background does not count."""
+    """Right at once, right among five and wrong give 1/3 and 2/3, without the background."""
     data = open_with_truth(folder, {f"photo_{i}.png": 4 for i in range(3)})
     task = make_task(data)
     for index, answer in enumerate([scores(5, 1), scores(1, 2, 3, 4, 5), scores(1, 2, 3, 4, 6, 5)]):
@@ -60,7 +60,10 @@ def test_top1_and_top5_are_shares_of_the_photographs(folder):
 
 
 def test_copies_of_photographs_make_no_interval_narrower(tmp_path):
-    """Of 20 photographs, each five times under other names, the bounds are those of 20, and a note counts the copies."""
+    """For 20 photographs, each five times under other names, the bounds are those of 20.
+
+    A note counts the copies.
+    """
     scored = []
     for folder, times in in_folders(tmp_path, [1, 5]):
         for i in range(20 * times):
@@ -80,7 +83,10 @@ def test_copies_of_photographs_make_no_interval_narrower(tmp_path):
 
 
 def test_an_index_that_counts_from_another_class_is_reported(tmp_path):
-    """Top-1 is 0 and the model is right throughout, one class further: no ruin, a background that one side counts."""
+    """Top-1 is 0 although the model is right throughout, one class further.
+
+    The model is not ruined: one side counts a background.
+    """
     for folder, shift, word in in_folders(tmp_path, [(1, "lower"), (-1, "higher"), (0, None)]):
         with table_row(shift):
             for i in range(6):
@@ -98,7 +104,7 @@ def test_an_index_that_counts_from_another_class_is_reported(tmp_path):
 
 
 def test_of_equal_scores_the_lower_class_is_first(folder):
-    """Quantised scores tie often; the answer does not depend on the sort."""
+    """Quantised scores tie often, and the answer must not depend on the sort."""
     task = make_task(open_with_truth(folder, {"photo_0.png": 2}))
     task.predict(0, [[np.full((1, CLASSES), 9, np.uint8)]])
     assert task.score().value == 0
@@ -106,7 +112,10 @@ def test_of_equal_scores_the_lower_class_is_first(folder):
 
 
 def test_what_does_not_fit_the_model_is_refused(folder):
-    """Scores, classes and labels of another number than the card's, boxes, and an index that counts the background."""
+    """Numbers of scores, classes and labels must be the card's.
+
+    Boxes, and an index that counts the background, are refused too.
+    """
     with pytest.raises(ConfigError, match="gives 5 scores, its card has 11"):
         make_task(open_folder(folder)).predict(0, [[np.zeros((1, 5), np.uint8)]])
     for truth, labels, words in [

@@ -1,4 +1,4 @@
-"""COCO average precision on cases that can be computed by hand, and on the COCO API's own fixture."""
+"""COCO average precision is right on cases computed by hand and the COCO API's fixture."""
 
 import json
 
@@ -26,7 +26,10 @@ def test_an_annotation_with_id_zero_counts_like_any_other():
 
 @pytest.mark.realdata
 def test_the_coco_apis_own_fixture_gives_its_published_figures(realdata):
-    """One hundred images, one of them without detections: AP 0.5045806987249628 to 1e-9, and the other eleven as printed."""
+    """AP is 0.5045806987249628 to 1e-9, and the other eleven figures are as printed.
+
+    The fixture has one hundred images, one of them without detections.
+    """
     folder = realdata / "annotations" / "cocoapi_val2014_100"
     truth = json.loads((folder / "instances_val2014_100.json").read_text())
     results = json.loads((folder / "instances_val2014_fakebbox100_results.json").read_text())
@@ -48,7 +51,7 @@ def ids(truth):
 
 
 def test_a_class_without_objects_has_no_figure():
-    """Null, and its count says why; a class that is never found has zero."""
+    """It is null and its count says why, while a class that is never found has zero."""
     truth = make_truth(2, ("cat", "dog", "emu"))
     truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] != 9]
     rows = perfect_detections(truth)
@@ -59,9 +62,9 @@ def test_a_class_without_objects_has_no_figure():
 
 
 def test_bounds_hold_the_value_and_come_again():
-    """They are seeded: the same detections have the same bounds.
+    """The bounds are seeded, so the same detections have the same bounds.
 
-    Without detections AP is 0, without objects not defined.
+    Without detections AP is 0, without objects it is not defined.
     """
     # Every second object of the second half is missed.
     truth = make_truth(60, ("cat",))
@@ -78,7 +81,10 @@ def test_bounds_hold_the_value_and_come_again():
 
 
 def test_the_standard_error_is_that_of_repeated_sampling():
-    """Each image found or not by a coin: AP's spread over fresh samples is the standard error, within what so many samples can tell."""
+    """The standard error equals AP's spread over fresh samples, to sampling accuracy.
+
+    A coin decides whether each image is found.
+    """
     draw = np.random.default_rng(1)
     truth = make_truth(60, ("cat",))
     rows = perfect_detections(truth)
@@ -92,7 +98,7 @@ def test_the_standard_error_is_that_of_repeated_sampling():
 
 
 def test_a_box_without_extent_counts_as_an_object_not_found():
-    """As in the COCO API: recall ends at 1/2, whether width is 0 or negative."""
+    """As in the COCO API, recall ends at 1/2 whether the width is 0 or negative."""
     for width in (0, -16):
         truth = make_truth(2, ("cat",))
         truth["annotations"][0] |= {"bbox": [20, 20, width, 16], "area": 256}

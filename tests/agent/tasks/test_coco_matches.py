@@ -1,4 +1,7 @@
-"""Figures of objects beside those of pycocotools, on scenes full of what is decided by a rule: ties, crowds, cuts and limits."""
+"""Figures of objects equal those of pycocotools on scenes that test its rules.
+
+The scenes are full of ties, crowds, cuts and limits.
+"""
 
 from contextlib import redirect_stdout
 from io import StringIO
@@ -19,7 +22,10 @@ CATEGORIES = (3, 9, 4)
 
 
 def scene(seed, images=12, scale=1):
-    """Return a document and detections: boxes on a grid (alike overlaps, areas at the limits), scores in tenths, up to 130 of a class."""
+    """Return a document and detections: boxes on a grid, with scores in tenths.
+
+    Overlaps are alike and areas lie at the limits; a class has up to 130 detections.
+    """
     draw = np.random.default_rng(seed)
     ids = draw.permutation(images) * scale + 1
     sides = np.array([0, 8, 16, 32, 32, 64, 96])
@@ -63,7 +69,10 @@ def scene(seed, images=12, scale=1):
 
 
 def figures_of(scored, images):
-    """Return the figures, and AP of each class in the order of its id; -1 where there is none, as pycocotools has it."""
+    """Return the figures, and the AP of each class in the order of its id.
+
+    A figure that does not exist is -1, as in pycocotools.
+    """
     figures = scored.figures(images)
     by_category = [figures.by_category[number] for number in sorted(CATEGORIES)]
     return [
@@ -96,7 +105,10 @@ def evaluated(truth, rows, image_ids=None, area_ranges=None, kind="bbox"):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_all_twelve_figures_are_those_of_pycocotools(seed):
-    """Of all images and of half of them, with small ids and with large ones, and AP of each class; average precisions to the last digit."""
+    """All twelve figures and each class's AP agree, average precisions to the last digit.
+
+    They are tested on all images and on half of them, with small ids and with large ones.
+    """
     truth, rows = scene(seed, scale=1 if seed % 2 else 10_000_000)
     ids = [image["id"] for image in truth["images"]]
     scored = CocoAp(truth, rows)
@@ -111,7 +123,10 @@ def test_all_twelve_figures_are_those_of_pycocotools(seed):
 
 
 def test_of_two_objects_that_are_overlapped_alike_the_later_is_matched():
-    """The next detection, which is the later object, is then left with the earlier one, at the lower thresholds alone."""
+    """The next detection, which lies on the later object, is left with the earlier one.
+
+    It then matches at the lower thresholds alone.
+    """
     boxes = ([0, 0, 10, 10], [2, 0, 10, 10])
     annotations = [
         {"id": n, "image_id": 1, "category_id": 3, "iscrowd": 0, "area": 100, "bbox": box}
@@ -125,7 +140,10 @@ def test_of_two_objects_that_are_overlapped_alike_the_later_is_matched():
 
 
 def test_a_recall_is_reached_by_the_hit_that_pycocotools_names():
-    """For these numbers of objects the product of number and recall is rounded to above or below the hit that reaches it."""
+    """Rounding puts the product of count and recall above or below the hit that reaches it.
+
+    The tested numbers of objects have such products.
+    """
     about = {"category_id": 3, "iscrowd": 0, "area": 100, "bbox": [0, 0, 10, 10]}
     for objects in (20, 25, 50, 100):
         numbers = range(1, objects + 1)
@@ -144,7 +162,7 @@ def test_a_recall_is_reached_by_the_hit_that_pycocotools_names():
 
 
 def test_detections_of_images_and_classes_that_the_document_lacks_count_for_nothing():
-    """Neither as hits nor as false ones, and a document without images has no figures."""
+    """They are neither hits nor false alarms, and a document without images has no figures."""
     truth, rows = scene(2)
     ids = [image["id"] for image in truth["images"]]
     strangers = np.array(
@@ -163,7 +181,10 @@ HEIGHT, WIDTH = 90, 110
 
 
 def with_shapes(shaped):
-    """Return a scene with what `shaped` makes of each box as the shape of annotations and results, many of which are exactly alike."""
+    """Return a scene with `shaped` applied to each box of annotations and results.
+
+    Many of the resulting shapes are exactly alike.
+    """
     truth, rows = scene(1)
     draw = np.random.default_rng(1)
     sized = [{**image, "height": HEIGHT, "width": WIDTH} for image in truth["images"]]
@@ -212,7 +233,10 @@ def coded(outline):
 
 @pytest.mark.parametrize("kind", [MASKS, KEYPOINTS], ids=["segm", "keypoints"])
 def test_all_figures_of_shapes_are_those_of_pycocotools(kind):
-    """Twelve of masks and ten of keypoints, of all images and of half of them, and AP of each class."""
+    """Twelve figures of masks, ten of keypoints and the AP of each class agree.
+
+    They are tested on all images and on half of them.
+    """
     truth, results = with_shapes(outlined if kind is MASKS else posed)
     annotated, shapes = truth, [result[kind.key] for result in results]
     if kind is MASKS:
@@ -235,7 +259,10 @@ def test_all_figures_of_shapes_are_those_of_pycocotools(kind):
 
 
 def random_outline(draw):
-    """Return polygons of any form: crossing themselves, out of the image on any side, with corners alike, on whole pixels, or thin."""
+    """Return polygons of any form, for example thin or crossing themselves.
+
+    They may leave the image on any side, have equal corners, or lie on whole pixels.
+    """
     polygons = []
     for _ in range(draw.integers(1, 4)):
         corners = draw.uniform(-30, 140, (draw.integers(3, 12), 2)) * draw.choice(
@@ -252,7 +279,10 @@ def random_outline(draw):
 # pycocotools has not heard of numpy 2.
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 def test_a_mask_has_the_pixels_that_pycocotools_draws():
-    """To the pixel: of polygons of any form, of their codes as a text or a list, and of the pixels themselves, whose text is the same."""
+    """Masks of polygons, of run-length codes and of pixels agree to the pixel.
+
+    Codes are texts or lists; the pixels' own code is the same text.
+    """
     draw = np.random.default_rng(0)
     for _ in range(100):
         outline = random_outline(draw)
@@ -274,7 +304,10 @@ def test_a_mask_has_the_pixels_that_pycocotools_draws():
 
 
 def test_a_shape_that_cannot_be_drawn_is_refused():
-    """No polygon, half a corner, a side that no memory holds; codes of other characters, runs below 0, too many and too few pixels."""
+    """No polygon, half a corner and a side that exceeds the memory are refused.
+
+    So are codes with other characters, runs below 0, and too many or too few pixels.
+    """
     for outline, words in [
         ([], "it is empty"),
         ([[1, 2, 3, 4, 5, 6, 7]], "an x without y"),

@@ -1,4 +1,7 @@
-"""Predictions of other tools: the figures of pycocotools, and ids that are matched only where they leave no doubt."""
+"""Predictions of other tools get pycocotools's figures.
+
+Ids are matched only where they leave no doubt.
+"""
 
 import json
 import re
@@ -23,7 +26,10 @@ def scored(folder, results, truth):
 
 
 def figures(result):
-    """Return all figures in COCO's order, -1 where there is nothing to find, as pycocotools has it."""
+    """Return all figures in COCO's order, -1 where there is nothing to find.
+
+    This is as pycocotools has it.
+    """
     return [
         -1 if figure is None else figure
         for figure in (result.accuracy.value, *result.accuracy.detail.values())
@@ -31,7 +37,10 @@ def figures(result):
 
 
 def drawn_truth(images=40, categories=NAMES):
-    """Return a truth of boxes with outlines, in which two of a photograph may overlap, and some are crowds."""
+    """Return annotations of boxes with outlines, some of which overlap or are crowds.
+
+    In each photograph two objects may overlap.
+    """
     draw = np.random.default_rng(0)
     truth = {**make_truth(images, categories, 200), "annotations": []}
     for number in range(images * 4):
@@ -54,7 +63,10 @@ def drawn_truth(images=40, categories=NAMES):
 
 
 def drawn_results(truth, **changes):
-    """Return results that find most objects more or less, a fifth as another class, and some twice; none in the first photograph."""
+    """Return results that find most objects more or less exactly.
+
+    A fifth are of another class, some are found twice, and the first photograph has none.
+    """
     draw = np.random.default_rng(1)
     results = []
     for annotation in truth["annotations"][4:] * 2:
@@ -84,9 +96,9 @@ def as_text(counts):
 
 
 def test_the_figures_are_those_of_pycocotools(tmp_path):
-    """Boxes; masks, whose area is that of their boxes where they have some; to 1e-12.
+    """Figures of boxes and masks agree to 1e-12.
 
-    Images without predictions count.
+    A mask's area is that of its box where it has one. Images without predictions count.
     """
     truth = drawn_truth()
     boxes = drawn_results(truth)
@@ -111,7 +123,10 @@ def test_the_figures_are_those_of_pycocotools(tmp_path):
 
 
 def test_boxes_are_scored_where_the_annotations_have_no_masks(tmp_path):
-    """A detector of masks on annotations of boxes, some of which say so by an outline without corners."""
+    """A detector of masks can be scored on annotations of boxes.
+
+    Some annotations state their lack of a mask by an outline without corners.
+    """
     truth = drawn_truth()
     results = drawn_results(truth, segmentation=[[0, 0, 9, 0, 9, 9]])
     for annotation in truth["annotations"]:
@@ -124,7 +139,7 @@ def test_boxes_are_scored_where_the_annotations_have_no_masks(tmp_path):
 
 
 def test_poses_are_scored_as_pycocotools_scores_them(tmp_path):
-    """With boxes, whose area counts, and without."""
+    """The figures agree with boxes, whose area counts, and without."""
     draw = np.random.default_rng(2)
     truth = {**drawn_truth(categories=("person",)), "categories": PEOPLE}
     results = []
@@ -155,7 +170,7 @@ def test_poses_are_scored_as_pycocotools_scores_them(tmp_path):
 
 @pytest.mark.realdata
 def test_the_coco_apis_own_fixture_has_its_published_ap(realdata):
-    """One of its images has no predictions."""
+    """One of the fixture's images has no predictions."""
     folder = realdata / "annotations" / "cocoapi_val2014_100"
     result = score_results(
         folder / "instances_val2014_fakebbox100_results.json", folder / "instances_val2014_100.json"
@@ -173,7 +188,10 @@ def renumbered(results, first):
 
 
 def test_category_ids_that_count_from_0_or_1_are_read_so_where_the_objects_confirm_it(tmp_path):
-    """As Ultralytics writes them; the figures are those of the right ids, and a note says what was decided."""
+    """Ultralytics writes such ids.
+
+    The figures are those of the right ids, and a note says what was decided.
+    """
     truth = drawn_truth()
     results = drawn_results(truth)
     expected = scored(tmp_path, results, truth)
@@ -188,7 +206,10 @@ def test_category_ids_that_count_from_0_or_1_are_read_so_where_the_objects_confi
 
 
 def test_a_wrong_shift_never_gives_a_figure(tmp_path):
-    """Categories in another order than counted, nothing that overlaps, too many to count: an error says what was tried."""
+    """The error says which ways of counting were tried.
+
+    The categories are in another order, nothing overlaps, or there are too many to count.
+    """
     truth = drawn_truth()
     results = drawn_results(truth)
     swapped = [{**result, "category_id": (result["category_id"] - 6) % 3} for result in results]
@@ -212,7 +233,10 @@ def test_a_wrong_shift_never_gives_a_figure(tmp_path):
 
 
 def test_ids_of_the_annotations_in_another_order_keep_pycocotools_figure_with_a_warning(tmp_path):
-    """Nobody can tell a bad model from exchanged ids: the figure stands, and its warning says what the boxes show."""
+    """A bad model cannot be told from exchanged ids, so the figure stands.
+
+    The warning says what the boxes show.
+    """
     truth = drawn_truth()
     exchanged = [
         {**result, "category_id": 7 + (result["category_id"] - 6) % 3}
@@ -231,7 +255,10 @@ def test_ids_of_the_annotations_in_another_order_keep_pycocotools_figure_with_a_
 
 
 def test_what_pycocotools_passes_over_does_not_count(tmp_path):
-    """Predictions of categories that the annotations lack, with a note; of the one that only groups others too."""
+    """A note counts predictions of categories that the annotations lack.
+
+    Those of a category that only groups others count as such too.
+    """
     truth = drawn_truth()
     results = drawn_results(truth)
     expected = scored(tmp_path, results, truth).accuracy.value
@@ -242,7 +269,10 @@ def test_what_pycocotools_passes_over_does_not_count(tmp_path):
 
 
 def test_images_are_matched_by_the_names_of_their_files(tmp_path):
-    """By `file_name` where results have it, also where the ids are those of other images; one of no image is an error."""
+    """A `file_name` in the results matches, even if the ids are those of other images.
+
+    A result of no image is an error.
+    """
     truth = drawn_truth()
     results = drawn_results(truth)
     expected = scored(tmp_path, results, truth).accuracy.value
@@ -269,7 +299,7 @@ def test_images_are_matched_by_the_names_of_their_files(tmp_path):
 
 
 def test_what_is_no_list_of_results_is_refused(tmp_path):
-    """In one line."""
+    """Each refusal is one line."""
     truth = drawn_truth()
     for results, words in [
         ({}, r"not COCO's results, a list of \{image_id, category_id, bbox, score\}"),
@@ -296,6 +326,6 @@ def test_what_is_no_list_of_results_is_refused(tmp_path):
 
 
 def test_no_predictions_find_nothing(tmp_path):
-    """AP 0, of all images."""
+    """AP is 0 over all images."""
     result = scored(tmp_path, [], drawn_truth())
     assert (result.accuracy.value, result.images, result.predictions) == (0, 40, 0)

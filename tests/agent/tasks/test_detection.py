@@ -45,7 +45,10 @@ def make_task(data, outputs=None, **output):
 
 
 def perfect(scale=1.0):
-    """Return the head's output that finds the cat at 0, 8 and the dog at 16, 8, each of 16 pixels."""
+    """Return the head's output that finds the cat at 0, 8 and the dog at 16, 8.
+
+    Each is 16 pixels wide and high.
+    """
     tensor = np.zeros(HEAD, np.float32)
     tensor[0, 0, -1] = 60
     tensor[0, :, 0] = [8, 16, 16, 16, 0.9, 0]
@@ -64,7 +67,10 @@ def run(task, outputs):
 
 
 def test_a_perfect_model_scores_one(folder):
-    """The metric has its name, the images are counted, the data set's hash travels with it; comparing keeps nothing for the score."""
+    """The metric has its name, images are counted, and the result has the data set's hash.
+
+    A comparison keeps nothing for the score.
+    """
     data = open_with_truth(folder, make_truth())
     task = make_task(data)
     score = run(task, [perfect()])
@@ -82,7 +88,10 @@ def test_a_perfect_model_scores_one(folder):
 
 
 def test_small_boxes_have_an_extent_and_noise_does_not_count(folder):
-    """An object of 3 pixels of the input is small; scores below 0.05 are what a good model has of a photograph without objects."""
+    """An object of 3 pixels of the input is small.
+
+    Scores below 0.05 are what a good model gives a photograph without objects.
+    """
     for name, sides, scores, expected in [
         ("as usual", (16, 16), (0.9, 0.8), (2, 0)),
         ("small", (3, 3), (0.9, 0.8), (2, 0)),
@@ -118,7 +127,10 @@ CROWD = [
 
 
 def crowd(folder, max_detections=None):
-    """Return the task of a recognised model (or one whose card keeps so many) that found all 180 objects of a photograph."""
+    """Return the task of a recognised model that found all 180 objects of a photograph.
+
+    A card that keeps that many detections may be given.
+    """
     (folder / "crowd").mkdir()
     Image.new("RGB", (640, 640)).save(folder / "crowd" / "photo_0.png")
     truth = make_truth(images=1, categories=("cat", "dog", "cow"), size_px=640)
@@ -153,7 +165,7 @@ def crowd(folder, max_detections=None):
 
 
 def test_a_hundred_detections_of_each_class_count(tmp_path):
-    """COCO cuts by photograph and class, not by photograph: of 180 objects of three classes none is lost."""
+    """COCO cuts by photograph and class, so of 180 objects of three classes none is lost."""
     score = crowd(tmp_path).score()
     assert (score.value, score.detail["ar_100"]) == (
         pytest.approx(1, abs=1e-9),
@@ -163,7 +175,10 @@ def test_a_hundred_detections_of_each_class_count(tmp_path):
 
 
 def test_a_card_that_cuts_earlier_is_named(tmp_path):
-    """Cards were written with a limit of 100 a photograph, which AP suffers from: pycocotools finds the same, to the last digit."""
+    """Cards with a limit of 100 detections a photograph lower AP.
+
+    pycocotools finds the same AP, to the last digit.
+    """
     task = crowd(tmp_path, max_detections=100)
     score = task.score()
     assert score.detail["ar_100"] < 0.6
@@ -190,7 +205,7 @@ def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
 
 
 def test_categories_in_another_order_with_one_that_groups_them_are_matched_by_name(folder):
-    """As Roboflow writes them; results have the ids of the annotations, text too."""
+    """Roboflow writes such categories; results and text have the annotations' ids."""
     truth = make_truth(categories=("dog", "cat"))
     truth["categories"] = [
         {**category, "supercategory": "pets"} for category in truth["categories"]
@@ -212,7 +227,11 @@ def test_categories_in_another_order_with_one_that_groups_them_are_matched_by_na
 
 
 def test_what_does_not_fit_the_model_is_an_error(folder):
-    """A class beyond the card's, which a PostProcess model does not declare; boxes of the original for a thumbnail; classes alone."""
+    """A class beyond the card's, boxes of another size and classes alone are errors.
+
+    A PostProcess model does not declare its classes. The boxes are the original's, the photograph
+    is a thumbnail.
+    """
     task = tasks.create(
         make_card("tflite-postprocess", classes=2),
         make_loaded(tensors((), (), (), ()), [INPUT]),
@@ -241,7 +260,11 @@ def of(categories, **output):
 
 
 def test_classes_are_cocos_by_their_number():
-    """Of 80 in order, the gap at 12 skipped; of 90 TensorFlow's, an id less one; of 91 DETR's, the ids themselves, 0 being nothing."""
+    """80 classes are COCO's in order, 90 are TensorFlow's, and 91 are DETR's.
+
+    The 80 skip the gap at 12; the 90 are an id less one; the 91 are the ids themselves, 0 being
+    nothing.
+    """
     assert of(COCO, classes=80) == tuple(COCO_IDS)
     for classes, first, gap in ((90, 0, 11), (91, 1, 12)):
         ids = of(COCO, classes=classes)
@@ -250,7 +273,10 @@ def test_classes_are_cocos_by_their_number():
 
 
 def test_categories_that_were_numbered_anew_are_cocos_by_name():
-    """Many tools close the gaps in COCO's ids: id 13 is then another thing than TensorFlow's class 12. A few of them are found too."""
+    """Many tools close the gaps in COCO's ids.
+
+    Id 13 is then another thing than TensorFlow's class 12. A few of the categories are found too.
+    """
     for classes, first in product([80, 90, 91], [0, 1]):
         with table_row(classes, first):
             anew = [
@@ -275,7 +301,7 @@ def test_categories_that_were_numbered_anew_are_cocos_by_name():
 
 
 def test_labels_win_over_order():
-    """A model that counts its classes otherwise than the annotations is matched by name, whatever the case."""
+    """A model that orders its classes differently is matched by name, whatever the case."""
     categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
     assert of(categories, classes=2, labels=("Dog ", "CAT")) == (2, 1)
     assert of(categories, classes=4, labels=("bird", "dog", "fish", "cat")) == (None, 2, None, 1)
@@ -295,7 +321,10 @@ def test_labels_win_over_order():
 
 
 def test_classes_that_do_not_match_are_an_error():
-    """Neither as many, nor COCO's numbering, nor names; labels that contradict the order; three ids that are not COCO's for being low."""
+    """Another number, other numbering and other names are errors.
+
+    So are labels that contradict the order. Three low ids are not COCO's merely for being low.
+    """
     two, three = ({"a": 100, "b": 200}, {"screw": 1, "nut": 2, "car": 3})
     for names, output, words in [
         (two, {"classes": 3}, "3 classes, and 0 of its labels name one of the 2 categories"),
@@ -313,7 +342,11 @@ def test_classes_that_do_not_match_are_an_error():
 
 
 def test_the_error_about_classes_names_the_output_and_three_lines_for_the_card():
-    """A file without a card was guessed to be another family: families that read as many classes, else the names of its own."""
+    """A file without a card may have been taken for another family.
+
+    The error names the families that read as many classes, otherwise the class names of its own
+    family.
+    """
     outputs = (
         TensorInfo("boxes", (1, 500, 4), "float32"),
         TensorInfo("scores", (1, 500, 6), "float32"),
@@ -356,7 +389,10 @@ CAT, DOG = (10, 10, 50, 50, 0.9, 0), (60, 60, 90, 90, 0.8, 1)
 
 
 def test_boxes_match_by_class_and_overlap_one_to_one():
-    """Order and small moves do not matter; a class, a place, a missing and a doubled box do; just below the threshold still counts."""
+    """Order and small moves do not matter, and an overlap just below the threshold counts.
+
+    Another class or place, and a missing or doubled box, do matter.
+    """
     for other, ratio in [
         (detected(CAT, DOG), 1.0),
         (detected(DOG, CAT), 1.0),
@@ -374,6 +410,9 @@ def test_boxes_match_by_class_and_overlap_one_to_one():
 
 
 def test_two_predictions_without_boxes_prove_nothing():
-    """Nothing shown on either side is no agreement: a model that finds nothing would always agree with itself."""
+    """Two empty predictions are no agreement.
+
+    Otherwise a model that finds nothing would always agree with itself.
+    """
     assert matched_ratio(detected(), detected()) is None
     assert matched_ratio(detected((1, 1, 2, 2, 0.2, 0)), detected()) is None

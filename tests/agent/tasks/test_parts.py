@@ -12,7 +12,7 @@ from edgemeter.agent.tasks.parts import PARTS, Jackknifed, Share, numbered, with
 
 
 def test_two_models_get_the_same_parts_of_the_same_images():
-    """In whatever order the images come: every image is left out once."""
+    """The order of the images does not matter, and every image is left out once."""
     images = list(range(100, 145))
     subsets, other = ([], [])
     without_parts(images, lambda subset: subsets.append(set(subset)) or 0.0)
@@ -24,12 +24,15 @@ def test_two_models_get_the_same_parts_of_the_same_images():
 
 
 def test_classes_of_one_name_are_numbered():
-    """No figure of a class takes the place of another one's."""
+    """No class's figure replaces another one's."""
     assert numbered(["cat", "dog", "cat"]) == ["cat", "dog", "cat (2)"]
 
 
 def test_a_figure_without_bounds_states_why():
-    """Too few images, one part that holds all that is to be found, or no part that moves it: not the bounds 1 and 1."""
+    """Its bounds are not stated as 1 and 1.
+
+    There may be too few images, one part with all objects, or no part that changes it.
+    """
     assert Jackknifed(lambda _: 0.5).bounded(range(19)).reason == "fewer than 20 images"
     assert without_parts(range(19), lambda _: 0.5) == ()
     assert (
@@ -42,13 +45,16 @@ def test_a_figure_without_bounds_states_why():
 
 
 def test_a_share_has_bounds_where_all_is_right():
-    """Wilson's: of 100 that are right, at least 96.3% are."""
+    """By Wilson's bounds, of 100 right answers at least 96.3% are right."""
     bounds = Share(dict.fromkeys(range(100), True)).bounded(range(100))
     assert (bounds.low, bounds.high, bounds.reason) == (pytest.approx(0.963, abs=5e-4), 1.0, None)
 
 
 def test_copies_of_an_item_are_no_further_evidence():
-    """Of 20 items, each five times, the bounds are those of 20; of fewer different ones there are no bounds from parts."""
+    """For 20 items, each five times, the bounds are those of 20.
+
+    With fewer different items there are no bounds from parts.
+    """
     hard, copies = (
         np.random.default_rng(1).random(20),
         {number: number % 20 for number in range(20, 100)},
@@ -69,9 +75,9 @@ def test_copies_of_an_item_are_no_further_evidence():
 
 
 def test_the_error_of_a_mean_is_its_standard_error():
-    """Parts of one: the jackknife is sd / sqrt(n).
+    """For parts of one item, the jackknife is sd / sqrt(n).
 
-    Sums of the same values in another order are no spread.
+    Sums of the same values in another order have no spread.
     """
     assert jackknife_error([0.1 + 0.2, 0.3] * 10) is None
     assert jackknife_error([0.3 + 1e-6, 0.3] * 10) > 0
@@ -81,7 +87,10 @@ def test_the_error_of_a_mean_is_its_standard_error():
 
 
 def test_what_is_hard_for_both_narrows_the_bounds_of_their_difference():
-    """Top-1 of two models on 200 images, one 4 points better: 95% of the bounds hold, at half the width of independent ones."""
+    """95% of the bounds hold, at about half the width of independent ones.
+
+    The figure is top-1 of two models on 200 images, one 4 points better.
+    """
     draw = np.random.default_rng(2)
     hits, widths, independent = 0, [], []
     for _ in range(60):
@@ -100,7 +109,7 @@ def test_what_is_hard_for_both_narrows_the_bounds_of_their_difference():
 
 
 def test_recordings_without_an_error_have_an_upper_bound():
-    """Thirty utterances without an error: at most one in eight is all wrong."""
+    """Of thirty utterances without an error, at most one in eight is all wrong."""
     bounds = Jackknifed(lambda _: 0.0, limits=(0.0, np.inf), is_mean=True).bounded(
         range(30), "utterances"
     )
@@ -108,7 +117,7 @@ def test_recordings_without_an_error_have_an_upper_bound():
 
 
 def test_the_bounds_of_a_word_error_rate_hold():
-    """Twenty utterances, errors in bursts: on the plain scale 87% of the bounds held."""
+    """With errors in bursts over twenty utterances, only 87% of plain-scale bounds held."""
     random = np.random.default_rng(4)
     holds = 0
     for _ in range(100):
@@ -127,7 +136,10 @@ def test_the_bounds_of_a_word_error_rate_hold():
 
 
 def test_bounds_reach_1_96_standard_errors_and_stay_within_the_limits():
-    """The normal quantile on the scale of log odds, of a rate of the logarithm; a ratio has no bound below 0 or above 1."""
+    """The normal quantile applies on the scale of log odds, or of a rate's logarithm.
+
+    A ratio has no bound below 0 or above 1.
+    """
     low, high = parts.between(0.5, 1e-4, math.inf)
     assert (low, high) == (
         pytest.approx(0.5 - 1.959964e-4, abs=1e-9),

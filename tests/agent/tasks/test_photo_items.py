@@ -1,4 +1,4 @@
-"""Facts about photographs that are no files of their own: pixels that lie ready, and pixels inside a file of many."""
+"""Photographs may be prepared pixels, or pixels inside a file of many photographs."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ FLOAT = TensorInfo("x", (), "float32")
 
 
 def test_pixels_that_lie_ready_are_taken_as_they_are(tmp_path):
-    """A .bin of the model's size equals the photograph; of another size it is refused with both."""
+    """A .bin of the model's size equals the photograph; an error names both sizes."""
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")
     (tmp_path / "photo.bin").write_bytes(pixels.tobytes())

@@ -14,7 +14,10 @@ from tests.fixtures.vision_factory import make_card, make_input, make_loaded, te
 
 
 def mapped_photographs(folder, maps, size=(64, 64), ending=""):
-    """Write photographs of that size (width, height), each of a colour of its own, and these maps."""
+    """Write photographs of that size (width, height), and these maps.
+
+    Each photograph has a colour of its own.
+    """
     (folder / "images").mkdir(parents=True)
     (folder / "maps").mkdir()
     for number, values in enumerate(maps):
@@ -58,7 +61,10 @@ def ious(predicted, truth, classes):
 
 @pytest.mark.torch
 def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
-    """Scores interpolated as PyTorch does it, the bars cut off; 255 counts nowhere; a class that is in no map and no output is no class."""
+    """Scores are interpolated as PyTorch does it, and the bars are cut off.
+
+    255 does not count, and a class in no map and no output is none.
+    """
     torch = importlib.import_module("torch")
     draw = np.random.default_rng(3)
     truth = [
@@ -92,7 +98,7 @@ def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
 
 
 def test_every_layout_of_an_output_gives_the_same_classes(tmp_path):
-    """[1, classes, h, w], [1, h, w, classes], or classes as whole numbers [1, h, w]."""
+    """Layouts are [1, classes, h, w], [1, h, w, classes] and whole classes as [1, h, w]."""
     for folder, layout in in_folders(tmp_path, ["planes", "last", "classes"]):
         with table_row(layout):
             truth = np.zeros((64, 64))
@@ -125,7 +131,7 @@ def test_every_layout_of_an_output_gives_the_same_classes(tmp_path):
 
 
 def test_one_channel_is_the_second_of_two_classes(tmp_path):
-    """A probability above one half, or a logit above zero, as segmenters of people give it."""
+    """A segmenter of people gives a probability above one half or a logit above zero."""
     truth = np.zeros((64, 64))
     truth[:, 32:] = 1
     data = mapped_photographs(tmp_path, [truth])
@@ -141,7 +147,7 @@ def test_one_channel_is_the_second_of_two_classes(tmp_path):
 
 
 def test_a_map_of_other_classes_is_refused(tmp_path):
-    """Whichever number the first class has; what lies below it does not count."""
+    """The first class may have any number, and what lies below it does not count."""
     scores = np.zeros((1, 2, 16, 16), np.float32)
     scores[0, 1] = 1
     for folder, offset, value in in_folders(tmp_path, [(0, 2), (1, 3), (1, 2)]):
@@ -163,7 +169,10 @@ def test_a_map_of_other_classes_is_refused(tmp_path):
 
 
 def test_spoilt_and_missing_maps_end_in_one_line(tmp_path):
-    """Garbage, another size, colours, none for a photograph; and a data set of boxes for a model of pixels."""
+    """Garbage, another size, colours and a missing map are refused.
+
+    So is a data set of boxes for a model of pixels.
+    """
     data = mapped_photographs(tmp_path, [np.zeros((64, 64))] * 2)
     scores = np.zeros((1, 5, 16, 16), np.float32)
     for content, words in (

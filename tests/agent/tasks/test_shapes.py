@@ -1,4 +1,7 @@
-"""Poses and masks: AP as pycocotools computes it, and keypoints and masks of each family in the photograph."""
+"""AP of poses and masks equals that of pycocotools.
+
+Keypoints and masks of each family lie in the photograph.
+"""
 
 import importlib
 import json
@@ -26,7 +29,7 @@ LETTERBOXED = PhotoFrame(96, 48, 64, 64, 2 / 3, 2 / 3, 0.0, 16.0)
 
 
 def test_yolos_keypoints_lie_where_the_photograph_has_them():
-    """Pixels or 0..1, as the boxes are; the scores stay."""
+    """Keypoints are pixels or 0..1, as the boxes are, and scores do not change."""
     points = np.stack(
         [np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1
     )
@@ -44,7 +47,7 @@ def test_yolos_keypoints_lie_where_the_photograph_has_them():
 
 
 def test_keypoints_of_end_to_end_rows_lie_where_the_photograph_has_them():
-    """Corners, score, class and then the points; nothing is suppressed."""
+    """A row has corners, score, class and then the points, and nothing is suppressed."""
     points = np.stack(
         [np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1
     )
@@ -78,7 +81,10 @@ def drawn_segments(draw):
 
 
 def drawn_people(draw):
-    """Return the outputs of a model of poses: one person, all of whose points are about where they are."""
+    """Return the outputs of a model of poses that finds one person.
+
+    All points are about where they are on the person.
+    """
     score = draw.uniform(0.1, 1)
     points = np.stack(
         [draw.normal(0.31, 0.02, 17), draw.normal(0.43, 0.02, 17), np.full(17, score)], axis=1
@@ -103,7 +109,7 @@ def drawn_people(draw):
 def test_pycocotools_finds_the_same_ap_in_the_results(
     tmp_path, family, task, write, outputs_of, label, kind
 ):
-    """To the last digit, of shapes that miss; bbox, category and score are those of the boxes."""
+    """AP agrees to the last digit for shapes that miss; other fields are those of the boxes."""
     truth, draw = write(tmp_path), np.random.default_rng(1)
     card = make_card(family, task, make_input(layout="NCHW"), classes=1, labels=(label,))
     loaded = make_loaded(
@@ -127,7 +133,10 @@ def test_pycocotools_finds_the_same_ap_in_the_results(
 
 @pytest.mark.torch
 def test_a_mask_is_interpolated_as_pytorch_does():
-    """Logits in cells of four pixels, the bars cut off, in the photograph's size: bilinear, without aligned corners."""
+    """Interpolation to the photograph's size is bilinear, without aligned corners.
+
+    Logits are in cells of four pixels, and the bars are cut off.
+    """
     torch = importlib.import_module("torch")
     logits = np.random.default_rng(1).normal(size=(16, 16)).astype(np.float32)
     interpolated = torch.nn.functional.interpolate(
@@ -163,7 +172,7 @@ def known_outputs(*, is_tflite, is_end_to_end):
 
 
 def test_yolos_masks_are_found_in_every_layout():
-    """Boxes in pixels or as 0..1, prototypes in either layout, outputs in either order."""
+    """Boxes are pixels or 0..1, prototypes have either layout, and outputs either order."""
     for is_swapped, is_tflite, family in product(
         [False, True], [False, True], ["yolo-seg", "yolo26-seg"]
     ):
@@ -190,7 +199,10 @@ def test_yolos_masks_are_found_in_every_layout():
 
 
 def test_masks_of_mask_rcnn_are_cut_at_a_half():
-    """Torchvision's list of maps, in pixels of the input, a pixel wider than their boxes; the order of the boxes is that of the masks."""
+    """torchvision's maps are in pixels of the input, one pixel wider than their boxes.
+
+    The order of the boxes is that of the masks.
+    """
     maps = np.zeros((3, 1, 64, 64), np.float32)
     maps[0, 0, 7:25, 7:16], maps[2, 0] = 0.51, 0.49
     lists = [
@@ -207,7 +219,7 @@ def test_masks_of_mask_rcnn_are_cut_at_a_half():
 
 
 def test_what_is_no_segmenter_is_refused():
-    """When it is constructed, or at the first query."""
+    """The refusal comes at construction or at the first query."""
     for outputs, words in [
         ([(1, 38, 84)], "rows of three axes and prototypes of four"),
         ([(1, 38, 84), (1, 32, 15, 15)], "prototypes have the shape"),
@@ -226,7 +238,7 @@ def test_what_is_no_segmenter_is_refused():
 
 
 def test_garbled_shapes_end_in_one_line(tmp_path):
-    """Of masks and of keypoints, before anything is run."""
+    """Masks and keypoints are checked before anything is run."""
     segments = (
         outlined_photographs,
         "yolo-seg",
@@ -273,7 +285,7 @@ def test_garbled_shapes_end_in_one_line(tmp_path):
 
 
 def test_a_family_without_masks_is_refused(tmp_path):
-    """A detector's card with another task."""
+    """A detector's card may not state another task."""
     truth = outlined_photographs(tmp_path, 1)
     card = make_card(
         "yolov8", "segmentation", make_input(layout="NCHW"), classes=1, labels=("box",), nms_iou=0.7

@@ -1,4 +1,7 @@
-"""The tasks in docs/examples/plugins: what each makes of its data, and one of them from the command to the record."""
+"""The tasks in docs/examples/plugins are tested with the data they read.
+
+One of them is run from the command to the record.
+"""
 
 import json
 import os
@@ -51,7 +54,10 @@ def plugin(tmp_path):
 
 
 def scored(make, card, loaded, data, answers):
-    """Return the accuracy of a task, of which item i gets the outputs `answers[i]`, call by call."""
+    """Return the accuracy of a task whose item i gets the outputs `answers[i]`.
+
+    The outputs are given call by call.
+    """
     task = make(card, loaded, data)
     for index, calls in enumerate(answers):
         assert len(prepared(task, index, loaded)) == len(calls)
@@ -61,7 +67,10 @@ def scored(make, card, loaded, data, answers):
 
 
 def test_tables_of_glue_are_scored_by_their_metric(plugin, tmp_path):
-    """SST-2, MRPC, STS-B and QNLI; names of classes are in the order of the alphabet where a card has no labels."""
+    """SST-2, MRPC, STS-B and QNLI are scored.
+
+    Class names are in alphabetical order where a card has no labels.
+    """
     glue = plugin("glue.py")
     for table, outputs, expected in [
         (
@@ -102,7 +111,10 @@ def test_tables_of_glue_are_scored_by_their_metric(plugin, tmp_path):
 
 
 def test_answers_are_scored_by_squads_rule(plugin, tmp_path):
-    """F1 of words, the best of the right answers; articles and points play no part, and no answer is right where there is none."""
+    """The score is the words' F1 with the best right answer.
+
+    Articles and punctuation do not count, and where there is no answer none is right.
+    """
     squad = plugin("squad.py")
     assert (squad["f1"]("The U.S.", "us"), squad["f1"]("it", "")) == (1.0, 0.0)
     answers_by_question = [("who?", ["Ada", "Ada wrote"]), ("who?", []), ("who?", ["it"])]
@@ -137,7 +149,10 @@ def test_answers_are_scored_by_squads_rule(plugin, tmp_path):
 
 @pytest.mark.needs(module="jiwer")
 def test_speech_is_scored_by_word_errors(plugin, tmp_path):
-    """Greedy CTC: equal letters beside each other are one, blanks part them; two of three words are right."""
+    """Greedy CTC merges equal adjacent letters, and blanks part them.
+
+    Two of three words are right.
+    """
     speech = plugin("word_error_rate.py")
     for name in ("a.wav", "b.wav"):
         with wave.open(str(tmp_path / name), "wb") as file:
@@ -165,7 +180,10 @@ def test_speech_is_scored_by_word_errors(plugin, tmp_path):
 
 @pytest.mark.needs(module="sklearn")
 def test_what_is_reconstructed_badly_is_an_anomaly(plugin, tmp_path):
-    """An item of several windows, .npy or raw, is scored by their mean; of four pairs three are in order."""
+    """An item of several windows, .npy or raw, is scored by their mean error.
+
+    Of four pairs three are in order.
+    """
     anomaly = plugin("anomaly.py")
     loaded = make_loaded(tensors((1, 256)), [TensorInfo("window", (1, 256), "float32")])
     for number in range(4):
@@ -180,7 +198,10 @@ def test_what_is_reconstructed_badly_is_an_anomaly(plugin, tmp_path):
 
 @pytest.mark.services
 def test_a_plug_in_scores_from_the_command_to_the_record(plugin, tmp_path):
-    """`--task FILE.py:NAME`: its own reader, in the sandbox of a run; the model says class 1 to everything."""
+    """`--task FILE.py:NAME` runs with its own reader in the sandbox of a run.
+
+    The model predicts class 1 for everything.
+    """
     plugin("glue.py")
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\ngood films\t1\nbad film\t0\nit\t1\n")
     model = {

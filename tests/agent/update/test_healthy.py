@@ -43,7 +43,7 @@ def imports_badly():
 
 
 class World:
-    """A home with an outbox and the folder that the supervisor makes, and what the handler is given."""
+    """A home with an outbox and the supervisor's folder, and the handler's arguments."""
 
     def __init__(self, home):
         self.home = home
@@ -90,7 +90,7 @@ def state_after(world, handler, looks=4):
 
 
 def test_it_is_healthy_once_it_imports_reads_and_is_connected(world, monkeypatch):
-    """With the number and start of this process, by which the supervisor sees that it lives."""
+    """The mark has this process's number and start, by which the supervisor sees it lives."""
     handler = world.handler()
     assert state_after(world, handler, 2) == "waiting"
     assert "imported" in world.said()["reason"]
@@ -108,7 +108,7 @@ def test_it_is_healthy_once_it_imports_reads_and_is_connected(world, monkeypatch
 
 
 def test_a_runtime_that_does_not_import_breaks_the_release(world):
-    """The line says which, or how the process ended without a word."""
+    """The line names the runtime, or says how the process ended without output."""
     for imports, text in (
         (imports_badly, "onnxruntime 1.21.0"),
         (lambda: Imports(-9), "status -9"),
@@ -122,7 +122,7 @@ def test_a_runtime_that_does_not_import_breaks_the_release(world):
     "spoil", [lambda path: path.unlink(), lambda path: path.write_bytes(b"x" * 5000)]
 )
 def test_an_outbox_that_cannot_be_read_breaks_the_release(world, spoil):
-    """It is gone, or something else."""
+    """The outbox is missing, or is another kind of file."""
     world.is_connected = True
     spoil(world.home / "outbox.sqlite")
     assert state_after(world, world.handler()) == "broken"
@@ -130,10 +130,10 @@ def test_an_outbox_that_cannot_be_read_breaks_the_release(world, spoil):
 
 
 def test_a_release_that_was_healthy_does_not_import_all_again(world):
-    """At each start of a board that measures that would take its time; after a switch the supervisor has taken the word away.
+    """Imports at each start would cost a board the time in which it measures.
 
-    How long it took, however long that is on a slow card, is kept by later starts: the supervisor
-    alone decides what is too long.
+    After a switch the supervisor has removed the mark. Later starts keep how long the imports took,
+    however long that is on a slow card: the supervisor alone decides what is too long.
     """
     world.is_connected = True
     now_s = iter((1000.0, 3000.0))
@@ -146,7 +146,7 @@ def test_a_release_that_was_healthy_does_not_import_all_again(world):
 
 
 def test_without_a_supervisor_nothing_is_written(world):
-    """An agent that was installed in another way, and one whose supervisor never made the folder."""
+    """The agent was installed in another way, or its supervisor never made the folder."""
     (world.home / "update").rmdir()
     world.handler().poll()
     world.release = None
@@ -156,7 +156,7 @@ def test_without_a_supervisor_nothing_is_written(world):
 
 
 def test_a_release_is_known_by_its_place(tmp_path):
-    """Through the link `current` too; anything else is none."""
+    """The link `current` leads to a release too, and any other place is none."""
     (tmp_path / "releases" / "1.2.3").mkdir(parents=True)
     (tmp_path / "current").symlink_to("releases/1.2.3")
     assert (

@@ -62,9 +62,9 @@ def update_order(version="2.0", *, even_if=(), job="update-1", attempt=1):
 
 
 def test_a_release_is_asked_for(board):
-    """Its hash, its version, nothing else; asked again, the update request is the same.
+    """The request holds only hash and version, and asking again gives the same one.
 
-    Another kind of work is none.
+    Another kind of work is no request.
     """
     for _ in range(2):
         order.carry_out(update_order(even_if=("bad", "older", "bad")), board.home, release(board))
@@ -83,7 +83,7 @@ def test_a_release_is_asked_for(board):
 
 
 def test_an_older_version_and_a_bad_one_are_refused_unless_allowed(board):
-    """Before anything is fetched."""
+    """They are refused before anything is fetched."""
     versions = (("2.0", True), ("3.0", False))
     bad = {
         name: {"attempts": 1, "is_bad": is_bad, "reason": "it crashed", "ended_ns": 1}
@@ -103,7 +103,7 @@ def test_an_older_version_and_a_bad_one_are_refused_unless_allowed(board):
 
 
 def test_where_there_is_no_supervisor_the_order_is_refused(board):
-    """An agent that is no release, and a board on which no supervisor ever ran."""
+    """The agent is no release, or no supervisor ever ran on the board."""
     with pytest.raises(UnavailableError, match="installed"):
         order.check(update_order().work, None)
     (board.root / "supervisor" / "journal.json").unlink()
@@ -120,7 +120,7 @@ def carried_out(board):
 
 
 def test_an_order_that_comes_while_the_supervisor_is_restarted_waits_for_it(board):
-    """The request is there when it returns; until then the order says what it waits for."""
+    """The supervisor finds the request on its return, and until then the order says so."""
     lock_file = board.root / "supervisor.lock"
     lock_file.unlink()
     for is_started_before in (False, True):
@@ -140,7 +140,10 @@ def why_waiting(board, **changes):
 
 
 def test_an_installation_that_is_interrupted_is_reported_by_its_order(board):
-    """How often, while it is resumed; another order says nothing of it, nor does half a file."""
+    """Its order says how often, while the installation is resumed.
+
+    Another order says nothing of it, and an incomplete file gives nothing.
+    """
     for times, text in ((1, "interrupted 1 time, resuming"), (2, "interrupted 2 times, resuming")):
         update = {
             "step": "installing",
@@ -157,7 +160,10 @@ def test_an_installation_that_is_interrupted_is_reported_by_its_order(board):
 
 
 def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
-    """Not to an earlier attempt, and not from half a file; an order that ended is not requested again."""
+    """An earlier attempt and an incomplete file give no outcome.
+
+    An order that has ended is not requested again.
+    """
     assert order.came_of(update_order(), release(board)) is None
     (board.root / "supervisor" / "journal.json").write_text("{")
     assert order.came_of(update_order(), release(board)) is None
@@ -178,9 +184,9 @@ def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
 
 
 def test_an_update_that_goes_on_is_withdrawn(board, caplog):
-    """The supervisor, which may have taken the request, reads which; one that has ended is not.
+    """The supervisor reads which request is withdrawn, as it may have taken it already.
 
-    What cannot be written is logged.
+    An update that has ended is not withdrawn. A request that cannot be written is logged.
     """
     order.withdraw(update_order(attempt=3), board.home)
     assert board.said("withdrawn") == {"job": "update-1", "attempt": 3}
@@ -209,7 +215,7 @@ def test_an_update_that_goes_on_is_withdrawn(board, caplog):
 
 @pytest.mark.services
 def test_the_imports_are_those_of_the_runtimes_that_are_here():
-    """In a process of its own; here they import."""
+    """The imports succeed here, in a process of their own."""
     command = [sys.executable, "-m", "edgemeter.agent.update.imports"]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert (completed.returncode, completed.stdout) == (0, "")

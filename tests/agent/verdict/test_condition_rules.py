@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.verdict.condition_rules`: what disturbs a run is caught by the rule that is named for it."""
+"""Facts about `edgemeter.agent.verdict.condition_rules`, which catch disturbed runs.
+
+Each disturbance is caught by the rule that is named for it.
+"""
 
 import msgspec
 import numpy as np
@@ -103,7 +106,7 @@ CASES = [
 
 
 def test_each_disturbance_is_caught_by_name_with_its_numbers():
-    """By no other rule, and the run is disturbed."""
+    """No other rule catches it, and the run is disturbed."""
     for rule, changes, conditions, numbers, subject in CASES:
         with table_row(rule, subject):
             judged = judge(Facts(measured(**changes), conditions, make_environment()))
@@ -115,7 +118,7 @@ def test_each_disturbance_is_caught_by_name_with_its_numbers():
 
 
 def test_a_coral_on_usb_2_disturbs_the_runs_that_use_it():
-    """Not those on the processor, and not on USB 3."""
+    """Runs on the processor are not disturbed, nor are runs on USB 3."""
     for name, attached, subjects in (
         ("edgetpu", SLOW_CORAL, [SLOW_CORAL]),
         ("onnx", SLOW_CORAL, []),
@@ -151,7 +154,7 @@ QUIET_RUNS = [
 
 
 def test_a_sound_run_on_a_quiet_machine_is_ok():
-    """Just below each limit."""
+    """Every condition is just below its limit."""
     for changes, conditions in QUIET_RUNS:
         judged = judge(Facts(measured(**changes), conditions, make_environment()))
         assert (judged.state, judged.violations, judged.notes) == ("ok", (), ()), (
@@ -160,9 +163,9 @@ def test_a_sound_run_on_a_quiet_machine_is_ok():
 
 
 def test_a_sticky_flag_that_came_up_during_the_run_counts():
-    """Clear before, up after: it happened in between, though no inspection saw it.
+    """A flag that is clear before and set after the run was raised in between.
 
-    Up already before: not in this run.
+    No inspection saw it. A flag that is set before is not this run's.
     """
     for flag, rule in (
         ("throttled_since_boot", "throttled"),
@@ -177,7 +180,7 @@ def test_a_sticky_flag_that_came_up_during_the_run_counts():
 
 
 def test_a_run_with_more_threads_than_cores_may_wait_for_itself():
-    """Oversubscription is what was asked for; on enough cores each thread has its own share of waiting."""
+    """Oversubscription was asked for; with enough cores each thread has its share of waits."""
     four = runtime(threads=4)
     assert judge(Facts(measured(runtime=four, scheduling=scheduled(200.0)), QUIET)).rules == ()
     assert (
@@ -189,7 +192,7 @@ def test_a_run_with_more_threads_than_cores_may_wait_for_itself():
 
 
 def test_waiting_for_a_core_with_another_model_at_work_is_no_doubt():
-    """It is what is measured; alone it makes the run disturbed."""
+    """The wait is what is measured; without another model it makes the run disturbed."""
     neighbour = Neighbour(model="b", sha256="b" * 64, runtime="onnx", threads=1)
     for together, rules in ((None, ("waited-for-core",)), (Together(neighbours=(neighbour,)), ())):
         run = msgspec.structs.replace(
@@ -199,7 +202,10 @@ def test_waiting_for_a_core_with_another_model_at_work_is_no_doubt():
 
 
 def test_a_build_next_to_a_server_on_this_machine_is_found_where_the_servers_share_is_known():
-    """Three of four cores, and a server that is seen; of one that is not, as in a container, the load may be its own."""
+    """The build uses three of four cores beside a server whose load is seen.
+
+    Where it is not seen, as in a container, the load may be the server's own.
+    """
     server = measured(runtime=runtime("served", facts={"server_machine": "this"}))
     for during, rules in (
         ({"other_load_ratio": 0.75, "served_load_ratio": 0.2}, ("busy-machine",)),
@@ -240,13 +246,16 @@ def late_frames(*numbers, delay_ms=30.0):
 
 
 def test_frames_that_the_model_misses_disturb_nothing():
-    """They are an answer, and a figure of the record."""
+    """Missed frames are a result, and a figure of the record."""
     judged = judge(Facts(frames_run(late_frames(), dropped=400, late=500, missed_ratio=1.0)))
     assert (judged.state, judged.notes) == ("ok", ())
 
 
 def test_wake_ups_that_make_frames_late_disturb_the_run():
-    """Two frames at which the model was free were begun 30 ms late and took 70 of 60 ms: not the model's doing."""
+    """Two frames that began 30 ms late missed their 60 ms although the model was free.
+
+    They took 70 ms.
+    """
     (violation,) = judge(
         Facts(frames_run(late_frames(100, 500), late=2, missed_ratio=2 / 900))
     ).violations
@@ -259,7 +268,10 @@ def test_wake_ups_that_make_frames_late_disturb_the_run():
 
 
 def test_wake_ups_that_lengthen_every_latency_disturb_the_run():
-    """2 ms of 42 are more than 3%; 1 ms is not, and what a frame waited for the model is not counted."""
+    """2 ms of 42 are more than 3%, and 1 ms is not.
+
+    The time that a frame waited for the model does not count.
+    """
     assert judge(Facts(frames_run(np.full(900, 2.0)))).rules == ("schedule-not-kept",)
     assert judge(Facts(frames_run(np.full(900, 1.0)))).rules == ()
     waited_ms = np.zeros(900)
@@ -275,7 +287,10 @@ def test_wake_ups_that_lengthen_every_latency_disturb_the_run():
 
 
 def test_a_frame_that_waited_for_a_failed_one_was_not_late_by_a_wake_up():
-    """The request of frame 100 failed after 100 ms: 101 was begun 33 ms after its arrival, though the answer before it was long there."""
+    """Frame 101 began 33 ms late because the request of frame 100 failed after 100 ms.
+
+    The answer before it had come long ago.
+    """
     run = frames_run(late_frames(101, delay_ms=33.0), dropped=1, late=1, missed_ratio=2 / 900)
     answered = tuple(
         samples.pack(each.name, "ns", np.delete(samples.unpack(each), 100)) for each in run.samples

@@ -22,7 +22,10 @@ def judged(*energies, **facts):
 
 
 def test_a_part_that_draws_more_than_the_whole_disturbs_the_run():
-    """7 W of rails inside 5 W at the wall, each known to 2%: one is wrong, in whichever order they come."""
+    """7 W of rails inside 5 W at the wall, each known to 2%, cannot both be right.
+
+    The order of the sensors does not matter.
+    """
     pair = (
         energy("wall-ac", 5.0, 0.02, sensor="plug"),
         energy("soc-rails", 7.0, 0.02, sensor="rails"),
@@ -37,7 +40,10 @@ def test_a_part_that_draws_more_than_the_whole_disturbs_the_run():
 
 
 def test_only_sensors_that_cannot_both_be_right_are_doubted():
-    """Not less than the whole, more within the uncertainties or the tenth that an unknown gain excuses, nor next to each other."""
+    """A part may draw less than the whole, or more within the uncertainties.
+
+    An unknown gain excuses a tenth. Sensors next to each other are not compared.
+    """
     for wide, narrow, is_doubted in [
         (("wall-ac", 7.0, 0.02), ("soc-rails", 5.0, 0.02), False),
         (("wall-ac", 5.0, 0.03), ("module", 5.1, 0.02), False),
@@ -63,7 +69,7 @@ def test_only_sensors_that_cannot_both_be_right_are_doubted():
 
 
 def test_what_a_sensor_warns_of_is_a_note():
-    """It casts no doubt on latencies."""
+    """A sensor's warning casts no doubt on latencies."""
     verdict = judged(power_warnings=("ina: shunt not confirmed",))
     assert (verdict.state, [(note.rule, note.subject) for note in verdict.notes]) == (
         "ok",
@@ -72,7 +78,10 @@ def test_what_a_sensor_warns_of_is_a_note():
 
 
 def test_an_energy_that_took_the_place_of_a_lost_sensor_disturbs_the_run():
-    """A series must not move from the wall to the module in silence; without any energy its reason says all."""
+    """A series must not move from the wall to the module in silence.
+
+    Without any energy its reason says all.
+    """
     lost = ("shelly, it does not answer",)
     (violation,) = judged(energy("module", 4.0, 0.02, sensor="rails"), lost_sensors=lost).violations
     assert (violation.rule, violation.subject) == ("lost-sensor", "shelly, it does not answer")

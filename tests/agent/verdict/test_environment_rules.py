@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.verdict.environment_rules`: what is said of the machine once a session."""
+"""Facts about `edgemeter.agent.verdict.environment_rules`, which note the machine's state.
+
+It is noted once a session.
+"""
 
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.machine.machine import recorded
@@ -30,7 +33,7 @@ def noted(changes, *, clock=True, **environment):
 
 
 def test_a_machine_that_is_shared_or_set_otherwise_is_noted_by_name():
-    """And only then; no run's verdict repeats it."""
+    """No other machine is noted, and no run's verdict repeats the note."""
     for changes, environment, note in [
         ({"governor": "ondemand"}, {}, ("governor", {}, "ondemand")),
         ({"swap_used_mb": 12.0}, {}, ("swap-in-use", {"swap_used_mb": 12.0}, None)),
@@ -44,7 +47,7 @@ def test_a_machine_that_is_shared_or_set_otherwise_is_noted_by_name():
 
 
 def test_a_recorded_pi_is_noted_as_it_was(tmp_path):
-    """A Pi 5 whose governor is ondemand, its clock set by timesyncd."""
+    """A Pi 5 has the governor ondemand and a clock that timesyncd set."""
     machine = recorded(machine_trees.raspberry_pi_5(tmp_path))
     assert [note.rule for note in environment_notes(machine)] == ["governor", "clock-unknown"]
     write(tmp_path, {"run/systemd/timesync/synchronized": ""})

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.verdict.judge`, its words, and the command `edgemeter config rules`."""
+"""Facts about `edgemeter.agent.verdict.judge`, its words and `edgemeter config rules`."""
 
 import json
 
@@ -21,14 +21,14 @@ BUSY = Violation(rule="busy-machine", numbers={"other_load_ratio": 0.4}, subject
 
 
 def test_the_worst_state_wins_and_every_violation_stays():
-    """Disturbed and invalid together are invalid, and nothing is hidden."""
+    """A run that is both disturbed and invalid is invalid, and nothing is hidden."""
     run = measured(output_check=OutputCheck(compared=8, differing=3))
     judged = judge(Facts(run, (Condition(when="during", throttled_now=True),)))
     assert (judged.state, judged.rules) == ("invalid", ("outputs-differ", "throttled"))
 
 
 def test_there_are_forty_rules_of_different_names():
-    """Notes included."""
+    """The forty rules include the notes."""
     assert len(RULES) == len(words.BY_NAME) <= 40
 
 
@@ -51,7 +51,10 @@ def apart(runs):
 
 
 def test_a_run_that_lies_apart_from_its_siblings_is_disturbed():
-    """From three runs on, by a tenth at least, and by more than siblings scatter; invalid runs and those without a p50 do not count."""
+    """It differs by a tenth at least, and by more than its siblings scatter.
+
+    This needs three runs; invalid runs and those without a p50 do not count.
+    """
     for runs, expected in [
         (session_of(1.58, 1.59, 2.92), [2.92]),
         (session_of(2.92, 1.58, 1.59), [2.92]),
@@ -69,14 +72,14 @@ def test_a_run_that_lies_apart_from_its_siblings_is_disturbed():
 
 
 def test_siblings_are_runs_of_one_case_in_one_session():
-    """Runs of other sessions, of none and of other cases are not."""
+    """Runs of another session, of no session and of another case are no siblings."""
     assert apart([*session_of(1.58, 1.59), *session_of(2.92, session_started_at_ns=8)]) == []
     assert apart(session_of(1.58, 1.59, 2.92, session_started_at_ns=0)) == []
     assert apart([*session_of(1.58, 1.59), *session_of(2.92, scenario="offline")]) == []
 
 
 def test_a_run_that_lies_apart_keeps_its_other_violations_and_its_place():
-    """The published record is not changed; the numbers tell by how much it differs."""
+    """The published record is not changed, and the numbers tell by how much the run differs."""
     runs = session_of(1.58, 2.92, 1.59)
     doubted = msgspec.structs.replace(runs[1], verdict=violating("disturbed", "throttled"))
     judged = judged_together([runs[0], doubted, runs[2]])
@@ -91,7 +94,10 @@ def test_a_run_that_lies_apart_keeps_its_other_violations_and_its_place():
 
 
 def test_words_are_made_of_the_row_and_the_numbers():
-    """Optional parts where their values are there; of an unknown rule what the record holds; braces of a device stay text."""
+    """Optional parts appear if their values exist, and braces of a device stay text.
+
+    An unknown rule is shown as the record holds it.
+    """
     for violation, sentence in [
         (BUSY, "other processes used 40% of the cores while timing (mostly ffmpeg)"),
         (
@@ -110,7 +116,10 @@ def test_words_are_made_of_the_row_and_the_numbers():
 
 
 def test_the_lines_of_several_runs_name_each_rule_once():
-    """The most severe first, with how many runs violate it where not all do; notes come last."""
+    """The most severe rule comes first, and notes come last.
+
+    A rule that not all runs violate states how many do.
+    """
     note = Violation(rule="memory-grows", numbers={"memory_grown_mb": 20.0, "queries": 64})
     busy = Verdict(state="disturbed", violations=(BUSY,), notes=(note,))
     wrong = Verdict(state="invalid", violations=(BUSY, Violation(rule="cached-prompt")))
@@ -139,12 +148,12 @@ def test_the_lines_of_several_runs_name_each_rule_once():
     ],
 )
 def test_a_run_that_does_not_count_is_counted_and_no_reason_to_run_again(not_counted, line):
-    """Three others were ok."""
+    """Three other runs were ok."""
     assert words.verdict_lines([Verdict(state="ok")] * 3, not_counted) == [line]
 
 
 def test_disturbed_runs_that_count_are_not_among_those_that_do_not():
-    """Of another case, of which fewer than three are ok."""
+    """They are runs of another case, of which fewer than three are ok."""
     verdicts = [Verdict(state="ok")] * 3, [Verdict(state="disturbed", violations=(BUSY,))] * 2
     *_, counting, not_counted = words.verdict_lines([*verdicts[0], *verdicts[1]], 4)
     assert counting == "2 disturbed runs count, because fewer than 3 runs of their case are ok."
@@ -156,7 +165,7 @@ def test_disturbed_runs_that_count_are_not_among_those_that_do_not():
 
 
 def test_the_command_prints_every_rule():
-    """The most severe come first; names are whole in the table, and everything is in the JSON."""
+    """The most severe come first; the table has whole names, and the JSON has everything."""
     text = CliRunner().invoke(rules, [], env={"COLUMNS": "160"}, catch_exceptions=False).stdout
     assert all(rule.name in text for rule in RULES)
     document = json.loads(

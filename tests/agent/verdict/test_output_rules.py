@@ -101,7 +101,7 @@ NOTED = [
 
 
 def test_worthless_predictions_are_caught_by_name():
-    """Each by the rule that is named for it, by no other, with the numbers that show it."""
+    """Only the rule named for each fault catches it, with the numbers that show it."""
     for rule, changes, numbers in INVALID:
         with table_row(rule, changes):
             judged = judge(Facts(measured(**changes)))
@@ -154,14 +154,17 @@ SOUND = [
 
 
 def test_what_may_be_bad_luck_or_no_fault_is_not_held_against_a_run():
-    """Empty photographs, noise, a handful of objects, a replay that repeats itself, an accuracy that is low and possible."""
+    """Empty photographs, noise and a handful of objects are no fault.
+
+    Nor are a replay that repeats itself and an accuracy that is low but possible.
+    """
     for changes in SOUND:
         judged = judge(Facts(measured(**changes)))
         assert (judged.state, judged.notes) == ("ok", ()), f"{changes!r}"
 
 
 def test_a_reference_counts_more_than_what_is_usual():
-    """A low accuracy that the reference confirms is as it should be; one that misses it is invalid."""
+    """A low accuracy that the reference confirms is right; one that misses it is invalid."""
     assert judge(Facts(measured(**answered(), **scored(0.02, needed_value=0.019)))).notes == ()
     assert judge(Facts(measured(**answered(), **scored(0.02, needed_value=0.36)))).rules == (
         "accuracy-gate",

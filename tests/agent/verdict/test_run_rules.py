@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.verdict.run_rules`: each rule with a run that violates it and one that just does not."""
+"""Facts about `edgemeter.agent.verdict.run_rules`, with two runs for each rule.
+
+One run violates the rule, and the other just does not.
+"""
 
 from typing import Any
 
@@ -31,7 +34,10 @@ def runtime(**changes: Any) -> RuntimeInfo:
 def generating(
     facts: dict[str, str] | None = None, backend: str = "cpu", **changes: Any
 ) -> MeasuredRun:
-    """Return a sound run of 512 prompt tokens at 5,120/s and 10 more at 100/s, by a model of a million weights, with these changes."""
+    """Return a sound run that generates text, with these changes.
+
+    It has 512 prompt tokens at 5,120/s and 10 more at 100/s, by a model of a million weights.
+    """
     return measured(
         generation=make_generation(**changes),
         runtime=runtime(facts=facts or {}, backend=backend),
@@ -51,12 +57,12 @@ def violated(run: MeasuredRun, **board: Any) -> set[str]:
 
 
 def test_a_sound_run_violates_no_rule():
-    """What the factory builds is the base that the others change."""
+    """The factory builds the base that the other tests change."""
     assert violated(generating()) == set()
 
 
 def test_a_rule_on_text_is_violated_by_one_run_and_just_not_by_another():
-    """The border lies where the rule says."""
+    """The boundary is where the rule says."""
     for rule, violating, just_not in [
         ("cached-prompt", {"cached_tokens": 2}, {"cached_tokens": 1}),
         (
@@ -74,7 +80,7 @@ def test_a_rule_on_text_is_violated_by_one_run_and_just_not_by_another():
 
 
 def test_failed_queries_violate_a_rule_from_a_hundredth_on():
-    """To a question of a file an empty answer is one, and is scored."""
+    """An empty answer to a question from a file is an answer, and is scored."""
     for prompts, failures, is_violated in [
         ("synthetic", {"http 429": 3}, True),
         ("synthetic", {"http 429": 2}, False),
@@ -90,7 +96,7 @@ def test_failed_queries_violate_a_rule_from_a_hundredth_on():
 
 
 def test_wrong_outputs_and_a_rate_that_is_too_high_make_a_run_invalid():
-    """With their numbers; float kernels that round otherwise are no difference."""
+    """The numbers are stated; float kernels that round differently do not count as different."""
     offered = Load(samples=90, target_per_s=100.0, is_sustained=False, unserved=10)
     for rule, changes, numbers in [
         (
@@ -115,14 +121,17 @@ def test_wrong_outputs_and_a_rate_that_is_too_high_make_a_run_invalid():
 
 
 def test_a_server_that_answers_otherwise_when_it_is_asked_again_disturbs_the_run():
-    """Asked twice alone, or while timed with nobody else; what parts in a batch only is no doubt."""
+    """The server is asked twice alone, or while timed with nobody else.
+
+    Differences that appear in a batch only raise no doubt.
+    """
     for changes, rules in (({"varying": 1}, ("answers-vary",)), ({}, ())):
         run = measured(output_check=OutputCheck(compared=2, **changes))
         assert judged(run).rules == rules, f"{changes}"
 
 
 def test_calls_that_leave_work_out_make_a_run_invalid():
-    """Of a function in this process."""
+    """This applies to a function in this process."""
     facts = {"incomplete": "each one leaves a thread running, pool"}
     (violation,) = judged(
         measured(runtime=runtime(name="python", backend="in-process", facts=facts))
@@ -131,7 +140,7 @@ def test_calls_that_leave_work_out_make_a_run_invalid():
 
 
 def test_what_an_accelerator_left_to_the_cpu_is_noted_and_a_software_gpu_disturbs():
-    """As far as the runtime reported it, never guessed."""
+    """The rule uses what the runtime reported, and never guesses."""
     for facts, rule, numbers in [
         ({}, None, {}),
         ({"operators_on_cpu": "64"}, None, {}),
@@ -159,7 +168,7 @@ def test_what_an_accelerator_left_to_the_cpu_is_noted_and_a_software_gpu_disturb
 
 
 def test_memory_that_grows_is_noted_where_all_inputs_have_one_shape():
-    """A library may keep more for a larger input; what is not measured is not judged."""
+    """A library may keep more for a larger input, and what is not measured is not judged."""
     shapes = runtime(facts={"timed_shapes": "2, from [1] to [2]"})
     memory = measured().memory
     for grown_mb, described, is_violated in (
@@ -176,7 +185,7 @@ def test_memory_that_grows_is_noted_where_all_inputs_have_one_shape():
 
 
 def test_memory_that_grows_in_each_third_is_noted_by_what_an_hour_would_take():
-    """Not where it came to rest, nor where a few outputs that the benchmark keeps are all of it."""
+    """Memory that comes to rest, or holds only a few outputs the benchmark keeps, is not noted."""
     for thirds_mb, grown_mb, is_violated in [
         ((100.0, 104.0, 108.0, 112.0), 12.0, True),
         ((100.0, 112.0, 112.0, 112.0), 12.0, False),
@@ -200,7 +209,10 @@ DOUBT = Guess(NO_CARD, UNSURE_FAMILY, "yolov8 with 52 classes?")
 
 
 def test_what_was_assumed_without_evidence_is_noted_where_it_matters():
-    """Of an accuracy all of it, of a run that is only timed the family alone; a guess with evidence is none."""
+    """All assumptions matter for an accuracy; only the family does for a timed run.
+
+    A guess with evidence is no such assumption.
+    """
     scored = make_accuracy()
     for guesses, accuracy, subject in [
         (GUESSES, scored, "its 80 classes have no names"),

@@ -16,7 +16,7 @@ INVALID = Verdict(
 
 
 def test_runs_of_which_none_is_ok_are_a_sentence_with_the_worst_reason():
-    """With its remedy; where one run is ok, or nothing ran, there is nothing to say."""
+    """The sentence has the remedy; if one run is ok, or nothing ran, there is none."""
     text = none_ok_text([DISTURBED, INVALID])
     assert text is not None
     assert text.startswith(

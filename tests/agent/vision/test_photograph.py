@@ -14,7 +14,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_the_size_is_that_of_the_photograph_read(tmp_path):
-    """All eight orientations of EXIF."""
+    """All eight orientations of EXIF are tested."""
     for orientation in range(1, 9):
         exif = Image.Exif()
         exif[0x0112] = orientation
@@ -25,7 +25,7 @@ def test_the_size_is_that_of_the_photograph_read(tmp_path):
 
 
 def test_what_is_no_image_is_named(tmp_path):
-    """Empty, truncated or something else."""
+    """The file is empty, truncated or something else."""
     for look, content in product(
         [photograph.read, photograph.size, photograph.is_wide], [b"", b"\xff\xd8\xff", b"text"]
     ):
@@ -38,7 +38,10 @@ def test_what_is_no_image_is_named(tmp_path):
 
 
 def test_greys_of_16_bits_keep_their_brightness(tmp_path):
-    """The upper 8 bits count; Pillow's own conversion would make everything above 255 white, and a PGM it holds in 32 bits."""
+    """The upper 8 bits count, while Pillow's conversion makes all above 255 white.
+
+    Pillow holds a PGM in 32 bits.
+    """
     ramp = np.tile(np.arange(256, dtype=np.uint16) * 257, (4, 1))
     (tmp_path / "a.pgm").write_bytes(b"P5 256 4 65535\n" + ramp.astype(">u2").tobytes())
     for name in ("a.png", "a.tif", "a.pgm"):
@@ -72,7 +75,7 @@ def wide_colour_png():
 
 
 def test_colour_of_16_bits_is_reduced_as_grey_is(tmp_path):
-    """The upper byte of each channel."""
+    """The upper byte of each channel counts."""
     (tmp_path / "a.png").write_bytes(wide_colour_png())
     assert np.asarray(photograph.read(tmp_path / "a.png")).tolist() == [[[0, 7, 255], [1, 0, 1]]]
     assert photograph.is_wide(tmp_path / "a.png")
@@ -93,7 +96,7 @@ def test_values_without_a_known_white_are_refused_by_name(tmp_path):
 
 
 def test_photographs_of_8_bits_are_not_wide(tmp_path):
-    """Whatever else they hold: alpha, a palette, CMYK, grey."""
+    """They may also have alpha, a palette, CMYK or grey."""
     for mode, name in (
         ("RGBA", "a.png"),
         ("P", "b.png"),
@@ -107,9 +110,9 @@ def test_photographs_of_8_bits_are_not_wide(tmp_path):
 
 @pytest.mark.services
 def test_a_photograph_of_196_megapixels_is_read(tmp_path):
-    """14,000 x 14,000: Pillow alone takes more than 179 million for an attack.
+    """Pillow alone takes a picture of more than 179 million pixels for an attack.
 
-    Our own limit is named; Pillow's stays as it was.
+    This one has 14,000 x 14,000. Our own limit is named; Pillow's stays as it was.
     """
     Image.new("1", (14_000, 14_000), 1).save(tmp_path / "large.png")
     limit = Image.MAX_IMAGE_PIXELS

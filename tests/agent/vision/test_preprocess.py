@@ -40,7 +40,10 @@ def corners_of(size, image):
 
 
 def test_a_photograph_is_placed_as_its_family_does():
-    """Stretched with a scale for each side, letterboxed as Ultralytics rounds it, or from the corner as YOLOX."""
+    """It is stretched by a scale for each side, letterboxed or placed at the corner.
+
+    The letterbox is rounded as Ultralytics does; the corner is YOLOX's.
+    """
     assert corners_of((100, 50), make_input()) == (0, 0, 64, 64)
     # 640 x 425 in 640 x 640 leaves 215 rows: 107 above (round(107.5 - 0.1)), 108 below.
     assert corners_of((640, 425), make_input(height=640, width=640, resize="letterbox")) == (
@@ -67,7 +70,7 @@ def test_a_photograph_is_placed_as_its_family_does():
 
 
 def test_a_crop_of_the_whole_shorter_side_lies_within_the_photograph():
-    """Of any size, whatever the rounding: Pillow refuses a box that begins at -1e-14."""
+    """Pillow refuses a box that begins at -1e-14, so rounding must not give one."""
     image = make_input(resize="centre-crop", crop_ratio=1.0, width=224, height=224)
     for width, height in itertools.product(range(31, 900, 29), range(37, 900, 31)):
         x1, y1, x2, y2 = placement_of((width, height), image).crop
@@ -86,7 +89,7 @@ def test_centre_crop_takes_the_middle_of_the_shorter_side():
 
 
 def test_a_photograph_that_is_not_resized_is_the_input(photo):
-    """Its own size, whatever the card's; a model of one size takes no such photographs."""
+    """It keeps its own size, whatever the card's; a model of one size takes no such input."""
     image = make_input(layout="NCHW", resize="none", height=800, width=600)
     open_input = TensorInfo("images", (3, None, None), "float32")
     tensor, frame = Preprocessor(image, open_input).load(photo(20, 30))
@@ -102,14 +105,17 @@ def test_a_photograph_that_is_not_resized_is_the_input(photo):
 
 
 def test_each_channel_has_its_own_mean_and_sd(photo):
-    """(pixel - mean) / sd, channel by channel, in the input's own order."""
+    """The input is (pixel - mean) / sd, channel by channel, in its own channel order."""
     image = make_input(layout="NCHW", mean=(1.0, 2.0, 3.0), sd=(2.0, 4.0, 8.0))
     tensor, _ = Preprocessor(image, FLOAT).load(photo(64, 64))
     assert [np.unique(plane).tolist() for plane in tensor[0]] == [[4.5], [4.5], [3.375]]
 
 
 def test_a_photograph_is_halved_to_opencv_s_bits(monkeypatch):
-    """Where OpenCV is not here, pairs of pixels are added when the width is halved; the height may be any."""
+    """Without OpenCV, pairs of pixels are added when the width is halved.
+
+    The height may be any.
+    """
     monkeypatch.setattr(preprocess, "fastest_resize", lambda: resize_bilinear)
     for width, height in [(128, 96), (128, 97), (2, 128)]:
         pixels = np.random.RandomState(1).randint(0, 256, (height, width, 3)).astype(np.uint8)
@@ -123,7 +129,7 @@ def test_a_photograph_is_halved_to_opencv_s_bits(monkeypatch):
 
 
 def test_integer_inputs_are_quantised_by_the_models_own_scale():
-    """Round to nearest, saturate at the ends."""
+    """Values are rounded to nearest and saturate at the ends."""
     for dtype, scale, zero, mean, sd, expected in [
         ("uint8", 1 / 128, 128, 128.0, 128.0, [0, 77, 255]),
         ("int8", 1 / 255, -128, 0.0, 255.0, [-128, -51, 127]),
@@ -139,7 +145,7 @@ def test_integer_inputs_are_quantised_by_the_models_own_scale():
 
 
 def test_a_dtype_that_no_photograph_becomes_is_refused():
-    """Strings, booleans and what numpy does not know end in one line."""
+    """Strings, booleans and unknown dtypes are refused in one line."""
     for dtype in ("bool", "object", "bfloat16"):
         with pytest.raises(ConfigError, match=f"dtype '{dtype}'"):
             preprocess.pixel_table(make_input(), TensorInfo("x", (), dtype))
@@ -154,7 +160,7 @@ def test_every_mode_becomes_three_channels(tmp_path):
 
 
 def test_a_truncated_photograph_is_refused(photo):
-    """Half a file is no photograph: a grey lower half would be scored as if it were one."""
+    """Its grey lower half would be scored as if it were a photograph."""
     path = photo(200, 200, name="half.jpg")
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(ConfigError, match=r"half\.jpg"):
@@ -197,7 +203,7 @@ def test_every_value_is_that_of_the_table(tmp_path):
 
 
 def test_the_declared_input_is_taken():
-    """Open dimensions fit; the batch may be open or absent too."""
+    """Open dimensions fit, and the batch may be open or absent too."""
     for shape in ((1, 64, 64, 3), (None, None, None, 3), (64, 64, 3)):
         assert input_of(make_card("yolov8"), make_loaded(inputs=tensors(shape))).shape == shape
     card = make_card("yolov8", image_input=make_input(layout="NCHW"))
@@ -207,7 +213,7 @@ def test_the_declared_input_is_taken():
 
 
 def test_another_shape_than_the_cards_is_refused():
-    """Layout, size, batch, channels, rank: both are named."""
+    """Layout, size, batch, channels and rank are tested, and both shapes are named."""
     for shape in [
         (1, 3, 64, 64),
         (1, 32, 64, 3),
@@ -226,7 +232,7 @@ def test_another_shape_than_the_cards_is_refused():
 
 
 def test_outputs_become_real_by_their_own_scale():
-    """Each by its own; without declared outputs they are only converted."""
+    """Each output uses its own scale; without declared outputs they are only converted."""
     infos = [TensorInfo("a", (2,), "int8", 0.5, -2), TensorInfo("b", (1,), "float32")]
     outputs = [np.array([-2, 4], np.int8), np.array([1.5], np.float32)]
     first, second = real_values(outputs, make_loaded(infos))

@@ -60,13 +60,16 @@ def fresh_opencv_lookup():
 
 
 def test_without_opencv_ours_is_taken(monkeypatch):
-    """It is no dependency."""
+    """OpenCV is no dependency."""
     monkeypatch.setitem(sys.modules, "cv2", None)
     assert vision_resize.fastest_resize() is vision_resize.resize_bilinear
 
 
 def test_an_opencv_that_rounds_otherwise_is_not_used(monkeypatch):
-    """One grey level in one pixel: the AP of an 8-bit model would depend on what happens to be installed."""
+    """One grey level in one pixel makes a difference for an 8-bit model.
+
+    Its AP would depend on what happens to be installed.
+    """
 
     def off_by_one(pixels, size, interpolation):
         assert interpolation == 1
@@ -82,7 +85,7 @@ def test_an_opencv_that_rounds_otherwise_is_not_used(monkeypatch):
 
 
 def test_the_picture_is_the_same_with_opencv():
-    """The real one."""
+    """The test uses the real OpenCV."""
     resize = vision_resize.fastest_resize()
     assert resize is not vision_resize.resize_bilinear
     for old, new in [

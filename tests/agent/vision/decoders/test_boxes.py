@@ -22,7 +22,7 @@ def test_the_sigmoid_is_applied_once():
 
 
 def test_every_score_above_the_threshold_is_found_also_beside_one_that_is_no_number():
-    """Class by class, as numpy's own search over both axes."""
+    """The result equals, class by class, NumPy's own search over both axes."""
     for shape, order in product([(0, 5), (3, 0), (1, 1), (7, 40)], ["C", "F"]):
         with table_row(shape, order):
             rng = np.random.default_rng(3)
@@ -56,7 +56,10 @@ def overlap(a, b):
 
 
 def scene(seed, count, classes):
-    """Return `count` clustered boxes with integer corners, coarse scores (so that some are equal) and classes."""
+    """Return `count` clustered boxes with integer corners, coarse scores and classes.
+
+    Some scores are equal because they are coarse.
+    """
     rng = np.random.default_rng(seed)
     corner = rng.integers(0, 40, (count, 2))
     size = rng.integers(0, 30, (count, 2))
@@ -66,7 +69,7 @@ def scene(seed, count, classes):
 
 
 def test_blocks_keep_what_a_plain_loop_keeps():
-    """Whatever the number of candidates, the kept indices and their order are those of the definition."""
+    """The kept indices and their order follow the definition for any number of candidates."""
     for iou, count in [(0.0, 2), (0.45, 1), (0.7, 191), (0.45, 192), (0.7, 193), (0.45, 260)]:
         boxes, scores, classes = scene(count, count, 3)
         surviving = decoders_boxes.suppress_class_wise(boxes, scores, classes, iou, 10_000).tolist()
@@ -74,7 +77,7 @@ def test_blocks_keep_what_a_plain_loop_keeps():
 
 
 def test_the_limit_takes_the_best_over_all_classes():
-    """A limit cuts the full answer short, it does not change it."""
+    """A limit cuts the full answer short and does not change it."""
     for limit in [0, 1, 50, 300]:
         boxes, scores, classes = scene(7, 1000, 20)
         everything = decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.6, 10_000)
@@ -101,14 +104,17 @@ def test_boxes_without_area_neither_fall_nor_suppress():
 
 
 def test_boxes_turned_inside_out_neither_fall_nor_suppress():
-    """A head that gives sizes below 0, as YOLO26's on what it never saw, costs no other box: the area of such a box is not negative."""
+    """A box with sizes below 0 has no negative area and costs no other box.
+
+    YOLO26's head gives such sizes on what it never saw.
+    """
     boxes = np.array([[90, 10, 10, 90], [10, 90, 90, 10], [0, 0, 4, 4]], np.float32)
     scores, classes = np.array([0.9, 0.8, 0.7], np.float32), np.zeros(3, np.int32)
     assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.7, 10).tolist() == [0, 1, 2]
 
 
 def test_suppression_is_by_class_and_best_comes_first():
-    """The weaker of two alike falls; another class stays."""
+    """The weaker of two similar boxes falls, and another class stays."""
     boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 10]], np.float32)
     scores, classes = np.array([0.3, 0.9, 0.5], np.float32), np.array([1, 1, 2], np.int32)
     detections = decoders_boxes.select(
@@ -119,7 +125,7 @@ def test_suppression_is_by_class_and_best_comes_first():
 
 
 def test_the_weakest_of_too_many_are_dropped_first():
-    """Beyond MOST_CANDIDATES only the best are looked at, and their order does not change."""
+    """Only the best MOST_CANDIDATES are looked at, and their order does not change."""
     count = decoders_boxes.MOST_CANDIDATES + 500
     scores = (np.arange(count) % 1000 / 1000).astype(np.float32)
     corner = np.arange(count, dtype=np.float32)[:, None] * 2
@@ -135,7 +141,10 @@ def test_the_weakest_of_too_many_are_dropped_first():
 
 
 def test_normalised_boxes_are_distinguished_from_pixels():
-    """Nothing beyond 2 is 0..1, of which a box may leave the picture; of no boxes nothing needs to be determined."""
+    """Boxes with nothing beyond 2 are 0..1, since a box may leave the picture.
+
+    Without boxes nothing needs to be determined.
+    """
     frame = same_size(64, 32)
     assert decoders_boxes.in_pixels(np.array([[0, 0.5, 1.25, 1]], np.float32), frame).tolist() == [
         [0, 16, 80, 32]

@@ -1,4 +1,7 @@
-"""Boxes and scores as two outputs of every convention that exporters have, recognised without a card and decoded to the same objects."""
+"""Boxes and scores as two outputs are decoded to the same objects in each convention.
+
+The conventions are those of exporters, recognised without a card.
+"""
 
 from itertools import product
 from pathlib import Path
@@ -22,7 +25,10 @@ GRID, PRIORS = 12 * 20 + 6 * 10 + 3 * 5, 1500
 
 
 def tables(count, form="corners", unit="parts", background=None, *, are_logits=False):
-    """Return boxes [1, count, 4] and scores [1, count, columns] of the objects, and of boxes that found nothing all over the picture."""
+    """Return boxes [1, count, 4] and scores [1, count, columns] of the objects.
+
+    The other boxes lie all over the picture and find nothing.
+    """
     draw = np.random.default_rng(5)
     low = draw.random((count, 2)) * [120, 60]
     boxes = np.concatenate([low, low + draw.uniform(4, 36, (count, 2))], axis=1)
@@ -65,7 +71,11 @@ def check(card, outputs):
 
 
 def test_every_convention_is_read_by_its_values():
-    """Corners or centres, parts or pixels, background first, last or none, probabilities or logits, either order, few rows or many."""
+    """Corners or centres, pixels or parts, and probabilities or logits are told apart.
+
+    The background may be first, last or absent, the outputs in either order, and the rows few or
+    many.
+    """
     for count, form, unit, background, are_logits, is_reversed in product(
         (100, 290, GRID, PRIORS),
         ("corners", "centres"),
@@ -83,7 +93,7 @@ def test_every_convention_is_read_by_its_values():
 
 
 def test_the_axes_may_be_in_any_order():
-    """[1, 4, n] and [1, classes, n] are the same; YOLOv4 gives [1, n, 1, 4]."""
+    """[1, 4, n] and [1, classes, n] are the same, and YOLOv4 gives [1, n, 1, 4]."""
     boxes, scores = tables(PRIORS)
     for outputs in (
         [boxes.transpose(0, 2, 1), scores.transpose(0, 2, 1)],
@@ -95,7 +105,10 @@ def test_the_axes_may_be_in_any_order():
 
 
 def test_a_grid_is_prepared_as_yolo_nas_and_other_rows_as_jetsons_ssd():
-    """Without labels or annotations a grid has no background and other rows have one; each assumption is reported with its keys."""
+    """Without labels or annotations a grid has no background, and other rows have one.
+
+    Each assumption is reported with its keys.
+    """
     card, guesses = recognised(tables(GRID, unit="pixels"), "yolo_nas_s.onnx")
     assert (card.family, card.output.classes, card.output.nms_iou, card.input.resize) == (
         "boxes-scores",
@@ -120,7 +133,7 @@ def test_a_grid_is_prepared_as_yolo_nas_and_other_rows_as_jetsons_ssd():
 
 
 def test_labels_count_the_classes():
-    """With the background among them, which is no class, or without."""
+    """Labels may include the background, which is no class, or leave it out."""
     for labels, offset in ((NAMES, 0), (["BACKGROUND", *NAMES], 1)):
         outputs = tables(PRIORS, background="first")
         card, guesses = recognised(outputs, metadata={"names": str(labels)})
@@ -130,7 +143,7 @@ def test_labels_count_the_classes():
 
 
 def test_a_background_that_no_column_shows_is_an_error():
-    """One class too few on the card would shift all others."""
+    """A card with one class too few would shift all the others."""
     outputs = tables(PRIORS)
     with pytest.raises(ConfigError, match=r"none of 5 scores is a background.*output\.classes"):
         check(make_card("boxes-scores", classes=CLASSES - 1, nms_iou=0.5), outputs)

@@ -20,12 +20,18 @@ def decode(*outputs, classes):
 
 
 def logits(*rows):
-    """Return what a softmax (up to a constant for each row) or a list of probabilities came from."""
+    """Return the logits of probabilities, of a softmax or one by one.
+
+    Those of a softmax are given up to a constant for each row.
+    """
     return np.log(np.array([rows], np.float32))
 
 
 def test_softmax_with_no_object_gives_one_class_a_query():
-    """The last of three columns is nothing; of the others the best is the query's only answer, with its share of all three."""
+    """The last of three columns is nothing, and the best other one is the query's answer.
+
+    Its score is its share of all three.
+    """
     values = logits([0.5, 0.25, 0.25], [0.1, 0.3, 0.6]) + np.float32(5)
     for outputs in ((BOXES, values), (values, BOXES)):
         detections = decode(*outputs, classes=2)
@@ -37,7 +43,10 @@ def test_softmax_with_no_object_gives_one_class_a_query():
 
 
 def test_sigmoid_scores_stand_each_for_itself():
-    """Where there is no column for nothing a query may be of two classes: -ln 3 is a quarter, ln 3 three."""
+    """Without a column for nothing, a query may have two classes.
+
+    -ln 3 is a probability of a quarter, ln 3 one of three quarters.
+    """
     values = np.array([[[np.log(3), -np.log(3)], [-20, -20]]], np.float32)
     detections = decode(BOXES, values, classes=2)
     assert detections.boxes.tolist() == [LEFT, LEFT]
@@ -48,7 +57,7 @@ def test_sigmoid_scores_stand_each_for_itself():
 
 
 def test_probabilities_are_left_as_they_are():
-    """An export may hold the sigmoid or the softmax: 0.75 stays 0.75."""
+    """An export may contain the sigmoid or the softmax, so 0.75 stays 0.75."""
     assert decode(
         BOXES, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2
     ).scores.tolist() == [0.75]
@@ -58,7 +67,7 @@ def test_probabilities_are_left_as_they_are():
 
 
 def test_pixels_are_left_as_they_are():
-    """An export that scaled its boxes itself."""
+    """The export scaled its boxes itself."""
     pixels = BOXES * np.array([64, 32, 64, 32], np.float32)
     assert decode(
         pixels, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2
@@ -66,7 +75,10 @@ def test_pixels_are_left_as_they_are():
 
 
 def test_boxes_beyond_the_picture_are_still_centres_and_the_last_score_is_no_object():
-    """A model early in its training: most boxes leave the picture, and neither the first nor the last score wins in most rows."""
+    """Early in a model's training most boxes leave the picture.
+
+    In most rows neither the first nor the last score wins.
+    """
     draw = np.random.default_rng(2)
     boxes = np.concatenate(
         [draw.uniform(0.6, 1, (1, 50, 2)), draw.uniform(0.5, 0.9, (1, 50, 2))], axis=2
@@ -82,7 +94,7 @@ def test_boxes_beyond_the_picture_are_still_centres_and_the_last_score_is_no_obj
 
 
 def test_a_set_may_have_the_background_first_and_corners():
-    """Where nearly all rows show both."""
+    """Nearly all rows show both."""
     boxes = np.tile(np.array([0.7, 0.7, 0.95, 0.95], np.float32), (1, 40, 1))
     boxes[0, 3] = [0.5, 0.25, 0.75, 1]
     scores = np.tile(np.array([0.98, 0.01, 0.01], np.float32), (1, 40, 1))

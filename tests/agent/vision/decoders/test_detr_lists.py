@@ -1,4 +1,6 @@
-"""Detectors that suppress by themselves, as their exporters write them: recognised without a card, and scored in the photographs' pixels.
+"""Detectors that suppress by themselves are recognised without a card and scored.
+
+They are as their exporters write them, scored in the photographs' pixels.
 
 Each gives the same three objects wherever it looks; where these lie in its input of 64 x 64 is
 worked out here by hand.
@@ -49,7 +51,11 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_what_exporters_write_is_recognised_and_lies_where_the_objects_are(name, tmp_path):
-    """Wrong columns, a size with its sides exchanged, a class counted from 1 or a letterbox in another place would each cost all of it."""
+    """A wrong column, size, class or letterbox would lose all objects.
+
+    Such are a size with its sides exchanged, a class counted from 1 and a letterbox in another
+    place.
+    """
     outputs_of, sizes, family = MODELS[name]
     (tmp_path / "photos").mkdir()
     Image.new("RGB", (128, 96), (40, 90, 160)).save(tmp_path / "photos" / "photo_0.png")

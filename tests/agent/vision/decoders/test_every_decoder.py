@@ -103,7 +103,10 @@ REFUSED = {
 
 
 def case_of(family):
-    """Return the card of a decoder for 3 classes on 64 x 64 pixels, what is loaded of its model, and outputs of nothing."""
+    """Return a decoder's card, the loaded model and outputs of nothing.
+
+    The model has 3 classes on 64 x 64 pixels.
+    """
     card = make_card(family, image_input=make_input(), classes=3, nms_iou=0.5)
     return (
         card,
@@ -113,12 +116,15 @@ def case_of(family):
 
 
 def test_every_family_stands_here():
-    """A new decoder is held to the same."""
+    """A new decoder has to pass the same tests."""
     assert set(SHAPES) == set(decoders.DECODERS)
 
 
 def test_a_broken_model_gives_no_box_that_is_no_number():
-    """Dead, overflown or exploded outputs end in finite boxes or in one line; decoding keeps nothing and changes nothing."""
+    """Dead, overflown or exploded outputs end in finite boxes or in one line.
+
+    Decoding keeps nothing and changes nothing.
+    """
     for family, value in product(SHAPES, (0.0, np.nan, np.inf, -np.inf, 1e30, -1e30)):
         card, loaded, outputs = case_of(family)
         spoilt = [np.full(output.shape, value, np.float32) for output in outputs]
@@ -144,7 +150,10 @@ def test_a_broken_model_gives_no_box_that_is_no_number():
 
 
 def test_open_shapes_wait_for_the_first_query():
-    """A wrong model is refused when its decoder is made; a dynamic one is taken as it comes, until its outputs do not fit."""
+    """A wrong model is refused when its decoder is made.
+
+    A dynamic one is accepted until its outputs do not fit.
+    """
     for family in SHAPES:
         card, loaded, outputs = case_of(family)
         is_open = replace(
@@ -171,9 +180,9 @@ def test_open_shapes_wait_for_the_first_query():
 
 
 def test_outputs_that_do_not_fit_are_refused():
-    """Where the file declares them, before anything is measured; else at the first query.
+    """They are refused before measuring if the file declares them, else at the first query.
 
-    Shapes of another rank wait for it.
+    Shapes of another rank are refused at the first query.
     """
     for family, (settings, words, outputs) in REFUSED.items():
         card = make_card(family, image_input=make_input(), nms_iou=0.5, **settings)

@@ -17,14 +17,17 @@ def decode(tensor, classes):
 
 
 def test_boxes_and_scores_may_be_one_tensor():
-    """RT-DETR as Ultralytics exports it: [1, queries, 4 + classes]."""
+    """Ultralytics exports RT-DETR as [1, queries, 4 + classes]."""
     tensor = np.concatenate([BOXES, np.array([[[0, 0.5, 0], [0.25, 0, 0]]], np.float32)], axis=2)
     detections = decode(tensor, classes=3)
     assert (detections.boxes.tolist(), detections.classes.tolist()) == ([LEFT, MIDDLE], [1, 0])
 
 
 def test_a_list_has_score_and_class_in_each_row():
-    """RT-DETR as Ultralytics exports it since 2026: the same boxes, the best first, no column for each class."""
+    """Since 2026 Ultralytics exports RT-DETR as a list, the best first.
+
+    The boxes are the same, but there is no column for each class.
+    """
     for classes in [2, 3, 80]:
         tensor = np.concatenate([BOXES, np.array([[[0.5, 1], [0.75, 0]]], np.float32)], axis=2)
         detections = decode(tensor, classes=classes)

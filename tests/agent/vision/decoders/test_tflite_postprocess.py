@@ -1,4 +1,7 @@
-"""The decoder of TFLite_Detection_PostProcess, whatever the order and the names of its four tensors."""
+"""The decoder of TFLite_Detection_PostProcess reads its four tensors in any order.
+
+Their names do not matter either.
+"""
 
 from itertools import permutations
 
@@ -51,7 +54,7 @@ def check(detections):
 
 
 def test_names_determine_the_roles_in_any_order():
-    """All 24 orders, also before the first call, when every shape reads []."""
+    """All 24 orders are read, also before the first call, when every shape is []."""
     for names in [OPERATOR, SAVED_MODEL, WORDS]:
         with table_row(names):
             for order in permutations(PARTS):
@@ -60,7 +63,7 @@ def test_names_determine_the_roles_in_any_order():
 
 
 def test_without_names_shapes_and_values_determine_the_roles():
-    """Boxes end in 4, the count is the smallest, scores have fractions where classes have none."""
+    """Boxes end in 4, the count is the smallest, and scores have fractions while classes do not."""
     for order in permutations(PARTS):
         check(decode(order, SILENT))
     # So where names lie: `boxes` is not of the shape of boxes, or `classes` has fractions.
@@ -74,7 +77,7 @@ def test_without_names_shapes_and_values_determine_the_roles():
 
 
 def test_a_single_detection_is_read():
-    """With one row, boxes alone have four values, and the operator's order tells the rest."""
+    """With one row only boxes have four values, and the operator's order tells the rest."""
     parts = [part[:, :1] if part.ndim > 1 else part for part in PARTS.values()]
     decoder = decoders.create(
         make_card("tflite-postprocess"),
@@ -84,7 +87,7 @@ def test_a_single_detection_is_read():
 
 
 def test_class_numbers_are_no_scores_though_nothing_was_found():
-    """All scores 0: the class numbers beside them must not be taken for scores of 2 and more."""
+    """If all scores are 0, the class numbers must not be taken for scores of 2 and more."""
     nothing = {**PARTS, "scores": np.zeros((1, 3), np.float32)}
     decoder = decoders.create(
         make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4))
@@ -94,7 +97,7 @@ def test_class_numbers_are_no_scores_though_nothing_was_found():
 
 
 def test_boxes_that_leave_the_photograph_are_scored_as_given():
-    """As the published AP of these models was: cut to the photograph SSD would gain."""
+    """The published AP was computed so; clipping to the photograph would raise SSD's AP."""
     beyond = {
         **PARTS,
         "boxes": np.array([[[-0.25, 0.5, 0.75, 1.5], [0, 0, 0.5, 0.25], [0, 0, 0, 0]]], np.float32),
@@ -109,7 +112,7 @@ def test_boxes_that_leave_the_photograph_are_scored_as_given():
 
 
 def test_tensors_that_are_no_detections_are_refused():
-    """No boxes at all, or not as many classes as boxes."""
+    """There are no boxes at all, or not as many classes as boxes."""
     for shapes in [[(1, 3)] * 4, [(1, 3, 4), (1, 2), (1, 3), (1,)]]:
         decoder = decoders.create(
             make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ()))

@@ -31,7 +31,7 @@ def decode(lists, order=("boxes", "labels", "scores"), *, is_declared=True):
 
 
 def test_every_order_is_understood():
-    """Label 90 is class 89: the background is not counted."""
+    """Label 90 is class 89, because the background is not counted."""
     for is_declared, order in product([True, False], permutations(LISTS)):
         detections = decode(LISTS, order, is_declared=is_declared)
         assert detections.boxes.tolist() == LISTS["boxes"].tolist(), f"{order!r}, {is_declared!r}"
@@ -42,7 +42,7 @@ def test_every_order_is_understood():
 
 
 def test_scores_that_are_all_whole_are_still_scores():
-    """A certain model: declared types tell, and without them a label above 1."""
+    """With a certain model, declared types decide, and without them a label above 1 does."""
     lists = {**LISTS, "scores": np.array([1, 1], np.float32)}
     for is_declared in (True, False):
         assert decode(
@@ -51,9 +51,9 @@ def test_scores_that_are_all_whole_are_still_scores():
 
 
 def test_labels_that_count_from_zero_are_refused():
-    """TensorRT's EfficientNMS gives such lists: every class would be taken for the one before it.
+    """TensorRT's EfficientNMS gives such lists, whose classes would all be off by one.
 
-    So are lists of different lengths.
+    Lists of different lengths are refused too.
     """
     with pytest.raises(ConfigError, match="label 0 has a score"):
         decode({**LISTS, "labels": np.array([89, 0], np.float32)})
@@ -62,7 +62,7 @@ def test_labels_that_count_from_zero_are_refused():
 
 
 def test_scores_of_keypoints_are_no_list():
-    """Keypoint R-CNN gives a score for each of 17 points: [n, 17], also where n is 0."""
+    """Keypoint R-CNN gives scores for 17 points, as [n, 17], also where n is 0."""
     order = (*LISTS, "keypoints_scores")
     for count in (2, 0):
         lists = {name: values[:count] for name, values in LISTS.items()} | {
@@ -72,7 +72,7 @@ def test_scores_of_keypoints_are_no_list():
 
 
 def test_a_batch_axis_is_taken_off_and_normalised_boxes_become_pixels():
-    """[1, n, 4] and [1, n] are the same lists; SSD exports give 0..1."""
+    """[1, n, 4] and [1, n] are the same lists, and SSD exports give 0..1."""
     assert decode({name: values[None] for name, values in LISTS.items()}).classes.tolist() == [
         89,
         0,

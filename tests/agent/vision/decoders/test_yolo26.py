@@ -15,14 +15,14 @@ def decode(rows, shape=None):
 
 
 def test_rows_are_corners_score_and_class():
-    """Best first; the rows that fill up to 300 have score 0."""
+    """The best row comes first, and the rows that fill up to 300 have score 0."""
     detections = decode([[1, 2, 11, 12, 0.5, 2], [4, 5, 60, 30, 0.75, 0], [0, 0, 0, 0, 0, 0]])
     assert detections.boxes.tolist() == [[4, 5, 60, 30], [1, 2, 11, 12]]
     assert (detections.scores.tolist(), detections.classes.tolist()) == ([0.75, 0.5], [0, 2])
 
 
 def test_nothing_is_suppressed_and_normalised_boxes_become_pixels():
-    """Two boxes on one place are two objects: the model said so.
+    """Two boxes on one place are two objects, as the model said so.
 
     TFLite exports give 0..1, a little beyond at the edge.
     """
@@ -31,14 +31,14 @@ def test_nothing_is_suppressed_and_normalised_boxes_become_pixels():
 
 
 def test_class_numbers_that_are_not_whole_are_an_error():
-    """One int8 scale for boxes and classes moves the class: a wrong AP without a word."""
+    """One int8 scale for boxes and classes shifts the class and would silently give a wrong AP."""
     with pytest.raises(ConfigError, match="not whole: quantised with one scale"):
         decode([[1, 2, 11, 12, 0.5, 1.6]])
     assert decode([[1, 2, 11, 12, 0.5, 1.999]]).classes.tolist() == [2]
 
 
 def test_one_stray_row_does_not_make_pixels_of_the_others():
-    """A row that found nothing, or little, may lie anywhere; most rows decide."""
+    """A row that found little or nothing may lie anywhere, so most rows decide."""
     rows = [
         [0.25, 0.5, 1, 1, 0.5, 2],
         [0, 0, 0.5, 1, 0.4, 0],

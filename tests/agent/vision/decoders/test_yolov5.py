@@ -8,7 +8,10 @@ from tests.fixtures.vision_factory import make_card, make_loaded, same_size
 
 
 def head(*rows):
-    """Return [1, 252, 5 + 3] in which only the first rows say something; the last centre is far right."""
+    """Return [1, 252, 5 + 3] in which only the first rows find something.
+
+    The last centre is far right.
+    """
     tensor = np.zeros((1, 252, 8), np.float32)
     tensor[0, -1, 0] = 60
     for i, row in enumerate(rows):
@@ -24,7 +27,10 @@ def decode(*outputs, **output):
 
 
 def test_the_score_is_objectness_times_class():
-    """0.5 x 0.8 and 0.5 x 0.4, each a detection of its own; TorchScript files give the raw maps too, which are left alone."""
+    """0.5 x 0.8 and 0.5 x 0.4 are a detection each.
+
+    TorchScript files also give the raw maps, which are left alone.
+    """
     maps = [np.zeros((1, 3, 8, 8, 8), np.float32)] * 3
     detections = decode(
         head([20, 30, 10, 20, 0.5, 0.0, 0.8, 0.4], [20, 30, 10, 20, 0.0005, 1.0, 1.0, 1.0]), *maps

@@ -12,7 +12,10 @@ ANCHORS, CLASSES = 84, 3
 
 
 def head(boxes, scores):
-    """Return a head's output [1, 4 + classes, anchors] in which only the first anchors say something; the last centre is far right."""
+    """Return an output [1, 4 + classes, anchors] in which only the first anchors find.
+
+    The last centre is far right.
+    """
     tensor = np.zeros((1, 4 + CLASSES, ANCHORS), np.float32)
     tensor[0, 0, -1] = 60
     tensor[0, :4, : len(boxes)] = np.transpose(boxes)
@@ -39,7 +42,7 @@ def test_boxes_are_centres_and_sizes_in_pixels():
 
 
 def test_an_anchor_may_find_several_classes():
-    """Every class above the threshold, the card's, is a detection of its own, best first."""
+    """Every class above the card's threshold is a detection of its own, best first."""
     assert decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.0005]])).classes.tolist() == [1, 0]
     assert decode(
         head([[20, 30, 10, 20]], [[0.2, 0.8, 0.5]]), score_threshold=0.5
@@ -64,7 +67,10 @@ def test_a_second_output_is_refused():
 
 
 def test_invalid_values_are_read_as_in_a_tensor_without_them():
-    """NaN as 0, infinity as 1e9, in scores and boxes, whether few anchors or most lie above the threshold."""
+    """NaN is read as 0 and infinity as 1e9, in scores and boxes.
+
+    It does not matter whether few anchors or most lie above the threshold.
+    """
     for threshold in [0.001, 0.6, 0.97]:
         with table_row(threshold):
             draw = np.random.default_rng(1)

@@ -1,4 +1,7 @@
-"""YOLOv8's raw heads, recognised and decoded: maps made from known boxes by the published definition (distances to the cell's centre)."""
+"""YOLOv8's raw heads are recognised and decoded.
+
+The maps are made from known boxes by the published definition: distances to the cell's centre.
+"""
 
 from itertools import permutations, product
 from pathlib import Path
@@ -23,7 +26,10 @@ LAYOUTS = {"NCHW": (0, 1, 2, 3), "NHWC": (0, 2, 3, 1)}
 
 
 def maps(*, steps=16, are_logits=False, classes=CLASSES):
-    """Return for each stride distances [1, 4 x steps, rows, columns], scores [1, classes, rows, columns] and their sum."""
+    """Return for each stride the distances, the scores and their sum.
+
+    Distances are [1, 4 x steps, rows, columns], scores [1, classes, rows, columns].
+    """
     levels = []
     for stride in (8, 16, 32):
         rows, columns = HEIGHT // stride, WIDTH // stride
@@ -68,7 +74,10 @@ def decoded(outputs, infos=None):
 
 
 def test_maps_of_each_stride_are_recognised_and_read():
-    """Six or nine maps in any order, probabilities or logits, channels first or last, cells in one axis or in two."""
+    """Six or nine maps are read in any order, as probabilities or logits.
+
+    Channels may be first or last, and cells in one axis or in two.
+    """
     for order, layout, count, are_logits, is_flat in product(
         permutations(range(2)), LAYOUTS, (2, 3), (False, True), (False, True)
     ):
@@ -101,7 +110,10 @@ def test_maps_of_each_stride_are_recognised_and_read():
 
 
 def test_a_distance_may_be_one_value_and_a_map_may_hold_both():
-    """YOLO26 has no distribution, which is reported as a guess; maps as in training hold 64 distances and then the scores of 80 classes."""
+    """YOLO26 has no distribution, which is reported as a guess.
+
+    Maps as in training hold 64 distances and then the scores of 80 classes.
+    """
     card, detections = decoded([part for level in maps(steps=1) for part in level[:2]])
     assert (card.family, card.output.classes) == ("yolov8-heads", CLASSES)
     assert detections.boxes == pytest.approx(np.array(FOUND), abs=1e-3)
@@ -123,7 +135,7 @@ def test_one_class_is_told_from_its_sum():
 
 
 def test_quantised_maps_are_read_by_their_scales():
-    """Every output has a scale of its own; a step of it moves an edge by a pixel at most."""
+    """Each output has its own scale, of which a step moves an edge by a pixel at most."""
     outputs, infos = [], []
     for number, output in enumerate(part for level in maps() for part in level[:2]):
         scale, zero_point = (1 / 256, -128) if number % 2 else (0.2, 120)
@@ -136,7 +148,10 @@ def test_quantised_maps_are_read_by_their_scales():
 
 
 def test_maps_of_other_models_are_not_taken():
-    """YOLOv5's maps hold three anchors; a map without its stride's sides, or of other distances, is another model's."""
+    """YOLOv5's maps hold three anchors and are not taken for YOLOv8's.
+
+    A map without its stride's sides, or of other distances, is another model's.
+    """
     for shapes in (
         [(1, 255, 12, 20), (1, 255, 6, 10), (1, 255, 3, 5)],
         [(1, 64, 12, 20), (1, 5, 12, 20), (1, 64, 6, 10), (1, 4, 6, 10)],

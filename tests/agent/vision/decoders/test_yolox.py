@@ -44,13 +44,16 @@ def test_cells_run_row_by_row_over_the_strides():
 
 
 def test_a_cell_finds_its_best_class_only():
-    """As YOLOX's own post-processing; objectness and class may be above the threshold where their product is not."""
+    """YOLOX's own post-processing does the same.
+
+    Objectness and class may be above the threshold where their product is not.
+    """
     assert decode(head(cell_0=[0, 0, 1, 1, 0.9, 0.4, 0.5])).classes.tolist() == [1]
     assert len(decode(head(cell_0=[0, 0, 1, 1, 0.5, 0.5, 0]), score_threshold=0.3).scores) == 0
 
 
 def test_the_strides_follow_from_the_number_of_cells():
-    """A fourth grid of stride 64 adds a cell; no usual grids have one less."""
+    """A fourth grid of stride 64 adds a cell, and no usual grids have one less."""
     tensor = np.zeros((1, CELLS + 1, 7), np.float32)
     tensor[0, -1] = [0.5, 0.25, 0, np.log(0.5), 0.9, 1, 0]
     assert decode(tensor).boxes.tolist() == [[0, 0, 64, 32]]
@@ -59,6 +62,9 @@ def test_the_strides_follow_from_the_number_of_cells():
 
 
 def test_boxes_decoded_inside_are_left_as_they_are():
-    """With `--decode_in_inference` the centres are pixels: far beyond what an offset from a cell can be."""
+    """With `--decode_in_inference` the centres are pixels.
+
+    They are far beyond what an offset from a cell can be.
+    """
     decoded = head(cell_9=[40, 20, 10, 8, 0.9, 1, 0], cell_41=[60, 30, 4, 4, 0.7, 1, 0])
     assert decode(decoded).boxes.tolist() == [[35, 16, 45, 24], [58, 28, 62, 32]]
