@@ -85,7 +85,9 @@ BOARDS = {
         "RAM 2344/7852MB (lfb 1x4MB) CPU [1%@345,off] VDD_SYS_GPU 152/152 VDD_IN {0}/3056 "
         "VDD_SYS_CPU 152/152"
     ),
-    "Xavier NX, JetPack 4": "RAM 2344/7852MB (lfb 1x4MB) VDD_IN {0}/3056 VDD_CPU_GPU_CV 152/152 VDD_SOC 52/52",
+    "Xavier NX, JetPack 4": (
+        "RAM 2344/7852MB (lfb 1x4MB) VDD_IN {0}/3056 VDD_CPU_GPU_CV 152/152 VDD_SOC 52/52"
+    ),
     "Thor": (
         "RAM 999/62841MB CPU [0%@729] VDD_GPU 792mW/792mW VDD_CPU_SOC_MSS 0mW/0mW VIN_SYS_5V0 "
         "918mW/918mW VIN {0}mW/2000mW"
@@ -130,7 +132,8 @@ MANGLED = {
         PLAIN + PLAIN.splitlines()[0].replace("11:00:00.0", "11:00:01.5")[:150]
     ).encode(),
     "a container's log in JSON": "".join(
-        f'{{"log":"{ORIN.format(power)}\\n","stream":"stdout","time":"2026-05-22T11:00:{second}00118Z"}}\n'
+        f'{{"log":"{ORIN.format(power)}\\n","stream":"stdout",'
+        f'"time":"2026-05-22T11:00:{second}00118Z"}}\n'
         for second, power in zip(HALVES, POWERS_MW, strict=True)
     ).encode(),
 }
@@ -147,18 +150,27 @@ NVIDIA = [f"2026/05/22 11:00:{second}00" for second in HALVES]
 TABLES = {
     "nvidia-smi": "timestamp, index, power.draw [W], utilization.gpu [%]\n"
     f"{NVIDIA[0]}, 0, 2.00 W, 3 %\n{NVIDIA[1]}, 0, 4.00 W, 99 %\n{NVIDIA[2]}, 0, 2.00 W, 40 %\n",
-    "nvidia-smi with limits": "timestamp, power.limit [W], power.draw [W], enforced.power.limit [W]\n"
-    f"{NVIDIA[0]}, 70.00 W, 2.00 W, 70.00 W\n{NVIDIA[1]}, 70.00 W, 4.00 W, 70.00 W\n{NVIDIA[2]}, "
-    "70.00 W, 2.00 W, 70.00 W\n",
-    "nvidia-smi without units": f"timestamp, power.draw [W]\n{NVIDIA[0]}, 2.00\n{NVIDIA[1]}, 4.00\n{NVIDIA[2]}, 2.00\n",
+    "nvidia-smi with limits": (
+        "timestamp, power.limit [W], power.draw [W], enforced.power.limit [W]\n"
+        f"{NVIDIA[0]}, 70.00 W, 2.00 W, 70.00 W\n"
+        f"{NVIDIA[1]}, 70.00 W, 4.00 W, 70.00 W\n"
+        f"{NVIDIA[2]}, 70.00 W, 2.00 W, 70.00 W\n"
+    ),
+    "nvidia-smi without units": (
+        f"timestamp, power.draw [W]\n{NVIDIA[0]}, 2.00\n{NVIDIA[1]}, 4.00\n{NVIDIA[2]}, 2.00\n"
+    ),
     "nvidia-smi without a heading": (
         f"{NVIDIA[0]}, 0, 2.00 W, 3 %\n{NVIDIA[1]}, 0, 4.00 W, 99 %\n{NVIDIA[2]}, 0, 2.00 W, 40 %\n"
     ),
-    "volts and amperes": "Time (s),Main(mA),Main Voltage(V)\n0.0,500,4.0\n0.5,1000,4.0\n1.0,500,4.0\n",
+    "volts and amperes": (
+        "Time (s),Main(mA),Main Voltage(V)\n0.0,500,4.0\n0.5,1000,4.0\n1.0,500,4.0\n"
+    ),
     "FNIRSI": "timestamp sample_in_packet voltage_V current_A dp_V dn_V\n"
     "1700000000.0 0 5 .4 0 0\n1700000000.5 1 5 .8 0 0\n1700000001.0 2 5 .4 0 0\n",
-    "a heading that comes again": f"timestamp, power.draw [W]\n{NVIDIA[0]}, 2.00 W\n{NVIDIA[1]}, 4.00 W\n"
-    f"timestamp, power.draw [W]\n{NVIDIA[2]}, 2.00 W\n",
+    "a heading that comes again": (
+        f"timestamp, power.draw [W]\n{NVIDIA[0]}, 2.00 W\n{NVIDIA[1]}, 4.00 W\n"
+        f"timestamp, power.draw [W]\n{NVIDIA[2]}, 2.00 W\n"
+    ),
     "Joulescope": (
         "#time,current,voltage,power,charge,energy\n0.0,0.4,5.0,2.0,0,0\n0.5,0.8,5.0,4.0,0.2,1\n"
         "1.0,0.4,5.0,2.0,0.6,3\n"
@@ -171,7 +183,9 @@ TABLES = {
         "Time (s),Main Avg Current (mA),Main Avg Power (mW),Main Avg Voltage (V)\n"
         "0.0,500,2000,4\n0.5,1000,4000,4\n1.0,500,2000,4\n"
     ),
-    "units in a second line": "Time;Power;Voltage\n[ms];[mW];[V]\n0;2000;5\n500;4000;5\n1000;2000;5\n",
+    "units in a second line": (
+        "Time;Power;Voltage\n[ms];[mW];[V]\n0;2000;5\n500;4000;5\n1000;2000;5\n"
+    ),
     "decimal commas": "sep=;\nZeit;t_s;P_W\nx;0,0;2,0\nx;0,5;4,0\nx;1,0;2,0\n",
     "tabs": "time\tpower (W)\n0.0\t2\n0.5\t4\n1.0\t2\n",
     "blanks": (
@@ -182,7 +196,9 @@ TABLES = {
     "thousands and units": 't_ms,P[mW]\n0,"2,000.0 mW"\n500,"4,000.0 mW"\n1000,"2,000.0 mW"\n',
     "points between thousands": "t [s];P [mW]\n0,0;2.000,0\n0,5;4.000,0\n1,0;2.000,0\n",
     "seconds since 1970": "timestamp,Watts\n1700000000.0,2\n1700000000.5,4\n1700000001.0,2\n",
-    "milliseconds since 1970": "timestamp,active_power\n1700000000000,2\n1700000000500,4\n1700000001000,2\n",
+    "milliseconds since 1970": (
+        "timestamp,active_power\n1700000000000,2\n1700000000500,4\n1700000001000,2\n"
+    ),
     "microseconds since 1970": "ts,p\n1700000000000000,2\n1700000000500000,4\n1700000001000000,2\n",
     "nanoseconds since 1970": (
         "name,time,power\nm,1700000000000000000,2\nm,1700000000500000000,4\n"
@@ -203,10 +219,14 @@ TABLES = {
         for second, power in zip(HALVES, POWERS_MW, strict=True)
     ),
     "micro": "time [µs],power [µW]\n0,2000000\n500000,4000000\n1000000,2000000\n",
-    "words before the heading": "# time and power\nof a meter, at a board\ntime_s,power_W\n0.0,2\n0.5,4\n1.0,2\n",
-    "nvidia-smi dmon": "#Date       Time        gpu    pwr  gtemp\n#YYYYMMDD   HH:MM:SS    Idx      W      C\n"
-    " 20260522   11:00:00      0      2     45\n 20260522   11:00:00.5    0      4      -\n "
-    "20260522   11:00:01      0      2     45\n",
+    "words before the heading": (
+        "# time and power\nof a meter, at a board\ntime_s,power_W\n0.0,2\n0.5,4\n1.0,2\n"
+    ),
+    "nvidia-smi dmon": (
+        "#Date       Time        gpu    pwr  gtemp\n#YYYYMMDD   HH:MM:SS    Idx      W      C\n"
+        " 20260522   11:00:00      0      2     45\n 20260522   11:00:00.5    0      4      -\n"
+        " 20260522   11:00:01      0      2     45\n"
+    ),
     "pandas": "\ttime\tpower\n0\t0.0\t2\n1\t0.5\t4\n2\t1.0\t2\n",
     "other lines between": "t [s],power_W\n0.0,2\nEPOCH 3/10\n0.5,4\nLOSS 1/2, 3\n1.0,2\n",
     "a column that looks like a unit": "time,power,state\n0.0,2,s\n0.5,4,w\n1.0,2,s\n",
@@ -258,25 +278,43 @@ def test_a_window_goes_over_midnight(energy):
 
 
 UNCLEAR = {
-    "has 'cpu_power_w' and 'gpu_power_w': name one of them by --power-column": "time_s,cpu_power_w,gpu_power_w\n0.0,2,2\n0.5,2,2\n",
+    "has 'cpu_power_w' and 'gpu_power_w': name one of them by --power-column": (
+        "time_s,cpu_power_w,gpu_power_w\n0.0,2,2\n0.5,2,2\n"
+    ),
     "has 'power' and 'Power \\(W\\)': name one": "time_s,power,Power (W)\n0.0,2,2\n0.5,2,2\n",
-    "has 'timestamp' and 'time': name one of them by --time-column": "timestamp,time,power\n0.0,0.0,2\n0.5,0.5,2\n",
+    "has 'timestamp' and 'time': name one of them by --time-column": (
+        "timestamp,time,power\n0.0,0.0,2\n0.5,0.5,2\n"
+    ),
     "name two of its columns by .*, or make it a CSV": "time_s,current_mA\n0.0,2\n0.5,2\n",
     "begins with .*power_mJ.*: name two of its columns": "time_s,power_mJ\n0.0,2\n0.5,2\n",
     "begins with .*POWER \\(A\\)": "time_s,POWER (A)\n0.0,2\n0.5,2\n",
     "begins with .*days": "time (days),power_w\n0.0,2\n0.5,2\n",
-    "ambiguous separators .thousands or decimals.: write": "time\tpower_mw\n11:00:00\t1,234\n11:00:01\t1,250\n",
-    "has volts of mains, which times amperes are no power": "time_s,voltage_V,current_A\n0.0,230,2\n0.5,230,2\n",
-    "has powers above 1000: name their unit, as in --power-column 'power \\[mW\\]'": "time_s,power\n0.0,5133\n0.5,5100\n",
-    "has whole numbers as times: name their unit, as in --time-column": "time,power\n0,2\n100,2\n200,2\n",
+    "ambiguous separators .thousands or decimals.: write": (
+        "time\tpower_mw\n11:00:00\t1,234\n11:00:01\t1,250\n"
+    ),
+    "has volts of mains, which times amperes are no power": (
+        "time_s,voltage_V,current_A\n0.0,230,2\n0.5,230,2\n"
+    ),
+    "has powers above 1000: name their unit, as in --power-column 'power \\[mW\\]'": (
+        "time_s,power\n0.0,5133\n0.5,5100\n"
+    ),
+    "has whole numbers as times: name their unit, as in --time-column": (
+        "time,power\n0,2\n100,2\n200,2\n"
+    ),
     "more cells .* than .* heading": "time_s,power_w\n0,0,2,5\n0,5,2,5\n",
-    "ambiguous separators .thousands or decimals.": 'time,power_mw\n11:00:00,"1,234"\n11:00:01,"1,250"\n',
+    "ambiguous separators .thousands or decimals.": (
+        'time,power_mw\n11:00:00,"1,234"\n11:00:01,"1,250"\n'
+    ),
     "has several devices .a, b.": "time_s,device,power_w\n0.0,a,2\n0.0,b,2\n0.5,a,2\n0.5,b,2\n",
     "several devices .0, 1., or no power of one of them": "timestamp, index, power.draw [W]\n"
     f"{NVIDIA[0]}, 0, 2.00 W\n{NVIDIA[0]}, 1, [N/A]\n{NVIDIA[1]}, 0, 2.00 W\n"
     f"{NVIDIA[1]}, 1, [N/A]\n",
-    "mixes numbers and dates as timestamps, or two forms of dates": "time,power_w\n11:00:00,2\n2026-05-22 11:00:01,2\n",
-    "has no line with a time and a power of": "timestamp,power\n20260522110000,2\n20260522110001,2\n",
+    "mixes numbers and dates as timestamps, or two forms of dates": (
+        "time,power_w\n11:00:00,2\n2026-05-22 11:00:01,2\n"
+    ),
+    "has no line with a time and a power of": (
+        "timestamp,power\n20260522110000,2\n20260522110001,2\n"
+    ),
     "has lines of several sources": tegrastats(
         [
             f"{host} 2026-05-22 11:00:00.{digit} "
@@ -289,8 +327,9 @@ UNCLEAR = {
             for host, digit in (("a1", 0), ("a2", 5), ("a2", 6))
         ]
     ),
-    "has no line with the rails of a Jetson's total: log with `sudo tegrastats`": "05-22-2026 11:00:00 RAM 2257/30536MB CPU [0%@729]\n"
-    * 2,
+    "has no line with the rails of a Jetson's total: log with `sudo tegrastats`": (
+        "05-22-2026 11:00:00 RAM 2257/30536MB CPU [0%@729]\n" * 2
+    ),
     "has no times before its lines: log with": tegrastats(["", "", ""]),
     "begins with .*ENERGY": '{"Time":"2026-05-22T11:00:00","ENERGY":{"Power":26}}\n' * 2,
 }

@@ -52,7 +52,10 @@ def network(monkeypatch):
 
 @pytest.fixture
 def serve(tmp_path, network):
-    """Return what starts a server with routes and writes its file; `keys` are lines of the file."""
+    """Return a function that starts a server with routes and writes its file.
+
+    `keys` are lines of the file.
+    """
     started = []
 
     def start(routes, *keys):
@@ -68,7 +71,10 @@ def serve(tmp_path, network):
 
 @pytest.fixture
 def loaded(serve):
-    """Return what loads a server with routes: server, generator, what was found."""
+    """Return a function that loads a server with routes.
+
+    It returns the server, the generator and what was found.
+    """
     opened = []
 
     def load(routes, *keys):
@@ -393,7 +399,10 @@ def test_only_a_request_that_met_a_closed_connection_is_sent_again(network, monk
     The server sees each request once.
     """
     stop_time(monkeypatch)
-    answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 14\r\n\r\ndata: [DONE]\n\n"
+    answer = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 14\r\n\r\n"
+        b"data: [DONE]\n\n"
+    )
     for works, outcome in ((True, "broke off"), (False, [b"data: [DONE]"])):
         bodies, connections = [], []
 

@@ -29,7 +29,7 @@ from tests.fixtures.machine_trees import write
 
 
 class Child:
-    """In the place of the process that collects: it has ended when the test says so."""
+    """A stand-in for the process that collects, which has ended when the test says so."""
 
     def __init__(self, order):
         self.order = json.loads(order)

@@ -1,4 +1,4 @@
-"""What tests of jobs share: a broker, the server's end, and an agent that stays."""
+"""Tests of jobs share a broker, the server's end, and an agent that stays."""
 
 import os
 import subprocess

@@ -23,7 +23,8 @@ from tests.agent.jobs.fleet_server import ServersEnd
 from tests.fixtures.plain_signature import PlainSignature, PlainSigner
 
 REPLAY = b"""{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2.5],
- "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}], "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
+ "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}],
+ "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
 CASE = """[[case]]
 model = "m.replay.json"
 mode = "rapid"

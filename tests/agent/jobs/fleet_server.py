@@ -87,7 +87,7 @@ class ServersEnd:
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves the files of a folder."""
+    """A handler that serves the files of a folder without logging."""
 
     def log_message(self, *_):
         """Write nothing."""
@@ -109,7 +109,7 @@ def file_server(folder):
 
 
 class FleetServer(ServersEnd):
-    """A server with one device over a real broker; `content` is the folder of what it serves."""
+    """A server with one device over a real broker, which serves the folder `content`."""
 
     def __init__(self, address, folder):
         # Not flushed: that would wait in the thread which receives.

@@ -42,8 +42,8 @@ def test_an_order_may_bring_no_code(tmp_path):
     The error says where a factory can be named instead.
     """
     for model, keys in [
-        ('"package.module:make"', ""), ('"net.py:make"', ""), ('"net.py"', ""), ('["m.gguf", "net.py"]', ""),
-        ('"m.gguf"', 'runtime = "python"'),
+        ('"package.module:make"', ""), ('"net.py:make"', ""), ('"net.py"', ""),
+        ('["m.gguf", "net.py"]', ""), ('"m.gguf"', 'runtime = "python"'),
         ('"m.gguf"', 'runtime = ["llama", "python"]'),
     ]:  # fmt: skip
         document = f'name = "o"\n[[case]]\nmodel = {model}\n{keys}\n'.encode()

@@ -31,7 +31,7 @@ def offsets(device, part):
 
 
 def test_a_cut_download_is_continued_after_a_pause_that_doubles(device, part):
-    """What has arrived is kept, and a server that is down is asked less and less often."""
+    """The bytes that arrived are kept, and a server that is down is asked less and less often."""
     device.change = lambda data: (
         data[:100_000] if len(data) > 500_000 else b"" if len(data) == 500_000 else data
     )

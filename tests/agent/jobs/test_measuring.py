@@ -17,7 +17,7 @@ class DriverOfProcesses(Driver):
     """A device whose jobs are real processes."""
 
     def means(self):
-        """Return what fetches contents: all else is the handler's."""
+        """Return a means to fetch contents; all else is the handler's."""
         return {"begin_fetch": super().means()["begin_fetch"]}
 
     def until(self, condition):

@@ -29,7 +29,10 @@ pytestmark = pytest.mark.mosquitto
 
 @dataclass
 class Births:
-    """Hears only that the agent is there: the real service is the only one who answers it."""
+    """A listener that only notes that the agent is there.
+
+    The real service is the only one that answers the agent.
+    """
 
     heard: Peer
     content: Path
@@ -43,7 +46,7 @@ class Births:
 
 @pytest.fixture
 def server(broker, tmp_path):
-    """Return who hears of the agent; in the place of the server's end that other tests play."""
+    """Return a listener in place of the server's end that other tests play."""
     with peer(address_of(broker), str(Topic(FLEET, DEVICE, "state"))) as heard:
         yield Births(heard, tmp_path / "fleet/content")
 

@@ -108,7 +108,7 @@ def content_of(path):
     """Return the rows of a ledger, their subjects, and the highest row that there ever was."""
     with SqliteLedger(path, "read") as ledger:
         rows = ledger.query(
-            f"SELECT row, siblings, siblings_p50_ms, {', '.join(RUN_COLUMNS)} FROM runs "  # noqa: S608 - our own names
+            f"SELECT row, siblings, siblings_p50_ms, {', '.join(RUN_COLUMNS)} FROM runs "  # noqa: S608 - ours
             "ORDER BY row"
         )
         return (

@@ -34,8 +34,10 @@ def test_a_device_is_recognised_with_what_is_added_to_it():
 def test_a_name_with_further_words_is_incomplete():
     """Several devices, or a part without known bounds, may do the work."""
     for device in (
-        "Raspberry Pi 5 with AMD RX 6700 XT", "PC with RTX 4070", "Raspberry Pi 5 with AI accelerator", "RTX 4090 + RTX 3090",
-        "8x H200-SXM-141GB", "Four Raspberry Pi 5", "Raspberry Pi 5 cluster", "RTX 4090 x 2", "Raspberry Pi 5 connected to a server",
+        "Raspberry Pi 5 with AMD RX 6700 XT", "PC with RTX 4070",
+        "Raspberry Pi 5 with AI accelerator", "RTX 4090 + RTX 3090", "8x H200-SXM-141GB",
+        "Four Raspberry Pi 5", "Raspberry Pi 5 cluster", "RTX 4090 x 2",
+        "Raspberry Pi 5 connected to a server",
     ):  # fmt: skip
         assert not limits_named(device).is_complete, device
 

@@ -38,7 +38,7 @@ def test_a_cool_raspberry_pi_5_has_nothing_to_report(tmp_path):
 
 
 def test_throttle_flags_are_hexadecimal_with_or_without_0x():
-    """sysfs omits the 0x, and 50005 read as decimal is another set of flags."""
+    """Linux omits the 0x in sysfs, and 50005 read as decimal is another set of flags."""
     for printed, flags in [
         ("50005", 0x50005),
         ("throttled=0x50005\n", 0x50005),
@@ -134,9 +134,9 @@ def test_thermometers_that_are_off_or_fake_are_left_out(tmp_path):
 
 
 def test_processors_without_a_thermal_zone_show_their_hottest_core(tmp_path):
-    """hwmon's coretemp gives a processor's temperature, and an own class gives a Coral's.
+    """The coretemp chip in hwmon gives a processor's temperature.
 
-    Other hwmon chips do not concern the processor.
+    A Coral has its own class, and other hwmon chips do not concern the processor.
     """
     machine_trees.intel_pc(tmp_path)
     write(tmp_path, {"sys/class/apex/apex_0/temp": "41500\n"})

@@ -53,8 +53,8 @@ def test_a_factor_of_ten_is_none_that_a_listed_board_draws():
     Such an error comes from a shunt of 0.01 Ohm that is taken for 0.1 Ohm.
     """
     for board, idle_w, load_w in [
-        (PI_5, 3.0, 8.0), (PI_4, 2.8, 6.0), (PI_ZERO, 0.5, 2.0), (NANO, 1.5, 8.0), (ORIN_NANO, 4.5, 15.0), (AGX_ORIN, 8.0, 40.0),
-        (THOR, 30.0, 90.0), (CORAL, 2.8, 5.0),
+        (PI_5, 3.0, 8.0), (PI_4, 2.8, 6.0), (PI_ZERO, 0.5, 2.0), (NANO, 1.5, 8.0),
+        (ORIN_NANO, 4.5, 15.0), (AGX_ORIN, 8.0, 40.0), (THOR, 30.0, 90.0), (CORAL, 2.8, 5.0),
     ]:  # fmt: skip
         for scope in ("board-input", "wall-ac"):
             for factor in (10, 0.1):

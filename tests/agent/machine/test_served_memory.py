@@ -22,8 +22,13 @@ import subprocess, sys
 from tests.fixtures.language_server import llama_server
 server = llama_server()
 ballast = bytearray(b"x") * (int(sys.argv[1]) * 1_000_000)
-work = "import sys; ballast = bytearray(b'x') * (int(sys.argv[1]) * 1_000_000); print(1, flush=True); sys.stdin.read()"
-worker = subprocess.Popen([sys.executable, "-c", work, sys.argv[2]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+work = (
+    "import sys; ballast = bytearray(b'x') * (int(sys.argv[1]) * 1_000_000); "
+    "print(1, flush=True); sys.stdin.read()"
+)
+worker = subprocess.Popen(
+    [sys.executable, "-c", work, sys.argv[2]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+)
 worker.stdout.readline()
 del ballast
 print(server.url, flush=True)

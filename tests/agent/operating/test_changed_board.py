@@ -164,7 +164,7 @@ def test_a_file_that_refuses_is_stated_and_the_record_stays(board, caplog, monke
 
 
 def test_a_mode_that_asks_for_a_reboot_changes_nothing(board):
-    """nvpmodel's question is left unanswered, and the block goes on."""
+    """The question that nvpmodel asks is left unanswered, and the block goes on."""
     before = board.settings()
     with changed_board(board.home, MODES, board.machine) as changed:
         with pytest.raises(
@@ -193,7 +193,7 @@ def test_the_kernel_caps_clocks_to_cool_the_chip_so_they_are_not_recorded(board)
     ("fault", "words"), [("half way", "Error writing 0 to "), ("silent", "(status 1: no message)")]
 )
 def test_a_mode_that_was_entered_half_way_is_left_again(board, fault, words):
-    """nvpmodel still reports the old mode although CPUs are off and clocks are lower.
+    """The old mode is still reported by nvpmodel, although CPUs are off and clocks lower.
 
     The mode that was found is therefore set again.
     """

@@ -25,7 +25,8 @@ points = [
 ]
 
 def sweep():
-    with quiet_board(home, "a sweep", lambda line: print(line, flush=True)), changed_board(home, points) as board:
+    quiet = quiet_board(home, "a sweep", lambda line: print(line, flush=True))
+    with quiet, changed_board(home, points) as board:
         for point in points:
             board.set(point)
             print("measuring", flush=True)
@@ -45,7 +46,9 @@ before = board.settings()
 def kill_at(step, ends):
     left = itertools.count(1)
     def hook(event, arguments):
-        changes = event in ("os.rename", "os.remove") or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        changes = event in ("os.rename", "os.remove") or (
+            event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        )
         if changes and next(left) == step:
             os.kill(os.getpid(), signal.SIGKILL)
     if (pid := os.fork()) == 0:
@@ -57,7 +60,8 @@ def kill_at(step, ends):
 steps = restores = 0
 while kill_at(steps + 1, sweep):
     steps += 1
-    changed, content = {name: (root / name).read_text() for name in before}, board.record.read_bytes() if board.record.exists() else None
+    changed = {name: (root / name).read_text() for name in before}
+    content = board.record.read_bytes() if board.record.exists() else None
     # The start that puts it back is killed as well, at one of its steps or at each.
     for restore_step in itertools.count(1 + steps % stride, stride):
         for name, text in changed.items():
@@ -118,7 +122,7 @@ def test_a_sweep_that_is_killed_before_any_of_its_writes_is_put_back(tmp_path, m
 
 @pytest.mark.services
 def test_a_sweep_that_is_killed_with_nvpmodel_at_work_is_put_back(board, capsys):
-    """nvpmodel outlives the sweep and holds the run lock until it ends."""
+    """A running nvpmodel outlives the sweep and holds the run lock until it ends."""
     before = board.settings()
     for delay_s in (0.0, 0.03, 0.08, 0.2, 0.35, 0.5):
         with start(board.home.parent, SWEEP + "sweep()") as process:

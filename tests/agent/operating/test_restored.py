@@ -1,4 +1,4 @@
-"""What a killed process left changed: put back by the next start, and by nobody else's doing."""
+"""Settings that a killed process left changed are put back by the next start, and only then."""
 
 import json
 import os

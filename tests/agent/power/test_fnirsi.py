@@ -189,8 +189,10 @@ def test_a_meter_is_found_by_its_usb_numbers(tmp_path):
     with pytest.raises(AbsentError, match="no FNIRSI"):
         Fnirsi(root=tmp_path).describe()
     write(tmp_path, {
-        "sys/class/hidraw/hidraw0/device/uevent": "DRIVER=hid-generic\nHID_ID=0003:0000046D:0000C31C\n",
-        "sys/class/hidraw/hidraw1/device/uevent": "DRIVER=hid-generic\nHID_ID=0003:00002E3C:00005558\n",
+        "sys/class/hidraw/hidraw0/device/uevent":
+            "DRIVER=hid-generic\nHID_ID=0003:0000046D:0000C31C\n",
+        "sys/class/hidraw/hidraw1/device/uevent":
+            "DRIVER=hid-generic\nHID_ID=0003:00002E3C:00005558\n",
     })  # fmt: skip
     with pytest.raises(AbsentError, match="hidraw1"):
         Fnirsi(root=tmp_path).describe()

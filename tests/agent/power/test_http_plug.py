@@ -182,13 +182,16 @@ def test_the_power_of_every_form_of_reply():
         (SWITCH, 25.7, ["channel:0"]),
         ({"ble": {}, "switch:0": SWITCH, "wifi": {"rssi": -50}}, 25.7, ["switch:0"]),
         ({"em1:0": {"id": 0, "act_power": -12.4, "pf": -0.7}}, -12.4, ["em1:0"]),
-        ({"em:0": {"a_act_power": 1.0, "b_act_power": 2.0, "c_act_power": 3.0, "total_act_power": 6.0}}, 6.0, ["em:0"]),
+        ({"em:0": {"a_act_power": 1.0, "b_act_power": 2.0, "c_act_power": 3.0,
+                   "total_act_power": 6.0}}, 6.0, ["em:0"]),
         ({"em:0": {"a_act_power": 1.0, "b_act_power": 2.5, "c_act_power": -3.0}}, 0.5, ["em:0"]),
-        ({"meters": [{"power": 47.11, "is_valid": True, "total": 60}], "relays": [{}]}, 47.11, ["meter:0"]),
-        ({"emeters": [{"power": 10.0, "is_valid": True}, {"power": -2.5, "is_valid": True}], "meters": [{"power": 9.0}]}, 7.5,
-         ["emeter:0", "emeter:1"]),
+        ({"meters": [{"power": 47.11, "is_valid": True, "total": 60}], "relays": [{}]}, 47.11,
+         ["meter:0"]),
+        ({"emeters": [{"power": 10.0, "is_valid": True}, {"power": -2.5, "is_valid": True}],
+          "meters": [{"power": 9.0}]}, 7.5, ["emeter:0", "emeter:1"]),
         (SWITCH | {"apower": "25.7"}, 25.7, ["channel:0"]),
-        ({"cct:0": {"id": 0, "output": True, "apower": 8.5}, "rgb:0": {"id": 0, "apower": 1.5}}, 10.0, ["cct:0", "rgb:0"]),
+        ({"cct:0": {"id": 0, "output": True, "apower": 8.5}, "rgb:0": {"id": 0, "apower": 1.5}},
+         10.0, ["cct:0", "rgb:0"]),
     ]:  # fmt: skip
         reading = answering(Shelly, document).read()
         assert reading.power_w == pytest.approx(total_w), f"{document!r}"

@@ -20,7 +20,7 @@ def value(joules, watts, units="J"):
 
 
 class Driver:
-    """Plays the maker's driver: devices that are connected, and what they were told."""
+    """A stand-in for the maker's driver, with devices and the commands that they got."""
 
     connected = ("u/js220/000123",)
     newest: "Driver"

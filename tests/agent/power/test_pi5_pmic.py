@@ -25,8 +25,9 @@ def _sensor(stdout, stderr="", status=0, root="/nowhere"):
 def test_the_sum_is_of_twelve_products_paired_by_name():
     """Computed here by hand from the fixture: 3.701 x 0.081 and so on; the numbers in brackets pair nothing."""
     by_hand_w = (
-        0.081 * 3.701 + 0.0712 * 3.312 + 0.1604 * 1.7995 + 0.0117 * 1.1015 + 0 * 0.6055 + 0.1981 * 1.1035
-        + 0.3101 * 0.8005 + 1.5625 * 0.7562 + 0.0003 * 3.3081 + 0.0006 * 3.3095 + 0.0039 * 0.7985 + 0.0147 * 5.0914
+        0.081 * 3.701 + 0.0712 * 3.312 + 0.1604 * 1.7995 + 0.0117 * 1.1015
+        + 0 * 0.6055 + 0.1981 * 1.1035 + 0.3101 * 0.8005 + 1.5625 * 0.7562
+        + 0.0003 * 3.3081 + 0.0006 * 3.3095 + 0.0039 * 0.7985 + 0.0147 * 5.0914
     )  # fmt: skip
     reading = _sensor(SWEEP).read()
     assert reading.power_w == pytest.approx(by_hand_w, rel=1e-9)

@@ -21,7 +21,10 @@ class _Machine:
             write(
                 self.root,
                 {
-                    f"sys/class/powercap/intel-rapl:{name.lstrip('_').replace('_', ':')}/energy_uj": f"{energy}\n"
+                    (
+                        "sys/class/powercap/intel-rapl:"
+                        f"{name.lstrip('_').replace('_', ':')}/energy_uj"
+                    ): f"{energy}\n"
                 },
             )
 

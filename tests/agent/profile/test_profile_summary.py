@@ -19,7 +19,8 @@ def op(name, start_us, duration_us, thread=0):
 def test_an_operator_does_not_count_what_it_called():
     """A loop's time goes to what ran inside it, at any depth and in any order; neighbours, other threads and made-up starts keep theirs."""
     events = [
-        op("loop", 0, 100), op("conv", 10, 50), op("kernel", 20, 30), op("add", 60, 20), op("after", 100, 10), op("elsewhere", 10, 40, 2),
+        op("loop", 0, 100), op("conv", 10, 50), op("kernel", 20, 30), op("add", 60, 20),
+        op("after", 100, 10), op("elsewhere", 10, 40, 2),
         op("made up", 10, 60, None),
     ]  # fmt: skip
     for order in (events, events[::-1]):
@@ -84,7 +85,8 @@ def test_what_is_not_in_the_table_is_summed_up_below_it():
         [op(f"x{number}", number * 100, 90 - number) for number in range(20)], 3.2, by_type=False
     )
     profile = Profile(
-        model="m", package="p", version="1", backend="cpu", threads=1, data="noise", queries=1, plain_p50_ms=2.0, profiled_p50_ms=3.2,
+        model="m", package="p", version="1", backend="cpu", threads=1, data="noise", queries=1,
+        plain_p50_ms=2.0, profiled_p50_ms=3.2,
         slowdown_ratio=0.6, coverage_ratio=covered_ms / 3.2, operators=operators,
     )  # fmt: skip
     console = Console(file=io.StringIO(), width=100)

@@ -76,9 +76,13 @@ def test_onnx_events_are_those_of_the_recorded_runs():
     ]
     text = json.dumps([*start, *run_at(2000), *run_at(3000), *run_at(4000), *run_at(5000)]).encode()
     parsed = onnx_profiler.parse_profile(text, skip=2)
-    assert sorted((event.start_us, event.duration_us, event.name, event.type) for event in parsed) == [
-        (4000, 100, "inference", "inference"), (4010, 50, "conv", "Conv"), (4070, 5, "relu", "Relu"),
-        (5000, 100, "inference", "inference"), (5010, 50, "conv", "Conv"), (5070, 5, "relu", "Relu"),
+    assert sorted(
+        (event.start_us, event.duration_us, event.name, event.type) for event in parsed
+    ) == [
+        (4000, 100, "inference", "inference"), (4010, 50, "conv", "Conv"),
+        (4070, 5, "relu", "Relu"),
+        (5000, 100, "inference", "inference"), (5010, 50, "conv", "Conv"),
+        (5070, 5, "relu", "Relu"),
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What model files say of themselves, in all the forms in which they say it."""
+"""The metadata of model files is read in all the forms in which they state it."""
 
 import json
 

@@ -86,7 +86,7 @@ def test_outputs_come_in_the_engines_order(opened, x):
 
 
 def test_tensors_without_an_array_are_refused(opened, x):
-    """bfloat16, packed layouts and outputs of unknown size are refused.
+    """Tensors of bfloat16, of a packed layout or of unknown size are refused.
 
     NumPy has no bfloat16, a packed layout has no known order, and an output that depends on what is
     found has no size before the call.

@@ -61,7 +61,8 @@ def test_a_precision_that_the_processor_lacks_is_an_error(runtime, models):
                 == f"cpu,{precision}"
             )
         except UnavailableError as error:
-            assert f"not in {precision!r}" in str(error)  # noqa: PT017 - which of the two depends on the processor
+            # Which of the two happens depends on the processor.
+            assert f"not in {precision!r}" in str(error)  # noqa: PT017
 
 
 def test_threads_and_properties_reach_the_library(runtime, models):

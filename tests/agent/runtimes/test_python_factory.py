@@ -549,7 +549,7 @@ def test_a_check_runs_nothing(tmp_path):
 
 @dataclass(slots=True)
 class Answer:
-    """What a model may return."""
+    """An answer that a model may return."""
 
     scores: object
     boxes: object = None

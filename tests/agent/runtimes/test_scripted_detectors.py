@@ -35,17 +35,22 @@ class Finder(torch.nn.Module):
         bright = torch.nonzero(picture.mean(0) > 0.5)
         boxes = torch.zeros([0, 4])
         if len(bright) > 0:
-            boxes = torch.cat([bright.min(0)[0].flip(0), bright.max(0)[0].flip(0) + 1]).float()[None]
+            corners = [bright.min(0)[0].flip(0), bright.max(0)[0].flip(0) + 1]
+            boxes = torch.cat(corners).float()[None]
         labels = torch.full([len(boxes)], 2)
         return {"boxes": boxes, "labels": labels, "scores": torch.full([len(boxes)], 0.75)}
 
 class LikeTorchvision(Finder):
-    def forward(self, images: List[torch.Tensor]) -> Tuple[Dict[str, torch.Tensor], List[Dict[str, torch.Tensor]]]:
+    def forward(
+        self, images: List[torch.Tensor]
+    ) -> Tuple[Dict[str, torch.Tensor], List[Dict[str, torch.Tensor]]]:
         losses: Dict[str, torch.Tensor] = {}
         return losses, [self.find(image) for image in images]
 
 class LikeD2Go(Finder):
-    def forward(self, inputs: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[Dict[str, torch.Tensor]]]:
+    def forward(
+        self, inputs: List[torch.Tensor]
+    ) -> Tuple[List[torch.Tensor], List[Dict[str, torch.Tensor]]]:
         return inputs, [self.find(inputs[0])]
 
 class Bare(Finder):

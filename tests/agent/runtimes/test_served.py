@@ -295,7 +295,10 @@ def test_more_than_fits_is_not_read(served, monkeypatch):
         runtime.bind([X])()
 
 
-INDEX = [{"name": f"m{number}", "version": "1", "state": "READY", "reason": ""} for number in range(10)] + [
+INDEX = [
+    {"name": f"m{number}", "version": "1", "state": "READY", "reason": ""}
+    for number in range(10)
+] + [
     {"name": "broken", "version": "1", "state": "UNAVAILABLE", "reason": "no weights"},
     {"name": "unloaded", "version": None, "state": None, "reason": None},
 ]  # fmt: skip

@@ -44,7 +44,10 @@ def test_binary_tensors_that_mlserver_refuses_are_one_line(mlserver, tmp_path):
         runtime.load(server_file(tmp_path, mlserver, 'transport = "binary"'), Options())
         with pytest.raises(
             AnswerError,
-            match=r"answers (422|500).*(check transport of the server's file|read the server's log)",
+            match=(
+                r"answers (422|500).*"
+                r"(check transport of the server's file|read the server's log)"
+            ),
         ) as failure:
             runtime.bind([X + np.float32(0.3)])()
         assert failure.value.kind in ("http 422", "http 500")

@@ -58,8 +58,9 @@ def test_what_a_type_cannot_hold_is_refused():
     The value is tested alone and beside another number.
     """
     for dtype, value in [
-        ("uint8", 300), ("uint8", -1), ("int8", 128), ("bool", 2), ("int64", 1 << 63), ("int64", 1 << 70), ("uint64", -1), ("uint64", 1.5),
-        ("int32", 1.0), ("int32", None), ("int32", "1"), ("float32", "1.5"), ("float32", "NaN"), ("float16", 1e5), ("float32", 1e39),
+        ("uint8", 300), ("uint8", -1), ("int8", 128), ("bool", 2), ("int64", 1 << 63),
+        ("int64", 1 << 70), ("uint64", -1), ("uint64", 1.5), ("int32", 1.0), ("int32", None),
+        ("int32", "1"), ("float32", "1.5"), ("float32", "NaN"), ("float16", 1e5), ("float32", 1e39),
         ("float64", 10**400), ("float32", {}),
     ]:  # fmt: skip
         for values in ([value], [value, 1]):

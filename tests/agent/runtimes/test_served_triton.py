@@ -23,7 +23,9 @@ MODELS = {
         configuration="model_transaction_policy { decoupled: true }", response=SENDS_TWO
     ),
     "failing": TritonModel(
-        response=f"{FAILS} if x(request)[0, 0] else pb.InferenceResponse([pb.Tensor('y', x(request))])"
+        response=(
+            f"{FAILS} if x(request)[0, 0] else pb.InferenceResponse([pb.Tensor('y', x(request))])"
+        )
     ),
     # A data type that neither JSON nor numpy has.
     "bf16": TritonModel(

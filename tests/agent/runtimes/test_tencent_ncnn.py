@@ -1,4 +1,4 @@
-"""ncnn gets its shapes from wherever they are stated, and computes as asked.
+"""The ncnn runtime gets shapes from wherever they are stated, and computes as asked.
 
 Outputs are in the model's order.
 """
@@ -38,7 +38,7 @@ def test_channels_rows_and_columns_keep_their_places(runtime, models):
 
 
 def test_a_model_without_a_shape_takes_any_array(runtime, models, x):
-    """pnnx writes models without a shape, and `input_shape` sets it."""
+    """Models from pnnx have no shape, and `input_shape` sets it."""
     loaded = runtime.load(models / "ncnn_open.param", Options())
     assert (loaded.inputs, loaded.outputs) == ((), ())
     loaded = runtime.load(models / "ncnn_open.param", Options(extra={"input_shape": "1x4"}))
@@ -94,7 +94,7 @@ def test_it_computes_in_the_precision_that_is_asked_for(runtime, models):
 
 
 def test_half_precision_where_the_processor_has_none_is_unavailable(runtime, models, monkeypatch):
-    """ncnn would go on in fp32 without saying so."""
+    """Without the check ncnn would go on in fp32 without saying so."""
     monkeypatch.setattr(importlib.import_module("ncnn"), "cpu_support_arm_asimdhp", lambda: 0)
     with pytest.raises(UnavailableError, match="choose fp32 or bf16"):
         runtime.load(models / "ncnn.param", Options(extra={"precision": "fp16"}))

@@ -1,4 +1,4 @@
-"""What a PyTorch file is: judged by its members, without PyTorch."""
+"""A PyTorch file's kind is found from its members, without PyTorch."""
 
 import json
 import zipfile

@@ -116,7 +116,8 @@ def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
             "--no-save",
         ]
         completed = subprocess.run(
-            [sys.executable, "-m", "edgemeter.agent.cli", *command], capture_output=True, text=True, check=False, cwd=folder, timeout=100,
+            [sys.executable, "-m", "edgemeter.agent.cli", *command], capture_output=True, text=True,
+            check=False, cwd=folder, timeout=100,
             env={**os.environ, "HOME": str(home), "EDGEMETER_HOME": str(tmp_path / "state")},
         )  # fmt: skip
         with table_row(words):

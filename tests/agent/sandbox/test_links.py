@@ -61,8 +61,12 @@ def run(folder, *words, **variables):
         "json",
     ]
     return subprocess.run(
-        [*command, "--no-save", "-q"], capture_output=True, text=True, check=False, cwd=folder, timeout=300,
-        env={**os.environ, "HOME": str(folder / "home"), "EDGEMETER_HOME": str(folder / "state"), **variables},
+        [*command, "--no-save", "-q"], capture_output=True, text=True, check=False, cwd=folder,
+        timeout=300,
+        env={
+            **os.environ, "HOME": str(folder / "home"), "EDGEMETER_HOME": str(folder / "state"),
+            **variables,
+        },
     )  # fmt: skip
 
 

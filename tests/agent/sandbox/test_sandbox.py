@@ -34,8 +34,8 @@ def printed_by(code, *words, site, user=(sys.executable,), **variables):
     """Return what the Python of a user prints that runs this code with the modules in `site`."""
     path = f"{site}:{os.environ.get('PYTHONPATH', '')}:{CHECKOUT}"
     completed = subprocess.run(
-        [*user, "-c", code, *map(str, words)],
-        capture_output=True, text=True, check=False, cwd=CHECKOUT, start_new_session=True, timeout=100,
+        [*user, "-c", code, *map(str, words)], capture_output=True, text=True, check=False,
+        cwd=CHECKOUT, start_new_session=True, timeout=100,
         env={**os.environ, "PYTHONPATH": path, **variables},
     )  # fmt: skip
     assert completed.returncode == 0, completed.stderr
@@ -128,8 +128,13 @@ def targets(folder, user):
     (models / "attack.bin").write_text("a model")
     os.utime(models / "attack.bin", (1000, 1000))
     give(folder, user)
-    names = {"home": home, "key": home / ".ssh" / "id_ed25519", "model": models / "attack.bin", "service": folder / "service",
-             "keyring": "edgemeter-test"}  # fmt: skip
+    names = {
+        "home": home,
+        "key": home / ".ssh" / "id_ed25519",
+        "model": models / "attack.bin",
+        "service": folder / "service",
+        "keyring": "edgemeter-test",
+    }
     shared = 0x45000000 + os.getpid() % 65536
     pipe = subprocess.PIPE
     command = [*user, "-m", "tests.fixtures.neighbour", str(folder), str(shared)]
@@ -148,7 +153,12 @@ import json, subprocess, sys
 from pathlib import Path
 from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, started
 targets, fields = sys.argv[1], json.loads(sys.argv[2])
-grant = SandboxGrant(**{name: tuple(map(Path, value)) if isinstance(value, list) else value for name, value in fields.items()})
+grant = SandboxGrant(
+    **{
+        name: tuple(map(Path, value)) if isinstance(value, list) else value
+        for name, value in fields.items()
+    }
+)
 with started(sys.argv[3], [targets], grant, stdout=subprocess.PIPE) as process:
     sys.stdout.write(process.communicate()[0].decode())
 """
@@ -245,7 +255,10 @@ def test_a_python_factory_is_confined_like_the_rest(folder, targets, user):
     completed = subprocess.run(
         [*user, "-m", "edgemeter.agent.cli", *words, "--format", "json"],
         capture_output=True, text=True, check=False, cwd=folder, timeout=100,
-        env={**os.environ, "HOME": targets["home"], "EDGEMETER_HOME": str(folder / "state"), **PRIVATE},
+        env={
+            **os.environ, "HOME": targets["home"], "EDGEMETER_HOME": str(folder / "state"),
+            **PRIVATE,
+        },
     )  # fmt: skip
     assert completed.returncode == 0, completed.stderr
     assert "sandbox" not in completed.stderr
@@ -259,15 +272,19 @@ def test_the_attempts_succeed_without_a_sandbox(folder, targets, user):
     Those that harm nobody succeed in a process of the same user.
     """
     harmless = [
-        "read the key", "read the key by the root of another process", "read the key by the root of any process",
-        "read the variables of another process", "read /etc/passwd", "list the home", "find a secret among its variables",
-        "find another variable", "link the key", "open the key to all", "change the times of the key",
-        "open the model to all by a descriptor", "connect by TCP", "connect to an abstract service",
-        "connect to a local service by a pair", "end another process", "have signals sent to another process",
-        "have signals sent to another process by a socket", "lower the priority of another process", "schedule another process",
-        "schedule another process by a parameter", "schedule another process by attributes", "move another process to a core",
-        "lower the priority of another process's files", "compare itself with another process", "watch another process end",
-        "find a key of the user", "join shared memory", "limit another process", "change the times of the model",
+        "read the key", "read the key by the root of another process",
+        "read the key by the root of any process", "read the variables of another process",
+        "read /etc/passwd", "list the home", "find a secret among its variables",
+        "find another variable", "link the key", "open the key to all",
+        "change the times of the key", "open the model to all by a descriptor", "connect by TCP",
+        "connect to an abstract service", "connect to a local service by a pair",
+        "end another process", "have signals sent to another process",
+        "have signals sent to another process by a socket", "lower the priority of another process",
+        "schedule another process", "schedule another process by a parameter",
+        "schedule another process by attributes", "move another process to a core",
+        "lower the priority of another process's files", "compare itself with another process",
+        "watch another process end", "find a key of the user", "join shared memory",
+        "limit another process", "change the times of the model",
         "change the times of the model by a descriptor",
     ]  # fmt: skip
     code = (
@@ -295,8 +312,10 @@ def test_a_run_on_the_cpu_opens_no_accelerator(tmp_path):
     A plug-in's runtime may open one too. A Coral also needs the USB bus.
     """
     settings = {
-        False: [{"model": "m.tflite"}, {"model": "m.onnx", "backend": "cpu"}, {"model": "m.pt2"}, {"model": "m.param"},
-                {"model": "m.tflite", "backend": "cpu-compiled"}],
+        False: [
+            {"model": "m.tflite"}, {"model": "m.onnx", "backend": "cpu"}, {"model": "m.pt2"},
+            {"model": "m.param"}, {"model": "m.tflite", "backend": "cpu-compiled"},
+        ],
         True: [
             {"model": "m.onnx", "backend": "cuda"}, {"model": "m.onnx", "backend": "openvino"},
             {"model": "m.tflite", "backend": "gpu,cpu"},
@@ -320,7 +339,8 @@ for name, path in json.loads(sys.argv[1]).items():
         if name == "write":
             Path(path).write_text("x")
         else:
-            reached[name] = sorted(os.listdir(path)) if os.path.isdir(path) else Path(path).read_text()
+            is_folder = os.path.isdir(path)
+            reached[name] = sorted(os.listdir(path)) if is_folder else Path(path).read_text()
     except OSError as error:
         reached[name] = type(error).__name__
 print(json.dumps(reached))
@@ -359,9 +379,9 @@ def test_granted_paths_have_the_names_they_have_outside(folder, user):
         "write": [str(links / "relative" / "out")],
     }
     opened = {
-        "by links": links / "absolute" / "model", "lone": links / "lone", "inner": real / "inner", "photo": real / "photo",
-        "out of it": real / "out of it", "secret": folder / "secret", "far": folder / "far", "links": links,
-        "write": links / "relative" / "out" / "file",
+        "by links": links / "absolute" / "model", "lone": links / "lone", "inner": real / "inner",
+        "photo": real / "photo", "out of it": real / "out of it", "secret": folder / "secret",
+        "far": folder / "far", "links": links, "write": links / "relative" / "out" / "file",
     }  # fmt: skip
     (folder / "site").mkdir()
     (folder / "site" / "sandbox_lister.py").write_text(LISTER)
@@ -371,9 +391,12 @@ def test_granted_paths_have_the_names_they_have_outside(folder, user):
         STARTER, paths, json.dumps(grant), "sandbox_lister", site=folder / "site", user=user
     )
     reached = json.loads(printed)
-    assert {name: reached[name] for name in ("by links", "lone", "inner", "photo", "out of it", "secret")} == {
-        "by links": "model", "lone": "lone", "inner": ["model"], "photo": "photo", "out of it": "FileNotFoundError",
-        "secret": "FileNotFoundError",
+    assert {
+        name: reached[name]
+        for name in ("by links", "lone", "inner", "photo", "out of it", "secret")
+    } == {
+        "by links": "model", "lone": "lone", "inner": ["model"], "photo": "photo",
+        "out of it": "FileNotFoundError", "secret": "FileNotFoundError",
     }  # fmt: skip
     assert (out / "file").read_text() == "x"
 
@@ -392,7 +415,8 @@ def reach(path):
         return "-"
 
 def make(weights, targets):
-    raise RuntimeError("|".join([of_the_venv.NAME, sys.prefix, *map(reach, [weights, *targets.split(":")])]))
+    reached = map(reach, [weights, *targets.split(":")])
+    raise RuntimeError("|".join([of_the_venv.NAME, sys.prefix, *reached]))
 """
 
 
@@ -406,8 +430,9 @@ def test_a_virtual_environment_and_a_model_in_a_home_run_and_show_nothing_else_o
     home, base = folder / "home", base_python(user[:-1])
     interpreter = home / ".local" / f"{VERSION}.0"
     files = {
-        ".ssh/id": "key", ".bashrc": "TOKEN=1", "work/notes": "mine", "work/photos/1": "photo", "work/models/beside": "of the model",
-        "work/models/net.py": HOME_MODEL, "weights": "weights", f".local/{VERSION}.0/lib/libpart.so": "part",
+        ".ssh/id": "key", ".bashrc": "TOKEN=1", "work/notes": "mine", "work/photos/1": "photo",
+        "work/models/beside": "of the model", "work/models/net.py": HOME_MODEL,
+        "weights": "weights", f".local/{VERSION}.0/lib/libpart.so": "part",
         f"venv/lib/{VERSION}/site-packages/of_the_venv.py": "NAME = 'venv'",
     }  # fmt: skip
     for name, text in files.items():
@@ -423,8 +448,9 @@ def test_a_virtual_environment_and_a_model_in_a_home_run_and_show_nothing_else_o
     python = venv(home / "venv", interpreter / "bin" / VERSION, home / ".local" / VERSION / "bin")
     give(folder, user)
     reached = {
-        ".ssh": "-", ".ssh/id": "-", ".bashrc": "-", "work/notes": "-", "work/photos/1": "-", "work/models": "beside,net.py",
-        "work": "models", ".": ".local,venv,weights,work", f".local/{VERSION}.0/lib/libpart.so": "part",
+        ".ssh": "-", ".ssh/id": "-", ".bashrc": "-", "work/notes": "-", "work/photos/1": "-",
+        "work/models": "beside,net.py", "work": "models", ".": ".local,venv,weights,work",
+        f".local/{VERSION}.0/lib/libpart.so": "part",
     }  # fmt: skip
     options = {
         "weights": home / "weights",
@@ -432,7 +458,10 @@ def test_a_virtual_environment_and_a_model_in_a_home_run_and_show_nothing_else_o
     }
     words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
     completed = subprocess.run(
-        [*user[:-1], str(python), "-m", "edgemeter.agent.cli", "run", "-q", str(home / "work/models/net.py:make"), *words],
+        [
+            *user[:-1], str(python), "-m", "edgemeter.agent.cli", "run", "-q",
+            str(home / "work/models/net.py:make"), *words,
+        ],
         capture_output=True, text=True, check=False, cwd=folder, timeout=100,
         env={**os.environ, "HOME": str(home), "EDGEMETER_HOME": str(home / ".local" / "state")},
     )  # fmt: skip
@@ -480,8 +509,13 @@ def test_devices_are_there_by_grant(tmp_path):
         if Path(path).exists()
     ]
     has_nvidia = any(Path("/dev").glob("nv[ihmgs]*"))
-    for grant, expected in ((SandboxGrant(accelerator=False), [*[0] * len(present), *(int("/dev/bus" not in path) for path in usb)]),
-                            (SandboxGrant(usb=True), [1] * len(present + usb))):  # fmt: skip
+    for grant, expected in (
+        (
+            SandboxGrant(accelerator=False),
+            [*[0] * len(present), *(int("/dev/bus" not in path) for path in usb)],
+        ),
+        (SandboxGrant(usb=True), [1] * len(present + usb)),
+    ):
         fields = json.dumps({"accelerator": grant.accelerator, "usb": grant.usb})
         printed = printed_by(
             STARTER, " ".join(present + usb), fields, "sandbox_devices", site=tmp_path
@@ -503,7 +537,7 @@ print(is_filtered, ctypes.CDLL(None).unshare(0x10000000) == 0)
 @pytest.mark.bwrap
 @by_each_user
 def test_system_calls_are_not_filtered_and_only_root_makes_user_namespaces_inside(folder, user):
-    """docs/install.md says so, and bubblewrap before 0.8 cannot refuse them."""
+    """The page docs/install.md says so, and bubblewrap before 0.8 cannot refuse them."""
     if (
         b"--disable-userns"
         not in subprocess.run(["bwrap", "--help"], capture_output=True, check=True).stdout

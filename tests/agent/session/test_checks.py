@@ -74,8 +74,10 @@ def test_more_threads_than_cores_are_refused(tmp_path):
     cores = sorted(os.sched_getaffinity(0))
     of_machine = {"threads": len(cores) + 1}
     for name, settings, refused in [
-        ("m.onnx", of_machine, True), ("m.onnx", {"threads": 500}, True), ("m.onnx", {"threads": 2, "cpus": cores[:1]}, True),
-        ("m.onnx", {"threads": len(cores)}, False), ("m.onnx", {"threads": 2, "cpus": cores[:1], "power_mode": "0"}, True),
+        ("m.onnx", of_machine, True), ("m.onnx", {"threads": 500}, True),
+        ("m.onnx", {"threads": 2, "cpus": cores[:1]}, True),
+        ("m.onnx", {"threads": len(cores)}, False),
+        ("m.onnx", {"threads": 2, "cpus": cores[:1], "power_mode": "0"}, True),
         ("m.onnx", of_machine | {"power_mode": "0"}, False), ("m.replay.json", of_machine, False),
     ]:  # fmt: skip
         with table_row(name, settings):

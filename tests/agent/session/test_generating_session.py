@@ -82,7 +82,7 @@ def test_a_replayed_run_is_marked_and_a_short_one_noted(tmp_path):
 
 @pytest.mark.needs(module="xllamacpp")
 def test_the_tiny_model_runs_in_its_own_process():
-    """llama.cpp is loaded in the run's process only."""
+    """The library llama.cpp is loaded in the run's process only."""
     tiny = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
     case = Settings(model=str(tiny), mode="rapid", repeats=1, prompt_tokens=40, output_tokens=8)
     suite = expand(SuiteFile(name="s", case=[case]), Path("/"))

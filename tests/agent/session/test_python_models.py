@@ -39,14 +39,17 @@ def make(weights="w.bin", seconds="0.002"):
         return {"y": x * factor}
 
     return PythonModel(
-        call=call, inputs=(TensorInfo("x", (1, 4), "float32"),), weights=(Path(weights),), compiles=True,
+        call=call,
+        inputs=(TensorInfo("x", (1, 4), "float32"),),
+        weights=(Path(weights),),
+        compiles=True,
     )
 """
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Return what measures an address in `tmp_path` and returns its one record."""
+    """Return a function that measures an address in `tmp_path` and returns its one record."""
 
     def measured(*arguments):
         environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}
@@ -105,7 +108,8 @@ def test_a_factory_is_measured_as_a_file_is(run, tmp_path):
     contents = (tmp_path / "net.py").read_bytes() + (tmp_path / "w.bin").read_bytes()
     sha256 = hashlib.sha256(contents).hexdigest()
     assert record["model"] | {"task": ""} == {
-        "name": "w", "sha256": sha256, "file": "net.py:make", "size_bytes": len(contents), "task": "",
+        "name": "w", "sha256": sha256, "file": "net.py:make", "size_bytes": len(contents),
+        "task": "",
     }  # fmt: skip
     cold = record["cold_start"]
     assert record["latency"]["p50_ms"] < cold["compile_ms"] <= cold["first_ms"]

@@ -27,7 +27,8 @@ def test_users_of_a_served_model_are_a_record_that_can_be_recomputed(tmp_path):
 
     with oip_server(ServedModelScript(compute_s=0.005, instead=refuse_some)) as url:
         case = Settings(
-            model=str(served_file(tmp_path, url)), mode="rapid", idle_seconds=0.0, repeats=1, concurrency=3, seconds=0.6,
+            model=str(served_file(tmp_path, url)), mode="rapid", idle_seconds=0.0, repeats=1,
+            concurrency=3, seconds=0.6,
         )  # fmt: skip
         suite = expand(SuiteFile(name="s", case=[case]), tmp_path)
         (record,) = session.measure(

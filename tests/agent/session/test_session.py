@@ -62,7 +62,7 @@ def measure(cases: contract_suite.Suite, **changes) -> list[RunRecord | Edgemete
 
 @pytest.mark.usefixtures("played")
 def test_a_run_becomes_a_complete_record(tmp_path):
-    """What was replayed is recorded, with everything around it."""
+    """The record holds the replayed latencies, with everything around them."""
     write_replay(tmp_path, load_ms=30.0, first_ms=20.0)
     events: list[object] = []
     cases = suite(tmp_path, 'model = "m.replay.json"')

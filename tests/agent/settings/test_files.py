@@ -74,7 +74,8 @@ def test_every_mistake_in_a_configuration_is_named_at_once(tmp_path):
     kind, mistakes_found = files.check_file(path)
     assert kind == "agent"
     assert [(mistake.section, mistake.key) for mistake in mistakes_found] == [
-        ("", "devise"), ("", "outbox_limit_mb"), ("", "power"), ("[sensors.hwmon]", "shunt"), ("[sensors.hwmon]", "device"),
+        ("", "devise"), ("", "outbox_limit_mb"), ("", "power"), ("[sensors.hwmon]", "shunt"),
+        ("[sensors.hwmon]", "device"),
         ("[sensors.rpal]", "type"), ("[sensors.bench]", "shunt"), ("[sensors.bench]", ""),
     ]  # fmt: skip
     assert "did you mean shunt_ohm?" in mistakes_found[3].what

@@ -59,7 +59,10 @@ class Detector:
 
     @property
     def name(self) -> str:
-        return f"{self.file.partition('.')[0].removesuffix('_2018_06_29')}{f' as {self.to}' if self.to else ''}; {self.runtime}"
+        return (
+            f"{self.file.partition('.')[0].removesuffix('_2018_06_29')}"
+            f"{f' as {self.to}' if self.to else ''}; {self.runtime}"
+        )
 
 
 def _yolo(side: int, iou: float, kind: str) -> Callable[[plain.Run, np.ndarray], plain.Found]:

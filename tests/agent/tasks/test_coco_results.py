@@ -264,7 +264,8 @@ def test_what_pycocotools_passes_over_does_not_count(tmp_path):
     expected = scored(tmp_path, results, truth).accuracy.value
     result = scored(tmp_path, [*results, {**results[0], "category_id": 50}], truth)
     assert (result.accuracy.value, result.notes) == (
-        expected, ("1 predictions of 1 categories that the annotations lack (first 50) do not count",),
+        expected,
+        ("1 predictions of 1 categories that the annotations lack (first 50) do not count",),
     )  # fmt: skip
 
 

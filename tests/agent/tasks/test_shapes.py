@@ -199,7 +199,7 @@ def test_yolos_masks_are_found_in_every_layout():
 
 
 def test_masks_of_mask_rcnn_are_cut_at_a_half():
-    """torchvision's maps are in pixels of the input, one pixel wider than their boxes.
+    """Each of torchvision's maps is in pixels of the input, a pixel wider than its box.
 
     The order of the boxes is that of the masks.
     """

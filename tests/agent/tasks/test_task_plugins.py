@@ -43,7 +43,7 @@ BERT = [
 
 @pytest.fixture
 def plugin(tmp_path):
-    """Return what runs a plug-in's file, which lies beside its vocabulary."""
+    """Return a function that runs a plug-in's file, which lies beside its vocabulary."""
 
     def run(name):
         shutil.copy(PLUGINS / name, tmp_path)

@@ -18,7 +18,7 @@ from edgemeter.provisioning.release import install
 
 
 class Imports:
-    """In the place of the process that imports: it ends with the second look."""
+    """A stand-in for the process that imports, which ends with the second look."""
 
     def __init__(self, status=0, text=""):
         self.returncode = None

@@ -35,8 +35,10 @@ def test_there_are_forty_rules_of_different_names():
 def session_of(*p50s_ms, states=None, session_started_at_ns=7, **changes):
     return [
         make_record(
-            id=f"{session_started_at_ns}-{index}", repeat=index, session_started_at_ns=session_started_at_ns,
-            latency=make_latency(p50_ms=p50_ms), verdict=Verdict(state=(states or {}).get(index, "ok")), **changes,
+            id=f"{session_started_at_ns}-{index}", repeat=index,
+            session_started_at_ns=session_started_at_ns,
+            latency=make_latency(p50_ms=p50_ms),
+            verdict=Verdict(state=(states or {}).get(index, "ok")), **changes,
         )
         for index, p50_ms in enumerate(p50s_ms)
     ]  # fmt: skip

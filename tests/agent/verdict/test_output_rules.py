@@ -175,7 +175,8 @@ def test_a_model_that_is_only_scored_is_judged_by_its_outputs():
     """The rules on timed work need no run."""
     run = measured()
     result = Scored(
-        accuracy=make_accuracy(value=0.001, metric="top1", images=200), images=200, notes=(), runtime=run.runtime,
+        accuracy=make_accuracy(value=0.001, metric="top1", images=200), images=200, notes=(),
+        runtime=run.runtime,
         outputs=(), answers=None,
     )  # fmt: skip
     assert judge_outputs(Facts(result)).rules == ("implausible-accuracy",)

@@ -55,11 +55,13 @@ def test_of_choices_the_letter_is_found():
     key = AnswerKey(("B",), choices=4)
     assert key.rule == "letter"
     for answer in (
-        "B", "(B) Paris", "**B.** Paris", "The answer is B.", "A good answer: B", "A city in France, so B", "I think B",
-        "Not A. The answer is B because C is wrong", "Option B is right, A is not",
+        "B", "(B) Paris", "**B.** Paris", "The answer is B.", "A good answer: B",
+        "A city in France, so B", "I think B", "Not A. The answer is B because C is wrong",
+        "Option B is right, A is not",
     ):  # fmt: skip
         assert key.accepts(answer), answer
     for answer in (
-        "C. London, not B", "The correct answer is A because B is wrong", "Option A is correct.", "A is right, not B", "F", "Paris", "",
+        "C. London, not B", "The correct answer is A because B is wrong", "Option A is correct.",
+        "A is right, not B", "F", "Paris", "",
     ):  # fmt: skip
         assert not key.accepts(answer), answer

@@ -58,7 +58,7 @@ def recognised(outputs, name="best.onnx", metadata=None, categories=()):
 
 
 def check(card, outputs):
-    """The three objects, best first, and nothing else above a hundredth."""
+    """Check that the three objects come best first, with nothing else above a hundredth."""
     detections = decoders.create(
         card, make_loaded(tensors(*(output.shape for output in outputs)))
     ).decode(outputs, same_size(WIDTH, HEIGHT))

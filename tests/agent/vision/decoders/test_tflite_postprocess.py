@@ -48,7 +48,7 @@ def decode(order, names, shapes=None):
 
 
 def check(detections):
-    """Two detections, the padding left out: y and x in their places, scaled to the photograph."""
+    """Check for two detections without padding, x and y in place, scaled to the photograph."""
     assert detections.boxes.tolist() == [[32, 8, 64, 24], [0, 0, 16, 16]]
     assert (detections.classes.tolist(), detections.scores.tolist()) == ([2, 0], [0.75, 0.5])
 
