@@ -29,7 +29,7 @@ pytestmark = pytest.mark.mosquitto
 
 @dataclass
 class Births:
-    """A listener that only notes that the agent is there.
+    """A listener that counts the challenges in the agent's states.
 
     The real service is the only one that answers the agent.
     """

@@ -107,8 +107,9 @@ def test_a_ledger_of_another_version_is_refused(tmp_path):
 def content_of(path):
     """Return the rows of a ledger, their subjects, and the highest row that there ever was."""
     with SqliteLedger(path, "read") as ledger:
+        # The names of the columns are our own.
         rows = ledger.query(
-            f"SELECT row, siblings, siblings_p50_ms, {', '.join(RUN_COLUMNS)} FROM runs "  # noqa: S608 - ours
+            f"SELECT row, siblings, siblings_p50_ms, {', '.join(RUN_COLUMNS)} FROM runs "  # noqa: S608
             "ORDER BY row"
         )
         return (

@@ -113,7 +113,7 @@ def test_a_pickle_is_refused_with_the_way_out(runtime, torch, tmp_path):
 
 
 class _Bomb:
-    """Raises when it is unpickled by anything that runs code."""
+    """An object that raises when it is unpickled by anything that runs code."""
 
     def __reduce__(self):
         return exec, ("raise SystemExit('unpickled')",)

@@ -53,7 +53,7 @@ def test_a_fourth_channel_changes_no_pixel():
 
 @pytest.fixture(autouse=True)
 def fresh_opencv_lookup():
-    """Whether OpenCV is here is found out once a process; here in every test."""
+    """Let each test look for OpenCV anew, which is otherwise done once a process."""
     vision_resize.fastest_resize.cache_clear()
     yield
     vision_resize.fastest_resize.cache_clear()

@@ -27,13 +27,13 @@ PICTURE = TensorInfo("images", (1, 3, 64, 64), "float32")
 
 
 def rt_detr(inputs):
-    """Boxes are 0..1 times the size that is asked for: width first."""
+    """Return boxes of 0..1 times the size that is asked for, width first."""
     boxes = SQUEEZED / 64 * np.tile(inputs["orig_target_sizes"], 2)
     return {"labels": LABELS[None], "boxes": boxes[None], "scores": SCORES[None]}
 
 
 def efficient_nms(_):
-    """The first list is how many there are; what follows them is left from before."""
+    """Return lists of which the first is the count; what follows the objects is stale."""
     boxes = np.vstack([CENTRED, [0, 0, 64, 64]])[None]
     return {
         "num": np.array([[3]]),
