@@ -109,8 +109,8 @@ def content_of(path):
     with SqliteLedger(path, "read") as ledger:
         # The names of the columns are our own.
         rows = ledger.query(
-            f"SELECT row, siblings, siblings_p50_ms, {', '.join(RUN_COLUMNS)} FROM runs "  # noqa: S608
-            "ORDER BY row"
+            f"SELECT row, siblings, siblings_p50_ms, {', '.join(RUN_COLUMNS)} "  # noqa: S608
+            "FROM runs ORDER BY row"
         )
         return (
             rows,
